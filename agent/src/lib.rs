@@ -1,0 +1,1 @@
+//! The Coracle node agent.

@@ -1,0 +1,3 @@
+//! The `coracle-agent` command.
+
+fn main() {}

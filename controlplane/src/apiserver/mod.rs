@@ -1,0 +1,1 @@
+//! The request's journey, top down.

@@ -1,0 +1,17 @@
+//! The Coracle control plane, in the order a request travels: the API server's chain, the registry of kinds,
+//! the watch cache and the store; then those who live on it, controllers and scheduler.
+
+// What is served over HTTP: tls, request info, authn, filters, authz, decode, admission, write, read, watch.
+pub mod apiserver;
+// The table of kinds and what each kind does on its way to the store.
+pub mod registry;
+// Field rules per kind, with upstream's wording.
+pub mod validation;
+// Objects in memory: per-kind cache and ring of events.
+pub mod watch;
+// Bytes on disk or in etcd.
+pub mod store;
+// An API object as it is kept: bytes plus what selectors and owners need.
+pub mod object;
+// The in-process client and informers that controllers and the scheduler use.
+pub mod client;

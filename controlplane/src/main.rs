@@ -1,0 +1,3 @@
+//! The `coracle` command.
+
+fn main() {}

@@ -1,0 +1,74 @@
+//! An API object as the server keeps it: the JSON bytes that clients get, plus what selectors, owners and caches need.
+
+use crate::store::Revision;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// One owner of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// Group and version of the owner.
+    pub api_version: String,
+    /// Kind of the owner.
+    pub kind: String,
+    /// Name of the owner.
+    pub name: String,
+    /// Uid of the owner.
+    pub uid: String,
+    /// Whether the owner is the managing controller.
+    #[serde(default)]
+    pub controller: bool,
+    /// Whether foreground deletion of the owner waits for this object.
+    #[serde(default)]
+    pub block_owner_deletion: bool,
+}
+
+/// The parsed part of an object's metadata.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    /// Object name.
+    pub name: String,
+    /// Namespace, empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// Uid.
+    pub uid: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Owners.
+    pub owner_references: Vec<Owner>,
+    /// Finalizers.
+    pub finalizers: Vec<String>,
+    /// Set once the object is being deleted.
+    pub deletion_timestamp: Option<String>,
+    /// Generation of the spec.
+    pub generation: i64,
+}
+
+/// An object at one revision; shared, never changed.
+#[derive(Debug)]
+pub struct Object {
+    /// The revision it was written at: its `resourceVersion`.
+    pub revision: Revision,
+    /// The whole object as compact JSON, with its `resourceVersion`.
+    pub json: Bytes,
+    /// Parsed metadata.
+    pub meta: Meta,
+    /// The kind's selectable fields, in the order of [`crate::registry::kinds::Kind::fields`].
+    pub fields: Box<[String]>,
+}
+
+impl Object {
+    /// The object as a tree, for those who change or print it.
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).expect("the cache holds only JSON that the server wrote")
+    }
+
+    /// The object as a typed value, such as a `k8s_openapi` struct.
+    pub fn typed<T: serde::de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.json)
+    }
+}

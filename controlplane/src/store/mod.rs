@@ -1,0 +1,107 @@
+//! Where objects live: one ordered key space with one global revision, and nothing of kinds or HTTP.
+//!
+//! An acknowledged write with [`Durability::Sync`] survives a crash. Every write gets its own revision, greater than
+//! all before it; watchers see each revision once and in order.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+/// The position of a write in the store's single history; the first is 1.
+pub type Revision = u64;
+
+/// A key with its value and the revisions at which it was made and last changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyValue {
+    /// `/registry/<resource>/<namespace>/<name>`.
+    pub key: String,
+    /// The stored bytes.
+    pub value: Bytes,
+    /// Revision of the put that created the key.
+    pub created: Revision,
+    /// Revision of the last put.
+    pub modified: Revision,
+}
+
+/// Whether a write must be on disk before it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// On disk before the reply.
+    Sync,
+    /// Soon on disk; a crash may lose the last moments. Leases and Events only.
+    Lazy,
+}
+
+/// A compare-and-swap on one key.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// The key.
+    pub key: String,
+    /// The `modified` revision the key must have now; 0 means that it must not exist.
+    pub expect: Revision,
+    /// The new value, or `None` to delete.
+    pub value: Option<Bytes>,
+    /// How soon it must be on disk.
+    pub durability: Durability,
+}
+
+/// One change, as a watcher sees it.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The revision of this change.
+    pub revision: Revision,
+    /// The key that changed.
+    pub key: String,
+    /// The new value; `None` when the key was deleted.
+    pub value: Option<Bytes>,
+    /// The `created` revision of the key (of the deleted one for a delete).
+    pub created: Revision,
+}
+
+/// Why the store did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The key is not at the expected revision; holds what is there now.
+    #[error("the key is not at the expected revision")]
+    Conflict(Option<KeyValue>),
+    /// The revision is older than what the store still holds.
+    #[error("revision {0} is compacted")]
+    Compacted(Revision),
+    /// The engine failed; nothing is known to be written.
+    #[error("{0}")]
+    Engine(String),
+}
+
+/// An ordered, revisioned key space.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// The newest value of a key.
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError>;
+
+    /// Every key with the prefix, in key order, at one revision, which is returned too; `None` means the newest.
+    async fn range(
+        &self,
+        prefix: &str,
+        at: Option<Revision>,
+    ) -> Result<(Vec<KeyValue>, Revision), StoreError>;
+
+    /// Writes if the key is at the expected revision and returns the revision of the write.
+    async fn write(&self, write: Write) -> Result<Revision, StoreError>;
+
+    /// All changes with the prefix after `after`, in order, without end. Ends with an error item when the watcher
+    /// cannot go on (compacted or connection lost); the caller ranges again.
+    async fn watch(
+        &self,
+        prefix: &str,
+        after: Revision,
+    ) -> Result<BoxStream<'static, Result<Change, StoreError>>, StoreError>;
+
+    /// The newest revision, as a linearizable read: every write acknowledged before the call is at or below it.
+    async fn revision(&self) -> Result<Revision, StoreError>;
+
+    /// Forgets history at or below the revision; newest values stay.
+    async fn compact(&self, upto: Revision) -> Result<(), StoreError>;
+
+    /// Flushes what was written lazily; called at shutdown.
+    async fn flush(&self) -> Result<(), StoreError>;
+}

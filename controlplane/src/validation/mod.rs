@@ -1,0 +1,1 @@
+//! Field rules per kind, with upstream's wording.

@@ -1,0 +1,1 @@
+//! Feeds the caches from the store.

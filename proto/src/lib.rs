@@ -1,0 +1,11 @@
+//! The contracts that both sides of Coracle speak.
+
+// API errors as metav1.Status.
+pub mod status;
+
+/// CRI v1, generated from `cri/api.proto`.
+#[cfg(feature = "cri")]
+#[allow(missing_docs, clippy::all)]
+pub mod cri {
+    tonic::include_proto!("runtime.v1");
+}
