@@ -1,1 +1,4 @@
 //! The Coracle node agent.
+
+// The one trait between pod life and any container runtime.
+pub mod runtime;
