@@ -1,0 +1,323 @@
+//! Pods join and leave the cluster network here.
+
+use std::{collections::HashSet, net::IpAddr, path::PathBuf};
+
+use serde_json::{Map, Value, json};
+use tokio::sync::RwLock;
+
+use super::{
+    Attachment, Dns, Error, Result,
+    cache::{Cache, Entry},
+    config::{self, NetworkList},
+    exec::{self, CallArgs, Verb},
+};
+
+/// Where configurations, plugins and cached attachments live.
+#[derive(Debug, Clone)]
+pub struct NetworkDirs {
+    /// Configurations, usually `/etc/cni/net.d`.
+    pub conf: PathBuf,
+    /// Plugin executables, searched in order, usually `/opt/cni/bin`.
+    pub bin: Vec<PathBuf>,
+    /// Cached attachments, usually `/var/lib/cni`.
+    pub cache: PathBuf,
+}
+
+/// A port of the host that leads to the pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortMapping {
+    /// Port on the host.
+    pub host_port: u16,
+    /// Port in the pod.
+    pub container_port: u16,
+    /// `tcp`, `udp` or `sctp`.
+    pub protocol: String,
+    /// Host address to listen on; empty for all.
+    pub host_ip: String,
+}
+
+/// Limits of the pod's traffic in bits per second; 0 is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Towards the pod.
+    pub ingress: u64,
+    /// From the pod.
+    pub egress: u64,
+}
+
+/// A pod as its network sees it.
+#[derive(Debug, Clone, Default)]
+pub struct PodNet {
+    /// Sandbox id: `CNI_CONTAINERID`.
+    pub id: String,
+    /// Path of its network namespace.
+    pub netns: PathBuf,
+    /// Pod name.
+    pub name: String,
+    /// Pod namespace.
+    pub namespace: String,
+    /// Pod uid.
+    pub uid: String,
+    /// Name of its interface; `eth0` when empty.
+    pub ifname: String,
+    /// Host ports.
+    pub port_mappings: Vec<PortMapping>,
+    /// DNS offered to plugins with the `dns` capability.
+    pub dns: Dns,
+    /// Addresses asked for.
+    pub ips: Vec<IpAddr>,
+    /// Hardware address asked for.
+    pub mac: Option<String>,
+    /// Traffic limits.
+    pub bandwidth: Option<Bandwidth>,
+    /// Path of its cgroup, for plugins with the `cgroupPath` capability.
+    pub cgroup: Option<String>,
+}
+
+/// The cluster network of this node.
+#[derive(Debug)]
+pub struct Network {
+    dirs: NetworkDirs,
+    cache: Cache,
+    /// ADD and DEL share it; GC takes it alone, so that it never takes a half-made attachment for a stale one.
+    gate: RwLock<()>,
+}
+
+impl Network {
+    /// Nothing is read until the first call: configurations may appear, change and go at any time.
+    pub fn new(dirs: NetworkDirs) -> Self {
+        let cache = Cache::new(&dirs.cache);
+        Network { dirs, cache, gate: RwLock::new(()) }
+    }
+
+    /// Whether pods can join now: a usable configuration, its plugins installed, and their STATUS (CNI ≥ 1.1) good.
+    pub async fn status(&self) -> Result<()> {
+        let list = config::first(&self.dirs.conf)?;
+        if !list.at_least("1.1.0") {
+            let kinds = list.plugins.iter().filter_map(|p| p.get("type")?.as_str());
+            return kinds.map(|kind| exec::find(&self.dirs.bin, kind).map(drop)).collect();
+        }
+        for plugin in &list.plugins {
+            let stdin = list.stdin_of(plugin, &Map::new(), None);
+            exec::run(&self.dirs.bin, &list.name, Verb::Status, &CallArgs::default(), &stdin).await?;
+        }
+        Ok(())
+    }
+
+    /// Joins a pod to the network.
+    ///
+    /// On failure everything already done is undone as far as possible; a `detach` remains harmless and advisable.
+    /// After a crash in the middle, `detach` or `gc` finds the attachment in the cache.
+    pub async fn attach(&self, pod: &PodNet) -> Result<Attachment> {
+        let list = config::first(&self.dirs.conf)?;
+        let _shared = self.gate.read().await;
+        let mut entry = Entry::new(&pod.id, pod.ifname(), &list.name, &list.source);
+        entry.netns = pod.netns.display().to_string();
+        entry.cni_args = pod.cni_args();
+        entry.capability_args = pod.capabilities();
+        self.cache.put(&entry)?;
+        match self.add_chain(&list, &mut entry).await {
+            Ok(result) => Ok(Attachment::from_result(result)),
+            Err(error) => {
+                if let Err(undo) = self.del_entry(&entry).await {
+                    tracing::warn!(pod = pod.name, namespace = pod.namespace, error = %undo, "undoing a failed CNI ADD");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn add_chain(&self, list: &NetworkList, entry: &mut Entry) -> Result<Value> {
+        let args = call_args(entry);
+        let mut prev = None;
+        for plugin in &list.plugins {
+            let stdin = list.stdin_of(plugin, &entry.capability_args, prev.as_ref());
+            prev = Some(exec::run(&self.dirs.bin, &list.name, Verb::Add, &args, &stdin).await?);
+        }
+        entry.result = prev.unwrap_or_default();
+        self.cache.put(entry)?;
+        Ok(entry.result.clone())
+    }
+
+    /// Takes a pod out of every network it is cached to be in. Doing it twice, or for an unknown pod, is fine.
+    ///
+    /// All plugins are tried even when one fails; the cache entry stays until all succeeded, so that a retry works.
+    pub async fn detach(&self, pod: &PodNet) -> Result<()> {
+        let _shared = self.gate.read().await;
+        let entries = self.cache.entries(Some(&pod.id))?;
+        if !entries.is_empty() {
+            let mut errors = Vec::new();
+            for entry in entries {
+                errors.extend(self.del_entry(&entry).await.err());
+            }
+            return Error::collect(errors);
+        }
+        // Nothing known: made before the cache existed, or already gone. The current network gets its chance.
+        let list = match config::first(&self.dirs.conf) {
+            Ok(list) => list,
+            Err(Error::NoConfig { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let mut entry = Entry::new(&pod.id, pod.ifname(), &list.name, &list.source);
+        entry.netns = pod.netns.display().to_string();
+        entry.cni_args = pod.cni_args();
+        entry.capability_args = pod.capabilities();
+        self.del_entry(&entry).await
+    }
+
+    async fn del_entry(&self, entry: &Entry) -> Result<()> {
+        let list = entry.list().ok_or("the cached configuration is unreadable".to_owned());
+        let list = list.and_then(NetworkList::parse).map_err(|reason| Error::BadConfig {
+            path: self.dirs.cache.join("results").join(&entry.network_name),
+            reason,
+        })?;
+        let mut args = call_args(entry);
+        if !args.netns.exists() {
+            args.netns = PathBuf::new();
+        }
+        let prev = Some(&entry.result).filter(|r| !r.is_null() && list.at_least("0.4.0"));
+        let mut errors = Vec::new();
+        for plugin in list.plugins.iter().rev() {
+            let stdin = list.stdin_of(plugin, &entry.capability_args, prev);
+            errors.extend(exec::run(&self.dirs.bin, &list.name, Verb::Del, &args, &stdin).await.err());
+        }
+        Error::collect(errors)?;
+        self.cache.remove(entry)
+    }
+
+    /// Whether the pod's attachment is still as ADD left it. A pod without a cached result is an error.
+    pub async fn check(&self, pod: &PodNet) -> Result<Attachment> {
+        let entries = self.cache.entries(Some(&pod.id))?;
+        let Some(entry) = entries.into_iter().find(|e| !e.result.is_null()) else {
+            return Err(Error::Plugin {
+                plugin: String::new(),
+                network: String::new(),
+                verb: "check",
+                code: 3,
+                message: format!("container {} has no attachment", pod.id),
+            });
+        };
+        let list = entry.list().and_then(|list| NetworkList::parse(list).ok());
+        if let Some(list) = list.filter(|l| l.at_least("0.4.0") && !l.disable_check) {
+            for plugin in &list.plugins {
+                let stdin = list.stdin_of(plugin, &entry.capability_args, Some(&entry.result));
+                exec::run(&self.dirs.bin, &list.name, Verb::Check, &call_args(&entry), &stdin).await?;
+            }
+        }
+        Ok(Attachment::from_result(entry.result))
+    }
+
+    /// What the pod was given when it joined, without asking any plugin.
+    pub fn attached(&self, pod_id: &str) -> Result<Option<Attachment>> {
+        let entries = self.cache.entries(Some(pod_id))?;
+        let result = entries.into_iter().map(|e| e.result).find(|r| !r.is_null());
+        Ok(result.map(Attachment::from_result))
+    }
+
+    /// Detaches every cached attachment whose container is not in `live()`, then tells the plugins (CNI ≥ 1.1) what is
+    /// left, for what they kept on their own.
+    ///
+    /// `live` is asked while no ADD is under way: a caller that records its sandboxes before `attach` loses none.
+    pub async fn gc(&self, live: impl FnOnce() -> HashSet<String>) -> Result<()> {
+        let _alone = self.gate.write().await;
+        let live = live();
+        let (mut errors, mut kept) = (Vec::new(), Vec::new());
+        for entry in self.cache.entries(None)? {
+            match live.contains(&entry.container_id) {
+                true => kept.push(entry),
+                false => errors.extend(self.del_entry(&entry).await.err()),
+            }
+        }
+        match config::first(&self.dirs.conf) {
+            Ok(list) if list.at_least("1.1.0") && !list.disable_gc => {
+                errors.extend(self.gc_plugins(&list, &kept).await);
+            }
+            Ok(_) | Err(Error::NoConfig { .. }) => {}
+            Err(error) => errors.push(error),
+        }
+        Error::collect(errors)
+    }
+
+    async fn gc_plugins(&self, list: &NetworkList, kept: &[Entry]) -> Vec<Error> {
+        let valid: Vec<Value> = kept
+            .iter()
+            .filter(|entry| entry.network_name == list.name)
+            .map(|entry| json!({ "containerID": entry.container_id, "ifname": entry.if_name }))
+            .collect();
+        let mut errors = Vec::new();
+        for plugin in &list.plugins {
+            let mut stdin = list.stdin_of(plugin, &Map::new(), None);
+            stdin["cni.dev/valid-attachments"] = Value::Array(valid.clone());
+            stdin["cni.dev/attachments"] = Value::Array(valid.clone());
+            let args = CallArgs::default();
+            errors.extend(exec::run(&self.dirs.bin, &list.name, Verb::Gc, &args, &stdin).await.err());
+        }
+        errors
+    }
+}
+
+impl PodNet {
+    fn ifname(&self) -> &str {
+        if self.ifname.is_empty() { "eth0" } else { &self.ifname }
+    }
+
+    fn cni_args(&self) -> Vec<(String, String)> {
+        let pairs = [
+            ("IgnoreUnknown", "1"),
+            ("K8S_POD_NAMESPACE", &self.namespace),
+            ("K8S_POD_NAME", &self.name),
+            ("K8S_POD_INFRA_CONTAINER_ID", &self.id),
+            ("K8S_POD_UID", &self.uid),
+        ];
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    }
+
+    fn capabilities(&self) -> Map<String, Value> {
+        let mut offered = Map::new();
+        let mut offer = |name: &str, value: Value| offered.insert(name.to_owned(), value);
+        if !self.port_mappings.is_empty() {
+            let ports = self.port_mappings.iter().map(|port| {
+                json!({
+                    "hostPort": port.host_port, "containerPort": port.container_port,
+                    "protocol": port.protocol.to_lowercase(), "hostIP": port.host_ip,
+                })
+            });
+            offer("portMappings", ports.collect());
+        }
+        if !self.dns.is_empty() {
+            offer("dns", self.dns.as_capability());
+        }
+        if !self.ips.is_empty() {
+            offer("ips", self.ips.iter().map(ToString::to_string).collect());
+        }
+        if let Some(mac) = &self.mac {
+            offer("mac", Value::String(mac.clone()));
+        }
+        if let Some(cgroup) = &self.cgroup {
+            offer("cgroupPath", Value::String(cgroup.clone()));
+        }
+        if let Some(Bandwidth { ingress, egress }) = self.bandwidth {
+            // The plugin refuses a rate without a burst; one that never bites is the kubelet's choice too.
+            let burst = u64::from(u32::MAX);
+            let mut limits = Map::new();
+            for (rate, name) in [(ingress, "ingress"), (egress, "egress")] {
+                if rate > 0 {
+                    limits.insert(format!("{name}Rate"), rate.into());
+                    limits.insert(format!("{name}Burst"), burst.into());
+                }
+            }
+            offer("bandwidth", Value::Object(limits));
+        }
+        offered
+    }
+}
+
+fn call_args(entry: &Entry) -> CallArgs {
+    let pairs: Vec<String> = entry.cni_args.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    CallArgs {
+        container_id: entry.container_id.clone(),
+        netns: entry.netns.clone().into(),
+        ifname: entry.if_name.clone(),
+        args: pairs.join(";"),
+    }
+}
