@@ -20,7 +20,7 @@ pub use network::{Bandwidth, Network, NetworkDirs, PodNet, PortMapping};
 
 use std::{io, path::PathBuf};
 
-// Why a pod could not join, leave or keep its network.
+/// Why a pod could not join, leave or keep its network.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The conf dir holds no configuration: the node's network is not ready.
@@ -99,7 +99,7 @@ impl Error {
     }
 }
 
-// Outcome of a CNI operation.
+/// Outcome of a CNI operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[cfg(test)]
