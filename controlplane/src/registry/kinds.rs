@@ -1,8 +1,10 @@
 //! The shape of a row in the table of kinds. Everything the server does differently for a kind hangs here, so that
 //! `apiserver/` names no kind.
 
+use crate::registry::columns;
 use coracle_proto::status::FieldError;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Whether objects live in namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,13 +61,64 @@ pub struct Strategy {
     pub warnings: fn(&Value, Option<&Value>) -> Vec<String>,
 }
 
+impl Strategy {
+    /// Changes nothing and allows everything.
+    pub const PLAIN: Strategy = Strategy {
+        defaults: |_| (),
+        prepare_create: |_| (),
+        prepare_update: |_, _| (),
+        prepare_status: keep_all_but_status,
+        validate: |_, _| (),
+        validate_update: |_, _, _| (),
+        validate_status: |_, _, _| (),
+        warnings: |_, _| Vec::new(),
+    };
+}
+
+/// For creates: a client cannot bring a status along.
+pub fn drop_status(new: &mut Value) {
+    if let Some(object) = new.as_object_mut() {
+        object.remove("status");
+    }
+}
+
+/// For updates of the main resource: the status stays what it was.
+pub fn keep_status(new: &mut Value, old: &Value) {
+    keep(new, old, "status");
+}
+
+/// For updates of `/status`: everything but status and metadata stays what it was.
+pub fn keep_all_but_status(new: &mut Value, old: &Value) {
+    let Some(old) = old.as_object() else { return };
+    let Some(new) = new.as_object_mut() else { return };
+    let kept = |key: &str| matches!(key, "apiVersion" | "kind" | "metadata" | "status");
+    new.retain(|key, _| kept(key));
+    new.extend(old.iter().filter(|(key, _)| !kept(key)).map(|(key, value)| (key.clone(), value.clone())));
+}
+
+/// Takes the top-level field `key` over from `old`, present or absent.
+pub fn keep(new: &mut Value, old: &Value, key: &str) {
+    let Some(object) = new.as_object_mut() else { return };
+    match old.get(key) {
+        Some(value) => object.insert(key.into(), value.clone()),
+        None => object.remove(key),
+    };
+}
+
 /// A field that field selectors may name, besides `metadata.name` and `metadata.namespace`.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Field {
     /// Such as `spec.nodeName`.
-    pub name: &'static str,
+    pub name: String,
     /// Its value, empty when unset.
-    pub get: fn(&Value) -> String,
+    pub get: Arc<dyn Fn(&Value) -> String + Send + Sync>,
+}
+
+impl Field {
+    /// A field by what clients call it and how to read it.
+    pub fn new(name: impl Into<String>, get: impl Fn(&Value) -> String + Send + Sync + 'static) -> Self {
+        Self { name: name.into(), get: Arc::new(get) }
+    }
 }
 
 /// Subresources a kind may have. `status` and `scale` behave alike for all kinds; the rest are special.
@@ -78,6 +131,38 @@ pub enum Subresource {
     /// Any other, by name, served by a handler that registers for it.
     Other(&'static str),
 }
+
+/// What an object may be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameRule {
+    /// A DNS-1123 subdomain: most kinds.
+    Subdomain,
+    /// A DNS-1123 label.
+    Label,
+    /// A DNS-1035 label: Services.
+    Rfc1035Label,
+    /// Anything that fits into a path: RBAC.
+    PathSegment,
+    /// A canonical IP address.
+    Ip,
+}
+
+/// Where a kind keeps its objects when it is a view on another kind.
+#[derive(Clone, Copy)]
+pub struct StoredAs {
+    /// Group of the kind that is stored.
+    pub group: &'static str,
+    /// Version of the kind that is stored.
+    pub version: &'static str,
+    /// Turns an object of this kind into the stored one.
+    pub encode: fn(&mut Value),
+    /// Turns a stored object into one of this kind.
+    pub decode: fn(&mut Value),
+}
+
+/// Every verb of a stored kind, in the order of discovery.
+pub const ALL_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// A row: one resource of one group and version.
 #[derive(Clone)]
@@ -109,7 +194,13 @@ pub struct Kind {
     /// Whether a write may be flushed lazily (Leases, Events).
     pub lazy: bool,
     /// Selectable fields.
-    pub fields: &'static [Field],
+    pub fields: Vec<Field>,
+    /// What objects may be called.
+    pub names: NameRule,
+    /// Whether objects are kept; reviews and the like are answered and forgotten.
+    pub stored: bool,
+    /// Set when the objects are kept as another kind's (`events.k8s.io` Events are core Events).
+    pub stored_as: Option<StoredAs>,
     /// Columns.
     pub columns: Vec<Column>,
     /// What happens on the way to the store.
@@ -117,6 +208,167 @@ pub struct Kind {
 }
 
 impl Kind {
+    /// A namespaced, stored kind with all verbs, no subresources, and the columns Name and Age.
+    pub fn new(group: &str, version: &str, kind: &str, plural: &str) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            plural: plural.into(),
+            singular: kind.to_lowercase(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            scope: Scope::Namespaced,
+            verbs: ALL_VERBS,
+            subresources: Vec::new(),
+            schema: String::new(),
+            generation: false,
+            lazy: false,
+            fields: Vec::new(),
+            names: NameRule::Subdomain,
+            stored: true,
+            stored_as: None,
+            columns: vec![columns::name(), columns::age()],
+            strategy: Strategy::PLAIN,
+        }
+    }
+
+    /// Directly in the cluster instead of in a namespace.
+    pub fn cluster(mut self) -> Self {
+        self.scope = Scope::Cluster;
+        self
+    }
+
+    /// With these short names.
+    pub fn short(mut self, names: &[&str]) -> Self {
+        self.short_names.extend(names.iter().map(|name| (*name).to_owned()));
+        self
+    }
+
+    /// In this category.
+    pub fn category(mut self, name: &str) -> Self {
+        self.categories.push(name.into());
+        self
+    }
+
+    /// With only these verbs.
+    pub fn verbs(mut self, verbs: &'static [&'static str]) -> Self {
+        self.verbs = verbs;
+        self
+    }
+
+    /// With `/status`: only it may change the status.
+    pub fn status(mut self) -> Self {
+        self.subresources.push(Subresource::Status);
+        self.strategy.prepare_create = drop_status;
+        self.strategy.prepare_update = keep_status;
+        self
+    }
+
+    /// With `/scale`.
+    pub fn scale(mut self) -> Self {
+        self.subresources.push(Subresource::Scale);
+        self
+    }
+
+    /// With other subresources.
+    pub fn sub(mut self, names: &[&'static str]) -> Self {
+        self.subresources.extend(names.iter().map(|name| Subresource::Other(name)));
+        self
+    }
+
+    /// `metadata.generation` counts changes.
+    pub fn generation(mut self) -> Self {
+        self.generation = true;
+        self
+    }
+
+    /// Writes may be flushed late.
+    pub fn lazy(mut self) -> Self {
+        self.lazy = true;
+        self
+    }
+
+    /// Answered and forgotten: only creates.
+    pub fn virtual_only(mut self) -> Self {
+        self.stored = false;
+        self.verbs = &["create"];
+        self
+    }
+
+    /// Not kept, with these verbs.
+    pub fn unstored(mut self, verbs: &'static [&'static str]) -> Self {
+        self.stored = false;
+        self.verbs = verbs;
+        self
+    }
+
+    /// With selectable fields.
+    pub fn fields(mut self, fields: Vec<Field>) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    /// With another rule for names.
+    pub fn names(mut self, rule: NameRule) -> Self {
+        self.names = rule;
+        self
+    }
+
+    /// Kept as another kind's objects.
+    pub fn stored_as(mut self, stored: StoredAs) -> Self {
+        self.stored_as = Some(stored);
+        self
+    }
+
+    /// With these columns of `kubectl get`.
+    pub fn columns(mut self, columns: Vec<Column>) -> Self {
+        self.columns = columns;
+        self
+    }
+
+    /// With defaults.
+    pub fn defaults(mut self, defaults: fn(&mut Value)) -> Self {
+        self.strategy.defaults = defaults;
+        self
+    }
+
+    /// With its own preparation of creates and updates.
+    pub fn prepare(mut self, create: fn(&mut Value), update: fn(&mut Value, &Value)) -> Self {
+        self.strategy.prepare_create = create;
+        self.strategy.prepare_update = update;
+        self
+    }
+
+    /// With its own preparation of changes of `/status`.
+    pub fn prepare_status(mut self, status: fn(&mut Value, &Value)) -> Self {
+        self.strategy.prepare_status = status;
+        self
+    }
+
+    /// With field rules for objects and for changes.
+    pub fn validate(
+        mut self,
+        object: fn(&Value, &mut Vec<FieldError>),
+        change: fn(&Value, &Value, &mut Vec<FieldError>),
+    ) -> Self {
+        self.strategy.validate = object;
+        self.strategy.validate_update = change;
+        self
+    }
+
+    /// With field rules for changes of `/status`.
+    pub fn validate_status(mut self, change: fn(&Value, &Value, &mut Vec<FieldError>)) -> Self {
+        self.strategy.validate_status = change;
+        self
+    }
+
+    /// With warnings.
+    pub fn warnings(mut self, warnings: fn(&Value, Option<&Value>) -> Vec<String>) -> Self {
+        self.strategy.warnings = warnings;
+        self
+    }
+
     /// `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
@@ -129,10 +381,11 @@ impl Kind {
 
     /// The key prefix of all objects of the kind: `/registry/<group>/<resource>/`, core without the group.
     pub fn prefix(&self) -> String {
-        if self.group.is_empty() {
+        let group = self.stored_as.map_or(self.group.as_str(), |stored| stored.group);
+        if group.is_empty() {
             format!("/registry/{}/", self.plural)
         } else {
-            format!("/registry/{}/{}/", self.group, self.plural)
+            format!("/registry/{group}/{}/", self.plural)
         }
     }
 

@@ -2,3 +2,15 @@
 
 // One row per kind; routes, discovery, storage, selectors and columns derive from it.
 pub mod kinds;
+// The rows of every built-in kind, one file per API group.
+pub mod table;
+// Who finds a row: by resource or by kind, with rows that come and go at run time.
+pub mod index;
+// What discovery says of subresources.
+pub mod subresources;
+// Fields that field selectors may name.
+pub mod fields;
+// Kinds that are views on other kinds: Events and HorizontalPodAutoscalers.
+pub mod convert;
+// Columns of `kubectl get`.
+pub mod columns;

@@ -1,0 +1,54 @@
+//! What discovery says of subresources: the kind they take and the verbs they allow.
+
+use super::kinds::{Kind, Subresource};
+
+/// One subresource as discovery lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exposed {
+    /// Name behind the slash, such as `scale`.
+    pub name: &'static str,
+    /// Group of the kind it takes.
+    pub group: String,
+    /// Version of the kind it takes.
+    pub version: String,
+    /// The kind it takes.
+    pub kind: String,
+    /// Verbs.
+    pub verbs: &'static [&'static str],
+}
+
+const CONNECT: &[&str] = &["create", "get"];
+const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
+const CHANGE: &[&str] = &["get", "patch", "update"];
+
+impl Subresource {
+    /// The name behind the slash.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subresource::Status => "status",
+            Subresource::Scale => "scale",
+            Subresource::Other(name) => name,
+        }
+    }
+
+    /// How discovery lists the subresource of `parent`.
+    pub fn exposed(self, parent: &Kind) -> Exposed {
+        let own = (parent.group.as_str(), parent.version.as_str());
+        let options = |suffix: &str| format!("{}{suffix}", parent.kind);
+        let ((group, version), kind, verbs): ((&str, &str), String, &'static [&'static str]) =
+            match self.name() {
+                "scale" => (("autoscaling", "v1"), "Scale".into(), CHANGE),
+                "eviction" => (("policy", "v1"), "Eviction".into(), &["create"]),
+                "token" => (("authentication.k8s.io", "v1"), "TokenRequest".into(), &["create"]),
+                "binding" => (own, "Binding".into(), &["create"]),
+                "finalize" => (own, parent.kind.clone(), &["update"]),
+                "log" => (own, parent.kind.clone(), &["get"]),
+                "exec" => (own, options("ExecOptions"), CONNECT),
+                "attach" => (own, options("AttachOptions"), CONNECT),
+                "portforward" => (own, options("PortForwardOptions"), CONNECT),
+                "proxy" => (own, options("ProxyOptions"), PROXY),
+                _ => (own, parent.kind.clone(), CHANGE),
+            };
+        Exposed { name: self.name(), group: group.into(), version: version.into(), kind, verbs }
+    }
+}

@@ -1,0 +1,12 @@
+//! Runtime classes.
+
+use crate::registry::kinds::Kind;
+
+fn row(kind: &str, plural: &str) -> Kind {
+    Kind::new("node.k8s.io", "v1", kind, plural)
+}
+
+/// The kinds.
+pub(super) fn kinds() -> Vec<Kind> {
+    vec![row("RuntimeClass", "runtimeclasses").cluster()]
+}

@@ -1,0 +1,12 @@
+//! Disruption budgets.
+
+use crate::registry::kinds::Kind;
+
+fn row(kind: &str, plural: &str) -> Kind {
+    Kind::new("policy", "v1", kind, plural)
+}
+
+/// The kinds.
+pub(super) fn kinds() -> Vec<Kind> {
+    vec![row("PodDisruptionBudget", "poddisruptionbudgets").short(&["pdb"]).status().generation()]
+}

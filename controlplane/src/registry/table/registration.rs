@@ -1,0 +1,12 @@
+//! Aggregated API servers.
+
+use crate::registry::kinds::Kind;
+
+fn row(kind: &str, plural: &str) -> Kind {
+    Kind::new("apiregistration.k8s.io", "v1", kind, plural)
+}
+
+/// The kinds.
+pub(super) fn kinds() -> Vec<Kind> {
+    vec![row("APIService", "apiservices").cluster().category("api-extensions").status()]
+}

@@ -1,0 +1,12 @@
+//! Priorities.
+
+use crate::registry::kinds::Kind;
+
+fn row(kind: &str, plural: &str) -> Kind {
+    Kind::new("scheduling.k8s.io", "v1", kind, plural)
+}
+
+/// The kinds.
+pub(super) fn kinds() -> Vec<Kind> {
+    vec![row("PriorityClass", "priorityclasses").cluster().short(&["pc"]).generation()]
+}
