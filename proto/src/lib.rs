@@ -2,6 +2,8 @@
 
 // API errors as metav1.Status.
 pub mod status;
+// What every API type looks like.
+pub mod schema;
 
 /// CRI v1, generated from `cri/api.proto`.
 #[cfg(feature = "cri")]
