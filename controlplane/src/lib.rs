@@ -15,3 +15,5 @@ pub mod store;
 pub mod object;
 // The in-process client and informers that controllers and the scheduler use.
 pub mod client;
+// Control loops on the informer interface.
+pub mod controllers;

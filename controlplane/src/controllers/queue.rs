@@ -1,0 +1,262 @@
+//! The work queue between informers and a controller: a key waits at most once, is never worked on twice at the same
+//! time, comes back later after a failure, and later still after the next one.
+
+use parking_lot::Mutex;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// The first delay after a failure; it doubles with each further one.
+const FIRST_DELAY: Duration = Duration::from_millis(5);
+/// The longest delay after failures: what was repaired elsewhere is picked up within it.
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+
+/// What can be a key.
+pub trait Key: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static {}
+impl<T: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> Key for T {}
+
+/// The queue's rules without clock or tasks; callers pass the time.
+#[derive(Debug)]
+struct State<K> {
+    ready: VecDeque<K>,
+    /// Keys in `ready`, or to go there once done.
+    dirty: HashSet<K>,
+    processing: HashSet<K>,
+    failures: HashMap<K, u32>,
+    delayed: BinaryHeap<Reverse<(Instant, K)>>,
+    /// The earliest due time of each delayed key; entries of `delayed` that differ are stale.
+    due: HashMap<K, Instant>,
+}
+
+impl<K: Key> State<K> {
+    fn add(&mut self, key: K) -> bool {
+        self.due.remove(&key);
+        if !self.dirty.insert(key.clone()) || self.processing.contains(&key) {
+            return false;
+        }
+        self.ready.push_back(key);
+        true
+    }
+
+    fn add_at(&mut self, key: K, at: Instant) {
+        if self.due.get(&key).is_some_and(|due| *due <= at) {
+            return;
+        }
+        self.due.insert(key.clone(), at);
+        self.delayed.push(Reverse((at, key)));
+    }
+
+    /// Moves what is due to the ready keys and takes the first of those.
+    fn take(&mut self, now: Instant) -> Option<K> {
+        while self.delayed.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+            if let Some(Reverse((at, key))) = self.delayed.pop()
+                && self.due.get(&key) == Some(&at)
+            {
+                self.add(key);
+            }
+        }
+        let key = self.ready.pop_front()?;
+        self.dirty.remove(&key);
+        self.processing.insert(key.clone());
+        Some(key)
+    }
+
+    fn done(&mut self, key: &K) {
+        self.processing.remove(key);
+        if self.dirty.contains(key) {
+            self.ready.push_back(key.clone());
+        }
+    }
+
+    fn failed(&mut self, key: &K, now: Instant) -> Duration {
+        let count = self.failures.entry(key.clone()).or_default();
+        let delay = FIRST_DELAY.saturating_mul(1 << (*count).min(20)).min(LONGEST_DELAY);
+        *count += 1;
+        self.add_at(key.clone(), now + delay);
+        delay
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.delayed.peek().map(|Reverse((at, _))| *at)
+    }
+}
+
+/// A de-duplicated, rate-limited queue of keys, shared by those who add and those who work.
+#[derive(Debug)]
+pub struct Queue<K> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+impl<K: Key> Default for Queue<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Key> Queue<K> {
+    /// An empty queue.
+    pub fn new() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            dirty: HashSet::new(),
+            processing: HashSet::new(),
+            failures: HashMap::new(),
+            delayed: BinaryHeap::new(),
+            due: HashMap::new(),
+        };
+        Self { state: Mutex::new(state), wake: Notify::new() }
+    }
+
+    /// Adds a key; one that waits already is not added twice, one being worked on comes again afterwards.
+    pub fn add(&self, key: K) {
+        if self.state.lock().add(key) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Adds a key once the delay is over; the earliest of several delays counts.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        self.state.lock().add_at(key, Instant::now() + delay);
+        self.wake.notify_one();
+    }
+
+    /// Takes the next key, waiting for one. Give it back with [`Queue::done`].
+    pub async fn take(&self) -> K {
+        loop {
+            let due = {
+                let mut state = self.state.lock();
+                if let Some(key) = state.take(Instant::now()) {
+                    if !state.ready.is_empty() {
+                        self.wake.notify_one();
+                    }
+                    return key;
+                }
+                state.next_due()
+            };
+            match due {
+                Some(at) => {
+                    tokio::select! {
+                        () = self.wake.notified() => {}
+                        () = tokio::time::sleep_until(at.into()) => {}
+                    }
+                }
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    /// Ends the work on a key: it succeeded, so that its failures are forgotten.
+    pub fn done(&self, key: &K) {
+        let mut state = self.state.lock();
+        state.failures.remove(key);
+        state.done(key);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Ends the work on a key that failed: it comes again after a delay that grows, which is returned.
+    pub fn failed(&self, key: &K) -> Duration {
+        let mut state = self.state.lock();
+        let delay = state.failed(key, Instant::now());
+        state.done(key);
+        drop(state);
+        self.wake.notify_one();
+        delay
+    }
+
+    /// How many keys wait to be taken now.
+    pub fn len(&self) -> usize {
+        self.state.lock().ready.len()
+    }
+
+    /// Whether no key waits to be taken now.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn state() -> State<&'static str> {
+        Queue::new().state.into_inner()
+    }
+
+    #[test]
+    fn a_key_waits_once_and_is_worked_on_by_one() {
+        let mut s = state();
+        let now = Instant::now();
+        assert!(s.add("a"));
+        assert!(!s.add("a"));
+        assert_eq!(s.take(now), Some("a"));
+        assert!(!s.add("a"), "while worked on it must wait");
+        assert_eq!(s.take(now), None);
+        s.done(&"a");
+        assert_eq!(s.take(now), Some("a"), "what came meanwhile is not lost");
+        s.done(&"a");
+        assert_eq!(s.take(now), None);
+    }
+
+    #[test]
+    fn delays_double_and_are_capped() {
+        let mut s = state();
+        let now = Instant::now();
+        let delays: Vec<u128> = (0..16).map(|_| s.failed(&"a", now).as_millis()).collect();
+        assert_eq!(&delays[..4], &[5, 10, 20, 40]);
+        assert_eq!(delays[15], LONGEST_DELAY.as_millis());
+    }
+
+    #[test]
+    fn the_earliest_delay_counts_and_an_add_overtakes_it() {
+        let mut s = state();
+        let now = Instant::now();
+        let at = |ms| now + Duration::from_millis(ms);
+        s.add_at("a", at(50));
+        s.add_at("a", at(10));
+        s.add_at("a", at(90));
+        assert_eq!(s.take(at(9)), None);
+        assert_eq!(s.take(at(10)), Some("a"));
+        s.done(&"a");
+        assert_eq!(s.take(at(100)), None, "later delays of the same key are stale");
+        s.add_at("b", at(200));
+        s.add("b");
+        assert_eq!(s.take(at(100)), Some("b"));
+        s.done(&"b");
+        assert_eq!(s.take(at(300)), None);
+    }
+
+    #[tokio::test]
+    async fn workers_get_every_key() {
+        let queue = std::sync::Arc::new(Queue::new());
+        let seen = std::sync::Arc::new(Mutex::new(HashSet::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let (queue, seen) = (queue.clone(), seen.clone());
+            tasks.spawn(async move {
+                loop {
+                    let key: u32 = queue.take().await;
+                    seen.lock().insert(key);
+                    queue.done(&key);
+                }
+            });
+        }
+        for n in 0..100 {
+            if n % 2 == 0 { queue.add(n) } else { queue.add_after(n, Duration::from_millis(3)) }
+        }
+        let all = async {
+            while seen.lock().len() < 100 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), all).await.unwrap();
+    }
+}

@@ -1,0 +1,4 @@
+//! ReplicaSets and ReplicationControllers: as many pods as wanted.
+
+// The next step.
+pub mod plan;
