@@ -4,6 +4,14 @@
 pub mod status;
 // What every API type looks like.
 pub mod schema;
+// Amounts of resources.
+pub mod quantity;
+// Label and field selectors.
+pub mod selector;
+// Rules for names and labels.
+pub mod names;
+// Times and durations.
+pub mod time;
 
 /// CRI v1, generated from `cri/api.proto`.
 #[cfg(feature = "cri")]
