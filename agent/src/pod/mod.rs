@@ -1,0 +1,14 @@
+//! One pod's life on this node, in the order it is lived.
+
+// Amounts of resources as whole numbers.
+pub mod amount;
+// What the spec says by itself.
+pub mod spec;
+// What the runtime says.
+pub mod observed;
+// Delays between retries.
+pub mod backoff;
+// Spec and observation in, actions out.
+pub mod plan;
+// Environment variables of a container.
+pub mod env;
