@@ -1,5 +1,9 @@
 //! The Coracle node agent.
 
+// One pod's life: plan, configuration, worker.
+pub mod pod;
+// What the API server is told about pods.
+pub mod status;
 // The one trait between pod life and any container runtime.
 pub mod runtime;
 // The container engine: images, sandboxes, containers and their network.

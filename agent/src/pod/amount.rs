@@ -17,7 +17,8 @@ pub fn millis(quantity: &Quantity) -> i64 {
 /// The quantity in billionths; `None` when the text is not a quantity.
 fn nanos(text: &str) -> Option<i128> {
     let text = text.trim();
-    let split = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
+    let split =
+        text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
     let (number, suffix) = text.split_at(split);
     let base = decimal(number)?;
     let factor: (i128, i128) = match suffix {

@@ -48,7 +48,9 @@ impl Backoffs {
     /// Records that a retry is made now of something that failed at `failed_at`: the next one waits longer.
     pub fn retried(&mut self, key: &str, failed_at: i64, now: i64) {
         let delay = match self.entries.get(key) {
-            Some(entry) if failed_at - entry.updated <= 2 * self.longest => (entry.delay * 2).min(self.longest),
+            Some(entry) if failed_at - entry.updated <= 2 * self.longest => {
+                (entry.delay * 2).min(self.longest)
+            }
             _ => self.first,
         };
         self.entries.insert(key.to_owned(), Entry { delay, updated: now });

@@ -12,3 +12,7 @@ pub mod backoff;
 pub mod plan;
 // Environment variables of a container.
 pub mod env;
+// Fields of the pod as text.
+pub mod downward;
+// Services as environment variables.
+pub mod service_env;

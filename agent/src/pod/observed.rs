@@ -177,7 +177,11 @@ pub fn instance(status: cri::ContainerStatus, sandbox: String) -> Instance {
     Instance {
         id: status.id,
         sandbox,
-        name: if metadata.name.is_empty() { named(&status.labels, label::CONTAINER_NAME) } else { metadata.name },
+        name: if metadata.name.is_empty() {
+            named(&status.labels, label::CONTAINER_NAME)
+        } else {
+            metadata.name
+        },
         attempt: metadata.attempt,
         state,
         exit_code: status.exit_code,
@@ -188,9 +192,15 @@ pub fn instance(status: cri::ContainerStatus, sandbox: String) -> Instance {
         finished_at: status.finished_at,
         image: status
             .image
-            .map(|image| {
-                if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image }
-            })
+            .map(
+                |image| {
+                    if image.user_specified_image.is_empty() {
+                        image.image
+                    } else {
+                        image.user_specified_image
+                    }
+                },
+            )
             .unwrap_or_default(),
         image_ref: status.image_ref,
         hash: named(&status.annotations, annotation::HASH),
@@ -205,7 +215,9 @@ pub fn sandbox(status: &cri::PodSandboxStatus) -> Sandbox {
     let ips = status
         .network
         .iter()
-        .flat_map(|network| std::iter::once(&network.ip).chain(network.additional_ips.iter().map(|ip| &ip.ip)))
+        .flat_map(|network| {
+            std::iter::once(&network.ip).chain(network.additional_ips.iter().map(|ip| &ip.ip))
+        })
         .filter(|ip| !ip.is_empty())
         .cloned()
         .collect();

@@ -150,8 +150,13 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
 /// Which containers of an ending pod to stop next: everything at once, except sidecars, which go last and in
 /// reverse order, each after the one behind it.
 pub fn plan_stop(spec: &PodSpec, observed: &Observed, stopping: &BTreeSet<String>) -> Vec<Kill> {
-    let sidecars: Vec<&str> =
-        spec.init_containers.iter().flatten().filter(|c| spec::is_sidecar(c)).map(|c| c.name.as_str()).collect();
+    let sidecars: Vec<&str> = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .filter(|c| spec::is_sidecar(c))
+        .map(|c| c.name.as_str())
+        .collect();
     let rank = |name: &str| sidecars.iter().position(|sidecar| *sidecar == name);
     let mut kills = Vec::new();
     for instance in observed.alive().filter(|instance| !stopping.contains(&instance.id)) {
@@ -216,8 +221,14 @@ impl<'a> Planner<'a> {
 
     /// Instances alive in a sandbox that is not the current one.
     fn strays(&mut self) {
-        for instance in self.facts.observed.alive().filter(|instance| instance.sandbox != self.sandbox) {
-            self.kill(instance, Cause::Sandbox, false, "Pod sandbox changed, it will be killed and re-created.".into());
+        let current = self.sandbox;
+        for instance in self.facts.observed.alive().filter(|instance| instance.sandbox != current) {
+            self.kill(
+                instance,
+                Cause::Sandbox,
+                false,
+                "Pod sandbox changed, it will be killed and re-created.".into(),
+            );
         }
     }
 
@@ -331,7 +342,8 @@ impl<'a> Planner<'a> {
                 !self.unfit(container, Role::Sidecar, instance) && started
             }
             State::Unknown => {
-                let message = "Init container is in \"unknown\" state, try killing it before restart".to_owned();
+                let message =
+                    "Init container is in \"unknown\" state, try killing it before restart".to_owned();
                 self.kill(instance, Cause::Unknown, false, message);
                 false
             }
@@ -353,8 +365,11 @@ impl<'a> Planner<'a> {
         };
         let initialized = facts.spec.containers.iter().any(|container| here(&container.name));
         // Instances of finished init containers may have been removed: the last one seen says how far it got.
-        let reached =
-            if initialized { containers.len() } else { containers.iter().rposition(|c| here(&c.name)).unwrap_or(0) };
+        let reached = if initialized {
+            containers.len()
+        } else {
+            containers.iter().rposition(|c| here(&c.name)).unwrap_or(0)
+        };
         for container in containers.iter().take(reached).filter(|c| spec::is_sidecar(c)) {
             self.sidecar(container);
         }
@@ -400,7 +415,8 @@ impl<'a> Planner<'a> {
                 Progress::Pending
             }
             State::Unknown => {
-                let message = "Init container is in \"unknown\" state, try killing it before restart".to_owned();
+                let message =
+                    "Init container is in \"unknown\" state, try killing it before restart".to_owned();
                 self.kill(instance, Cause::Unknown, false, message);
                 Progress::Pending
             }

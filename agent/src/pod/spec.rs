@@ -203,7 +203,9 @@ pub fn qos(spec: &PodSpec) -> Qos {
         list.as_ref().and_then(|list| list.get(key)).map(millis).filter(|amount| *amount != 0)
     };
     let pod_level = spec.resources.as_ref().filter(|resources| {
-        counted.iter().any(|key| set(&resources.requests, key).is_some() || set(&resources.limits, key).is_some())
+        counted
+            .iter()
+            .any(|key| set(&resources.requests, key).is_some() || set(&resources.limits, key).is_some())
     });
     let all: Vec<ResourceRequirements> = match pod_level {
         Some(resources) => vec![resources.clone()],
@@ -302,7 +304,10 @@ mod tests {
             (json!([{"name": "a"}]), Qos::BestEffort),
             (json!([{"name": "a", "resources": full}]), Qos::Guaranteed),
             (json!([{"name": "a", "resources": full}, {"name": "b"}]), Qos::Burstable),
-            (json!([{"name": "a", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}}}]), Qos::Burstable),
+            (
+                json!([{"name": "a", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}}}]),
+                Qos::Burstable,
+            ),
             (json!([{"name": "a", "resources": {"requests": {"cpu": "0"}}}]), Qos::BestEffort),
             (json!([{"name": "a", "resources": {"requests": {"example.com/gpu": "1"}}}]), Qos::BestEffort),
         ] {
@@ -333,8 +338,13 @@ mod tests {
             {"name": "b", "restartPolicy": "OnFailure"},
             {"name": "c"},
         ]}));
-        for (index, code, want) in [(0, 42, true), (0, 1, false), (1, 1, true), (1, 0, false), (2, 1, false)] {
-            assert_eq!(restarts_after(&spec, Role::Regular, &spec.containers[index], code), want, "{index} {code}");
+        for (index, code, want) in [(0, 42, true), (0, 1, false), (1, 1, true), (1, 0, false), (2, 1, false)]
+        {
+            assert_eq!(
+                restarts_after(&spec, Role::Regular, &spec.containers[index], code),
+                want,
+                "{index} {code}"
+            );
         }
     }
 }

@@ -78,7 +78,10 @@ impl Model {
                 Role::Ephemeral => false,
                 Role::Sidecar => true,
                 // Init containers run again in a new sandbox.
-                Role::Init => last.sandbox != sandbox.id || spec::restarts_after(&self.spec, role, &container, last.exit_code),
+                Role::Init => {
+                    last.sandbox != sandbox.id
+                        || spec::restarts_after(&self.spec, role, &container, last.exit_code)
+                }
                 Role::Regular => {
                     self.replaced.contains(&last.id)
                         || spec::restarts_after(&self.spec, role, &container, last.exit_code)
@@ -318,20 +321,86 @@ fn single_decisions() {
     let ready = |ready| vec![Sandbox { id: "s".into(), ready, ..Sandbox::default() }];
     // (case, spec, sandboxes, instances) → (starts, kills, new sandbox, finished)
     #[allow(clippy::type_complexity)]
-    let table: Vec<(&str, &serde_json::Value, Vec<Sandbox>, Vec<Instance>, (Vec<&str>, usize, Option<u32>, bool))> = vec![
+    let table: Vec<(
+        &str,
+        &serde_json::Value,
+        Vec<Sandbox>,
+        Vec<Instance>,
+        (Vec<&str>, usize, Option<u32>, bool),
+    )> = vec![
         ("nothing yet", &two, vec![], vec![], (vec![], 0, Some(0), false)),
         ("sandbox made", &two, ready(true), vec![], (vec!["a", "b"], 0, None, false)),
-        ("one done", &two, ready(true), vec![run("a", "s", State::Exited, 0), run("b", "s", State::Running, 0)], (vec![], 0, None, false)),
-        ("one failed", &two, ready(true), vec![run("a", "s", State::Exited, 1), run("b", "s", State::Exited, 0)], (vec!["a"], 0, None, false)),
-        ("all done", &two, ready(true), vec![run("a", "s", State::Exited, 0), run("b", "s", State::Exited, 0)], (vec![], 0, None, true)),
-        ("sandbox died under a run-once pod", &never, ready(false), vec![run("a", "s", State::Exited, 137)], (vec![], 0, None, true)),
-        ("sandbox died, still alive", &two, ready(false), vec![run("a", "s", State::Running, 0)], (vec![], 1, None, false)),
-        ("sandbox died, all stopped", &two, ready(false), vec![run("a", "s", State::Exited, 137)], (vec![], 0, Some(1), false)),
+        (
+            "one done",
+            &two,
+            ready(true),
+            vec![run("a", "s", State::Exited, 0), run("b", "s", State::Running, 0)],
+            (vec![], 0, None, false),
+        ),
+        (
+            "one failed",
+            &two,
+            ready(true),
+            vec![run("a", "s", State::Exited, 1), run("b", "s", State::Exited, 0)],
+            (vec!["a"], 0, None, false),
+        ),
+        (
+            "all done",
+            &two,
+            ready(true),
+            vec![run("a", "s", State::Exited, 0), run("b", "s", State::Exited, 0)],
+            (vec![], 0, None, true),
+        ),
+        (
+            "sandbox died under a run-once pod",
+            &never,
+            ready(false),
+            vec![run("a", "s", State::Exited, 137)],
+            (vec![], 0, None, true),
+        ),
+        (
+            "sandbox died, still alive",
+            &two,
+            ready(false),
+            vec![run("a", "s", State::Running, 0)],
+            (vec![], 1, None, false),
+        ),
+        (
+            "sandbox died, all stopped",
+            &two,
+            ready(false),
+            vec![run("a", "s", State::Exited, 137)],
+            (vec![], 0, Some(1), false),
+        ),
         ("init first", &with_init, ready(true), vec![], (vec!["i"], 0, None, false)),
-        ("init runs", &with_init, ready(true), vec![run("i", "s", State::Running, 0)], (vec![], 0, None, false)),
-        ("init done", &with_init, ready(true), vec![run("i", "s", State::Exited, 0)], (vec!["a"], 0, None, false)),
-        ("init failed for good", &with_init, ready(true), vec![run("i", "s", State::Exited, 1)], (vec![], 0, None, true)),
-        ("crashed between create and start", &never, ready(true), vec![run("a", "s", State::Created, 0)], (vec!["a"], 0, None, false)),
+        (
+            "init runs",
+            &with_init,
+            ready(true),
+            vec![run("i", "s", State::Running, 0)],
+            (vec![], 0, None, false),
+        ),
+        (
+            "init done",
+            &with_init,
+            ready(true),
+            vec![run("i", "s", State::Exited, 0)],
+            (vec!["a"], 0, None, false),
+        ),
+        (
+            "init failed for good",
+            &with_init,
+            ready(true),
+            vec![run("i", "s", State::Exited, 1)],
+            (vec![], 0, None, true),
+        ),
+        (
+            "crashed between create and start",
+            &never,
+            ready(true),
+            vec![run("a", "s", State::Created, 0)],
+            (vec!["a"], 0, None, false),
+        ),
     ];
     for (case, spec, sandboxes, instances, want) in table {
         let mut model = Model::new(spec_of(spec.clone()));

@@ -1,0 +1,191 @@
+//! States of a pod's containers as the API shows them. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, ContainerUser, LinuxContainerUser, VolumeMountStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::generate::StatusFacts;
+use crate::pod::observed::{Instance, State};
+use crate::pod::spec::{self, Role};
+
+/// Status of one container.
+pub fn status(facts: &StatusFacts<'_>, role: Role, container: &Container) -> ContainerStatus {
+    let previous = previous(facts, &container.name);
+    let latest = facts.observed.latest(&container.name);
+    let mut status = ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        restart_count: previous.map(|old| old.restart_count).unwrap_or(0),
+        started: Some(false),
+        ..ContainerStatus::default()
+    };
+    match latest {
+        Some(instance) => from_instance(facts, &mut status, role, container, instance),
+        None => status.state = Some(without_instance(facts, previous)),
+    }
+    // While it waits to run again, people want to see why it is not running, and how it ended.
+    let wants_start = latest.is_none_or(|instance| match instance.state {
+        State::Created => true,
+        State::Exited => {
+            !facts.ended
+                && (spec::restarts_after(&facts.spec, role, container, instance.exit_code)
+                    || facts.replaced.contains(&instance.id))
+        }
+        _ => false,
+    });
+    if let (true, Some((reason, message))) = (wants_start, facts.waiting.get(&container.name)) {
+        if status.state.as_ref().is_some_and(|state| state.terminated.is_some()) {
+            status.last_state = status.state.take();
+        }
+        status.state = Some(waiting(reason, message));
+    }
+    let last = facts.observed.previous(&container.name).filter(|instance| instance.state == State::Exited);
+    if status.last_state.is_none() {
+        status.last_state = match last {
+            Some(instance) => Some(terminated(facts, instance)),
+            None => previous.and_then(|old| old.last_state.clone()),
+        };
+    }
+    status
+}
+
+fn previous<'a>(facts: &'a StatusFacts<'_>, name: &str) -> Option<&'a ContainerStatus> {
+    let old = facts.previous;
+    [&old.init_container_statuses, &old.container_statuses, &old.ephemeral_container_statuses]
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find(|status| status.name == name)
+}
+
+fn from_instance(
+    facts: &StatusFacts<'_>,
+    status: &mut ContainerStatus,
+    role: Role,
+    container: &Container,
+    instance: &Instance,
+) {
+    status.container_id = Some(format!("{}://{}", facts.runtime, instance.id));
+    status.restart_count = i32::try_from(instance.attempt).unwrap_or(i32::MAX);
+    if !instance.image.is_empty() && !instance.image.starts_with("sha256:") {
+        status.image = instance.image.clone();
+    }
+    status.image_id = instance.image_ref.clone();
+    match instance.state {
+        State::Running => {
+            status.state = Some(ContainerState {
+                running: Some(ContainerStateRunning { started_at: time(instance.started_at) }),
+                ..ContainerState::default()
+            });
+            let verdict = facts.verdicts.get(&instance.id).copied().unwrap_or_default();
+            let started = container.startup_probe.is_none() || verdict.started == Some(true);
+            let probed = container.readiness_probe.is_none() || facts.ready.contains(&instance.id);
+            let counts = matches!(role, Role::Regular | Role::Sidecar);
+            status.started = Some(counts && started);
+            status.ready = counts && started && probed;
+            if let Some(resources) = &container.resources {
+                status.allocated_resources = resources.requests.clone();
+                status.resources = Some(resources.clone());
+            }
+            status.volume_mounts = mounts(container);
+            status.user = instance.user.as_ref().map(|user| ContainerUser {
+                linux: Some(LinuxContainerUser {
+                    uid: user.uid,
+                    gid: user.gid,
+                    supplemental_groups: Some(user.supplemental_groups.clone())
+                        .filter(|groups| !groups.is_empty()),
+                }),
+            });
+        }
+        State::Exited => {
+            status.state = Some(terminated(facts, instance));
+            status.ready = role == Role::Init && instance.exit_code == 0;
+        }
+        State::Created | State::Unknown => status.state = Some(waiting(default_reason(facts), "")),
+    }
+}
+
+/// No instance is known: it was not made yet, or it is lost.
+fn without_instance(facts: &StatusFacts<'_>, previous: Option<&ContainerStatus>) -> ContainerState {
+    let old = previous.and_then(|old| old.state.as_ref());
+    if let Some(state) = old.filter(|state| state.terminated.is_some() && facts.ended) {
+        return state.clone();
+    }
+    if facts.ended && old.is_some_and(|state| state.running.is_some()) {
+        return ContainerState {
+            terminated: Some(ContainerStateTerminated {
+                reason: Some("ContainerStatusUnknown".into()),
+                message: Some("The container could not be located when the pod was terminated".into()),
+                exit_code: 137,
+                ..ContainerStateTerminated::default()
+            }),
+            ..ContainerState::default()
+        };
+    }
+    waiting(default_reason(facts), "")
+}
+
+fn default_reason(facts: &StatusFacts<'_>) -> &'static str {
+    if facts.spec.init_containers.as_ref().is_some_and(|list| !list.is_empty()) {
+        "PodInitializing"
+    } else {
+        "ContainerCreating"
+    }
+}
+
+fn waiting(reason: &str, message: &str) -> ContainerState {
+    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    ContainerState {
+        waiting: Some(ContainerStateWaiting { reason: text(reason), message: text(message) }),
+        ..ContainerState::default()
+    }
+}
+
+fn terminated(facts: &StatusFacts<'_>, instance: &Instance) -> ContainerState {
+    let reason = match (instance.reason.as_str(), instance.exit_code) {
+        ("", 0) => "Completed",
+        ("", _) => "Error",
+        (reason, _) => reason,
+    };
+    ContainerState {
+        terminated: Some(ContainerStateTerminated {
+            container_id: Some(format!("{}://{}", facts.runtime, instance.id)),
+            exit_code: instance.exit_code,
+            reason: Some(reason.to_owned()),
+            message: Some(instance.message.clone()).filter(|message| !message.is_empty()),
+            started_at: time(instance.started_at),
+            finished_at: time(instance.finished_at),
+            signal: None,
+        }),
+        ..ContainerState::default()
+    }
+}
+
+fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = container.volume_mounts.as_ref().filter(|mounts| !mounts.is_empty())?;
+    Some(
+        mounts
+            .iter()
+            .map(|mount| VolumeMountStatus {
+                name: mount.name.clone(),
+                mount_path: mount.mount_path.clone(),
+                read_only: mount.read_only,
+                recursive_read_only: mount.read_only.filter(|only| *only).map(|_| {
+                    match mount.recursive_read_only.as_deref() {
+                        Some("Enabled") => "Enabled".to_owned(),
+                        _ => "Disabled".to_owned(),
+                    }
+                }),
+                ..VolumeMountStatus::default()
+            })
+            .collect(),
+    )
+}
+
+fn time(nanos: i64) -> Option<Time> {
+    // Whole seconds: what the API keeps, so that a status read back equals the one sent.
+    Timestamp::from_second(nanos / 1_000_000_000).ok().filter(|_| nanos > 0).map(Time)
+}

@@ -1,0 +1,150 @@
+//! The status of a pod, from its spec, what was observed and what was reported before. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, Pod, PodIP, PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::conditions::{self, ConditionFacts};
+use super::containers;
+use super::phase::{self, Phase};
+use crate::pod::observed::Observed;
+use crate::pod::plan::Verdict;
+use crate::pod::spec::{self, Role};
+
+/// Everything a status is made from.
+pub struct StatusFacts<'a> {
+    /// The pod as the API has it.
+    pub pod: &'a Pod,
+    /// Its spec.
+    pub spec: Cow<'a, PodSpec>,
+    /// The status reported last, or the API's.
+    pub previous: &'a PodStatus,
+    /// What the runtime has.
+    pub observed: &'a Observed,
+    /// Why containers wait: reason and message by container name.
+    pub waiting: &'a BTreeMap<String, (String, String)>,
+    /// Startup and liveness verdicts by container id.
+    pub verdicts: &'a BTreeMap<String, Verdict>,
+    /// Ids of containers whose readiness probe succeeds.
+    pub ready: &'a BTreeSet<String>,
+    /// Ids of containers stopped to be replaced.
+    pub replaced: &'a BTreeSet<String>,
+    /// No container will be started again.
+    pub ended: bool,
+    /// The node decided that the pod failed: reason and message.
+    pub failure: Option<(&'a str, &'a str)>,
+    /// The node's addresses.
+    pub host_ips: &'a [String],
+    /// The runtime's name, the scheme of container ids.
+    pub runtime: &'a str,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// The status of the pod now.
+pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
+    let mut by_role: BTreeMap<Role, Vec<ContainerStatus>> = BTreeMap::new();
+    let mut counted = Vec::new();
+    for (role, container) in spec::containers(&facts.spec) {
+        let status = containers::status(facts, role, &container);
+        if role != Role::Ephemeral {
+            counted.push(status.clone());
+        }
+        let list = if role == Role::Sidecar { Role::Init } else { role };
+        by_role.entry(list).or_default().push(status);
+    }
+    let phase = decide_phase(facts, &counted);
+    let old = facts.previous;
+    let same_phase = old.phase.as_deref() == Some(phase.as_str());
+    let (reason, message) = match facts.failure {
+        Some((reason, message)) => (Some(reason.to_owned()), Some(message.to_owned())),
+        None if same_phase => (old.reason.clone(), old.message.clone()),
+        None => (None, None),
+    };
+    let foreign =
+        facts.pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let mut all = conditions::conditions(&ConditionFacts {
+        spec: &facts.spec,
+        generation: facts.pod.metadata.generation,
+        statuses: &counted,
+        phase,
+        sandbox: facts.observed.ready_sandbox().is_some(),
+        previous: old.conditions.as_deref().unwrap_or_default(),
+        foreign,
+        now: whole_second(facts.now),
+    });
+    // Set once by whoever disrupts the pod, this node's eviction included.
+    let disruption = old.conditions.iter().flatten().chain(foreign).find(|c| c.type_ == "DisruptionTarget");
+    all.extend(disruption.cloned());
+    all.extend(foreign.iter().filter(|c| !conditions::OWNED.contains(&c.type_.as_str())).cloned());
+    let pod_ips = pod_ips(facts);
+    PodStatus {
+        phase: Some(phase.as_str().to_owned()),
+        reason,
+        message,
+        conditions: Some(all),
+        host_ip: facts.host_ips.first().cloned(),
+        host_ips: some_list(facts.host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
+        pod_ip: pod_ips.first().cloned(),
+        pod_ips: some_list(pod_ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        qos_class: old.qos_class.clone().or_else(|| Some(spec::qos(&facts.spec).as_str().to_owned())),
+        start_time: old.start_time.clone().or_else(|| Some(Time(whole_second(facts.now)))),
+        observed_generation: facts.pod.metadata.generation,
+        init_container_statuses: by_role.remove(&Role::Init),
+        container_statuses: by_role.remove(&Role::Regular),
+        ephemeral_container_statuses: by_role.remove(&Role::Ephemeral),
+        nominated_node_name: old.nominated_node_name.clone(),
+        resize: None,
+        resource_claim_statuses: old.resource_claim_statuses.clone(),
+        extended_resource_claim_status: old.extended_resource_claim_status.clone(),
+        allocated_resources: None,
+        resources: None,
+    }
+}
+
+/// Terminal phases are final, whoever wrote them.
+fn decide_phase(facts: &StatusFacts<'_>, statuses: &[ContainerStatus]) -> Phase {
+    let api = facts.pod.status.as_ref().and_then(|status| status.phase.as_deref()).and_then(Phase::parse);
+    if let Some(phase) = api.filter(|phase| phase.is_terminal()) {
+        return phase;
+    }
+    let old = facts.previous.phase.as_deref().and_then(Phase::parse);
+    if let Some(phase) = old.filter(|phase| phase.is_terminal()) {
+        return phase;
+    }
+    if facts.failure.is_some() {
+        return Phase::Failed;
+    }
+    let sandbox = facts.observed.ready_sandbox().map(|sandbox| sandbox.id.as_str());
+    let started = facts.spec.containers.iter().any(|container| {
+        facts.observed.latest(&container.name).is_some_and(|instance| {
+            instance.started_at > 0 && (facts.ended || Some(instance.sandbox.as_str()) == sandbox)
+        })
+    });
+    let ended = facts.ended && !spec::is_static(facts.pod);
+    phase::phase(&facts.spec, statuses, ended, started)
+}
+
+fn pod_ips(facts: &StatusFacts<'_>) -> Vec<String> {
+    if facts.spec.host_network == Some(true) {
+        return facts.host_ips.to_vec();
+    }
+    match facts.observed.ready_sandbox() {
+        Some(sandbox) if !sandbox.ips.is_empty() => sandbox.ips.clone(),
+        _ => facts.previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect(),
+    }
+}
+
+fn some_list<T>(list: Vec<T>) -> Option<Vec<T>> {
+    Some(list).filter(|list| !list.is_empty())
+}
+
+fn whole_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+#[path = "generate_tests.rs"]
+mod tests;

@@ -1,0 +1,12 @@
+//! What the API server is told about a pod.
+
+// The whole status.
+pub mod generate;
+// States of containers.
+pub mod containers;
+// The phase, from states of containers.
+pub mod phase;
+// The conditions the node owns.
+pub mod conditions;
+// The difference of two statuses as a patch.
+pub mod patch;

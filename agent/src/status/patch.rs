@@ -1,0 +1,92 @@
+//! The difference of two statuses as a strategic merge patch: only what changed, guarded by the uid. Pure.
+
+use k8s_openapi::api::core::v1::PodStatus;
+use serde_json::{Map, Value, json};
+
+/// The patch that makes `old` into `new`; `None` when there is nothing to say.
+pub fn status_patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
+    let (old, new) = (object(old), object(new));
+    let mut changed = Map::new();
+    for (field, value) in &new {
+        let before = old.get(field);
+        if before == Some(value) {
+            continue;
+        }
+        let value = match field.as_str() {
+            "conditions" => keyed(before, value),
+            // Merged by address: without the marker an old address would stay.
+            "podIPs" | "hostIPs" => replaced(before, value),
+            _ => value.clone(),
+        };
+        changed.insert(field.clone(), value);
+    }
+    for field in old.keys().filter(|field| !new.contains_key(*field)) {
+        changed.insert(field.clone(), Value::Null);
+    }
+    (!changed.is_empty()).then(|| json!({"metadata": {"uid": uid}, "status": changed}))
+}
+
+fn object(status: &PodStatus) -> Map<String, Value> {
+    match serde_json::to_value(status) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    }
+}
+
+/// Conditions merge by type: the ones that changed, with fields that went away set to null.
+fn keyed(before: Option<&Value>, now: &Value) -> Value {
+    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let before = list(before);
+    let mut out = Vec::new();
+    for condition in list(Some(now)) {
+        let old = before.iter().find(|old| old["type"] == condition["type"]);
+        if old == Some(&condition) {
+            continue;
+        }
+        let mut condition = condition;
+        if let (Some(Value::Object(old)), Value::Object(new)) = (old, &mut condition) {
+            for field in old.keys() {
+                new.entry(field.clone()).or_insert(Value::Null);
+            }
+        }
+        out.push(condition);
+    }
+    Value::Array(out)
+}
+
+fn replaced(before: Option<&Value>, now: &Value) -> Value {
+    let mut list = now.as_array().cloned().unwrap_or_default();
+    if before.and_then(Value::as_array).is_some_and(|before| !before.is_empty()) {
+        list.push(json!({"$patch": "replace"}));
+    }
+    Value::Array(list)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn status(value: Value) -> PodStatus {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn only_what_changed() {
+        let old = status(
+            json!({"phase": "Pending", "qosClass": "BestEffort", "message": "m", "podIPs": [{"ip": "10.0.0.1"}],
+            "conditions": [{"type": "Ready", "status": "False", "reason": "r"}, {"type": "PodScheduled", "status": "True"}]}),
+        );
+        let new = status(
+            json!({"phase": "Running", "qosClass": "BestEffort", "podIPs": [{"ip": "10.0.0.2"}],
+            "conditions": [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}]}),
+        );
+        assert_eq!(
+            status_patch("u", &old, &new).unwrap(),
+            json!({"metadata": {"uid": "u"}, "status": {"phase": "Running", "message": null,
+                "podIPs": [{"ip": "10.0.0.2"}, {"$patch": "replace"}],
+                "conditions": [{"type": "Ready", "status": "True", "reason": null}]}})
+        );
+        assert_eq!(status_patch("u", &new, &new), None);
+    }
+}
