@@ -1,0 +1,224 @@
+//! Entries of `metadata.managedFields`.
+
+use super::Writer;
+use super::set::Set;
+use serde_json::{Map, Value, json};
+
+/// How many managers of plain writes are kept apart before the oldest are summed up.
+const MAX_UPDATE_MANAGERS: usize = 10;
+/// The manager that stands for summed-up ones.
+const ANCIENT: &str = "ancient-changes";
+
+/// How a manager wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// By server-side apply.
+    Apply,
+    /// By anything else.
+    Update,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// What one manager owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Who.
+    pub manager: String,
+    /// How.
+    pub operation: Operation,
+    /// The version its fields are written in.
+    pub api_version: String,
+    /// The endpoint.
+    pub subresource: String,
+    /// When it last changed something.
+    pub time: Option<String>,
+    /// Its fields.
+    pub fields: Set,
+}
+
+/// Why `managedFields` cannot be read.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum EntryError {
+    /// Neither `Apply` nor `Update`.
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    /// No version.
+    #[error("apiVersion must not be empty")]
+    ApiVersion,
+    /// Not `FieldsV1`.
+    #[error("invalid fieldsType {0:?} in managed fields entry {1}")]
+    FieldsType(String, usize),
+    /// Fields that cannot be read.
+    #[error("error decoding set: unable to parse {0}")]
+    Fields(String),
+    /// Not a list of entries.
+    #[error("managedFields must be a list of objects")]
+    NotEntries,
+}
+
+impl Entry {
+    /// A writer's own entry.
+    pub fn of(writer: &Writer, operation: Operation, fields: Set) -> Self {
+        let manager = if writer.manager.is_empty() { "unknown" } else { writer.manager };
+        Self {
+            manager: manager.to_owned(),
+            operation,
+            api_version: writer.api_version.to_owned(),
+            subresource: writer.subresource.to_owned(),
+            time: Some(writer.now.to_owned()),
+            fields,
+        }
+    }
+
+    /// Whether both entries belong to the same manager; an applier may change its version.
+    pub fn same_manager(&self, other: &Self) -> bool {
+        self.manager == other.manager
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// The manager as conflicts name it: `"kubectl" using apps/v1`.
+    pub fn describe(&self) -> String {
+        let mut text = format!("{:?}", self.manager);
+        if !self.subresource.is_empty() {
+            text.push_str(&format!(" with subresource {:?}", self.subresource));
+        }
+        if self.operation == Operation::Update {
+            text.push_str(&format!(" using {}", self.api_version));
+        }
+        text
+    }
+
+    fn encode(&self) -> Value {
+        let mut map = Map::new();
+        map.insert("manager".into(), json!(self.manager));
+        map.insert("operation".into(), json!(self.operation.name()));
+        map.insert("apiVersion".into(), json!(self.api_version));
+        if let Some(time) = &self.time {
+            map.insert("time".into(), json!(time));
+        }
+        map.insert("fieldsType".into(), json!("FieldsV1"));
+        map.insert("fieldsV1".into(), self.fields.encode());
+        if !self.subresource.is_empty() {
+            map.insert("subresource".into(), json!(self.subresource));
+        }
+        Value::Object(map)
+    }
+
+    fn decode(index: usize, value: &Value) -> Result<Self, EntryError> {
+        let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        let operation = match value["operation"].as_str() {
+            Some("Apply") => Operation::Apply,
+            Some("Update") => Operation::Update,
+            _ => return Err(EntryError::Operation),
+        };
+        let api_version = text("apiVersion");
+        if api_version.is_empty() {
+            return Err(EntryError::ApiVersion);
+        }
+        if value["fieldsType"] != "FieldsV1" {
+            return Err(EntryError::FieldsType(text("fieldsType"), index));
+        }
+        let fields = match value.get("fieldsV1") {
+            None | Some(Value::Null) => Set::default(),
+            Some(fields) => Set::decode(fields).map_err(EntryError::Fields)?,
+        };
+        let time = value["time"].as_str().map(str::to_owned);
+        Ok(Self { manager: text("manager"), operation, api_version, subresource: text("subresource"), time, fields })
+    }
+}
+
+/// The entries of an object.
+pub fn decode(object: &Value) -> Result<Vec<Entry>, EntryError> {
+    match &object["metadata"]["managedFields"] {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(list) => list.iter().enumerate().map(|(i, v)| Entry::decode(i, v)).collect(),
+        _ => Err(EntryError::NotEntries),
+    }
+}
+
+/// Sets the entries of an object: appliers before updaters, older before newer; no field when there are none.
+pub fn encode(object: &mut Value, mut entries: Vec<Entry>) {
+    entries.retain(|e| !e.fields.is_empty());
+    entries.sort_by(|a, b| {
+        let key = |e: &Entry| (e.operation, e.time.clone(), e.manager.clone(), e.api_version.clone(), e.subresource.clone());
+        key(a).cmp(&key(b))
+    });
+    let Some(metadata) = metadata(object) else { return };
+    if entries.is_empty() {
+        metadata.remove("managedFields");
+    } else {
+        metadata.insert("managedFields".into(), entries.iter().map(Entry::encode).collect());
+    }
+}
+
+/// Takes the entries out of an object.
+pub fn strip(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+}
+
+fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
+}
+
+/// Sums up the oldest managers of plain writes, per version, until ten are left.
+pub fn cap(entries: &mut Vec<Entry>) {
+    let updaters = |entries: &[Entry]| entries.iter().filter(|e| e.operation == Operation::Update).count();
+    while updaters(entries) > MAX_UPDATE_MANAGERS {
+        let mut old: Vec<usize> =
+            (0..entries.len()).filter(|i| entries[*i].operation == Operation::Update).collect();
+        old.sort_by(|a, b| (&entries[*a].time, &entries[*a].manager).cmp(&(&entries[*b].time, &entries[*b].manager)));
+        // The oldest with a successor of the same version.
+        let pair = old.iter().enumerate().find_map(|(n, i)| {
+            let rest = &old[n + 1..];
+            let next = rest.iter().find(|j| entries[**j].api_version == entries[*i].api_version)?;
+            Some((*i, *next))
+        });
+        let Some((first, second)) = pair else { return };
+        let merged = Entry {
+            manager: ANCIENT.into(),
+            subresource: String::new(),
+            fields: entries[first].fields.union(&entries[second].fields),
+            time: entries[first].time.clone().max(entries[second].time.clone()),
+            ..entries[first].clone()
+        };
+        let (high, low) = (first.max(second), first.min(second));
+        entries.remove(high);
+        entries.remove(low);
+        entries.push(merged);
+    }
+}
+
+/// What a client says about ownership in the object it sends.
+pub enum Sent {
+    /// Nothing, or nothing that can be read.
+    Nothing,
+    /// Forget all owners.
+    Reset,
+    /// These entries.
+    Entries(Vec<Entry>),
+}
+
+/// Takes the entries out of an object that a client sent.
+pub fn strip_reading(object: &mut Value) -> Sent {
+    let entries = decode(object);
+    match (strip(object), entries) {
+        (Some(Value::Array(list)), _) if list.is_empty() => Sent::Reset,
+        (Some(Value::Array(list)), _)
+            if list.len() == 1 && list[0].as_object().is_some_and(Map::is_empty) =>
+        {
+            Sent::Reset
+        }
+        (_, Ok(entries)) if !entries.is_empty() => Sent::Entries(entries),
+        _ => Sent::Nothing,
+    }
+}

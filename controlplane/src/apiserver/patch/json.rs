@@ -1,0 +1,281 @@
+//! RFC 6902 JSON patch on an object tree.
+
+use super::rejected;
+use coracle_proto::status::ApiError;
+use serde_json::Value;
+
+/// The most operations one patch may hold.
+pub const MAX_OPERATIONS: usize = 10_000;
+
+/// How many bytes all `copy` operations of one patch may add.
+const MAX_COPIED: usize = 3 << 20;
+
+/// One parsed operation.
+#[derive(Debug, Clone, PartialEq)]
+enum Operation {
+    Add(String, Value),
+    Remove(String),
+    Replace(String, Value),
+    Move { from: String, to: String },
+    Copy { from: String, to: String },
+    Test(String, Value),
+}
+
+/// Why an operation does not fit the document.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+enum Misfit {
+    #[error("{op} operation does not apply: doc is missing path: {path}: missing value")]
+    NoPath { op: &'static str, path: String },
+    #[error("{op} operation does not apply: doc is missing key: {path}: missing value")]
+    NoKey { op: &'static str, path: String },
+    #[error("error in {op} for path: '{path}': Unable to remove nonexistent key: {key}: missing value")]
+    NothingToRemove { op: &'static str, path: String, key: String },
+    #[error("error in {op} for path: '{path}': Unable to access invalid index: {index}: invalid index referenced")]
+    BadIndex { op: &'static str, path: String, index: String },
+    #[error("testing value {0} failed: test failed")]
+    TestFailed(String),
+    #[error(
+        "Unable to complete the copy, the accumulated size increase of copy is {0}, exceeding the limit {MAX_COPIED}"
+    )]
+    CopiedTooMuch(usize),
+}
+
+/// Applies a patch to a document.
+///
+/// A patch that is not one gives 400, one that does not fit the document 422, one with too many operations 413.
+/// Nothing of a failed patch is kept.
+pub fn apply(document: &Value, patch: &Value) -> Result<Value, ApiError> {
+    let operations = parse(patch)?;
+    let mut document = document.clone();
+    let mut copied = 0;
+    for operation in operations {
+        step(&mut document, operation, &mut copied).map_err(rejected)?;
+    }
+    Ok(document)
+}
+
+fn parse(patch: &Value) -> Result<Vec<Operation>, ApiError> {
+    let Value::Array(items) = patch else {
+        return Err(ApiError::bad_request("error decoding patch: a JSON patch must be an array of operations"));
+    };
+    if items.len() > MAX_OPERATIONS {
+        return Err(ApiError::too_large(format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            items.len()
+        )));
+    }
+    items.iter().enumerate().map(|(i, item)| parse_one(i, item)).collect()
+}
+
+fn parse_one(index: usize, item: &Value) -> Result<Operation, ApiError> {
+    let bad = |what: &str| ApiError::bad_request(format!("error decoding patch: operation {index}: {what}"));
+    let text = |field: &str| match item.get(field) {
+        Some(Value::String(s)) => Ok(s.clone()),
+        Some(_) => Err(bad(&format!("{field} is not a string"))),
+        None => Err(bad(&format!("{field} is missing"))),
+    };
+    let value = || item.get("value").cloned().ok_or_else(|| bad("value is missing"));
+    let op = text("op")?;
+    let path = text("path")?;
+    Ok(match op.as_str() {
+        "add" => Operation::Add(path, value()?),
+        "remove" => Operation::Remove(path),
+        "replace" => Operation::Replace(path, value()?),
+        "move" => Operation::Move { from: text("from")?, to: path },
+        "copy" => Operation::Copy { from: text("from")?, to: path },
+        "test" => Operation::Test(path, item.get("value").cloned().unwrap_or(Value::Null)),
+        other => return Err(bad(&format!("unexpected kind: {other}"))),
+    })
+}
+
+fn step(document: &mut Value, operation: Operation, copied: &mut usize) -> Result<(), Misfit> {
+    match operation {
+        Operation::Add(path, value) => add(document, "add", &path, value),
+        Operation::Remove(path) => remove(document, "remove", &path).map(drop),
+        Operation::Replace(path, value) => match find_mut(document, &path) {
+            Some(place) => {
+                *place = value;
+                Ok(())
+            }
+            None if parent_exists(document, &path) => Err(Misfit::NoKey { op: "replace", path }),
+            None => Err(Misfit::NoPath { op: "replace", path }),
+        },
+        Operation::Move { from, to } => {
+            let value = remove(document, "move", &from)?;
+            add(document, "move", &to, value)
+        }
+        Operation::Copy { from, to } => {
+            let value =
+                find(document, &from).cloned().ok_or(Misfit::NoPath { op: "copy", path: from.clone() })?;
+            *copied += value.to_string().len();
+            if *copied > MAX_COPIED {
+                return Err(Misfit::CopiedTooMuch(*copied));
+            }
+            add(document, "copy", &to, value)
+        }
+        Operation::Test(path, expected) => {
+            // A missing value passes a test for null, as clients that guard a first write rely on.
+            let found = find(document, &path).unwrap_or(&Value::Null);
+            if same(found, &expected) { Ok(()) } else { Err(Misfit::TestFailed(path)) }
+        }
+    }
+}
+
+/// Equality by value: 1 and 1.0 are the same number.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
+        (Value::Array(x), Value::Array(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same(x, y)),
+        (Value::Object(x), Value::Object(y)) => {
+            x.len() == y.len() && x.iter().all(|(k, x)| y.get(k).is_some_and(|y| same(x, y)))
+        }
+        _ => a == b,
+    }
+}
+
+fn add(document: &mut Value, op: &'static str, path: &str, value: Value) -> Result<(), Misfit> {
+    let Some((parent, key)) = split(path) else {
+        *document = value;
+        return Ok(());
+    };
+    let quoted = || Misfit::NoPath { op, path: format!("\"{path}\"") };
+    match find_mut(document, parent).ok_or_else(quoted)? {
+        Value::Object(map) => {
+            map.insert(unescape(key), value);
+            Ok(())
+        }
+        Value::Array(list) => {
+            let at = if key == "-" { Some(list.len()) } else { index(key).filter(|i| *i <= list.len()) };
+            let at = at.ok_or_else(|| Misfit::BadIndex { op, path: path.into(), index: key.into() })?;
+            list.insert(at, value);
+            Ok(())
+        }
+        _ => Err(quoted()),
+    }
+}
+
+fn remove(document: &mut Value, op: &'static str, path: &str) -> Result<Value, Misfit> {
+    let Some((parent, key)) = split(path) else {
+        return Ok(std::mem::take(document));
+    };
+    match find_mut(document, parent) {
+        Some(Value::Object(map)) => {
+            let key = unescape(key);
+            map.remove(&key).ok_or(Misfit::NothingToRemove { op, path: path.into(), key })
+        }
+        Some(Value::Array(list)) => match index(key).filter(|i| *i < list.len()) {
+            Some(i) => Ok(list.remove(i)),
+            None => Err(Misfit::BadIndex { op, path: path.into(), index: key.into() }),
+        },
+        _ => Err(Misfit::NoPath { op, path: path.into() }),
+    }
+}
+
+fn parent_exists(document: &Value, path: &str) -> bool {
+    split(path).is_some_and(|(parent, _)| find(document, parent).is_some())
+}
+
+/// The pointer of the container and the last token; `None` for the whole document.
+fn split(path: &str) -> Option<(&str, &str)> {
+    path.rsplit_once('/')
+}
+
+fn find<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
+    document.pointer(path)
+}
+
+fn find_mut<'a>(document: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    document.pointer_mut(path)
+}
+
+fn unescape(token: &str) -> String {
+    token.replace("~1", "/").replace("~0", "~")
+}
+
+/// An array index: digits without leading zeros.
+fn index(token: &str) -> Option<usize> {
+    let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
+    if plain { token.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn operations_do_what_the_rfc_says() {
+        let table = [
+            (json!({"foo": "bar"}), json!([{"op": "add", "path": "/baz", "value": "qux"}]), json!({"baz": "qux", "foo": "bar"})),
+            (json!({"foo": ["bar", "baz"]}), json!([{"op": "add", "path": "/foo/1", "value": "qux"}]), json!({"foo": ["bar", "qux", "baz"]})),
+            (json!({"foo": ["bar"]}), json!([{"op": "add", "path": "/foo/-", "value": ["abc"]}]), json!({"foo": ["bar", ["abc"]]})),
+            (json!({"baz": 1, "foo": 2}), json!([{"op": "remove", "path": "/baz"}]), json!({"foo": 2})),
+            (json!({"foo": [1, 2, 3]}), json!([{"op": "remove", "path": "/foo/1"}]), json!({"foo": [1, 3]})),
+            (json!({"a": 1}), json!([{"op": "replace", "path": "/a", "value": null}]), json!({"a": null})),
+            (json!({"a": {"x": 1}, "b": {}}), json!([{"op": "move", "from": "/a/x", "path": "/b/y"}]), json!({"a": {}, "b": {"y": 1}})),
+            (json!({"a": [1, 2, 3, 4]}), json!([{"op": "move", "from": "/a/1", "path": "/a/3"}]), json!({"a": [1, 3, 4, 2]})),
+            (json!({"a": {"x": 1}}), json!([{"op": "copy", "from": "/a", "path": "/b"}]), json!({"a": {"x": 1}, "b": {"x": 1}})),
+            (json!({"a/b": 1, "m~n": 2}), json!([{"op": "test", "path": "/a~1b", "value": 1.0}, {"op": "remove", "path": "/m~0n"}]), json!({"a/b": 1})),
+            (json!({"a": 1}), json!([{"op": "test", "path": "/none", "value": null}]), json!({"a": 1})),
+            (json!({"a": 1}), json!([{"op": "replace", "path": "", "value": {"b": 2}}]), json!({"b": 2})),
+        ];
+        for (document, patch, expected) in table {
+            assert_eq!(apply(&document, &patch).unwrap(), expected, "{patch}");
+        }
+    }
+
+    #[test]
+    fn misfits_say_where() {
+        let document = json!({"a": {"b": [1]}, "s": "text"});
+        let table = [
+            (json!([{"op": "test", "path": "/a/b/0", "value": 2}]), 422, "testing value /a/b/0 failed: test failed"),
+            (json!([{"op": "remove", "path": "/a/x"}]), 422, "error in remove for path: '/a/x': Unable to remove nonexistent key: x: missing value"),
+            (json!([{"op": "remove", "path": "/x/y"}]), 422, "remove operation does not apply: doc is missing path: /x/y: missing value"),
+            (json!([{"op": "add", "path": "/x/y", "value": 1}]), 422, "add operation does not apply: doc is missing path: \"/x/y\": missing value"),
+            (json!([{"op": "add", "path": "/s/y", "value": 1}]), 422, "add operation does not apply"),
+            (json!([{"op": "add", "path": "/a/b/5", "value": 1}]), 422, "Unable to access invalid index: 5"),
+            (json!([{"op": "add", "path": "/a/b/01", "value": 1}]), 422, "Unable to access invalid index: 01"),
+            (json!([{"op": "replace", "path": "/a/x", "value": 1}]), 422, "replace operation does not apply: doc is missing key: /a/x: missing value"),
+            (json!([{"op": "replace", "path": "/x/y", "value": 1}]), 422, "replace operation does not apply: doc is missing path: /x/y"),
+            (json!([{"op": "leap", "path": "/a"}]), 400, "unexpected kind: leap"),
+            (json!([{"op": "add", "path": "/a"}]), 400, "value is missing"),
+            (json!({"op": "add"}), 400, "must be an array"),
+        ];
+        for (patch, code, text) in table {
+            let error = apply(&document, &patch).unwrap_err();
+            assert_eq!(error.code, code, "{patch}");
+            assert!(error.message.contains(text), "{patch}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn limits_hold() {
+        let many: Vec<Value> = (0..=MAX_OPERATIONS).map(|_| json!({"op": "test", "path": "/a", "value": 1})).collect();
+        let error = apply(&json!({"a": 1}), &Value::Array(many)).unwrap_err();
+        assert_eq!(error.code, 413);
+        assert_eq!(error.message, "The allowed maximum operations in a JSON patch is 10000, got 10001");
+        let big = json!({"a": "x".repeat(1 << 20)});
+        let copies: Vec<Value> = (0..4).map(|i| json!({"op": "copy", "from": "/a", "path": format!("/b{i}")})).collect();
+        assert!(apply(&big, &Value::Array(copies)).unwrap_err().message.contains("exceeding the limit"));
+    }
+
+    proptest! {
+        #[test]
+        fn adding_then_removing_gives_the_document_back(document in super::super::laws::document(), value in super::super::laws::tree()) {
+            let patch = json!([
+                {"op": "add", "path": "/~0fresh", "value": value},
+                {"op": "test", "path": "/~0fresh", "value": value},
+                {"op": "move", "from": "/~0fresh", "path": "/other~1"},
+                {"op": "remove", "path": "/other~1"},
+            ]);
+            prop_assert_eq!(apply(&document, &patch).unwrap(), document);
+        }
+
+        #[test]
+        fn no_patch_panics(document in super::super::laws::document(), op in "add|remove|replace|move|copy|test", path in "(/[a-c0-2~-]{0,2}){0,4}", from in "(/[a-c0-2]{0,2}){0,3}", value in super::super::laws::tree()) {
+            let _ = apply(&document, &json!([{"op": op, "path": path, "from": from, "value": value}]));
+        }
+    }
+}
