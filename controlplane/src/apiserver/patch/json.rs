@@ -30,7 +30,9 @@ enum Misfit {
     NoKey { op: &'static str, path: String },
     #[error("error in {op} for path: '{path}': Unable to remove nonexistent key: {key}: missing value")]
     NothingToRemove { op: &'static str, path: String, key: String },
-    #[error("error in {op} for path: '{path}': Unable to access invalid index: {index}: invalid index referenced")]
+    #[error(
+        "error in {op} for path: '{path}': Unable to access invalid index: {index}: invalid index referenced"
+    )]
     BadIndex { op: &'static str, path: String, index: String },
     #[error("testing value {0} failed: test failed")]
     TestFailed(String),
@@ -56,7 +58,9 @@ pub fn apply(document: &Value, patch: &Value) -> Result<Value, ApiError> {
 
 fn parse(patch: &Value) -> Result<Vec<Operation>, ApiError> {
     let Value::Array(items) = patch else {
-        return Err(ApiError::bad_request("error decoding patch: a JSON patch must be an array of operations"));
+        return Err(ApiError::bad_request(
+            "error decoding patch: a JSON patch must be an array of operations",
+        ));
     };
     if items.len() > MAX_OPERATIONS {
         return Err(ApiError::too_large(format!(
@@ -92,14 +96,18 @@ fn step(document: &mut Value, operation: Operation, copied: &mut usize) -> Resul
     match operation {
         Operation::Add(path, value) => add(document, "add", &path, value),
         Operation::Remove(path) => remove(document, "remove", &path).map(drop),
-        Operation::Replace(path, value) => match find_mut(document, &path) {
-            Some(place) => {
+        Operation::Replace(path, value) => {
+            if let Some(place) = find_mut(document, &path) {
                 *place = value;
-                Ok(())
+                return Ok(());
             }
-            None if parent_exists(document, &path) => Err(Misfit::NoKey { op: "replace", path }),
-            None => Err(Misfit::NoPath { op: "replace", path }),
-        },
+            let parent = split(&path).is_some_and(|(parent, _)| find(document, parent).is_some());
+            Err(if parent {
+                Misfit::NoKey { op: "replace", path }
+            } else {
+                Misfit::NoPath { op: "replace", path }
+            })
+        }
         Operation::Move { from, to } => {
             let value = remove(document, "move", &from)?;
             add(document, "move", &to, value)
@@ -171,10 +179,6 @@ fn remove(document: &mut Value, op: &'static str, path: &str) -> Result<Value, M
     }
 }
 
-fn parent_exists(document: &Value, path: &str) -> bool {
-    split(path).is_some_and(|(parent, _)| find(document, parent).is_some())
-}
-
 /// The pointer of the container and the last token; `None` for the whole document.
 fn split(path: &str) -> Option<(&str, &str)> {
     path.rsplit_once('/')
@@ -208,16 +212,44 @@ mod tests {
     #[test]
     fn operations_do_what_the_rfc_says() {
         let table = [
-            (json!({"foo": "bar"}), json!([{"op": "add", "path": "/baz", "value": "qux"}]), json!({"baz": "qux", "foo": "bar"})),
-            (json!({"foo": ["bar", "baz"]}), json!([{"op": "add", "path": "/foo/1", "value": "qux"}]), json!({"foo": ["bar", "qux", "baz"]})),
-            (json!({"foo": ["bar"]}), json!([{"op": "add", "path": "/foo/-", "value": ["abc"]}]), json!({"foo": ["bar", ["abc"]]})),
+            (
+                json!({"foo": "bar"}),
+                json!([{"op": "add", "path": "/baz", "value": "qux"}]),
+                json!({"baz": "qux", "foo": "bar"}),
+            ),
+            (
+                json!({"foo": ["bar", "baz"]}),
+                json!([{"op": "add", "path": "/foo/1", "value": "qux"}]),
+                json!({"foo": ["bar", "qux", "baz"]}),
+            ),
+            (
+                json!({"foo": ["bar"]}),
+                json!([{"op": "add", "path": "/foo/-", "value": ["abc"]}]),
+                json!({"foo": ["bar", ["abc"]]}),
+            ),
             (json!({"baz": 1, "foo": 2}), json!([{"op": "remove", "path": "/baz"}]), json!({"foo": 2})),
             (json!({"foo": [1, 2, 3]}), json!([{"op": "remove", "path": "/foo/1"}]), json!({"foo": [1, 3]})),
             (json!({"a": 1}), json!([{"op": "replace", "path": "/a", "value": null}]), json!({"a": null})),
-            (json!({"a": {"x": 1}, "b": {}}), json!([{"op": "move", "from": "/a/x", "path": "/b/y"}]), json!({"a": {}, "b": {"y": 1}})),
-            (json!({"a": [1, 2, 3, 4]}), json!([{"op": "move", "from": "/a/1", "path": "/a/3"}]), json!({"a": [1, 3, 4, 2]})),
-            (json!({"a": {"x": 1}}), json!([{"op": "copy", "from": "/a", "path": "/b"}]), json!({"a": {"x": 1}, "b": {"x": 1}})),
-            (json!({"a/b": 1, "m~n": 2}), json!([{"op": "test", "path": "/a~1b", "value": 1.0}, {"op": "remove", "path": "/m~0n"}]), json!({"a/b": 1})),
+            (
+                json!({"a": {"x": 1}, "b": {}}),
+                json!([{"op": "move", "from": "/a/x", "path": "/b/y"}]),
+                json!({"a": {}, "b": {"y": 1}}),
+            ),
+            (
+                json!({"a": [1, 2, 3, 4]}),
+                json!([{"op": "move", "from": "/a/1", "path": "/a/3"}]),
+                json!({"a": [1, 3, 4, 2]}),
+            ),
+            (
+                json!({"a": {"x": 1}}),
+                json!([{"op": "copy", "from": "/a", "path": "/b"}]),
+                json!({"a": {"x": 1}, "b": {"x": 1}}),
+            ),
+            (
+                json!({"a/b": 1, "m~n": 2}),
+                json!([{"op": "test", "path": "/a~1b", "value": 1.0}, {"op": "remove", "path": "/m~0n"}]),
+                json!({"a/b": 1}),
+            ),
             (json!({"a": 1}), json!([{"op": "test", "path": "/none", "value": null}]), json!({"a": 1})),
             (json!({"a": 1}), json!([{"op": "replace", "path": "", "value": {"b": 2}}]), json!({"b": 2})),
         ];
@@ -230,15 +262,43 @@ mod tests {
     fn misfits_say_where() {
         let document = json!({"a": {"b": [1]}, "s": "text"});
         let table = [
-            (json!([{"op": "test", "path": "/a/b/0", "value": 2}]), 422, "testing value /a/b/0 failed: test failed"),
-            (json!([{"op": "remove", "path": "/a/x"}]), 422, "error in remove for path: '/a/x': Unable to remove nonexistent key: x: missing value"),
-            (json!([{"op": "remove", "path": "/x/y"}]), 422, "remove operation does not apply: doc is missing path: /x/y: missing value"),
-            (json!([{"op": "add", "path": "/x/y", "value": 1}]), 422, "add operation does not apply: doc is missing path: \"/x/y\": missing value"),
+            (
+                json!([{"op": "test", "path": "/a/b/0", "value": 2}]),
+                422,
+                "testing value /a/b/0 failed: test failed",
+            ),
+            (
+                json!([{"op": "remove", "path": "/a/x"}]),
+                422,
+                "error in remove for path: '/a/x': Unable to remove nonexistent key: x: missing value",
+            ),
+            (
+                json!([{"op": "remove", "path": "/x/y"}]),
+                422,
+                "remove operation does not apply: doc is missing path: /x/y: missing value",
+            ),
+            (
+                json!([{"op": "add", "path": "/x/y", "value": 1}]),
+                422,
+                "add operation does not apply: doc is missing path: \"/x/y\": missing value",
+            ),
             (json!([{"op": "add", "path": "/s/y", "value": 1}]), 422, "add operation does not apply"),
             (json!([{"op": "add", "path": "/a/b/5", "value": 1}]), 422, "Unable to access invalid index: 5"),
-            (json!([{"op": "add", "path": "/a/b/01", "value": 1}]), 422, "Unable to access invalid index: 01"),
-            (json!([{"op": "replace", "path": "/a/x", "value": 1}]), 422, "replace operation does not apply: doc is missing key: /a/x: missing value"),
-            (json!([{"op": "replace", "path": "/x/y", "value": 1}]), 422, "replace operation does not apply: doc is missing path: /x/y"),
+            (
+                json!([{"op": "add", "path": "/a/b/01", "value": 1}]),
+                422,
+                "Unable to access invalid index: 01",
+            ),
+            (
+                json!([{"op": "replace", "path": "/a/x", "value": 1}]),
+                422,
+                "replace operation does not apply: doc is missing key: /a/x: missing value",
+            ),
+            (
+                json!([{"op": "replace", "path": "/x/y", "value": 1}]),
+                422,
+                "replace operation does not apply: doc is missing path: /x/y",
+            ),
             (json!([{"op": "leap", "path": "/a"}]), 400, "unexpected kind: leap"),
             (json!([{"op": "add", "path": "/a"}]), 400, "value is missing"),
             (json!({"op": "add"}), 400, "must be an array"),
@@ -252,12 +312,14 @@ mod tests {
 
     #[test]
     fn limits_hold() {
-        let many: Vec<Value> = (0..=MAX_OPERATIONS).map(|_| json!({"op": "test", "path": "/a", "value": 1})).collect();
+        let many: Vec<Value> =
+            (0..=MAX_OPERATIONS).map(|_| json!({"op": "test", "path": "/a", "value": 1})).collect();
         let error = apply(&json!({"a": 1}), &Value::Array(many)).unwrap_err();
         assert_eq!(error.code, 413);
         assert_eq!(error.message, "The allowed maximum operations in a JSON patch is 10000, got 10001");
         let big = json!({"a": "x".repeat(1 << 20)});
-        let copies: Vec<Value> = (0..4).map(|i| json!({"op": "copy", "from": "/a", "path": format!("/b{i}")})).collect();
+        let copies: Vec<Value> =
+            (0..4).map(|i| json!({"op": "copy", "from": "/a", "path": format!("/b{i}")})).collect();
         assert!(apply(&big, &Value::Array(copies)).unwrap_err().message.contains("exceeding the limit"));
     }
 

@@ -14,7 +14,8 @@ pub fn tree() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(3, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map("[a-e]", inner, 0..4).prop_map(|m| Value::Object(m.into_iter().collect())),
+            prop::collection::btree_map("[a-e]", inner, 0..4)
+                .prop_map(|m| Value::Object(m.into_iter().collect())),
         ]
     })
 }
@@ -40,7 +41,9 @@ pub fn deployment() -> impl Strategy<Value = Value> {
     let env = prop::collection::btree_map("[A-C]", "[x-z]", 0..3)
         .prop_map(|m| m.into_iter().map(|(k, v)| json!({"name": k, "value": v})).collect::<Value>());
     let ports = prop::collection::btree_map(1..4u16, "[p-r]", 0..3).prop_map(|m| {
-        m.into_iter().map(|(k, v)| json!({"containerPort": k, "protocol": "TCP", "name": v})).collect::<Value>()
+        m.into_iter()
+            .map(|(k, v)| json!({"containerPort": k, "protocol": "TCP", "name": v}))
+            .collect::<Value>()
     });
     let container = ("[i-k]", env, ports, prop::option::of(prop::collection::vec("[m-o]", 1..3)));
     let containers = prop::collection::btree_map("[a-c]", container, 1..4).prop_map(|m| {
@@ -62,21 +65,23 @@ pub fn deployment() -> impl Strategy<Value = Value> {
     let shuffled = containers.prop_shuffle();
     let labels = prop::collection::btree_map("[s-u]", "[0-9]", 0..3);
     let finalizers = prop::collection::btree_set("[f-h]/x", 0..3);
-    (shuffled, labels, finalizers, prop::option::of(0..5u8)).prop_map(|(containers, labels, finalizers, replicas)| {
-        let mut metadata = Map::from_iter([("name".to_owned(), json!("web"))]);
-        if !labels.is_empty() {
-            metadata.insert("labels".into(), json!(labels));
-        }
-        if !finalizers.is_empty() {
-            metadata.insert("finalizers".into(), json!(finalizers));
-        }
-        let mut object = json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
-            "spec": {"template": {"spec": {"containers": containers}}},
-        });
-        if let Some(replicas) = replicas {
-            object["spec"]["replicas"] = json!(replicas);
-        }
-        object
-    })
+    (shuffled, labels, finalizers, prop::option::of(0..5u8)).prop_map(
+        |(containers, labels, finalizers, replicas)| {
+            let mut metadata = Map::from_iter([("name".to_owned(), json!("web"))]);
+            if !labels.is_empty() {
+                metadata.insert("labels".into(), json!(labels));
+            }
+            if !finalizers.is_empty() {
+                metadata.insert("finalizers".into(), json!(finalizers));
+            }
+            let mut object = json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+                "spec": {"template": {"spec": {"containers": containers}}},
+            });
+            if let Some(replicas) = replicas {
+                object["spec"]["replicas"] = json!(replicas);
+            }
+            object
+        },
+    )
 }

@@ -50,9 +50,11 @@ impl From<StrategicError> for ApiError {
         use StrategicError as E;
         match error {
             E::PrimitiveList | E::RetainKeys | E::SetElementOrder => ApiError::bad_request(error.to_string()),
-            E::ListOfLists | E::NoMergeKey(..) | E::WrongType(..) | E::MixedList(_) | E::OrderMismatch(..) => {
-                rejected(error)
-            }
+            E::ListOfLists
+            | E::NoMergeKey(..)
+            | E::WrongType(..)
+            | E::MixedList(_)
+            | E::OrderMismatch(..) => rejected(error),
             E::UnknownDirective(..) | E::MergeDirective => ApiError::new(500, "", error.to_string()),
         }
     }
@@ -101,7 +103,9 @@ fn merge_map(mut object: Object, mut patch: Object, ty: Type) -> Result<Object> 
                 Some(Value::Object(merge_map(old, new, ty.child(&key))?))
             }
             (Some(Value::Object(_)), new @ Value::Object(_)) => Some(new),
-            (Some(Value::Array(old)), Value::Array(new)) => Some(Value::Array(merge_field_list(old, new, ty, &key)?)),
+            (Some(Value::Array(old)), Value::Array(new)) => {
+                Some(Value::Array(merge_field_list(old, new, ty, &key)?))
+            }
             (_, new) => fresh(new),
         };
         if let Some(merged) = merged {
@@ -154,7 +158,9 @@ fn retain_keys(object: &mut Object, patch: &mut Object) -> Result<()> {
 fn set_orders(object: &mut Object, patch: &mut Object, ty: Type) -> Result<()> {
     let orders: Vec<String> = patch.keys().filter(|k| k.starts_with(SET_ORDER)).cloned().collect();
     for directive in orders {
-        let Some(Value::Array(order)) = patch.remove(&directive) else { return Err(StrategicError::SetElementOrder) };
+        let Some(Value::Array(order)) = patch.remove(&directive) else {
+            return Err(StrategicError::SetElementOrder);
+        };
         let name = directive[SET_ORDER.len()..].to_owned();
         let live = list(object.remove(&name))?;
         let changes = list(patch.remove(&name))?;
@@ -238,7 +244,8 @@ fn merge_list(mut old: Vec<Value>, new: Vec<Value>, of: Type, key: &str) -> Resu
         }
         return Ok(seen);
     }
-    let (special, changes): (Vec<Value>, Vec<Value>) = new.into_iter().partition(|i| i.get(DIRECTIVE).is_some());
+    let (special, changes): (Vec<Value>, Vec<Value>) =
+        new.into_iter().partition(|i| i.get(DIRECTIVE).is_some());
     for item in &special {
         match item[DIRECTIVE].as_str() {
             Some("replace") => return Ok(changes),
@@ -297,7 +304,8 @@ fn id<'v>(item: &'v Value, key: &str) -> Result<&'v Value> {
 
 /// Items of the patch in the order it wants, the others in the order they had, interleaved by that old order.
 fn in_order(merged: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Result<Vec<Value>> {
-    let place = |list: &[Value], item: &Value| list.iter().position(|o| id(o, key).ok() == id(item, key).ok());
+    let place =
+        |list: &[Value], item: &Value| list.iter().position(|o| id(o, key).ok() == id(item, key).ok());
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for item in merged {
         id(&item, key)?;

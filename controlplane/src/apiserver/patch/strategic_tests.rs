@@ -72,10 +72,15 @@ fn lists_merge_by_key_and_directives_do_what_they_say() {
 
 #[test]
 fn ports_merge_by_container_port() {
-    let object = json!({"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 80, "name": "web"}]}]}});
-    let patch = json!({"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 80, "hostPort": 8080}]}]}});
+    let object =
+        json!({"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 80, "name": "web"}]}]}});
+    let patch =
+        json!({"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 80, "hostPort": 8080}]}]}});
     let merged = apply(&object, &patch, pod()).unwrap();
-    assert_eq!(merged["spec"]["containers"][0]["ports"], json!([{"containerPort": 80, "name": "web", "hostPort": 8080}]));
+    assert_eq!(
+        merged["spec"]["containers"][0]["ports"],
+        json!([{"containerPort": 80, "name": "web", "hostPort": 8080}])
+    );
 }
 
 #[test]
@@ -83,12 +88,24 @@ fn bad_patches_are_refused() {
     let object = json!({"spec": {"containers": [{"name": "a"}], "volumes": [{"name": "v"}]}, "metadata": {"finalizers": ["a"]}});
     let table = [
         (json!({"spec": {"containers": [{"image": "x"}]}}), 422, "does not contain declared merge key: name"),
-        (json!({"spec": {"$setElementOrder/containers": {}}}), 400, "invalid patch format of setElementOrder list"),
+        (
+            json!({"spec": {"$setElementOrder/containers": {}}}),
+            400,
+            "invalid patch format of setElementOrder list",
+        ),
         (json!({"spec": {"$retainKeys": 1}}), 400, "invalid patch format of retainKeys"),
         (json!({"spec": {"$retainKeys": ["a"], "volumes": []}}), 400, "invalid patch format of retainKeys"),
-        (json!({"metadata": {"$deleteFromPrimitiveList/finalizers": 1}}), 400, "invalid patch format of primitive list"),
+        (
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": 1}}),
+            400,
+            "invalid patch format of primitive list",
+        ),
         (json!({"spec": {"$patch": "shuffle"}}), 500, "unknown patch type: shuffle"),
-        (json!({"spec": {"$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "z"}]}}), 422, "doesn't match $setElementOrder"),
+        (
+            json!({"spec": {"$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "z"}]}}),
+            422,
+            "doesn't match $setElementOrder",
+        ),
         (json!([]), 400, "must be an object"),
     ];
     for (patch, code, text) in table {

@@ -1,9 +1,9 @@
 //! Whether an applied object fits its type: declared fields, scalar kinds, list keys, no duplicates.
 
 use super::super::types::{Scalar, Shape, Type};
-use coracle_proto::schema::ListKind;
 use super::fields::item_element;
 use super::set::readable;
+use coracle_proto::schema::ListKind;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -25,7 +25,9 @@ fn walk(value: &Value, ty: Type, path: &str, found: &mut Vec<String>) {
             | (Scalar::Number, Value::Number(_))
             | (Scalar::Boolean, Value::Bool(_)) => {}
             (Scalar::Number, _) => bad(format!("expected numeric (int or float), got {}", go_type(value))),
-            (Scalar::String, _) => bad(format!("expected string, got &value.valueUnstructured{{Value:{value}}}")),
+            (Scalar::String, _) => {
+                bad(format!("expected string, got &value.valueUnstructured{{Value:{value}}}"))
+            }
             (Scalar::Boolean, _) => bad(format!("expected boolean, got {value}")),
         },
         (Shape::Struct { open, .. }, Value::Object(map)) => {

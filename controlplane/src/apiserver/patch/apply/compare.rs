@@ -1,9 +1,9 @@
 //! Which fields differ between two objects.
 
 use super::super::types::{Shape, Type};
-use coracle_proto::schema::ListKind;
 use super::fields::{field_element, item_element};
 use super::set::{Node, Set};
+use coracle_proto::schema::ListKind;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
@@ -91,10 +91,12 @@ fn walk(old: Option<&Value>, new: Option<&Value>, ty: Type) -> Diff {
                 _ => return leaf(old, new),
             }
         }
-        Shape::List { of, rule: rule @ (ListKind::Set | ListKind::Map(_)) } => match (as_list(old), as_list(new)) {
-            (Some(a), Some(b)) if !(a.is_empty() && b.is_empty()) => walk_list(a, b, of, rule),
-            _ => return leaf(old, new),
-        },
+        Shape::List { of, rule: rule @ (ListKind::Set | ListKind::Map(_)) } => {
+            match (as_list(old), as_list(new)) {
+                (Some(a), Some(b)) if !(a.is_empty() && b.is_empty()) => walk_list(a, b, of, rule),
+                _ => return leaf(old, new),
+            }
+        }
         _ => return leaf(old, new),
     };
     diff.mark(old, new);
@@ -132,7 +134,12 @@ fn as_list(value: Option<&Value>) -> Option<&[Value]> {
     }
 }
 
-fn walk_map(old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>, ty: Type, known: bool) -> Diff {
+fn walk_map(
+    old: Option<&Map<String, Value>>,
+    new: Option<&Map<String, Value>>,
+    ty: Type,
+    known: bool,
+) -> Diff {
     static NULL: Value = Value::Null;
     static EMPTY: std::sync::LazyLock<Value> = std::sync::LazyLock::new(|| Value::Object(Map::new()));
     let mut below = Below::default();

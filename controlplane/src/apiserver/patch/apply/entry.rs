@@ -133,7 +133,14 @@ impl Entry {
             Some(fields) => Set::decode(fields).map_err(EntryError::Fields)?,
         };
         let time = value["time"].as_str().map(str::to_owned);
-        Ok(Self { manager: text("manager"), operation, api_version, subresource: text("subresource"), time, fields })
+        Ok(Self {
+            manager: text("manager"),
+            operation,
+            api_version,
+            subresource: text("subresource"),
+            time,
+            fields,
+        })
     }
 }
 
@@ -150,7 +157,9 @@ pub fn decode(object: &Value) -> Result<Vec<Entry>, EntryError> {
 pub fn encode(object: &mut Value, mut entries: Vec<Entry>) {
     entries.retain(|e| !e.fields.is_empty());
     entries.sort_by(|a, b| {
-        let key = |e: &Entry| (e.operation, e.time.clone(), e.manager.clone(), e.api_version.clone(), e.subresource.clone());
+        let key = |e: &Entry| {
+            (e.operation, e.time.clone(), e.manager.clone(), e.api_version.clone(), e.subresource.clone())
+        };
         key(a).cmp(&key(b))
     });
     let Some(metadata) = metadata(object) else { return };
@@ -176,7 +185,9 @@ pub fn cap(entries: &mut Vec<Entry>) {
     while updaters(entries) > MAX_UPDATE_MANAGERS {
         let mut old: Vec<usize> =
             (0..entries.len()).filter(|i| entries[*i].operation == Operation::Update).collect();
-        old.sort_by(|a, b| (&entries[*a].time, &entries[*a].manager).cmp(&(&entries[*b].time, &entries[*b].manager)));
+        old.sort_by(|a, b| {
+            (&entries[*a].time, &entries[*a].manager).cmp(&(&entries[*b].time, &entries[*b].manager))
+        });
         // The oldest with a successor of the same version.
         let pair = old.iter().enumerate().find_map(|(n, i)| {
             let rest = &old[n + 1..];

@@ -1,8 +1,8 @@
 //! Which fields an object has, and how items of lists are named.
 
 use super::super::types::{Shape, Type};
-use coracle_proto::schema::ListKind;
 use super::set::{Node, Set, key_element};
+use coracle_proto::schema::ListKind;
 use serde_json::Value;
 
 /// The fields an applied object mentions: every leaf, every item of a keyed list, every key of a map.
@@ -15,7 +15,10 @@ fn node(value: &Value, ty: Type) -> Node {
         (Shape::List { of, rule: rule @ (ListKind::Set | ListKind::Map(_)) }, Value::Array(items)) => {
             Node { member: false, below: items_of(items, of, rule) }
         }
-        (Shape::Struct { atomic: false, .. } | Shape::Map { atomic: false, .. } | Shape::Deduced, Value::Object(map)) => {
+        (
+            Shape::Struct { atomic: false, .. } | Shape::Map { atomic: false, .. } | Shape::Deduced,
+            Value::Object(map),
+        ) => {
             let below = map.iter().map(|(key, child)| {
                 let mut node = node(child, ty.child(key));
                 let bare = child.is_null() || child.as_object().is_some_and(serde_json::Map::is_empty);
@@ -26,7 +29,9 @@ fn node(value: &Value, ty: Type) -> Node {
         }
         // Null stands for an absent list, map or struct; whoever holds the field adds it.
         (Shape::List { rule: ListKind::Set | ListKind::Map(_), .. }, Value::Null)
-        | (Shape::Struct { atomic: false, .. } | Shape::Map { atomic: false, .. }, Value::Null) => Node::default(),
+        | (Shape::Struct { atomic: false, .. } | Shape::Map { atomic: false, .. }, Value::Null) => {
+            Node::default()
+        }
         _ => Node::leaf(),
     }
 }

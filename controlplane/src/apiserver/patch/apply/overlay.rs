@@ -1,8 +1,8 @@
 //! The live object with an applied one laid over it: nothing is removed, leaves of the applied object win.
 
 use super::super::types::{Shape, Type};
-use coracle_proto::schema::ListKind;
 use super::fields::item_element;
+use coracle_proto::schema::ListKind;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -14,21 +14,21 @@ pub fn overlay(base: &Value, over: &Value, ty: Type) -> Value {
             Value::Object(a),
             Value::Object(b),
         ) if !b.is_empty() => overlay_map(a, b, ty),
-        (Shape::Struct { atomic: false, .. } | Shape::Map { atomic: false, .. }, Value::Object(a), Value::Object(_) | Value::Null)
-            if !a.is_empty() =>
-        {
-            base.clone()
-        }
-        (Shape::List { of, rule: rule @ (ListKind::Set | ListKind::Map(_)) }, Value::Array(a), Value::Array(b))
-            if !b.is_empty() =>
-        {
-            Value::Array(overlay_list(a, b, of, rule))
-        }
-        (Shape::List { rule: ListKind::Set | ListKind::Map(_), .. }, Value::Array(a), Value::Array(_) | Value::Null)
-            if !a.is_empty() =>
-        {
-            base.clone()
-        }
+        (
+            Shape::Struct { atomic: false, .. } | Shape::Map { atomic: false, .. },
+            Value::Object(a),
+            Value::Object(_) | Value::Null,
+        ) if !a.is_empty() => base.clone(),
+        (
+            Shape::List { of, rule: rule @ (ListKind::Set | ListKind::Map(_)) },
+            Value::Array(a),
+            Value::Array(b),
+        ) if !b.is_empty() => Value::Array(overlay_list(a, b, of, rule)),
+        (
+            Shape::List { rule: ListKind::Set | ListKind::Map(_), .. },
+            Value::Array(a),
+            Value::Array(_) | Value::Null,
+        ) if !a.is_empty() => base.clone(),
         _ => over.clone(),
     }
 }
@@ -49,7 +49,11 @@ fn overlay_map(base: &Map<String, Value>, over: &Map<String, Value>, ty: Type) -
 /// Shared items take the order of `over`; items only in `base` stay near their neighbours.
 fn overlay_list(base: &[Value], over: &[Value], of: Type, rule: &ListKind) -> Vec<Value> {
     let named = |items: &[Value]| -> Vec<String> {
-        items.iter().enumerate().map(|(i, v)| item_element(v, of, rule).unwrap_or_else(|_| format!("?{i}"))).collect()
+        items
+            .iter()
+            .enumerate()
+            .map(|(i, v)| item_element(v, of, rule).unwrap_or_else(|_| format!("?{i}")))
+            .collect()
     };
     let (left, right) = (named(base), named(over));
     let mut in_left: HashMap<&str, Option<&Value>> = HashMap::with_capacity(left.len());
@@ -58,7 +62,8 @@ fn overlay_list(base: &[Value], over: &[Value], of: Type, rule: &ListKind) -> Ve
         in_left.entry(element).and_modify(|seen| *seen = None).or_insert(Some(item));
     }
     let in_right: HashSet<&str> = right.iter().map(String::as_str).collect();
-    let mut shared: VecDeque<&str> = right.iter().map(String::as_str).filter(|e| in_left.contains_key(e)).collect();
+    let mut shared: VecDeque<&str> =
+        right.iter().map(String::as_str).filter(|e| in_left.contains_key(e)).collect();
     let mut next = shared.pop_front();
     let mut placed: HashSet<&str> = HashSet::new();
     let mut out = Vec::with_capacity(base.len().max(over.len()));

@@ -1,9 +1,9 @@
 //! An object without some of its fields.
 
 use super::super::types::{Shape, Type};
-use coracle_proto::schema::ListKind;
 use super::fields::{field_element, item_element};
 use super::set::{Node, Set};
+use coracle_proto::schema::ListKind;
 use serde_json::{Map, Value};
 
 /// The object without the members of the set; containers that become empty go too.
@@ -13,7 +13,10 @@ pub fn remove(value: &Value, set: &Set, ty: Type) -> Value {
 
 fn take(value: &Value, set: &Set, ty: Type) -> Option<Value> {
     match (ty.shape(), value) {
-        (Shape::Struct { atomic: false, .. } | Shape::Map { atomic: false, .. } | Shape::Deduced, Value::Object(map)) => {
+        (
+            Shape::Struct { atomic: false, .. } | Shape::Map { atomic: false, .. } | Shape::Deduced,
+            Value::Object(map),
+        ) => {
             let mut out = Map::with_capacity(map.len());
             for (key, child) in map {
                 match set.get(&field_element(key)) {

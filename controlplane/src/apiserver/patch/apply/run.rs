@@ -70,7 +70,8 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), ApiError> {
         text(&config["metadata"]["name"]),
         text(&config["kind"])
     );
-    let list = if misfits.len() == 1 { misfits[0].clone() } else { format!("errors:\n  {}", misfits.join("\n  ")) };
+    let list =
+        if misfits.len() == 1 { misfits[0].clone() } else { format!("errors:\n  {}", misfits.join("\n  ")) };
     Err(ApiError::new(500, "", format!("failed to create typed patch object ({about}): {list}")))
 }
 
@@ -81,8 +82,10 @@ fn attempt(
     writer: &Writer,
     force: bool,
 ) -> Result<Value, Vec<Conflict>> {
-    let mut mine = Entry::of(writer, Operation::Apply, fields::of(config, writer.ty).without_top(writer.reset));
-    let (last, others): (Vec<Entry>, Vec<Entry>) = entries.iter().cloned().partition(|e| e.same_manager(&mine));
+    let mut mine =
+        Entry::of(writer, Operation::Apply, fields::of(config, writer.ty).without_top(writer.reset));
+    let (last, others): (Vec<Entry>, Vec<Entry>) =
+        entries.iter().cloned().partition(|e| e.same_manager(&mine));
     let merged = overlay(base, config, writer.ty);
     let merged = match last.first() {
         Some(last) => prune(merged, &last.fields, &mine.fields, &others, writer),
@@ -153,11 +156,13 @@ fn refresh_last_applied(object: &mut Value, config: &Value, writer: &Writer) {
     if writer.manager != "kubectl" {
         return;
     }
-    if let Some(Value::String(annotation)) = object.pointer_mut("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration")
+    if let Some(Value::String(annotation)) =
+        object.pointer_mut("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration")
         && !annotation.is_empty()
     {
         let mut applied = config.clone();
-        if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+        {
             annotations.remove(LAST_APPLIED);
         }
         *annotation = format!("{applied}\n");

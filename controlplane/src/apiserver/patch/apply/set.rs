@@ -142,9 +142,9 @@ impl Set {
     /// Whether the sets share a path.
     pub fn intersects(&self, other: &Self) -> bool {
         self.entries.iter().any(|(element, node)| {
-            other.get(element).is_some_and(|theirs| {
-                (node.member && theirs.member) || node.below.intersects(&theirs.below)
-            })
+            other
+                .get(element)
+                .is_some_and(|theirs| (node.member && theirs.member) || node.below.intersects(&theirs.below))
         })
     }
 
@@ -174,7 +174,8 @@ impl Set {
         let mut entries = Vec::with_capacity(map.len());
         for (element, below) in map.iter().filter(|(e, _)| *e != ".") {
             let Value::Object(inner) = below else { return Err(element.clone()) };
-            let node = Node { member: inner.is_empty() || inner.contains_key("."), below: Self::decode(below)? };
+            let node =
+                Node { member: inner.is_empty() || inner.contains_key("."), below: Self::decode(below)? };
             entries.push((canonical(element)?, node));
         }
         Ok(Self::collect(entries))
@@ -257,7 +258,10 @@ mod tests {
     fn algebra() {
         let a = set(json!({"f:a": {}, "f:b": {".": {}, "f:c": {}}, "f:d": {"v:1": {}}}));
         let b = set(json!({"f:b": {"f:c": {}, "f:x": {}}, "f:d": {}}));
-        assert_eq!(a.union(&b).encode(), json!({"f:a": {}, "f:b": {".": {}, "f:c": {}, "f:x": {}}, "f:d": {".": {}, "v:1": {}}}));
+        assert_eq!(
+            a.union(&b).encode(),
+            json!({"f:a": {}, "f:b": {".": {}, "f:c": {}, "f:x": {}}, "f:d": {".": {}, "v:1": {}}})
+        );
         assert_eq!(a.intersection(&b).encode(), json!({"f:b": {"f:c": {}}}));
         assert_eq!(a.difference(&b).encode(), json!({"f:a": {}, "f:b": {}, "f:d": {"v:1": {}}}));
         assert!(a.intersects(&b) && !a.intersects(&set(json!({"f:d": {}}))));
@@ -266,10 +270,20 @@ mod tests {
 
     #[test]
     fn elements_have_one_spelling_and_a_readable_form() {
-        let odd = set(json!({"f:ports": {"k:{ \"protocol\" : \"TCP\", \"port\":80 }": {".": {}, "f:name": {}}}}));
-        assert_eq!(odd.encode(), json!({"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}}));
-        assert_eq!(odd.paths(), [".ports[port=80,protocol=\"TCP\"]", ".ports[port=80,protocol=\"TCP\"].name"]);
-        assert_eq!(set(json!({"f:finalizers": {"v:\"a/b\"": {}}, "i:3": {}})).paths(), ["[3]", ".finalizers[=\"a/b\"]"]);
+        let odd =
+            set(json!({"f:ports": {"k:{ \"protocol\" : \"TCP\", \"port\":80 }": {".": {}, "f:name": {}}}}));
+        assert_eq!(
+            odd.encode(),
+            json!({"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}})
+        );
+        assert_eq!(
+            odd.paths(),
+            [".ports[port=80,protocol=\"TCP\"]", ".ports[port=80,protocol=\"TCP\"].name"]
+        );
+        assert_eq!(
+            set(json!({"f:finalizers": {"v:\"a/b\"": {}}, "i:3": {}})).paths(),
+            ["[3]", ".finalizers[=\"a/b\"]"]
+        );
         for bad in [json!({"x": {}}), json!({"k:nope": {}}), json!({"f:a": 1}), json!([])] {
             assert!(Set::decode(&bad).is_err(), "{bad}");
         }

@@ -93,7 +93,10 @@ fn an_update_takes_over_what_it_changes_and_only_that() {
     second["metadata"]["labels"].as_object_mut().unwrap().remove("app");
     second["metadata"]["labels"]["tier"] = json!("x");
     update(Some(&first), &mut second, &writer("b", T1));
-    assert_eq!(fields(&second, "b"), json!({"f:metadata": {"f:labels": {"f:tier": {}}}, "f:spec": {"f:replicas": {}}}));
+    assert_eq!(
+        fields(&second, "b"),
+        json!({"f:metadata": {"f:labels": {"f:tier": {}}}, "f:spec": {"f:replicas": {}}})
+    );
     assert_eq!(fields(&second, "a")["f:metadata"], json!({"f:labels": {}}));
     assert_eq!(fields(&second, "a")["f:spec"].get("f:replicas"), None);
     // Nothing changed: nothing changes hands, not even the time.
@@ -113,7 +116,12 @@ fn status_and_spec_writers_do_not_own_each_others_half() {
     new["status"] = json!({"replicas": 1, "conditions": [{"type": "Available", "status": "True"}]});
     let status = Writer { subresource: "status", reset: &["spec"], ..writer("controller", T1) };
     update(Some(&live), &mut new, &status);
-    let entry = new["metadata"]["managedFields"].as_array().unwrap().iter().find(|e| e["manager"] == "controller").unwrap();
+    let entry = new["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|e| e["manager"] == "controller")
+        .unwrap();
     assert_eq!(entry["subresource"], "status");
     assert_eq!(
         entry["fieldsV1"],
@@ -154,10 +162,16 @@ fn the_eleventh_updater_pushes_the_oldest_into_ancient_changes() {
         update(Some(&live), &mut new, &writer(&format!("m{i:02}"), &format!("2026-01-01T00:00:{i:02}Z")));
         live = new;
     }
-    let managers: Vec<&str> =
-        live["metadata"]["managedFields"].as_array().unwrap().iter().map(|e| e["manager"].as_str().unwrap()).collect();
+    let managers: Vec<&str> = live["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["manager"].as_str().unwrap())
+        .collect();
     assert_eq!(managers.len(), 10);
-    assert!(managers.contains(&"ancient-changes") && !managers.contains(&"m00") && !managers.contains(&"m01"));
+    assert!(
+        managers.contains(&"ancient-changes") && !managers.contains(&"m00") && !managers.contains(&"m01")
+    );
     assert_eq!(fields(&live, "ancient-changes")["f:metadata"]["f:labels"]["f:l1"], json!({}));
 }
 
@@ -169,21 +183,36 @@ fn conflicts_name_the_owner_and_the_field() {
     let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2}});
     let error = apply(Some(&live), &config, &writer("ci", T1), false).unwrap_err();
     assert_eq!(error.code, 409);
-    assert_eq!(error.message, "Apply failed with 1 conflict: conflict with \"kubectl\" using apps/v1: .spec.replicas");
+    assert_eq!(
+        error.message,
+        "Apply failed with 1 conflict: conflict with \"kubectl\" using apps/v1: .spec.replicas"
+    );
     let cause = &error.details.causes[0];
-    assert_eq!((cause.reason, cause.field.as_str(), cause.message.as_str()), ("FieldManagerConflict", ".spec.replicas", "conflict with \"kubectl\" using apps/v1"));
+    assert_eq!(
+        (cause.reason, cause.field.as_str(), cause.message.as_str()),
+        ("FieldManagerConflict", ".spec.replicas", "conflict with \"kubectl\" using apps/v1")
+    );
 
     let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2,
         "template": {"spec": {"containers": [{"name": "web", "image": "other"}]}}}});
     let error = apply(Some(&live), &config, &writer("ci", T1), false).unwrap_err();
-    assert_eq!(error.message, "Apply failed with 2 conflicts: conflicts with \"kubectl\" using apps/v1:\n- .spec.replicas\n- .spec.template.spec.containers[name=\"web\"].image");
+    assert_eq!(
+        error.message,
+        "Apply failed with 2 conflicts: conflicts with \"kubectl\" using apps/v1:\n- .spec.replicas\n- .spec.template.spec.containers[name=\"web\"].image"
+    );
 
     let forced = apply(Some(&live), &config, &writer("ci", T1), true).unwrap();
     assert_eq!(forced["spec"]["replicas"], 2);
     assert_eq!(fields(&forced, "kubectl")["f:spec"].get("f:replicas"), None);
     assert_eq!(fields(&forced, "ci")["f:spec"]["f:replicas"], json!({}));
     // Another applier is named without its version.
-    let error = apply(Some(&stored(forced)), &json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 4}}), &writer("x", T1), false).unwrap_err();
+    let error = apply(
+        Some(&stored(forced)),
+        &json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 4}}),
+        &writer("x", T1),
+        false,
+    )
+    .unwrap_err();
     assert_eq!(error.message, "Apply failed with 1 conflict: conflict with \"ci\": .spec.replicas");
 }
 
@@ -220,7 +249,11 @@ fn list_items_come_and_go_with_their_appliers() {
     let mut gone = a.clone();
     gone["spec"]["template"]["spec"]["containers"][0].as_object_mut().unwrap().remove("ports");
     let four = apply(Some(&three), &gone, &writer("a", T1), false).unwrap();
-    assert_eq!(four["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().unwrap().len(), 1, "b owns it");
+    assert_eq!(
+        four["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().unwrap().len(),
+        1,
+        "b owns it"
+    );
     let mut gone_b = gone.clone();
     gone_b["spec"]["template"]["spec"]["containers"][0]["image"] = json!("nginx");
     let five = apply(Some(&four), &gone_b, &writer("b", T1), false).unwrap();
@@ -230,15 +263,36 @@ fn list_items_come_and_go_with_their_appliers() {
 #[test]
 fn configs_that_do_not_fit_are_refused_in_upstreams_words() {
     let table = [
-        (json!({"apiVersion": "v1", "kind": "Deployment"}), 400, "Incorrect version specified in apply patch. Specified patch version: v1, expected: apps/v1"),
-        (json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"managedFields": []}}), 400, "metadata.managedFields must be nil"),
-        (json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w", "namespace": "d"}, "spec": {"foo": 1}}), 500,
-            "failed to create typed patch object (d/w; apps/v1, Kind=Deployment): .spec.foo: field not declared in schema"),
-        (json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": "x"}}), 500, ".spec.replicas: expected numeric (int or float), got string"),
-        (json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}}}), 500,
-            ".spec.template.spec.containers: duplicate entries for key [name=\"a\"]"),
-        (json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"image": "a"}]}}}}), 500,
-            "element 0: associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)"),
+        (
+            json!({"apiVersion": "v1", "kind": "Deployment"}),
+            400,
+            "Incorrect version specified in apply patch. Specified patch version: v1, expected: apps/v1",
+        ),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"managedFields": []}}),
+            400,
+            "metadata.managedFields must be nil",
+        ),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w", "namespace": "d"}, "spec": {"foo": 1}}),
+            500,
+            "failed to create typed patch object (d/w; apps/v1, Kind=Deployment): .spec.foo: field not declared in schema",
+        ),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": "x"}}),
+            500,
+            ".spec.replicas: expected numeric (int or float), got string",
+        ),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}}}),
+            500,
+            ".spec.template.spec.containers: duplicate entries for key [name=\"a\"]",
+        ),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"image": "a"}]}}}}),
+            500,
+            "element 0: associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)",
+        ),
     ];
     for (config, code, text) in table {
         let error = apply(None, &config, &writer("a", T0), false).unwrap_err();
@@ -257,7 +311,8 @@ fn moving_from_client_side_apply_is_no_conflict() {
     config["spec"]["replicas"] = json!(4);
     let done = apply(Some(&live), &config, &writer("kubectl", T1), false).unwrap();
     assert_eq!(done["spec"]["replicas"], 4);
-    let note = done["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"].as_str().unwrap();
+    let note =
+        done["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"].as_str().unwrap();
     assert_eq!(serde_json::from_str::<Value>(note).unwrap()["spec"]["replicas"], 4);
     assert_eq!(apply(Some(&live), &config, &writer("other", T1), false).unwrap_err().code, 409);
 }
@@ -268,7 +323,13 @@ fn objects_without_a_schema_have_granular_maps_and_atomic_lists() {
     let config = json!({"apiVersion": "x.io/v1", "kind": "Foo", "metadata": {"name": "f"}, "spec": {"a": {"b": 1}, "list": [{"name": "x"}]}});
     let one = stored(apply(None, &config, &who("a"), false).unwrap());
     assert_eq!(fields(&one, "a"), json!({"f:spec": {".": {}, "f:a": {".": {}, "f:b": {}}, "f:list": {}}}));
-    let error = apply(Some(&one), &json!({"apiVersion": "x.io/v1", "kind": "Foo", "spec": {"list": []}}), &who("b"), false).unwrap_err();
+    let error = apply(
+        Some(&one),
+        &json!({"apiVersion": "x.io/v1", "kind": "Foo", "spec": {"list": []}}),
+        &who("b"),
+        false,
+    )
+    .unwrap_err();
     assert!(error.message.ends_with("conflict with \"a\": .spec.list"));
 }
 
@@ -277,7 +338,10 @@ fn an_object_nobody_owns_gets_a_first_owner_before_it_is_applied_to() {
     let live = stored(base());
     let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2}});
     let error = apply(Some(&live), &config, &writer("ci", T1), false).unwrap_err();
-    assert_eq!(error.message, "Apply failed with 1 conflict: conflict with \"before-first-apply\" using apps/v1: .spec.replicas");
+    assert_eq!(
+        error.message,
+        "Apply failed with 1 conflict: conflict with \"before-first-apply\" using apps/v1: .spec.replicas"
+    );
 }
 
 /// Leaves of a config as paths, to check that a merge kept them.

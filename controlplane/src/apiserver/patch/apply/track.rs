@@ -1,15 +1,25 @@
 //! Ownership after a write that is not an apply: whoever changed a field owns it.
 
+use super::Writer;
 use super::compare::compare;
 use super::entry::{self, Entry, Operation};
 use super::set::Set;
-use super::Writer;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
 /// Fields nobody owns: identity and what the server sets.
 static UNOWNED: LazyLock<Set> = LazyLock::new(|| {
-    let fields = ["name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"];
+    let fields = [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ];
     let mut metadata: Map<String, Value> =
         fields.iter().map(|f| (format!("f:{f}"), Value::Object(Map::new()))).collect();
     metadata.insert(".".into(), Value::Object(Map::new()));
@@ -37,7 +47,9 @@ pub fn update(live: Option<&Value>, new: &mut Value, writer: &Writer) {
         _ => before,
     };
     // An object that was once without owners stays so until someone applies to it.
-    if entries.is_empty() && live.is_some_and(|l| l["metadata"]["uid"].as_str().is_some_and(|u| !u.is_empty())) {
+    if entries.is_empty()
+        && live.is_some_and(|l| l["metadata"]["uid"].as_str().is_some_and(|u| !u.is_empty()))
+    {
         return;
     }
     let entries = after_change(live, new, entries, writer);
@@ -45,7 +57,12 @@ pub fn update(live: Option<&Value>, new: &mut Value, writer: &Writer) {
 }
 
 /// The entries after `live` became `new` by the writer.
-pub(super) fn after_change(live: Option<&Value>, new: &Value, mut entries: Vec<Entry>, writer: &Writer) -> Vec<Entry> {
+pub(super) fn after_change(
+    live: Option<&Value>,
+    new: &Value,
+    mut entries: Vec<Entry>,
+    writer: &Writer,
+) -> Vec<Entry> {
     static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
     let change = compare(live.unwrap_or(&NOTHING), new, writer.ty).without_top(writer.reset);
     let taken = change.modified.union(&change.added);
