@@ -8,3 +8,5 @@ pub mod status;
 pub mod runtime;
 // The container engine: images, sandboxes, containers and their network.
 pub mod engine;
+// The parent of every container: streams, logs and exits that outlive the agent.
+pub mod keeper;

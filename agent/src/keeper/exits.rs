@@ -1,0 +1,120 @@
+//! Ends of processes: one JSON line each, appended before anybody is told, never synced.
+//!
+//! A reboot ends the processes too, so only a crash of the keeper has to be survived, and the page cache does that.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Past this, lines of forgotten tasks are dropped from the file.
+const COMPACT_AT: u64 = 256 << 10;
+
+/// How a task ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// Task id.
+    pub id: String,
+    /// Its process.
+    pub pid: i32,
+    /// Exit code, 128 + signal for a killed one; none when it cannot be known.
+    pub code: Option<i32>,
+    /// The signal that killed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Nanoseconds since 1970.
+    pub at: i64,
+}
+
+/// The file, open for appending.
+#[derive(Debug)]
+pub struct ExitLog {
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+impl ExitLog {
+    /// Opens or creates the log.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        let length = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), file, length })
+    }
+
+    /// Appends one exit; one `write`, so that a reader sees whole lines.
+    pub fn append(&mut self, exit: &Exit) -> io::Result<()> {
+        let mut line = serde_json::to_vec(exit)?;
+        line.push(b'\n');
+        self.length += line.len() as u64;
+        self.file.write_all(&line)
+    }
+
+    /// Rewrites the log with `keep` only, when it has grown.
+    pub fn compact<'a>(&mut self, keep: impl Iterator<Item = &'a Exit>) -> io::Result<()> {
+        if self.length < COMPACT_AT {
+            return Ok(());
+        }
+        let temporary = self.path.with_extension("new");
+        let mut new = Self { path: self.path.clone(), file: File::create(&temporary)?, length: 0 };
+        for exit in keep {
+            new.append(exit)?;
+        }
+        std::fs::rename(&temporary, &self.path)?;
+        *self = Self::open(&self.path)?;
+        Ok(())
+    }
+}
+
+/// Every exit in the log by task id; a cut last line is left out, a missing file is empty.
+pub fn read(path: &Path) -> io::Result<HashMap<String, Exit>> {
+    let text = match std::fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),
+        other => other?,
+    };
+    let lines = text.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice::<Exit>(line).ok());
+    Ok(lines.map(|exit| (exit.id.clone(), exit)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn exit(id: &str, code: i32) -> Exit {
+        Exit { id: id.into(), pid: 1, code: Some(code), signal: None, at: 5 }
+    }
+
+    #[test]
+    fn a_cut_line_loses_only_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("exits");
+        assert!(read(&path).unwrap().is_empty());
+        let mut log = ExitLog::open(&path).unwrap();
+        log.append(&exit("a", 1)).unwrap();
+        log.append(&exit("b", 2)).unwrap();
+        let length = std::fs::metadata(&path).unwrap().len();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(length - 3).unwrap();
+        let exits = read(&path).unwrap();
+        assert_eq!(exits.len(), 1);
+        assert_eq!(exits["a"].code, Some(1));
+    }
+
+    #[test]
+    fn compacting_keeps_what_is_wanted_and_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("exits");
+        let mut log = ExitLog::open(&path).unwrap();
+        for n in 0..6000 {
+            log.append(&exit(&format!("task-{n}"), n)).unwrap();
+        }
+        assert!(log.length > COMPACT_AT);
+        log.compact([exit("kept", 9)].iter()).unwrap();
+        log.append(&exit("after", 8)).unwrap();
+        let exits = read(&path).unwrap();
+        assert_eq!(exits.len(), 2);
+        assert_eq!((exits["kept"].code, exits["after"].code), (Some(9), Some(8)));
+    }
+}

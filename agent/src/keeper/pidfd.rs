@@ -1,0 +1,148 @@
+//! pidfds, and how the process behind one ended.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+
+/// Exit code and signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Exit code, 128 + signal for a killed process; none when nobody can tell.
+    pub code: Option<i32>,
+    /// The signal that killed it.
+    pub signal: Option<i32>,
+}
+
+impl Ended {
+    /// For a process that somebody else reaped on an older kernel.
+    pub const UNKNOWN: Self = Self { code: None, signal: None };
+
+    /// From a wait status; none for one that has not ended.
+    pub fn from_wait(status: WaitStatus) -> Option<Self> {
+        match status {
+            WaitStatus::Exited(_, code) => Some(Self { code: Some(code), signal: None }),
+            WaitStatus::Signaled(_, signal, _) => {
+                Some(Self { code: Some(128 + signal as i32), signal: Some(signal as i32) })
+            }
+            _ => None,
+        }
+    }
+
+    /// From the raw status word of wait(2).
+    fn from_raw(status: i32) -> Self {
+        if libc::WIFSIGNALED(status) {
+            let signal = libc::WTERMSIG(status);
+            return Self { code: Some(128 + signal), signal: Some(signal) };
+        }
+        Self { code: Some(libc::WEXITSTATUS(status)), signal: None }
+    }
+}
+
+/// Opens a pidfd; `ESRCH` when the process is gone.
+pub fn open(pid: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: plain system call; a result that is not negative is a new descriptor.
+    #[allow(unsafe_code)]
+    unsafe {
+        let fd = Errno::result(libc::syscall(libc::SYS_pidfd_open, pid, 0))?;
+        Ok(OwnedFd::from_raw_fd(fd as i32))
+    }
+}
+
+/// Sends a signal; `ESRCH` when the process is gone.
+pub fn kill(pidfd: impl AsFd, signal: i32) -> Result<(), Errno> {
+    let fd = pidfd.as_fd().as_raw_fd();
+    // SAFETY: plain system call with a null siginfo.
+    #[allow(unsafe_code)]
+    let result = unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, std::ptr::null::<libc::siginfo_t>(), 0)
+    };
+    Errno::result(result).map(drop)
+}
+
+/// `struct pidfd_info` of linux/pidfd.h, first published size with an exit code.
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    mask: u64,
+    cgroupid: u64,
+    ids: [u32; 11],
+    exit_code: i32,
+}
+
+const PIDFD_INFO_EXIT: u64 = 1 << 3;
+mod request {
+    nix::ioctl_readwrite!(get_info, 0xFF, 11, super::Info);
+}
+
+/// How a process ended that may not be our child; none while it runs or waits for its parent to reap it.
+pub fn ended(pidfd: impl AsFd) -> Option<Ended> {
+    let fd = pidfd.as_fd();
+    if let Ok(status) = waitid(Id::PIDFd(fd), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
+        return Ended::from_wait(status);
+    }
+    let mut info = Info { mask: PIDFD_INFO_EXIT, ..Default::default() };
+    // SAFETY: the request number carries the size of `Info`; the kernel writes no more than that.
+    #[allow(unsafe_code)]
+    let known = unsafe { request::get_info(fd.as_raw_fd(), &mut info) };
+    match known {
+        Ok(_) if info.mask & PIDFD_INFO_EXIT != 0 => Some(Ended::from_raw(info.exit_code)),
+        // Runs, or is a zombie.
+        Ok(_) => None,
+        // Before 6.15 the kernel forgets a reaped process: it is gone, and that is all.
+        Err(_) => (kill(fd, 0) == Err(Errno::ESRCH)).then_some(Ended::UNKNOWN),
+    }
+}
+
+/// Start time of a process in clock ticks: tells a process from a later one with the same pid.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold spaces and brackets: fields count from the last bracket.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    #[allow(clippy::zombie_processes)]
+    fn tells_how_a_child_ended() {
+        for (script, code, signal) in [("exit 0", 0, None), ("exit 7", 7, None), ("kill -9 $$", 137, Some(9))]
+        {
+            let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let fd = open(child.id() as i32).unwrap();
+            let ended = loop {
+                match ended(&fd) {
+                    Some(ended) => break ended,
+                    None => std::thread::sleep(std::time::Duration::from_millis(2)),
+                }
+            };
+            assert_eq!(ended, Ended { code: Some(code), signal }, "{script}");
+        }
+    }
+
+    #[test]
+    fn tells_how_a_process_ended_that_somebody_else_reaped() {
+        let mut child = Command::new("sh")
+            .args(["-c", "read x; exit 9"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let fd = open(child.id() as i32).unwrap();
+        assert_eq!(ended(&fd), None);
+        child.wait().unwrap();
+        let ended = ended(&fd).unwrap();
+        assert!(matches!(ended.code, Some(9) | None), "{ended:?}");
+        assert_eq!(kill(&fd, 0), Err(Errno::ESRCH));
+    }
+
+    #[test]
+    fn start_times_tell_processes_apart() {
+        let own = start_time(std::process::id() as i32).unwrap();
+        assert_eq!(start_time(std::process::id() as i32), Some(own));
+        assert_ne!(start_time(1), Some(own));
+    }
+}

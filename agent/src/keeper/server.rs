@@ -1,0 +1,508 @@
+//! The keeper's loop.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{EpollFlags, EpollTimeout};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+
+use super::client::{Client, started};
+use super::exits::{Exit, ExitLog};
+use super::launch::{self, Ends, Running};
+use super::log::ContainerLog;
+use super::pidfd::{self, Ended};
+use super::poll::{Poll, Source, Token, Which};
+use super::sandbox::clone_pause;
+use super::streams::{After, Streams};
+use super::wire::{
+    self, AdoptSpec, Answer, Call, Failure, FailureKind, LaunchSpec, Message, Request, VERSION,
+};
+
+/// How long a process that is not our child may stay a zombie before its exit code is given up.
+const ZOMBIE_PATIENCE: Duration = Duration::from_secs(2);
+/// Fits a full node's answer to List.
+const SOCKET_BUFFER: usize = 1 << 20;
+
+/// Where the keeper works.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Locked while it lives: one keeper per directory.
+    pub lock: PathBuf,
+    /// The exit log.
+    pub exits: PathBuf,
+}
+
+impl Paths {
+    /// In a run directory.
+    pub fn under(run: &Path) -> Self {
+        Self {
+            socket: run.join("keeper.sock"),
+            lock: run.join("keeper.lock"),
+            exits: run.join("exits.jsonl"),
+        }
+    }
+}
+
+/// One process and what belongs to it.
+struct Task {
+    pid: i32,
+    pidfd: Option<OwnedFd>,
+    /// Registered when it is not our child.
+    token: Option<Token>,
+    zombie_since: Option<Instant>,
+    streams: Option<Streams>,
+    exit: Option<Exit>,
+}
+
+/// An OCI runtime at work.
+struct Pending {
+    id: String,
+    client: u64,
+    seq: u64,
+    running: Running,
+    pid_file: PathBuf,
+    runtime_log: PathBuf,
+    launch: Option<LaunchSpec>,
+}
+
+/// Everything the keeper holds.
+struct Keeper {
+    poll: Poll,
+    listener: OwnedFd,
+    signals: OwnedFd,
+    clients: HashMap<u64, Client>,
+    next_client: u64,
+    tasks: HashMap<String, Task>,
+    /// By pid of the runtime.
+    pending: HashMap<i32, Pending>,
+    /// Ended children that a runtime at work may be about to name.
+    unclaimed: HashMap<i32, Ended>,
+    exits: ExitLog,
+}
+
+/// Serves until killed. Fails when another keeper holds the lock.
+pub fn run(paths: &Paths) -> io::Result<()> {
+    let _lock = lock(&paths.lock)?;
+    nix::sys::prctl::set_child_subreaper(true)?;
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGCHLD);
+    mask.thread_block()?;
+    let signals = signal_fd(&mask)?;
+    let listener = listen(&paths.socket)?;
+    let mut poll = Poll::new()?;
+    poll.add(&listener, EpollFlags::EPOLLIN, Source::Listener)?;
+    poll.add(&signals, EpollFlags::EPOLLIN, Source::Signals)?;
+    let mut keeper = Keeper {
+        poll,
+        listener,
+        signals,
+        clients: HashMap::new(),
+        next_client: 0,
+        tasks: HashMap::new(),
+        pending: HashMap::new(),
+        unclaimed: HashMap::new(),
+        exits: ExitLog::open(&paths.exits)?,
+    };
+    loop {
+        keeper.turn()?;
+    }
+}
+
+fn lock(path: &Path) -> io::Result<nix::fcntl::Flock<std::fs::File>> {
+    let file = std::fs::File::create(path)?;
+    nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into())
+}
+
+fn signal_fd(mask: &SigSet) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel copies the set; the result is a new descriptor.
+    #[allow(unsafe_code)]
+    unsafe {
+        let fd = libc::signalfd(-1, mask.as_ref(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        Ok(OwnedFd::from_raw_fd(Errno::result(fd)?))
+    }
+}
+
+fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let listener = socket::socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    let _ = std::fs::remove_file(path);
+    // Bound under another name first: whoever finds the socket can connect to it.
+    let fresh = path.with_extension("new");
+    let _ = std::fs::remove_file(&fresh);
+    socket::bind(listener.as_raw_fd(), &UnixAddr::new(&fresh)?)?;
+    std::fs::set_permissions(&fresh, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    socket::listen(&listener, Backlog::new(8)?)?;
+    std::fs::rename(&fresh, path)?;
+    Ok(listener)
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn not_found(id: &str) -> Failure {
+    Failure { kind: FailureKind::NotFound, message: format!("no task {id}") }
+}
+
+impl Keeper {
+    fn turn(&mut self) -> io::Result<()> {
+        let zombies = self.tasks.values().any(|t| t.zombie_since.is_some());
+        let timeout = if zombies { EpollTimeout::from(200u16) } else { EpollTimeout::NONE };
+        let mut children = false;
+        for (token, flags) in self.poll.wait(timeout)? {
+            match self.poll.source(token) {
+                Some(Source::Listener) => self.accept(),
+                // After the streams of this turn.
+                Some(Source::Signals) => children = true,
+                Some(Source::Client(number)) => self.hear(number),
+                Some(Source::Process(id)) => self.check(&id, flags),
+                Some(Source::Stream(id, which)) => self.stream(&id, which, flags),
+                None => {}
+            }
+        }
+        if children {
+            self.reap();
+        }
+        if zombies {
+            let waiting: Vec<String> = self
+                .tasks
+                .iter()
+                .filter(|(_, t)| t.zombie_since.is_some())
+                .map(|(id, _)| id.clone())
+                .collect();
+            for id in waiting {
+                self.check(&id, EpollFlags::empty());
+            }
+        }
+        let broken: Vec<u64> = self.clients.iter().filter(|(_, c)| c.broken).map(|(n, _)| *n).collect();
+        for number in broken {
+            if let Some(client) = self.clients.remove(&number) {
+                client.close(&mut self.poll);
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let Ok(fd) = socket::accept4(self.listener.as_raw_fd(), flags) else { return };
+        // SAFETY: accept4 just made it.
+        #[allow(unsafe_code)]
+        let connection = unsafe { OwnedFd::from_raw_fd(fd) };
+        let _ = socket::setsockopt(&connection, socket::sockopt::SndBuf, &SOCKET_BUFFER);
+        self.next_client += 1;
+        let source = Source::Client(self.next_client);
+        if let Ok(token) = self.poll.add(&connection, EpollFlags::EPOLLIN, source) {
+            self.clients.insert(self.next_client, Client::new(connection, token));
+        }
+    }
+
+    fn hear(&mut self, number: u64) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        match client.receive() {
+            Ok(Some((request, fds))) => self.serve(number, request, fds),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            // The end, or not our protocol.
+            Ok(None) | Err(_) => client.broken = true,
+        }
+    }
+
+    fn serve(&mut self, number: u64, request: Request, fds: Vec<OwnedFd>) {
+        let seq = request.seq;
+        let result = match request.call {
+            Call::Hello { .. } => {
+                if let Some(client) = self.clients.get_mut(&number) {
+                    client.greeted = true;
+                }
+                Ok(Answer::Hello { version: VERSION, pid: std::process::id() as i32 })
+            }
+            Call::Launch(spec) => match self.launch(number, seq, spec) {
+                Ok(()) => return,
+                Err(failure) => Err(failure),
+            },
+            Call::Exec(spec) => match self.exec(number, seq, spec, fds) {
+                Ok(()) => return,
+                Err(failure) => Err(failure),
+            },
+            Call::Sandbox(spec) => {
+                let result = self.sandbox(spec, fds);
+                return self.reply_started(number, seq, result);
+            }
+            Call::Adopt(spec) => {
+                let result = self.adopt(spec, fds);
+                return self.reply_started(number, seq, result);
+            }
+            Call::Descriptors { id } => {
+                let result = if self.tasks.contains_key(&id) { Ok(id) } else { Err(not_found(&id)) };
+                return self.reply_started(number, seq, result);
+            }
+            Call::Abort { id } => self.abort(&id),
+            Call::Attach { id, stdin, stdout, stderr } => self.attach(&id, [stdin, stdout, stderr], fds),
+            Call::Reopen { id } => self.streams(&id).and_then(|(streams, _)| {
+                streams.reopen().map_err(|e| Failure::system("reopen log", e))?;
+                Ok(Answer::Done)
+            }),
+            Call::Resize { id, size } => self.streams(&id).and_then(|(streams, _)| {
+                streams.resize(size).map_err(|e| Failure::system("resize", e))?;
+                Ok(Answer::Done)
+            }),
+            Call::List => Ok(self.list()),
+            Call::Forget { id } => {
+                self.forget(&id);
+                Ok(Answer::Done)
+            }
+        };
+        if let Some(client) = self.clients.get_mut(&number) {
+            client.reply(seq, result.map(|answer| (answer, Vec::new())));
+        }
+    }
+
+    fn reply_started(&mut self, number: u64, seq: u64, result: Result<String, Failure>) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        let result = result.and_then(|id| {
+            let task = self.tasks.get(&id).ok_or_else(|| not_found(&id))?;
+            let streams = task.streams.as_ref();
+            let stdin = streams.and_then(Streams::stdin);
+            Ok(started(task.pid, task.pidfd.as_ref(), stdin, streams.and_then(Streams::terminal)))
+        });
+        client.reply(seq, result);
+    }
+
+    fn refuse_taken(&self, id: &str) -> Result<(), Failure> {
+        if self.tasks.contains_key(id) || self.pending.values().any(|p| p.id == id) {
+            return Err(Failure { kind: FailureKind::Exists, message: format!("task {id} exists") });
+        }
+        Ok(())
+    }
+
+    fn sandbox(&mut self, spec: wire::SandboxSpec, fds: Vec<OwnedFd>) -> Result<String, Failure> {
+        self.refuse_taken(&spec.id)?;
+        let pause = clone_pause(&spec, fds.first())?;
+        self.insert(&spec.id, pause.pid, Some(pause.pidfd), None);
+        Ok(spec.id)
+    }
+
+    fn launch(&mut self, client: u64, seq: u64, spec: LaunchSpec) -> Result<(), Failure> {
+        self.refuse_taken(&spec.id)?;
+        let running = launch::start(&spec)?;
+        let pending = Pending {
+            id: spec.id.clone(),
+            client,
+            seq,
+            pid_file: spec.pid_file.clone(),
+            runtime_log: spec.runtime_log.clone(),
+            launch: Some(spec),
+            running,
+        };
+        self.pending.insert(pending.running.pid, pending);
+        Ok(())
+    }
+
+    fn exec(
+        &mut self,
+        client: u64,
+        seq: u64,
+        spec: wire::ExecSpec,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), Failure> {
+        self.refuse_taken(&spec.id)?;
+        let stdio: [OwnedFd; 3] =
+            fds.try_into().map_err(|_| Failure::system("exec", "three descriptors are needed"))?;
+        let running = launch::start_exec(&spec.argv, stdio)?;
+        let wire::ExecSpec { id, pid_file, runtime_log, .. } = spec;
+        let pending = Pending { id, client, seq, running, pid_file, runtime_log, launch: None };
+        self.pending.insert(pending.running.pid, pending);
+        Ok(())
+    }
+
+    fn abort(&mut self, id: &str) -> Result<Answer, Failure> {
+        let pid = self.pending.iter().find(|(_, p)| p.id == id).map(|(pid, _)| *pid);
+        let pid = pid.ok_or_else(|| not_found(id))?;
+        // Ours until it is reaped below, so the number cannot be somebody else's.
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+        Ok(Answer::Done)
+    }
+
+    fn streams(&mut self, id: &str) -> Result<(&mut Streams, &mut Poll), Failure> {
+        let task = self.tasks.get_mut(id).ok_or_else(|| not_found(id))?;
+        let streams = task.streams.as_mut().ok_or_else(|| not_found(id))?;
+        Ok((streams, &mut self.poll))
+    }
+
+    fn attach(&mut self, id: &str, wanted: [bool; 3], fds: Vec<OwnedFd>) -> Result<Answer, Failure> {
+        let (streams, poll) = self.streams(id)?;
+        let mut fds = fds.into_iter();
+        let fds = wanted.map(|wanted| if wanted { fds.next() } else { None });
+        streams.attach(fds, poll).map_err(|e| Failure::system("attach", e))?;
+        Ok(Answer::Done)
+    }
+
+    fn list(&self) -> Answer {
+        let task = |(id, task): (&String, &Task)| wire::Task {
+            id: id.clone(),
+            pid: task.pid,
+            exit: task.exit.clone(),
+        };
+        Answer::Tasks(self.tasks.iter().map(task).collect())
+    }
+
+    fn forget(&mut self, id: &str) {
+        if let Some(task) = self.tasks.remove(id) {
+            if let (Some(fd), Some(token)) = (&task.pidfd, task.token) {
+                self.poll.remove(fd, token);
+            }
+            if let Some(streams) = task.streams {
+                streams.close(&mut self.poll);
+            }
+        }
+        let _ = self.exits.compact(self.tasks.values().filter_map(|t| t.exit.as_ref()));
+    }
+
+    fn insert(&mut self, id: &str, pid: i32, pidfd: Option<OwnedFd>, streams: Option<Streams>) {
+        let task = Task { pid, pidfd, token: None, zombie_since: None, streams, exit: None };
+        self.tasks.insert(id.to_owned(), task);
+    }
+
+    fn adopt(&mut self, spec: AdoptSpec, fds: Vec<OwnedFd>) -> Result<String, Failure> {
+        self.refuse_taken(&spec.id)?;
+        let mut fds = fds.into_iter();
+        let mut next = |held: bool| if held { fds.next() } else { None };
+        let pidfd = next(spec.holds.pidfd);
+        let mut ends =
+            Ends { stdin: next(spec.holds.stdin), stdout: next(spec.holds.terminal), stderr: None };
+        let streams = match &spec.launch {
+            Some(launch) => {
+                if !launch.tty {
+                    ends.stdout = launch::open_reader(&launch::fifo(&launch.dir, "stdout")).ok();
+                    ends.stderr = launch::open_reader(&launch::fifo(&launch.dir, "stderr")).ok();
+                }
+                Some(self.open_streams(launch, ends)?)
+            }
+            None => None,
+        };
+        self.insert(&spec.id, spec.pid, pidfd, streams);
+        let task = self.tasks.get_mut(&spec.id).ok_or_else(|| not_found(&spec.id))?;
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+        match &task.pidfd {
+            Some(fd) => task.token = self.poll.add(fd, flags, Source::Process(spec.id.clone())).ok(),
+            None => self.record(&spec.id, Ended::UNKNOWN),
+        }
+        self.check(&spec.id, EpollFlags::empty());
+        Ok(spec.id)
+    }
+
+    fn open_streams(&mut self, launch: &LaunchSpec, ends: Ends) -> Result<Streams, Failure> {
+        let log = match &launch.log {
+            Some(path) => Some(ContainerLog::open(path).map_err(|e| Failure::system(path.display(), e))?),
+            None => None,
+        };
+        let streams = Streams::new(&launch.id, ends, log, &mut self.poll);
+        let streams = streams.map_err(|e| Failure::system("streams", e))?;
+        Ok(streams.with_tty(launch.tty, launch.stdin_once))
+    }
+
+    fn stream(&mut self, id: &str, which: Which, flags: EpollFlags) {
+        let Ok((streams, poll)) = self.streams(id) else { return };
+        if streams.ready(which, flags, poll) == After::StdinClosed {
+            self.tell(&Message::StdinClosed { id: id.to_owned() });
+        }
+    }
+
+    fn tell(&mut self, message: &Message) {
+        for client in self.clients.values_mut() {
+            client.tell(message);
+        }
+    }
+
+    /// A process that is not our child may have ended.
+    fn check(&mut self, id: &str, flags: EpollFlags) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let (None, Some(fd)) = (&task.exit, &task.pidfd) else { return };
+        if let Some(ended) = pidfd::ended(fd) {
+            return self.record(id, ended);
+        }
+        if flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP) {
+            task.zombie_since.get_or_insert_with(Instant::now);
+        }
+        if task.zombie_since.is_some_and(|since| since.elapsed() > ZOMBIE_PATIENCE) {
+            self.record(id, Ended::UNKNOWN);
+        }
+    }
+
+    fn reap(&mut self) {
+        let mut info = [0; 128 * 8];
+        while nix::unistd::read(&self.signals, &mut info).is_ok_and(|n| n > 0) {}
+        loop {
+            let status = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) | Err(_) => break,
+                Ok(status) => status,
+            };
+            let (Some(pid), Some(ended)) = (status.pid(), Ended::from_wait(status)) else { continue };
+            let pid = pid.as_raw();
+            if let Some(pending) = self.pending.remove(&pid) {
+                self.take_over(pending, status);
+            } else if let Some(id) = self.running(pid) {
+                self.record(&id, ended);
+            } else if !self.pending.is_empty() {
+                self.unclaimed.insert(pid, ended);
+            }
+        }
+        if self.pending.is_empty() {
+            self.unclaimed.clear();
+        }
+    }
+
+    fn running(&self, pid: i32) -> Option<String> {
+        self.tasks.iter().find(|(_, t)| t.pid == pid && t.exit.is_none()).map(|(id, _)| id.clone())
+    }
+
+    /// The runtime is done: its container is ours, even when it has ended already.
+    fn take_over(&mut self, mut pending: Pending, status: WaitStatus) {
+        let result =
+            pending.running.finish(status, &pending.pid_file, &pending.runtime_log).and_then(|pid| {
+                let ends = std::mem::take(&mut pending.running.ends);
+                let streams = match &pending.launch {
+                    Some(launch) => Some(self.open_streams(launch, ends)?),
+                    None => None,
+                };
+                self.insert(&pending.id, pid, pidfd::open(pid).ok(), streams);
+                Ok(pid)
+            });
+        match result {
+            Ok(pid) => {
+                self.reply_started(pending.client, pending.seq, Ok(pending.id.clone()));
+                if let Some(ended) = self.unclaimed.remove(&pid) {
+                    self.record(&pending.id, ended);
+                }
+            }
+            Err(failure) => self.reply_started(pending.client, pending.seq, Err(failure)),
+        }
+    }
+
+    /// A task ended: its output is read to the end, its exit written down, then told.
+    fn record(&mut self, id: &str, ended: Ended) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if let Some(streams) = &mut task.streams {
+            streams.finish(&mut self.poll);
+        }
+        if let (Some(fd), Some(token)) = (&task.pidfd, task.token.take()) {
+            self.poll.remove(fd, token);
+        }
+        task.zombie_since = None;
+        let exit =
+            Exit { id: id.to_owned(), pid: task.pid, code: ended.code, signal: ended.signal, at: now() };
+        task.exit = Some(exit.clone());
+        // A full disk loses the line, not the exit: it is told, and kept in memory.
+        let _ = self.exits.append(&exit);
+        self.tell(&Message::Exited(exit));
+    }
+}

@@ -1,0 +1,379 @@
+//! Streams of one container: output to its log and to whoever is attached, input from whoever is attached.
+//!
+//! An attached reader that is slow slows the container down, as a terminal would; one that is gone is dropped.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::epoll::EpollFlags;
+use nix::unistd::{read, write};
+
+use super::launch::Ends;
+use super::log::{ContainerLog, Stream};
+use super::poll::{Poll, Source, Token, Which};
+use crate::runtime::TerminalSize;
+
+const CHUNK: usize = 32 << 10;
+const READ: EpollFlags = EpollFlags::EPOLLIN;
+const WRITE: EpollFlags = EpollFlags::EPOLLOUT;
+
+/// A registered descriptor.
+struct Watched {
+    fd: OwnedFd,
+    token: Token,
+}
+
+/// One output of an attachment, with what it could not take yet.
+struct Sink {
+    watched: Watched,
+    pending: Vec<u8>,
+}
+
+struct Attachment {
+    number: u64,
+    stdin: Option<Watched>,
+    out: Option<Sink>,
+    err: Option<Sink>,
+}
+
+/// What the loop must do after an event.
+#[derive(Debug, PartialEq, Eq)]
+pub enum After {
+    /// Nothing.
+    Nothing,
+    /// Tell agents that stdin is closed.
+    StdinClosed,
+}
+
+/// See the module.
+pub struct Streams {
+    id: String,
+    stdin: Option<Watched>,
+    stdin_pending: Vec<u8>,
+    /// Close stdin when what is pending is written.
+    stdin_ending: bool,
+    stdin_once: bool,
+    tty: bool,
+    stdout: Option<Watched>,
+    stderr: Option<Watched>,
+    log: Option<ContainerLog>,
+    attachments: Vec<Attachment>,
+    next: u64,
+}
+
+impl Streams {
+    /// Starts to serve the ends of a container's streams.
+    pub fn new(id: &str, ends: Ends, log: Option<ContainerLog>, poll: &mut Poll) -> nix::Result<Self> {
+        let mut watch = |fd: Option<OwnedFd>, which, flags| -> nix::Result<Option<Watched>> {
+            let Some(fd) = fd else { return Ok(None) };
+            let token = poll.add(&fd, flags, Source::Stream(id.to_owned(), which))?;
+            Ok(Some(Watched { fd, token }))
+        };
+        Ok(Self {
+            id: id.to_owned(),
+            stdin: watch(ends.stdin, Which::Stdin, EpollFlags::empty())?,
+            stdin_pending: Vec::new(),
+            stdin_ending: false,
+            stdin_once: false,
+            tty: false,
+            stdout: watch(ends.stdout, Which::Stdout, READ)?,
+            stderr: watch(ends.stderr, Which::Stderr, READ)?,
+            log,
+            attachments: Vec::new(),
+            next: 0,
+        })
+    }
+
+    /// With a terminal, input goes to the same descriptor that output comes from.
+    pub fn with_tty(mut self, tty: bool, stdin_once: bool) -> Self {
+        (self.tty, self.stdin_once) = (tty, stdin_once);
+        self
+    }
+
+    /// The terminal's master.
+    pub fn terminal(&self) -> Option<&OwnedFd> {
+        self.stdout.as_ref().filter(|_| self.tty).map(|w| &w.fd)
+    }
+
+    /// Write end of stdin.
+    pub fn stdin(&self) -> Option<&OwnedFd> {
+        self.stdin.as_ref().map(|w| &w.fd)
+    }
+
+    /// Opens the log again.
+    pub fn reopen(&mut self) -> std::io::Result<()> {
+        self.log.as_mut().map_or(Ok(()), ContainerLog::reopen)
+    }
+
+    /// Sets the terminal's size.
+    pub fn resize(&self, size: TerminalSize) -> nix::Result<()> {
+        self.terminal().map_or(Ok(()), |fd| resize(fd, size))
+    }
+
+    /// Joins the streams.
+    pub fn attach(&mut self, fds: [Option<OwnedFd>; 3], poll: &mut Poll) -> nix::Result<()> {
+        self.next += 1;
+        let number = self.next;
+        let [stdin, out, err] = fds;
+        let id = &self.id;
+        let mut watch = |fd: Option<OwnedFd>, which, flags| -> nix::Result<Option<Watched>> {
+            let Some(fd) = fd else { return Ok(None) };
+            super::launch::set_nonblocking(&fd).map_err(|_| Errno::EBADF)?;
+            let token = poll.add(&fd, flags, Source::Stream(id.clone(), which))?;
+            Ok(Some(Watched { fd, token }))
+        };
+        let sink = |watched: Option<Watched>| watched.map(|watched| Sink { watched, pending: Vec::new() });
+        let attachment = Attachment {
+            number,
+            stdin: watch(stdin, Which::AttachIn(number), READ)?,
+            // Only errors and hang-ups until something is pending.
+            out: sink(watch(out, Which::AttachOut(number), EpollFlags::empty())?),
+            err: sink(watch(err, Which::AttachErr(number), EpollFlags::empty())?),
+        };
+        self.attachments.push(attachment);
+        // A container whose output has ended says so at once.
+        if self.stdout.is_none() {
+            self.end_sinks(Stream::Stdout, poll);
+        }
+        if self.stderr.is_none() {
+            self.end_sinks(Stream::Stderr, poll);
+        }
+        Ok(())
+    }
+
+    /// A descriptor is ready.
+    pub fn ready(&mut self, which: Which, flags: EpollFlags, poll: &mut Poll) -> After {
+        match which {
+            Which::Stdout => self.pump(Stream::Stdout, poll),
+            Which::Stderr => self.pump(Stream::Stderr, poll),
+            Which::Stdin => return self.feed(poll),
+            Which::AttachIn(number) => return self.take_input(number, poll),
+            Which::AttachOut(number) => self.flush(number, Stream::Stdout, flags, poll),
+            Which::AttachErr(number) => self.flush(number, Stream::Stderr, flags, poll),
+        }
+        After::Nothing
+    }
+
+    /// The process ended: everything it wrote is read now, and what its orphans keep open is let go.
+    pub fn finish(&mut self, poll: &mut Poll) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            while self.read_once(stream, poll) {}
+            self.end(stream, poll);
+        }
+        self.close_stdin(poll);
+    }
+
+    /// Drops every descriptor.
+    pub fn close(mut self, poll: &mut Poll) {
+        self.close_stdin(poll);
+        for watched in [self.stdout.take(), self.stderr.take()].into_iter().flatten() {
+            poll.remove(&watched.fd, watched.token);
+        }
+        for attachment in self.attachments {
+            let sinks = [attachment.out, attachment.err].into_iter().flatten().map(|s| s.watched);
+            for watched in sinks.chain(attachment.stdin) {
+                poll.remove(&watched.fd, watched.token);
+            }
+        }
+    }
+
+    fn source(&mut self, stream: Stream) -> &mut Option<Watched> {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    fn sinks(&mut self, stream: Stream) -> impl Iterator<Item = &mut Option<Sink>> {
+        self.attachments.iter_mut().map(move |a| match stream {
+            Stream::Stdout => &mut a.out,
+            Stream::Stderr => &mut a.err,
+        })
+    }
+
+    fn pump(&mut self, stream: Stream, poll: &mut Poll) {
+        self.read_once(stream, poll);
+        let blocked = self.sinks(stream).flatten().any(|s| !s.pending.is_empty());
+        if blocked && let Some(watched) = self.source(stream) {
+            poll.modify(&watched.fd, watched.token, EpollFlags::empty());
+        }
+    }
+
+    /// Reads once; false when there is nothing more for now or for ever.
+    fn read_once(&mut self, stream: Stream, poll: &mut Poll) -> bool {
+        let mut buffer = [0; CHUNK];
+        let Some(watched) = self.source(stream) else { return false };
+        let n = match read(&watched.fd, &mut buffer) {
+            Ok(n @ 1..) => n,
+            Err(Errno::EAGAIN | Errno::EINTR) => return false,
+            // A terminal's end is EIO.
+            Ok(_) | Err(_) => {
+                self.end(stream, poll);
+                return false;
+            }
+        };
+        let data = &buffer[..n];
+        if let Some(log) = &mut self.log {
+            log.push(stream, data);
+        }
+        for slot in self.sinks(stream) {
+            let gone = slot.as_mut().is_some_and(|sink| sink.write(data, poll).is_err());
+            if gone && let Some(sink) = slot.take() {
+                poll.remove(&sink.watched.fd, sink.watched.token);
+            }
+        }
+        true
+    }
+
+    /// A stream ended: the rest of its line is logged, attachments see the end after what they have pending.
+    fn end(&mut self, stream: Stream, poll: &mut Poll) {
+        if let Some(watched) = self.source(stream).take() {
+            poll.remove(&watched.fd, watched.token);
+            if let Some(log) = &mut self.log {
+                log.finish(stream);
+            }
+        }
+        self.end_sinks(stream, poll);
+    }
+
+    fn end_sinks(&mut self, stream: Stream, poll: &mut Poll) {
+        for slot in self.sinks(stream) {
+            if slot.as_ref().is_some_and(|s| s.pending.is_empty())
+                && let Some(sink) = slot.take()
+            {
+                poll.remove(&sink.watched.fd, sink.watched.token);
+            }
+        }
+    }
+
+    fn flush(&mut self, number: u64, stream: Stream, flags: EpollFlags, poll: &mut Poll) {
+        let ended = self.source(stream).is_none();
+        let Some(index) = self.attachments.iter().position(|a| a.number == number) else { return };
+        let slot = match stream {
+            Stream::Stdout => &mut self.attachments[index].out,
+            Stream::Stderr => &mut self.attachments[index].err,
+        };
+        let Some(sink) = slot else { return };
+        let gone = flags.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP)
+            || sink.write(&[], poll).is_err()
+            || (ended && sink.pending.is_empty());
+        if gone && let Some(sink) = slot.take() {
+            poll.remove(&sink.watched.fd, sink.watched.token);
+        }
+        self.drop_if_empty(index, poll);
+        if self.sinks(stream).flatten().all(|s| s.pending.is_empty())
+            && let Some(watched) = self.source(stream)
+        {
+            poll.modify(&watched.fd, watched.token, READ);
+        }
+    }
+
+    /// An attachment without outputs is over; its input goes with it.
+    fn drop_if_empty(&mut self, index: usize, poll: &mut Poll) {
+        let a = &self.attachments[index];
+        if a.out.is_none() && a.err.is_none() && a.stdin.is_none() {
+            self.attachments.swap_remove(index);
+        } else if a.out.is_none() && a.err.is_none() && self.stdout.is_none() {
+            let attachment = self.attachments.swap_remove(index);
+            if let Some(watched) = attachment.stdin {
+                poll.remove(&watched.fd, watched.token);
+            }
+        }
+    }
+
+    fn take_input(&mut self, number: u64, poll: &mut Poll) -> After {
+        let Some(index) = self.attachments.iter().position(|a| a.number == number) else {
+            return After::Nothing;
+        };
+        let Some(watched) = &self.attachments[index].stdin else { return After::Nothing };
+        let mut buffer = [0; CHUNK];
+        match read(&watched.fd, &mut buffer) {
+            Ok(n @ 1..) => {
+                if self.stdin.is_some() || (self.tty && self.stdout.is_some()) {
+                    self.stdin_pending.extend_from_slice(&buffer[..n]);
+                }
+                self.feed(poll)
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => After::Nothing,
+            Ok(_) | Err(_) => {
+                if let Some(watched) = self.attachments[index].stdin.take() {
+                    poll.remove(&watched.fd, watched.token);
+                }
+                self.drop_if_empty(index, poll);
+                self.stdin_ending |= self.stdin_once && !self.tty;
+                self.feed(poll)
+            }
+        }
+    }
+
+    /// Writes pending input; stops reading more while the container does not take it.
+    fn feed(&mut self, poll: &mut Poll) -> After {
+        let target = if self.tty { self.stdout.as_ref() } else { self.stdin.as_ref() };
+        let Some(target) = target else {
+            self.stdin_pending.clear();
+            return After::Nothing;
+        };
+        while !self.stdin_pending.is_empty() {
+            match write(&target.fd, &self.stdin_pending) {
+                Ok(n) => drop(self.stdin_pending.drain(..n)),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => break,
+                Err(_) => {
+                    self.stdin_pending.clear();
+                    self.close_stdin(poll);
+                    return After::Nothing;
+                }
+            }
+        }
+        let blocked = !self.stdin_pending.is_empty();
+        let wanted = match (self.tty, blocked) {
+            (true, true) => READ | WRITE,
+            (true, false) => READ,
+            (false, true) => WRITE,
+            (false, false) => EpollFlags::empty(),
+        };
+        poll.modify(&target.fd, target.token, wanted);
+        for watched in self.attachments.iter().filter_map(|a| a.stdin.as_ref()) {
+            poll.modify(&watched.fd, watched.token, if blocked { EpollFlags::empty() } else { READ });
+        }
+        if self.stdin_ending && !blocked && self.stdin.is_some() {
+            self.close_stdin(poll);
+            return After::StdinClosed;
+        }
+        After::Nothing
+    }
+
+    fn close_stdin(&mut self, poll: &mut Poll) {
+        if let Some(watched) = self.stdin.take() {
+            poll.remove(&watched.fd, watched.token);
+        }
+    }
+}
+
+impl Sink {
+    /// Writes what it can and keeps the rest; an error is a reader that is gone.
+    fn write(&mut self, data: &[u8], poll: &Poll) -> nix::Result<()> {
+        self.pending.extend_from_slice(data);
+        while !self.pending.is_empty() {
+            match write(&self.watched.fd, &self.pending) {
+                Ok(n) => drop(self.pending.drain(..n)),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        let wanted = if self.pending.is_empty() { EpollFlags::empty() } else { WRITE };
+        poll.modify(&self.watched.fd, self.watched.token, wanted);
+        Ok(())
+    }
+}
+
+/// Sets a terminal's size through its master.
+pub fn resize(terminal: impl AsFd, size: TerminalSize) -> nix::Result<()> {
+    use std::os::fd::AsRawFd;
+    nix::ioctl_write_ptr_bad!(set_window_size, libc::TIOCSWINSZ, libc::winsize);
+    let size = libc::winsize { ws_row: size.height, ws_col: size.width, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the kernel reads one `winsize`.
+    #[allow(unsafe_code)]
+    unsafe { set_window_size(terminal.as_fd().as_raw_fd(), &size) }.map(drop)
+}
