@@ -3,9 +3,16 @@
 //! An acknowledged write with [`Durability::Sync`] survives a crash. Every write gets its own revision, greater than
 //! all before it; watchers see each revision once and in order.
 
+// In this process, on this disk.
+pub mod embedded;
+// What both promise.
+#[cfg(test)]
+mod behaviour;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use std::{path::Path, sync::Arc};
 
 /// The position of a write in the store's single history; the first is 1.
 pub type Revision = u64;
@@ -58,6 +65,19 @@ pub struct Change {
     pub created: Revision,
 }
 
+/// What a watcher gets.
+#[derive(Debug, Clone)]
+pub enum Notice {
+    /// A key changed.
+    Change(Change),
+    /// Nothing with the watched prefix changed up to here. A shared etcd counts revisions for keys of others, so
+    /// without this a reader could wait for a revision that never comes by.
+    Progress(Revision),
+}
+
+/// A watch in order and without end.
+pub type Watch = BoxStream<'static, Result<Notice, StoreError>>;
+
 /// Why the store did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -67,7 +87,10 @@ pub enum StoreError {
     /// The revision is older than what the store still holds.
     #[error("revision {0} is compacted")]
     Compacted(Revision),
-    /// The engine failed; nothing is known to be written.
+    /// The revision is not reached yet.
+    #[error("revision {0} is in the future")]
+    Future(Revision),
+    /// The engine failed; whether anything was written is not known.
     #[error("{0}")]
     Engine(String),
 }
@@ -85,16 +108,13 @@ pub trait Store: Send + Sync {
         at: Option<Revision>,
     ) -> Result<(Vec<KeyValue>, Revision), StoreError>;
 
-    /// Writes if the key is at the expected revision and returns the revision of the write.
+    /// Writes if the key is at the expected revision and returns the revision of the write. Deleting a key that is
+    /// not there is a conflict. After an engine error the write may or may not have happened.
     async fn write(&self, write: Write) -> Result<Revision, StoreError>;
 
     /// All changes with the prefix after `after`, in order, without end. Ends with an error item when the watcher
     /// cannot go on (compacted or connection lost); the caller ranges again.
-    async fn watch(
-        &self,
-        prefix: &str,
-        after: Revision,
-    ) -> Result<BoxStream<'static, Result<Change, StoreError>>, StoreError>;
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Watch, StoreError>;
 
     /// The newest revision, as a linearizable read: every write acknowledged before the call is at or below it.
     async fn revision(&self) -> Result<Revision, StoreError>;
@@ -104,4 +124,17 @@ pub trait Store: Send + Sync {
 
     /// Flushes what was written lazily; called at shutdown.
     async fn flush(&self) -> Result<(), StoreError>;
+}
+
+/// Opens the store that `datastore` names: `embedded`, which lives under `data_dir`, or
+/// `etcd://host:port[,host:port]`. Fails when the directory is in use by another process or no etcd answers.
+pub async fn open(datastore: &str, data_dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
+    if datastore == "embedded" {
+        let path = data_dir.join("store");
+        let store = tokio::task::spawn_blocking(move || embedded::Embedded::open(&path))
+            .await
+            .map_err(|e| StoreError::Engine(e.to_string()))??;
+        return Ok(Arc::new(store));
+    }
+    Err(StoreError::Engine(format!("unknown datastore {datastore:?}: want embedded or etcd://host:port")))
 }

@@ -1,0 +1,122 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::store::{
+    Durability,
+    behaviour::{self, delete, next_change, put, show},
+};
+
+async fn lazy(store: &dyn Store, key: &str, expect: Revision, value: &str) -> Revision {
+    let value = Some(value.to_owned().into());
+    store.write(Write { key: key.to_owned(), expect, value, durability: Durability::Lazy }).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behaves() {
+    let dir = tempfile::tempdir().unwrap();
+    behaviour::check(Arc::new(Embedded::open(dir.path()).unwrap())).await;
+    // And still knows it all.
+    behaviour_after_reopen(dir.path()).await;
+}
+
+async fn behaviour_after_reopen(path: &Path) {
+    let store = Embedded::open(path).unwrap();
+    let prefix = "/registry/compact/";
+    assert_eq!(show(&store.range(prefix, None).await.unwrap().0, prefix), "a=4");
+}
+
+#[tokio::test]
+async fn revisions_go_on_after_a_restart_also_when_the_last_write_was_a_compacted_delete() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path()).unwrap();
+    let a = put(&store, "/registry/a", 0, "1").await.unwrap();
+    let gone = delete(&store, "/registry/a", a).await.unwrap();
+    store.compact(gone).await.unwrap();
+    drop(store);
+    let store = Embedded::open(dir.path()).unwrap();
+    assert_eq!(store.revision().await.unwrap(), gone);
+    assert_eq!(store.range("/", None).await.unwrap(), (vec![], gone));
+    assert!(put(&store, "/registry/a", 0, "2").await.unwrap() > gone);
+}
+
+#[tokio::test]
+async fn history_outlives_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path()).unwrap();
+    let a = put(&store, "/registry/a", 0, "1").await.unwrap();
+    let a2 = lazy(&store, "/registry/a", a, "2").await;
+    drop(store);
+    let store = Embedded::open(dir.path()).unwrap();
+    // A clean stop takes no revisions.
+    assert_eq!(store.revision().await.unwrap(), a2);
+    let mut watch = store.watch("/registry/", a).await.unwrap();
+    assert_eq!(next_change(&mut watch).await.revision, a2);
+    assert_eq!(show(&store.range("/registry/", Some(a)).await.unwrap().0, "/registry/"), "a=1");
+    let a3 = put(&store, "/registry/a", a2, "3").await.unwrap();
+    assert_eq!(next_change(&mut watch).await.revision, a3);
+}
+
+#[tokio::test]
+async fn history_is_bounded_and_old_values_leave_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path()).unwrap();
+    let mut at = put(&store, "/registry/still", 0, "here").await.unwrap();
+    let (first, big) = (at, "x".repeat(64 << 10));
+    at = 0;
+    for _ in 0..2000 {
+        at = lazy(&store, "/registry/big", at, &big).await;
+    }
+    assert!(matches!(store.range("/", Some(first)).await, Err(StoreError::Compacted(_))));
+    let log = store.disk.view().changes(0, usize::MAX).unwrap();
+    assert!(log.len() < 600, "{}", log.len());
+    assert_eq!(log[0].revision, first, "what is still there stays in the log");
+    assert_eq!(store.range("/registry/still", None).await.unwrap().0.len(), 1);
+}
+
+#[tokio::test]
+async fn a_slow_watcher_goes_back_to_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(Embedded::open(dir.path()).unwrap());
+    let mut watch = store.watch("/registry/", 0).await.unwrap();
+    let mut first = put(&*store, "/registry/first", 0, "1").await.unwrap();
+    assert_eq!(next_change(&mut watch).await.revision, first);
+    for n in 0..3000 {
+        lazy(&*store, &format!("/registry/{n}"), 0, "1").await;
+    }
+    for _ in 0..3000 {
+        first += 1;
+        assert_eq!(next_change(&mut watch).await.revision, first);
+    }
+}
+
+#[tokio::test]
+async fn a_crash_never_gives_a_seen_revision_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path()).unwrap();
+    let kept = put(&store, "/registry/a", 0, "1").await.unwrap();
+    // The lazy write reserves a range; as if it and its journal had been lost, only the mark is left.
+    let marks = Marks { reserved: 500, ..Marks::default() };
+    let mut batch = store.disk.batch();
+    store.disk.put_marks(&mut batch, &marks);
+    batch.commit().unwrap();
+    drop(store);
+    for round in 0..3 {
+        let store = Embedded::open(dir.path()).unwrap();
+        assert_eq!(store.revision().await.unwrap(), 500 + round.min(1));
+        assert!(matches!(store.watch("/", kept + 1).await.err(), Some(StoreError::Compacted(_))));
+        assert!(matches!(store.range("/", Some(499)).await, Err(StoreError::Compacted(_))));
+        let mut watch = store.watch("/", kept).await.unwrap();
+        if round == 0 {
+            assert_eq!(put(&store, "/registry/b", 0, "1").await.unwrap(), 501);
+        }
+        assert_eq!(next_change(&mut watch).await.revision, 501);
+    }
+}
+
+#[test]
+fn only_one_process_opens_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let _store = Embedded::open(dir.path()).unwrap();
+    let second = Embedded::open(dir.path()).err().unwrap();
+    assert!(second.to_string().contains("open "), "{second}");
+}

@@ -1,0 +1,262 @@
+//! The one writer. Whatever is queued at a moment becomes one batch and one fsync; then watchers get it in order,
+//! then the callers their answers.
+
+use super::{
+    disk::Disk,
+    history::History,
+    hub::Hub,
+    record::{Marks, Record, Version},
+};
+use crate::store::{Change, Durability, KeyValue, Revision, StoreError, Write};
+use bytes::Bytes;
+use fjall::{OwnedWriteBatch, PersistMode};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::oneshot;
+
+/// A lazy write is on disk after this long at the latest.
+const LAZY: Duration = Duration::from_secs(5);
+/// Revisions that lazy writes may use before the next mark goes to disk.
+const RESERVE: u64 = 4096;
+/// Limits of one batch.
+const BATCH_WRITES: usize = 2048;
+const BATCH_BYTES: usize = 8 << 20;
+
+pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// What the writer is asked for.
+pub(super) enum Request {
+    Write(Write, Answer<Revision>),
+    Compact(Revision, Answer<()>),
+    Flush(Answer<()>),
+}
+
+pub(super) struct Writer {
+    pub disk: Disk,
+    pub hub: Arc<Hub>,
+    pub marks: Marks,
+    pub revision: Revision,
+    pub history: History,
+    /// When the oldest write that is not synced was made.
+    pub unsynced: Option<Instant>,
+}
+
+/// A key as it is within the batch that is being put together.
+struct Pending {
+    version: Option<Version>,
+    value: Option<Bytes>,
+}
+
+impl Writer {
+    /// Serves until the last sender is gone, then flushes and ends all watches.
+    pub fn run(mut self, requests: &Receiver<Request>) {
+        while let Some(first) = self.wait(requests) {
+            if let Some(first) = first {
+                self.serve(first, requests);
+            } else if let Err(error) = self.sync() {
+                tracing::error!(%error, "cannot flush lazy writes");
+            }
+        }
+        if let Err(error) = self.flush() {
+            tracing::error!(%error, "cannot flush the store");
+        }
+        self.hub.close();
+    }
+
+    /// The next request; `Some(None)` when it is time to sync, `None` at the end.
+    fn wait(&self, requests: &Receiver<Request>) -> Option<Option<Request>> {
+        let Some(since) = self.unsynced else { return requests.recv().ok().map(Some) };
+        match requests.recv_timeout(LAZY.saturating_sub(since.elapsed())) {
+            Ok(request) => Some(Some(request)),
+            Err(RecvTimeoutError::Timeout) => Some(None),
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    /// Takes what is queued up to the next request that is not a write, and that one too.
+    fn serve(&mut self, first: Request, requests: &Receiver<Request>) {
+        let (mut writes, mut bytes, mut next) = (Vec::new(), 0, Some(first));
+        let mut other = None;
+        while let Some(request) = next.take() {
+            match request {
+                Request::Write(write, answer) => {
+                    bytes += write.value.as_ref().map_or(0, Bytes::len);
+                    writes.push((write, answer));
+                }
+                request => {
+                    other = Some(request);
+                    break;
+                }
+            }
+            if writes.len() < BATCH_WRITES && bytes < BATCH_BYTES {
+                next = requests.try_recv().ok();
+            }
+        }
+        if !writes.is_empty() {
+            self.commit(writes);
+        }
+        match other {
+            Some(Request::Compact(upto, answer)) => drop(answer.send(self.compact(upto))),
+            Some(Request::Flush(answer)) => drop(answer.send(self.flush())),
+            Some(Request::Write(..)) | None => {}
+        }
+    }
+
+    fn commit(&mut self, writes: Vec<(Write, Answer<Revision>)>) {
+        // Before this batch is counted: only what is on disk can be trimmed.
+        let excess = self.history.excess();
+        let mut batch = self.disk.batch();
+        let mut pending = HashMap::new();
+        let (mut changes, mut answers, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sync = false;
+        for (write, answer) in writes {
+            let durability = write.durability;
+            match self.stage(write, &mut pending) {
+                Ok((change, previous)) => {
+                    let (created, key) = (change.created, change.key.as_str());
+                    let record = Record { created, previous, key, value: change.value.as_deref() };
+                    self.disk.put(&mut batch, change.revision, &record);
+                    self.history.push(change.revision, change.value.as_ref().map_or(0, Bytes::len) as u64);
+                    sync |= durability == Durability::Sync;
+                    changes.push(change);
+                    answers.push(answer);
+                }
+                Err(conflict) => refused.push((answer, conflict)),
+            }
+        }
+        let result = if changes.is_empty() { Ok(()) } else { self.land(batch, sync, excess) };
+        if result.is_ok() {
+            self.hub.publish(&changes);
+        }
+        for (answer, change) in answers.into_iter().zip(&changes) {
+            // The caller may be gone; the write stands.
+            let _ = answer.send(result.clone().map(|()| change.revision).map_err(StoreError::Engine));
+        }
+        // Only now: a conflict may tell of a write in the same batch, which nobody may see before it is on disk.
+        for (answer, conflict) in refused {
+            let _ = answer.send(Err(conflict));
+        }
+    }
+
+    /// Checks one write against the disk and the batch so far, and gives it its revision.
+    fn stage(
+        &mut self,
+        write: Write,
+        pending: &mut HashMap<String, Pending>,
+    ) -> Result<(Change, Revision), StoreError> {
+        let now = match pending.get(&write.key) {
+            Some(one) => one.version,
+            None => self.disk.version(&write.key)?,
+        };
+        let previous = now.map_or(0, |version| version.modified);
+        if previous != write.expect || (now.is_none() && write.value.is_none()) {
+            return Err(StoreError::Conflict(self.current(&write.key, now, pending)?));
+        }
+        self.revision += 1;
+        let revision = self.revision;
+        let created = now.map_or(revision, |version| version.created);
+        let version = write.value.is_some().then_some(Version { created, modified: revision });
+        pending.insert(write.key.clone(), Pending { version, value: write.value.clone() });
+        Ok((Change { revision, key: write.key, value: write.value, created }, previous))
+    }
+
+    fn current(
+        &self,
+        key: &str,
+        now: Option<Version>,
+        pending: &HashMap<String, Pending>,
+    ) -> Result<Option<KeyValue>, StoreError> {
+        let Some(one) = pending.get(key) else { return self.disk.view().get(key) };
+        let (Some(version), Some(value)) = (now, one.value.clone()) else { return Ok(None) };
+        Ok(Some(KeyValue {
+            key: key.to_owned(),
+            value,
+            created: version.created,
+            modified: version.modified,
+        }))
+    }
+
+    /// Puts the batch on disk, with the marks that have to go with it.
+    fn land(
+        &mut self,
+        mut batch: OwnedWriteBatch,
+        mut sync: bool,
+        excess: Option<Revision>,
+    ) -> Result<(), String> {
+        let mut marks = self.marks.clone();
+        if !sync && self.revision > marks.reserved {
+            // What is shown before it is durable must never be numbered again, so the range is claimed first.
+            marks.reserved = self.revision + RESERVE;
+            sync = true;
+        }
+        if let Some(upto) = excess {
+            marks.compact(&self.disk, &mut batch, upto).map_err(|e| e.to_string())?;
+        }
+        if marks != self.marks {
+            self.disk.put_marks(&mut batch, &marks);
+        }
+        let mode = if sync { PersistMode::SyncData } else { PersistMode::Buffer };
+        batch.durability(Some(mode)).commit().map_err(|e| format!("embedded store: {e}"))?;
+        self.marks = marks;
+        self.unsynced = if sync { None } else { self.unsynced.or_else(|| Some(Instant::now())) };
+        Ok(())
+    }
+
+    fn compact(&mut self, upto: Revision) -> Result<(), StoreError> {
+        if upto > self.revision {
+            return Err(StoreError::Future(upto));
+        }
+        if upto <= self.marks.compacted {
+            return Ok(());
+        }
+        let (mut batch, mut marks) = (self.disk.batch(), self.marks.clone());
+        marks.compact(&self.disk, &mut batch, upto)?;
+        self.disk.put_marks(&mut batch, &marks);
+        batch.durability(Some(PersistMode::SyncData)).commit()?;
+        self.marks = marks;
+        self.unsynced = None;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.unsynced = None;
+        self.disk.sync()
+    }
+
+    /// Everything is on disk afterwards, and the marks say so.
+    fn flush(&mut self) -> Result<(), StoreError> {
+        if self.marks.reserved == 0 {
+            return self.sync();
+        }
+        let (mut batch, mut marks) = (self.disk.batch(), self.marks.clone());
+        marks.reserved = 0;
+        self.disk.put_marks(&mut batch, &marks);
+        batch.durability(Some(PersistMode::SyncData)).commit()?;
+        self.marks = marks;
+        self.unsynced = None;
+        Ok(())
+    }
+}
+
+impl Marks {
+    /// Forgets history up to the revision; the marks themselves are still to be put.
+    pub fn compact(
+        &mut self,
+        disk: &Disk,
+        batch: &mut OwnedWriteBatch,
+        upto: Revision,
+    ) -> Result<(), StoreError> {
+        if upto > self.compacted {
+            disk.trim(batch, self.compacted, upto)?;
+            self.compacted = upto;
+            self.lost.retain(|(_, again)| *again > upto);
+        }
+        Ok(())
+    }
+}
