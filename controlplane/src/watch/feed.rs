@@ -54,7 +54,7 @@ enum Order {
 }
 
 impl Feed {
-    /// Loads the kinds and follows the store from there. Returns when the caches are as new as the store was.
+    /// Loads the kinds, those that keep their objects themselves, and follows the store from there. Returns when the caches are as new as the store was.
     pub async fn start(
         store: Arc<dyn Store>,
         kinds: impl IntoIterator<Item = Arc<Kind>>,
@@ -69,7 +69,8 @@ impl Feed {
             let cache = Arc::new(Cache::new(progress.clone(), revision));
             (kind.prefix(), Fed { kind, cache })
         };
-        let kinds = RwLock::new(kinds.into_iter().map(feed).collect());
+        let kept = |kind: &Arc<Kind>| kind.stored && kind.stored_as.is_none();
+        let kinds = RwLock::new(kinds.into_iter().filter(kept).map(feed).collect());
         let shared = Arc::new(Shared { store, progress, kinds });
         shared.load(&all, revision);
         drop(all);
@@ -258,7 +259,7 @@ fn within<'a>(all: &'a [KeyValue], prefix: &'a str) -> impl Iterator<Item = &'a 
 
 fn load<'a>(kind: &Kind, cache: &Cache, all: impl Iterator<Item = &'a KeyValue>, revision: Revision) {
     let objects = all.filter_map(|one| {
-        let object = render::object(kind.fields, &one.value, one.modified);
+        let object = render::object(&kind.fields, &one.value, one.modified);
         object.map(Arc::new).map_err(|error| tracing::error!(key = one.key, %error, "left out")).ok()
     });
     cache.load(objects, revision);
@@ -282,10 +283,10 @@ fn event(
     let previous = cache.find(key);
     let (what, (object, line)) = match (value, &previous) {
         (Some(value), None) => {
-            (EventType::Added, render::event(EventType::Added, kind.fields, value, revision)?)
+            (EventType::Added, render::event(EventType::Added, &kind.fields, value, revision)?)
         }
         (Some(value), Some(_)) => {
-            (EventType::Modified, render::event(EventType::Modified, kind.fields, value, revision)?)
+            (EventType::Modified, render::event(EventType::Modified, &kind.fields, value, revision)?)
         }
         (None, Some(previous)) => (EventType::Deleted, render::removal(previous, revision)?),
         (None, None) => return Ok(None),

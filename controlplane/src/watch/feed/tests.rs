@@ -1,41 +1,14 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::{
-    registry::kinds::{Scope, Strategy},
+    registry::kinds::Scope,
     store::{Durability, Write, embedded::Embedded},
     watch::cache::Expired,
 };
 use serde_json::{Value, json};
 
 fn kind(group: &str, plural: &str, scope: Scope) -> Arc<Kind> {
-    let strategy = Strategy {
-        defaults: |_| {},
-        prepare_create: |_| {},
-        prepare_update: |_, _| {},
-        prepare_status: |_, _| {},
-        validate: |_, _| {},
-        validate_update: |_, _, _| {},
-        validate_status: |_, _, _| {},
-        warnings: |_, _| Vec::new(),
-    };
-    Arc::new(Kind {
-        group: group.to_owned(),
-        version: "v1".to_owned(),
-        kind: "Thing".to_owned(),
-        plural: plural.to_owned(),
-        singular: "thing".to_owned(),
-        short_names: Vec::new(),
-        categories: Vec::new(),
-        scope,
-        verbs: &[],
-        subresources: Vec::new(),
-        schema: String::new(),
-        generation: false,
-        lazy: false,
-        fields: &[],
-        columns: Vec::new(),
-        strategy,
-    })
+    Arc::new(Kind { scope, ..Kind::new(group, "v1", "Thing", plural) })
 }
 
 async fn put(store: &dyn Store, kind: &Kind, at: (&str, &str), expect: Revision, n: u32) -> Revision {
