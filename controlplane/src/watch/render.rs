@@ -171,8 +171,7 @@ mod tests {
 
     #[test]
     fn lines_hold_the_object_at_the_revision_of_the_event() {
-        let fields =
-            [Field { name: "spec.nodeName", get: |v| v["spec"]["nodeName"].as_str().unwrap().to_owned() }];
+        let fields = [Field::new("spec.nodeName", |v| v["spec"]["nodeName"].as_str().unwrap().to_owned())];
         let (added, line) = event(EventType::Added, &fields, POD, 7).unwrap();
         assert_eq!((&*added.meta.name, &*added.meta.namespace, &*added.fields[0]), ("a", "n", "x"));
         let (gone, gone_line) = removal(&added, 12).unwrap();
