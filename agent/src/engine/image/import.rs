@@ -1,0 +1,252 @@
+//! Archives: OCI layouts in a tar (`index.json`, `blobs/`) and `docker save` (`manifest.json`).
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::Path,
+};
+
+use serde::Deserialize;
+
+use super::{
+    Error, ImageRecord, ImageStore, Result,
+    layer::{self, Limits},
+    manifest::{self, ConfigBlob, Descriptor, Manifest, Platform},
+    pull::{blocking, record_of},
+    reference,
+    store::NewImage,
+};
+
+const NAME_KEYS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
+
+impl ImageStore {
+    /// Imports every image for this machine of an archive, with the names it has there, or `name` if given.
+    ///
+    /// Layers are verified like those of a pull; an image appears whole or not at all.
+    pub async fn import(&self, archive: &Path, name: Option<&str>) -> Result<Vec<ImageRecord>> {
+        let (store, path, name) = (self.clone(), archive.to_owned(), name.map(str::to_owned));
+        blocking(move || {
+            let archive = Archive::open(&path)?;
+            let found = archive.images(name.as_deref())?;
+            found.into_iter().map(|image| store.import_image(&archive, image)).collect()
+        })
+        .await
+    }
+
+    fn import_image(&self, archive: &Archive, image: Found) -> Result<ImageRecord> {
+        let bytes = archive.verified(&image.config, &image.config_path)?;
+        let config: ConfigBlob = serde_json::from_slice(&bytes)
+            .map_err(|e| archive.unusable(format!("invalid image config: {e}")))?;
+        if config.rootfs.diff_ids.len() != image.layers.len() {
+            return Err(archive.unusable("the config and the manifest disagree about the layers".into()));
+        }
+        let mut new = NewImage {
+            record: record_of(&image.config, &image.manifest, &config),
+            names: image.names,
+            config: bytes,
+            staged: Vec::new(),
+        };
+        let mut missing = config.rootfs.diff_ids.clone();
+        missing.retain(|id| !self.has_layer(id));
+        loop {
+            for (diff_id, path) in config.rootfs.diff_ids.iter().zip(&image.layers) {
+                if missing.contains(diff_id) && !new.staged.iter().any(|s| s.diff_id == *diff_id) {
+                    let (reader, size) = archive.open_member(path)?;
+                    new.staged.push(layer::stage(self, diff_id, reader, Limits::for_compressed(size))?);
+                }
+            }
+            self.flush(&new.staged)?;
+            missing = self.commit(&mut new)?;
+            if missing.is_empty() {
+                return self.get(&new.record.id);
+            }
+        }
+    }
+}
+
+/// An image of an archive.
+struct Found {
+    names: Vec<String>,
+    manifest: String,
+    config: String,
+    config_path: String,
+    layers: Vec<String>,
+}
+
+/// A tar whose members are read in any order.
+struct Archive {
+    path: std::path::PathBuf,
+    members: BTreeMap<String, (u64, u64)>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DockerImage {
+    config: String,
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+impl Archive {
+    fn open(path: &Path) -> Result<Self> {
+        let read = || -> io::Result<BTreeMap<String, (u64, u64)>> {
+            let mut members = BTreeMap::new();
+            let mut links = Vec::new();
+            let mut tar = tar::Archive::new(File::open(path)?);
+            for entry in tar.entries_with_seek()? {
+                let entry = entry?;
+                let name = entry.path()?.to_string_lossy().trim_start_matches("./").to_owned();
+                // docker save links layers that are the same.
+                match entry.link_name()?.filter(|_| !entry.header().entry_type().is_file()) {
+                    Some(target) => links.push((name, target.to_string_lossy().into_owned())),
+                    None => drop(members.insert(name, (entry.raw_file_position(), entry.size()))),
+                }
+            }
+            for (name, target) in links {
+                let beside = Path::new(&name).parent().unwrap_or(Path::new("")).join(&target);
+                let target = clean(&beside).filter(|t| members.contains_key(t)).unwrap_or(target);
+                if let Some(found) = members.get(&target).copied() {
+                    members.insert(name, found);
+                }
+            }
+            Ok(members)
+        };
+        Ok(Archive { path: path.to_owned(), members: read().map_err(Error::io("reading", path))? })
+    }
+
+    fn unusable(&self, reason: String) -> Error {
+        Error::Unsupported { what: self.path.display().to_string(), reason }
+    }
+
+    fn images(&self, name: Option<&str>) -> Result<Vec<Found>> {
+        let mut found = if self.members.contains_key("index.json") {
+            let index = self.read("index.json")?;
+            let mut found = Vec::new();
+            self.walk_index(&index, &[], &mut found)?;
+            found
+        } else if self.members.contains_key("manifest.json") {
+            self.docker_images()?
+        } else {
+            return Err(self.unusable("neither an OCI nor a docker archive".into()));
+        };
+        if found.is_empty() {
+            return Err(self.unusable(format!("no image for linux/{}", Platform::host().architecture)));
+        }
+        if let Some(name) = name {
+            let reference = reference::parse(name)?;
+            found.truncate(1);
+            found[0].names = reference::tag_name(&reference).into_iter().collect();
+        }
+        Ok(found)
+    }
+
+    /// Top-level entries are images of their own; a nested index is one image for several machines.
+    fn walk_index(&self, bytes: &[u8], names: &[String], found: &mut Vec<Found>) -> Result<()> {
+        let what = self.path.display().to_string();
+        let Manifest::Index(entries) = Manifest::parse(&what, bytes)? else {
+            return Err(self.unusable("index.json is not an index".into()));
+        };
+        let host = Platform::host();
+        for entry in &entries {
+            let mut names = names.to_vec();
+            names.extend(entry_name(entry));
+            let bytes = self.verified(&entry.digest, &blob_path(&entry.digest)?)?;
+            match Manifest::parse(&what, &bytes)? {
+                Manifest::Image { config, layers } => {
+                    let other = entry.platform.as_ref().is_some_and(|p| p.architecture != host.architecture);
+                    if !other {
+                        found.push(Found {
+                            names: names.clone(),
+                            manifest: entry.digest.clone(),
+                            config_path: blob_path(&config.digest)?,
+                            config: config.digest,
+                            layers: layers.iter().map(|l| blob_path(&l.digest)).collect::<Result<_>>()?,
+                        });
+                    }
+                }
+                Manifest::Index(nested) => {
+                    let chosen = manifest::for_platform(&what, &nested, &host)?.clone();
+                    let document = serde_json::json!({ "schemaVersion": 2, "manifests": [chosen] });
+                    self.walk_index(document.to_string().as_bytes(), &names, found)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn docker_images(&self) -> Result<Vec<Found>> {
+        let images: Vec<DockerImage> = serde_json::from_slice(&self.read("manifest.json")?)
+            .map_err(|e| self.unusable(format!("invalid manifest.json: {e}")))?;
+        let mut found = Vec::new();
+        for image in images {
+            let tags = image.repo_tags.unwrap_or_default();
+            let names = tags.iter().map(|t| Ok(reference::parse(t)?.whole())).collect::<Result<_>>()?;
+            found.push(Found {
+                names,
+                manifest: String::new(),
+                config: manifest::digest_of(&self.read(&image.config)?),
+                config_path: image.config,
+                layers: image.layers,
+            });
+        }
+        Ok(found)
+    }
+
+    fn open_member(&self, name: &str) -> Result<(impl Read + Send + use<>, u64)> {
+        let (at, size) = *self
+            .members
+            .get(name)
+            .ok_or_else(|| self.unusable(format!("{name} is missing from the archive")))?;
+        let open = || -> io::Result<io::Take<File>> {
+            let mut file = File::open(&self.path)?;
+            file.seek(SeekFrom::Start(at))?;
+            Ok(file.take(size))
+        };
+        Ok((open().map_err(Error::io("reading", &self.path))?, size))
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>> {
+        let (mut reader, size) = self.open_member(name)?;
+        if size > 8 << 20 {
+            return Err(self.unusable(format!("{name} has {size} bytes")));
+        }
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).map_err(Error::io("reading", &self.path))?;
+        Ok(bytes)
+    }
+
+    fn verified(&self, digest: &str, path: &str) -> Result<Vec<u8>> {
+        let bytes = self.read(path)?;
+        let actual = manifest::digest_of(&bytes);
+        if actual != digest {
+            return Err(Error::Digest { what: path.to_owned(), actual, expected: digest.to_owned() });
+        }
+        Ok(bytes)
+    }
+}
+
+fn blob_path(digest: &str) -> Result<String> {
+    Ok(format!("blobs/sha256/{}", manifest::hex_of(digest)?))
+}
+
+/// A full name, or nothing: a bare tag says nothing about the repository.
+fn entry_name(entry: &Descriptor) -> Option<String> {
+    let annotations = &entry.annotations;
+    let full = annotations.get(NAME_KEYS[0]);
+    let text = full.or_else(|| annotations.get(NAME_KEYS[1]).filter(|n| n.contains(['/', ':'])))?;
+    reference::tag_name(&reference::parse(text).ok()?)
+}
+
+fn clean(path: &Path) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.to_str()?.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            other => parts.push(other),
+        }
+    }
+    Some(parts.join("/"))
+}

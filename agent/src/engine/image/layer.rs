@@ -1,0 +1,147 @@
+//! From compressed bytes to a layer directory.
+//!
+//! A layer is unpacked into `ingest/<unique>/fs`, its diff id verified on the way, and moved to `layers/` only when
+//! the whole image is committed.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use flate2::read::MultiGzDecoder;
+use nix::fcntl::{Flock, FlockArg};
+use sha2::{Digest, Sha256};
+
+pub use super::unpack::Limits;
+use super::{
+    Error, ImageStore, Result,
+    manifest::{format_digest, hex_of},
+    unpack::{TooBig, Unpacker},
+};
+
+/// An unpacked, verified layer that nobody sees yet. Dropped without `publish`, it is deleted.
+#[derive(Debug)]
+pub(super) struct StagedLayer {
+    pub diff_id: String,
+    dir: PathBuf,
+    /// Tells other processes' sweeps that the directory is alive.
+    _alive: Option<Flock<File>>,
+}
+
+impl StagedLayer {
+    /// Moves the layer into the store; the store's lock is held. Another one that got there first is as good.
+    pub(super) fn publish(self, store: &ImageStore) -> Result<()> {
+        let target = store.path("layers", hex_of(&self.diff_id)?);
+        if target.join("fs").is_dir() {
+            return Ok(());
+        }
+        let _ = fs::remove_file(self.dir.join("alive"));
+        fs::rename(&self.dir, &target).map_err(Error::io("publishing", &target))
+    }
+}
+
+impl Drop for StagedLayer {
+    fn drop(&mut self) {
+        // Published directories are no longer there.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Unpacks a compressed layer read from `source` and verifies that it is `diff_id`. Blocks.
+pub(super) fn stage(
+    store: &ImageStore,
+    diff_id: &str,
+    source: impl Read + Send,
+    limits: Limits,
+) -> Result<StagedLayer> {
+    let dir = store.path("ingest", &format!("layer-{}", uuid::Uuid::new_v4()));
+    // Another process's sweep must not see the directory before it is marked alive.
+    let lock = store.exclusive()?;
+    let made = fs::create_dir(&dir).and_then(|()| fs::create_dir(dir.join("fs")));
+    made.map_err(Error::io("creating", &dir))?;
+    let alive = File::create(dir.join("alive")).map_err(Error::io("creating", &dir))?;
+    let staged = StagedLayer {
+        diff_id: diff_id.to_owned(),
+        _alive: Flock::lock(alive, FlockArg::LockExclusiveNonblock).ok(),
+        dir: dir.clone(),
+    };
+    drop(lock);
+    let (size, actual) = unpack_to(&dir.join("fs"), diff_id, source, limits)?;
+    if actual != diff_id {
+        return Err(Error::Digest { what: "layer contents".into(), actual, expected: diff_id.into() });
+    }
+    fs::write(dir.join("size"), size.to_string()).map_err(Error::io("writing", &dir))?;
+    Ok(staged)
+}
+
+/// Unpacks into an existing directory; the bytes written and the diff id found.
+pub fn unpack_to(dir: &Path, name: &str, source: impl Read + Send, limits: Limits) -> Result<(u64, String)> {
+    let failed = |source: io::Error| Error::Io { action: "unpacking", path: dir.into(), source };
+    let mut source = source;
+    let mut head = [0; 4];
+    let filled = fill(&mut source, &mut head).map_err(failed)?;
+    let whole =
+        BufReader::with_capacity(128 << 10, io::Cursor::new(head[..filled].to_vec()).chain(&mut source));
+    let decoded: Box<dyn Read + '_> = match head {
+        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(whole)),
+        [0x28, 0xb5, 0x2f, 0xfd] => {
+            Box::new(zstd::stream::read::Decoder::with_buffer(whole).map_err(failed)?)
+        }
+        _ => Box::new(whole),
+    };
+    let mut hashed = Hashing { inner: decoded, hash: Sha256::new(), left: limits.max_bytes };
+    let mut unpacker = Unpacker::new(dir, name, limits)?;
+    unpacker.run(&mut hashed)?;
+    // The diff id covers the padding after the last entry too.
+    io::copy(&mut hashed, &mut io::sink()).map_err(|e| unpacker.explain(e))?;
+    Ok((unpacker.written(), format_digest(hashed.hash.finalize())))
+}
+
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..])? {
+            0 => break,
+            n => filled += n,
+        }
+    }
+    Ok(filled)
+}
+
+/// Hashes what passes, and stops a bomb.
+struct Hashing<R> {
+    inner: R,
+    hash: Sha256,
+    left: u64,
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.left = self.left.checked_sub(n as u64).ok_or_else(|| io::Error::other(TooBig))?;
+        self.hash.update(&buffer[..n]);
+        Ok(n)
+    }
+}
+
+/// Removes unpackings whose process died, and downloads nobody resumed for a day. The store's lock is held.
+pub(super) fn sweep_ingest(store: &ImageStore) -> Result<()> {
+    for name in store.entries("ingest")? {
+        let path = store.path("ingest", &name);
+        if name.starts_with("layer-") {
+            let lock = File::open(path.join("alive")).ok();
+            let dead = lock.is_none_or(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok());
+            if dead {
+                let doomed = store.path("trash", &name);
+                fs::rename(&path, &doomed).map_err(Error::io("removing", &path))?;
+            }
+        } else if fs::metadata(&path)
+            .and_then(|m| m.modified())
+            .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 86_400))
+        {
+            super::store::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,428 @@
+//! The store on disk.
+//!
+//! ```text
+//! images/<hex>.json   records, named by config digest        names.json   image names → ids
+//! layers/<hex>/       fs/ unpacked once per diff id, size     l/<short>    links to layers/<hex>/fs
+//! configs/<hex>       config blobs, verbatim                  holds/<hex>/ one file per container
+//! ingest/             downloads and unpacking under way       trash/       deletions under way
+//! lock                flock: exclusive while anything above becomes visible or invisible
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+use parking_lot::Mutex;
+
+use super::{
+    Error, ImageRecord, Result,
+    layer::StagedLayer,
+    manifest::hex_of,
+    reference::{self, as_id},
+};
+
+/// Images and their layers.
+///
+/// Methods block for at most a few file operations unless they say otherwise. Any number of processes may share a
+/// directory.
+#[derive(Debug, Clone)]
+pub struct ImageStore {
+    pub(super) root: PathBuf,
+    /// Pulls and unpackings of the same thing wait for each other here.
+    pub(super) busy: Arc<Busy>,
+}
+
+/// Keyed locks.
+#[derive(Debug, Default)]
+pub(super) struct Busy {
+    keys: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Busy {
+    pub(super) async fn lock(&self, key: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut keys = self.keys.lock();
+            keys.retain(|_, lock| Arc::strong_count(lock) > 1);
+            keys.entry(key.to_owned()).or_default().clone()
+        };
+        lock.lock_owned().await
+    }
+}
+
+pub(super) type Names = BTreeMap<String, String>;
+
+/// An image about to become visible.
+pub(super) struct NewImage {
+    pub record: ImageRecord,
+    pub names: Vec<String>,
+    pub config: Vec<u8>,
+    pub staged: Vec<StagedLayer>,
+}
+
+impl ImageStore {
+    /// Opens a store, creating it if needed, and sweeps what a crash left behind.
+    pub fn open(dir: &Path) -> Result<Self> {
+        for sub in ["images", "layers", "l", "configs", "holds", "ingest", "trash"] {
+            let path = dir.join(sub);
+            fs::create_dir_all(&path).map_err(Error::io("creating", &path))?;
+        }
+        let root = dir.canonicalize().map_err(Error::io("resolving", dir))?;
+        let store = ImageStore { root, busy: Arc::default() };
+        store.sweep()?;
+        Ok(store)
+    }
+
+    pub(super) fn path(&self, sub: &str, name: &str) -> PathBuf {
+        self.root.join(sub).join(name)
+    }
+
+    /// Held while something becomes visible or invisible.
+    pub(super) fn exclusive(&self) -> Result<Flock<fs::File>> {
+        let path = self.root.join("lock");
+        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(Error::io("opening", &path))?;
+        Flock::lock(file, FlockArg::LockExclusive)
+            .map_err(|(_, errno)| Error::io("locking", &path)(errno.into()))
+    }
+
+    /// All images, by id.
+    pub fn list(&self) -> Result<Vec<ImageRecord>> {
+        let names = self.names()?;
+        let mut records = Vec::new();
+        for hex in self.entries("images")? {
+            if let Some(hex) = hex.strip_suffix(".json")
+                && let Some(record) = self.record(hex, &names)?
+            {
+                records.push(record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// The image of a name, an id, or an id's unambiguous beginning.
+    pub fn get(&self, name: &str) -> Result<ImageRecord> {
+        self.find(name)?.ok_or_else(|| Error::NotFound { name: name.to_owned() })
+    }
+
+    /// As `get`, with `None` for an image that is not here.
+    pub fn find(&self, name: &str) -> Result<Option<ImageRecord>> {
+        let names = self.names()?;
+        if let Some(hex) = as_id(name) {
+            return self.record(hex, &names);
+        }
+        if let Ok(reference) = reference::parse(name) {
+            let by_digest = reference.digest().map(|d| reference::digest_name(&reference, d));
+            let wanted = by_digest.or_else(|| reference::tag_name(&reference)).unwrap_or_default();
+            if let Some(id) = names.get(&wanted) {
+                return self.record(hex_of(id)?, &names);
+            }
+        }
+        let start = name.strip_prefix("sha256:").unwrap_or(name);
+        if start.len() < 4 || !start.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Ok(None);
+        }
+        let ids = self.entries("images")?;
+        let mut fitting = ids.iter().filter(|id| id.starts_with(start));
+        match (fitting.next(), fitting.next()) {
+            (Some(id), None) => self.record(id.trim_end_matches(".json"), &names),
+            _ => Ok(None),
+        }
+    }
+
+    /// The layer directories of an image, topmost first, as overlayfs wants its `lowerdir`.
+    ///
+    /// Paths are short links, so that many layers fit in one mount option.
+    pub fn rootfs_layers(&self, id: &str) -> Result<Vec<PathBuf>> {
+        let record = self.get(id)?;
+        record.layers.iter().rev().map(|layer| self.layer_link(hex_of(&layer.diff_id)?)).collect()
+    }
+
+    /// Options of an overlay mount of the image with a container's own `upper` and `work`.
+    pub fn overlay_options(&self, id: &str, upper: &Path, work: &Path) -> Result<String> {
+        let lower: Vec<String> = self.rootfs_layers(id)?.iter().map(|p| p.display().to_string()).collect();
+        Ok(format!("lowerdir={},upperdir={},workdir={}", lower.join(":"), upper.display(), work.display()))
+    }
+
+    /// The config blob, verbatim.
+    pub fn config_blob(&self, id: &str) -> Result<Vec<u8>> {
+        let path = self.path("configs", hex_of(&self.get(id)?.id)?);
+        fs::read(&path).map_err(Error::io("reading", &path))
+    }
+
+    /// Marks an image as used by a container until `release`; survives restarts. Fails when the image is gone.
+    pub fn hold(&self, id: &str, container: &str) -> Result<()> {
+        let _lock = self.exclusive()?;
+        let record = self.get(id)?;
+        let hex = hex_of(&record.id)?;
+        let dir = self.path("holds", hex);
+        let path = dir.join(container);
+        fs::create_dir_all(&dir).and_then(|()| fs::write(&path, "")).map_err(Error::io("writing", &path))?;
+        self.touch(hex);
+        Ok(())
+    }
+
+    /// The container no longer uses the image. Doing it twice is fine.
+    pub fn release(&self, id: &str, container: &str) -> Result<()> {
+        let Some(hex) = as_id(id) else {
+            return Err(Error::BadReference { name: id.into(), reason: "an image id is needed".into() });
+        };
+        let path = self.path("holds", hex).join(container);
+        remove_file(&path)?;
+        self.touch(hex);
+        Ok(())
+    }
+
+    /// Drops the holds of containers that `live` does not know: for the start of an engine.
+    pub fn retain_holds(&self, live: impl Fn(&str) -> bool) -> Result<()> {
+        let _lock = self.exclusive()?;
+        for hex in self.entries("holds")? {
+            for container in self.holders(&hex)? {
+                if !live(&container) {
+                    remove_file(&self.path("holds", &hex).join(container))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn holders(&self, hex: &str) -> Result<Vec<String>> {
+        names_in(&self.path("holds", hex))
+    }
+
+    /// Gives an image another name; the name leaves the image that had it.
+    pub fn tag(&self, id: &str, name: &str) -> Result<()> {
+        let reference = reference::parse(name)?;
+        let _lock = self.exclusive()?;
+        let record = self.get(id)?;
+        let mut names = self.names()?;
+        names.insert(reference::tag_name(&reference).unwrap_or_else(|| reference.whole()), record.id);
+        self.write_names(&names)
+    }
+
+    /// Exempts an image from garbage collection, or no longer.
+    pub fn pin(&self, id: &str, pinned: bool) -> Result<()> {
+        let _lock = self.exclusive()?;
+        let record = ImageRecord { pinned, ..self.get(id)? };
+        self.write_record(&record)
+    }
+
+    /// Removes an image with all its names, and the layers no other image has.
+    ///
+    /// An image that is not here is fine; one with containers is not touched. Layer directories are deleted in the
+    /// background after they became invisible.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let lock = self.exclusive()?;
+        let Some(record) = self.find(name)? else { return Ok(()) };
+        self.remove_locked(&record)?;
+        drop(lock);
+        self.empty_trash();
+        Ok(())
+    }
+
+    pub(super) fn remove_locked(&self, record: &ImageRecord) -> Result<()> {
+        let hex = hex_of(&record.id)?;
+        let holders = self.holders(hex)?;
+        if !holders.is_empty() {
+            return Err(Error::InUse { id: record.id.clone(), holders });
+        }
+        let mut names = self.names()?;
+        names.retain(|_, id| *id != record.id);
+        self.write_names(&names)?;
+        remove_file(&self.path("images", &format!("{hex}.json")))?;
+        remove_file(&self.path("configs", hex))?;
+        let _ = fs::remove_dir(self.path("holds", hex));
+        self.drop_unreferenced_layers()
+    }
+
+    /// Makes a fetched image visible in one step: layers, config, record, names.
+    ///
+    /// Returns the diff ids of layers that were neither staged nor still in the store (removed since the pull
+    /// looked): the caller fetches those and tries again.
+    pub(super) fn commit(&self, image: &mut NewImage) -> Result<Vec<String>> {
+        let _lock = self.exclusive()?;
+        let mut missing = BTreeSet::new();
+        for layer in &image.record.layers {
+            let staged = image.staged.iter().any(|s| s.diff_id == layer.diff_id);
+            if !staged && !self.has_layer(&layer.diff_id) {
+                missing.insert(layer.diff_id.clone());
+            }
+        }
+        if !missing.is_empty() {
+            return Ok(missing.into_iter().collect());
+        }
+        for staged in image.staged.drain(..) {
+            staged.publish(self)?;
+        }
+        for layer in &mut image.record.layers {
+            layer.size = self.layer_size(&layer.diff_id);
+        }
+        image.record.size = image.record.layers.iter().map(|l| l.size).sum();
+        let hex = hex_of(&image.record.id)?;
+        write_atomic(&self.path("configs", hex), &image.config)?;
+        self.write_record(&image.record)?;
+        let mut names = self.names()?;
+        for name in &image.names {
+            names.insert(name.clone(), image.record.id.clone());
+        }
+        self.write_names(&names)?;
+        Ok(Vec::new())
+    }
+
+    pub(super) fn has_layer(&self, diff_id: &str) -> bool {
+        hex_of(diff_id).is_ok_and(|hex| self.path("layers", hex).join("fs").is_dir())
+    }
+
+    fn layer_size(&self, diff_id: &str) -> u64 {
+        let Ok(hex) = hex_of(diff_id) else { return 0 };
+        let text = fs::read_to_string(self.path("layers", hex).join("size")).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+
+    /// `l/<16 hex digits>`, unless another layer has it.
+    fn layer_link(&self, hex: &str) -> Result<PathBuf> {
+        let target = Path::new("../layers").join(hex).join("fs");
+        let link = self.path("l", &hex[..16]);
+        match symlink(&target, &link) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(Error::io("linking", &link)(e)),
+            _ => {}
+        }
+        match fs::read_link(&link) {
+            Ok(found) if found == target => Ok(link),
+            _ => Ok(self.path("layers", hex).join("fs")),
+        }
+    }
+
+    pub(super) fn names(&self) -> Result<Names> {
+        let path = self.root.join("names.json");
+        match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::io("reading", &path)(e.into())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Names::new()),
+            Err(e) => Err(Error::io("reading", &path)(e)),
+        }
+    }
+
+    fn write_names(&self, names: &Names) -> Result<()> {
+        let path = self.root.join("names.json");
+        let bytes = serde_json::to_vec_pretty(names).map_err(|e| Error::io("writing", &path)(e.into()))?;
+        write_atomic(&path, &bytes)
+    }
+
+    fn record(&self, hex: &str, names: &Names) -> Result<Option<ImageRecord>> {
+        let path = self.path("images", &format!("{hex}.json"));
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::io("reading", &path)(e)),
+        };
+        let mut record: ImageRecord =
+            serde_json::from_slice(&bytes).map_err(|e| Error::io("reading", &path)(e.into()))?;
+        let own = names.iter().filter(|(_, id)| **id == record.id).map(|(name, _)| name.clone());
+        (record.repo_digests, record.repo_tags) = own.partition(|name| name.contains('@'));
+        record.last_used = modified(&self.path("configs", hex));
+        Ok(Some(record))
+    }
+
+    fn write_record(&self, record: &ImageRecord) -> Result<()> {
+        let path = self.path("images", &format!("{}.json", hex_of(&record.id)?));
+        let bytes = serde_json::to_vec_pretty(record).map_err(|e| Error::io("writing", &path)(e.into()))?;
+        write_atomic(&path, &bytes)
+    }
+
+    /// The config blob's modification time is when the image was last used.
+    fn touch(&self, hex: &str) {
+        let path = self.path("configs", hex);
+        if let Ok(file) = fs::File::open(&path) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
+    pub(super) fn entries(&self, sub: &str) -> Result<Vec<String>> {
+        names_in(&self.root.join(sub))
+    }
+
+    /// Layers that a crash left without a record, and everything in `trash`.
+    fn sweep(&self) -> Result<()> {
+        let lock = self.exclusive()?;
+        self.drop_unreferenced_layers()?;
+        super::layer::sweep_ingest(self)?;
+        drop(lock);
+        self.empty_trash();
+        Ok(())
+    }
+
+    fn drop_unreferenced_layers(&self) -> Result<()> {
+        let wanted: BTreeSet<String> =
+            self.list()?.into_iter().flat_map(|r| r.layers).map(|l| l.diff_id).collect();
+        for hex in self.entries("layers")? {
+            if !wanted.contains(&format!("sha256:{hex}")) {
+                let path = self.path("layers", &hex);
+                let doomed = self.path("trash", &uuid::Uuid::new_v4().to_string());
+                fs::rename(&path, &doomed).map_err(Error::io("removing", &path))?;
+                if let Some(short) = hex.get(..16) {
+                    remove_file(&self.path("l", short))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes in the background; what a crash leaves is deleted at the next opening.
+    pub(super) fn empty_trash(&self) {
+        let trash = self.root.join("trash");
+        if self.entries("trash").is_ok_and(|doomed| !doomed.is_empty()) {
+            std::thread::spawn(move || {
+                for doomed in names_in(&trash).unwrap_or_default() {
+                    let path = trash.join(doomed);
+                    if let Err(error) = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path))
+                        && error.kind() != io::ErrorKind::NotFound
+                    {
+                        tracing::warn!(path = %path.display(), %error, "deleting an image layer; retried at the next start");
+                    }
+                }
+            });
+        }
+    }
+}
+
+pub(super) fn names_in(dir: &Path) -> Result<Vec<String>> {
+    let listing = match fs::read_dir(dir) {
+        Ok(listing) => listing,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Error::io("listing", dir)(e)),
+    };
+    let names = listing.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    Ok(names)
+}
+
+pub(super) fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("removing", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+/// Old or new content is seen, also after a power cut.
+pub(super) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("file");
+    let temporary = path.with_file_name(format!(".{name}.tmp"));
+    let write = || -> io::Result<()> {
+        let mut file = fs::File::create(&temporary)?;
+        io::Write::write_all(&mut file, bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(Error::io("writing", path))
+}
+
+fn modified(path: &Path) -> i64 {
+    let time = fs::metadata(path).and_then(|m| m.modified()).unwrap_or(UNIX_EPOCH);
+    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}

@@ -1,0 +1,477 @@
+//! Tar entries onto a directory that they cannot leave.
+//!
+//! Every parent directory is opened with `openat2(RESOLVE_IN_ROOT)`: a symbolic link inside the layer is followed as
+//! if the layer were `/`, so neither `..` nor absolute links lead outside. The last component is never followed.
+//! Whiteouts become what overlayfs takes for them.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2},
+    sys::{
+        stat::{
+            FchmodatFlags, Mode, SFlag, UtimensatFlags, fchmod, fchmodat, futimens, makedev, mkdirat,
+            mknodat, utimensat,
+        },
+        time::TimeSpec,
+    },
+    unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, linkat, symlinkat, unlinkat},
+};
+use tar::{Archive, Entry, EntryType};
+
+use super::{Error, Result};
+
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+const AUFS_INTERNAL: &[u8] = b".wh..wh.";
+
+/// How much a layer may become.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes, both of the tar stream and of the files in it.
+    pub max_bytes: u64,
+    /// Files.
+    pub max_entries: u64,
+}
+
+impl Limits {
+    /// For a layer of so many compressed bytes: 200 times as many, or 512 MiB if that is more.
+    pub fn for_compressed(size: u64) -> Self {
+        Limits { max_bytes: size.saturating_mul(200).max(512 << 20), max_entries: 4_000_000 }
+    }
+}
+
+/// The error inside an `io::Error` when a limit was passed.
+#[derive(Debug, thiserror::Error)]
+#[error("unpacks to more than its compressed size warrants")]
+pub(super) struct TooBig;
+
+/// Unpacks one layer.
+pub(super) struct Unpacker {
+    root: OwnedFd,
+    layer: String,
+    limits: Limits,
+    entries: u64,
+    written: u64,
+    /// The directory of the last entry: tar files are sorted by it.
+    parent: Option<(PathBuf, OwnedFd)>,
+    /// Directory times are set last, because every entry inside changes them.
+    directories: Vec<(PathBuf, i64)>,
+    buffer: Vec<u8>,
+}
+
+impl Unpacker {
+    pub(super) fn new(dir: &Path, layer: &str, limits: Limits) -> Result<Self> {
+        let root = File::open(dir).map_err(Error::io("opening", dir))?;
+        Ok(Unpacker {
+            root: root.into(),
+            layer: layer.to_owned(),
+            limits,
+            entries: 0,
+            written: 0,
+            parent: None,
+            directories: Vec::new(),
+            buffer: vec![0; 256 << 10],
+        })
+    }
+
+    /// Bytes of file content written.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub(super) fn run(&mut self, source: impl Read) -> Result<()> {
+        let mut archive = Archive::new(source);
+        let entries = archive.entries().map_err(|e| self.explain(e))?;
+        for entry in entries {
+            let mut entry = entry.map_err(|e| self.explain(e))?;
+            self.entries += 1;
+            if self.entries > self.limits.max_entries {
+                return Err(self.evil(format!("more than {} entries", self.limits.max_entries)));
+            }
+            let path = PathBuf::from(OsString::from_vec(entry.path_bytes().into_owned()));
+            let Some(path) = inside(&path) else {
+                return Err(self.evil(format!("path {path:?} leaves the root")));
+            };
+            self.entry(&path, &mut entry).map_err(|e| match e {
+                Failure::Evil(reason) => self.evil(reason),
+                Failure::Io(e) if e.get_ref().is_some_and(|inner| inner.is::<TooBig>()) => self.explain(e),
+                Failure::Io(source) => Error::Io { action: "unpacking", path: path.clone(), source },
+            })?;
+        }
+        self.finish_directories()
+    }
+
+    pub(super) fn explain(&self, error: io::Error) -> Error {
+        if error.get_ref().is_some_and(|inner| inner.is::<TooBig>()) {
+            return self.evil(TooBig.to_string());
+        }
+        // The tar reader wraps what its source said.
+        let mut inner: Option<&(dyn std::error::Error + 'static)> = error.get_ref().map(|e| e as _);
+        while let Some(cause) = inner {
+            let nested = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            if nested.is_some_and(|e| e.is::<TooBig>()) {
+                return self.evil(TooBig.to_string());
+            }
+            inner = cause.source();
+        }
+        Error::Unsupported { what: format!("layer {}", self.layer), reason: error.to_string() }
+    }
+
+    fn evil(&self, reason: String) -> Error {
+        Error::EvilLayer { layer: self.layer.clone(), reason }
+    }
+
+    fn entry<R: Read>(&mut self, path: &Path, entry: &mut Entry<'_, R>) -> Result<(), Failure> {
+        let kind = entry.header().entry_type();
+        if matches!(kind, EntryType::XGlobalHeader) {
+            return Ok(());
+        }
+        let attributes = Attributes::of(entry)?;
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            // The root itself.
+            return Ok(attributes.apply_fd(&self.root, true)?);
+        };
+        let directory = self.directory(parent)?;
+        let name_bytes = name.as_bytes();
+        if name_bytes == OPAQUE {
+            return Ok(make_opaque(&directory)?);
+        }
+        if name_bytes.starts_with(AUFS_INTERNAL) {
+            return Ok(());
+        }
+        if let Some(hidden) = name_bytes.strip_prefix(WHITEOUT) {
+            return self.whiteout(&directory, OsStr::from_bytes(hidden));
+        }
+        match kind {
+            EntryType::Directory => self.make_directory(path, &directory, name, &attributes),
+            EntryType::Link => {
+                let target = link_target(entry)?;
+                let Some(target) = inside(&target) else {
+                    return Err(Failure::Evil(format!("hard link {path:?} to {target:?} leaves the root")));
+                };
+                self.make_hard_link(&directory, name, &target)
+            }
+            EntryType::Symlink => {
+                let target = link_target(entry)?;
+                self.clear(&directory, name)?;
+                symlinkat(&target, &directory, name)?;
+                Ok(attributes.apply_at(&directory, name, false)?)
+            }
+            EntryType::Char | EntryType::Block | EntryType::Fifo => {
+                let header = entry.header();
+                let device = |n: io::Result<Option<u32>>| n.map(|n| u64::from(n.unwrap_or(0)));
+                let device = makedev(device(header.device_major())?, device(header.device_minor())?);
+                let (kind, device) = match kind {
+                    EntryType::Char => (SFlag::S_IFCHR, device),
+                    EntryType::Block => (SFlag::S_IFBLK, device),
+                    _ => (SFlag::S_IFIFO, 0),
+                };
+                self.clear(&directory, name)?;
+                mknodat(&directory, name, kind, Mode::from_bits_truncate(attributes.mode), device)?;
+                Ok(attributes.apply_at(&directory, name, true)?)
+            }
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                self.clear(&directory, name)?;
+                self.make_file(&directory, name, entry, &attributes)
+            }
+            other => Err(Failure::Evil(format!("{path:?} has the unknown entry type {other:?}"))),
+        }
+    }
+
+    fn make_file<R: Read>(
+        &mut self,
+        directory: &OwnedFd,
+        name: &OsStr,
+        entry: &mut Entry<'_, R>,
+        attributes: &Attributes,
+    ) -> Result<(), Failure> {
+        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut file = File::from(openat(directory, name, flags, Mode::from_bits_truncate(0o600))?);
+        let mut length = 0;
+        loop {
+            let n = entry.read(&mut self.buffer)?;
+            if n == 0 {
+                break;
+            }
+            length += n as u64;
+            if self.written + length > self.limits.max_bytes {
+                return Err(io::Error::other(TooBig).into());
+            }
+            file.write_all(&self.buffer[..n])?;
+        }
+        self.written += length;
+        Ok(attributes.apply_fd(&file, false)?)
+    }
+
+    fn make_directory(
+        &mut self,
+        path: &Path,
+        parent: &OwnedFd,
+        name: &OsStr,
+        attributes: &Attributes,
+    ) -> Result<(), Failure> {
+        match mkdirat(parent, name, Mode::from_bits_truncate(0o700)) {
+            Err(Errno::EEXIST) if open_directory(parent, name).is_ok() => {}
+            Err(Errno::EEXIST) => {
+                // A directory in the place of a whiteout hides what lies below it.
+                let hides = is_whiteout(parent, name);
+                self.clear(parent, name)?;
+                mkdirat(parent, name, Mode::from_bits_truncate(0o700))?;
+                if hides {
+                    make_opaque(&open_directory(parent, name)?)?;
+                }
+            }
+            other => other?,
+        }
+        attributes.apply_fd(&open_directory(parent, name)?, false)?;
+        self.directories.push((path.to_owned(), attributes.mtime));
+        Ok(())
+    }
+
+    fn make_hard_link(&mut self, directory: &OwnedFd, name: &OsStr, target: &Path) -> Result<(), Failure> {
+        let (Some(parent), Some(target_name)) = (target.parent(), target.file_name()) else {
+            return Err(Failure::Evil("hard link to the root".into()));
+        };
+        let from = self.resolve(parent).map_err(|e| missing_target(e, target))?;
+        if directory_is(&from, directory) && target_name == name {
+            return Ok(());
+        }
+        self.clear(directory, name)?;
+        linkat(&from, target_name, directory, name, AtFlags::empty())
+            .map_err(|e| missing_target(io::Error::from(e), target))
+    }
+
+    fn whiteout(&mut self, directory: &OwnedFd, hidden: &OsStr) -> Result<(), Failure> {
+        if hidden.is_empty() || hidden == "." || hidden == ".." {
+            return Err(Failure::Evil(format!("whiteout of {hidden:?}")));
+        }
+        match mknodat(directory, hidden, SFlag::S_IFCHR, Mode::empty(), 0) {
+            // A whiteout is about the layers below: what this layer has itself stays.
+            Err(Errno::EEXIST) => match open_directory(directory, hidden) {
+                Ok(own) => Ok(make_opaque(&own)?),
+                Err(_) => Ok(()),
+            },
+            other => Ok(other?),
+        }
+    }
+
+    /// Makes room for a new entry.
+    fn clear(&mut self, directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
+        match unlinkat(directory, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) => {}
+            Err(Errno::ENOENT) => return Ok(()),
+            // The name is not followed: the directory is one of ours.
+            Err(Errno::EISDIR | Errno::EPERM) => fs::remove_dir_all(fd_path(directory).join(name))?,
+            Err(e) => return Err(e.into()),
+        }
+        self.parent = None;
+        Ok(())
+    }
+
+    /// An open directory inside the root, created if the layer has not said how.
+    fn directory(&mut self, path: &Path) -> io::Result<OwnedFd> {
+        if let Some((last, fd)) = &self.parent
+            && last == path
+        {
+            return fd.try_clone();
+        }
+        let fd = match self.resolve(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => self.create_directories(path)?,
+            other => other?,
+        };
+        self.parent = Some((path.to_owned(), fd.try_clone()?));
+        Ok(fd)
+    }
+
+    fn create_directories(&self, path: &Path) -> io::Result<OwnedFd> {
+        let mut current = self.root.try_clone()?;
+        let mut walked = PathBuf::new();
+        for component in path.components() {
+            walked.push(component);
+            current = match self.resolve(&walked) {
+                Ok(fd) => fd,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    mkdirat(&current, component.as_os_str(), Mode::from_bits_truncate(0o755))?;
+                    open_directory(&current, component.as_os_str())?
+                }
+                Err(e) => return Err(e),
+            };
+        }
+        Ok(current)
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<OwnedFd> {
+        if path.as_os_str().is_empty() {
+            return self.root.try_clone();
+        }
+        let how = OpenHow::new().flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(
+            ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_XDEV,
+        );
+        Ok(openat2(&self.root, path, how)?)
+    }
+
+    fn finish_directories(&mut self) -> Result<()> {
+        for (path, mtime) in std::mem::take(&mut self.directories) {
+            // One that was replaced since has no time to keep.
+            if let Ok(fd) = self.resolve(&path) {
+                let time = TimeSpec::new(mtime, 0);
+                futimens(&fd, &time, &time).map_err(|e| Error::io("unpacking", &path)(e.into()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Failure {
+    Evil(String),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Io(error)
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Failure::Io(errno.into())
+    }
+}
+
+fn missing_target(error: io::Error, target: &Path) -> Failure {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::Evil(format!("hard link to {target:?}, which is not in the layer"))
+        }
+        _ => Failure::Io(error),
+    }
+}
+
+/// The path relative to the root, or `None` when it points above it.
+fn inside(path: &Path) -> Option<PathBuf> {
+    let mut clean = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(part) => clean.push(part),
+            Component::CurDir | Component::RootDir => {}
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(clean)
+}
+
+fn link_target<R: Read>(entry: &Entry<'_, R>) -> Result<PathBuf, Failure> {
+    match entry.link_name_bytes() {
+        Some(name) if !name.is_empty() => Ok(PathBuf::from(OsString::from_vec(name.into_owned()))),
+        _ => Err(Failure::Evil("a link without target".into())),
+    }
+}
+
+fn open_directory(parent: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(openat(parent, name, flags, Mode::empty())?)
+}
+
+fn make_opaque(directory: &OwnedFd) -> io::Result<()> {
+    xattr::set_deref(fd_path(directory), "trusted.overlay.opaque", b"y")
+}
+
+fn is_whiteout(directory: &OwnedFd, name: &OsStr) -> bool {
+    nix::sys::stat::fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(|s| {
+        SFlag::from_bits_truncate(s.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFCHR && s.st_rdev == 0
+    })
+}
+
+fn directory_is(a: &OwnedFd, b: &OwnedFd) -> bool {
+    let stat = |fd: &OwnedFd| nix::sys::stat::fstat(fd).map(|s| (s.st_dev, s.st_ino)).ok();
+    stat(a).is_some() && stat(a) == stat(b)
+}
+
+fn fd_path(fd: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+struct Attributes {
+    uid: Uid,
+    gid: Gid,
+    mode: u32,
+    mtime: i64,
+    xattrs: Vec<(OsString, Vec<u8>)>,
+}
+
+impl Attributes {
+    fn of<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<Self> {
+        let mut xattrs = Vec::new();
+        if let Some(extensions) = entry.pax_extensions()? {
+            for extension in extensions {
+                let extension = extension?;
+                if let Some(name) = extension.key_bytes().strip_prefix(b"SCHILY.xattr.")
+                    // These steer the very overlay the layer becomes part of.
+                    && !name.starts_with(b"trusted.overlay.")
+                    && !name.starts_with(b"user.overlay.")
+                {
+                    xattrs.push((OsString::from_vec(name.to_vec()), extension.value_bytes().to_vec()));
+                }
+            }
+        }
+        let header = entry.header();
+        let id = |value: u64| u32::try_from(value).map_err(|_| io::Error::other("owner out of range"));
+        Ok(Attributes {
+            uid: Uid::from_raw(id(header.uid()?)?),
+            gid: Gid::from_raw(id(header.gid()?)?),
+            mode: header.mode()? & 0o7777,
+            mtime: i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0),
+            xattrs,
+        })
+    }
+
+    /// Owner first: changing it clears setuid bits and capabilities.
+    fn apply_fd(&self, fd: &(impl AsFd + AsRawFd), is_root: bool) -> io::Result<()> {
+        fchown(fd, Some(self.uid), Some(self.gid))?;
+        fchmod(fd, Mode::from_bits_truncate(self.mode))?;
+        if !self.xattrs.is_empty() {
+            self.apply_xattrs(Path::new(&format!("/proc/self/fd/{}", fd.as_raw_fd())), true)?;
+        }
+        if !is_root {
+            let time = TimeSpec::new(self.mtime, 0);
+            futimens(fd, &time, &time)?;
+        }
+        Ok(())
+    }
+
+    /// For what must not be opened: links and devices. Links have no mode of their own.
+    fn apply_at(&self, directory: &OwnedFd, name: &OsStr, with_mode: bool) -> io::Result<()> {
+        fchownat(directory, name, Some(self.uid), Some(self.gid), AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        if with_mode {
+            fchmodat(directory, name, Mode::from_bits_truncate(self.mode), FchmodatFlags::FollowSymlink)?;
+        }
+        self.apply_xattrs(&fd_path(directory).join(name), false)?;
+        let time = TimeSpec::new(self.mtime, 0);
+        Ok(utimensat(directory, name, &time, &time, UtimensatFlags::NoFollowSymlink)?)
+    }
+
+    fn apply_xattrs(&self, path: &Path, follow: bool) -> io::Result<()> {
+        for (name, value) in &self.xattrs {
+            let set =
+                if follow { xattr::set_deref(path, name, value) } else { xattr::set(path, name, value) };
+            match set {
+                // A file system or node type that cannot hold it loses it, as with any tar.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTSUP | libc::EPERM)) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}
