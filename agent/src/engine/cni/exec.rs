@@ -129,7 +129,7 @@ pub async fn run(
         (msg, "") => msg.to_owned(),
         (msg, details) => format!("{msg}; {details}"),
     };
-    message.truncate(message.floor_char_boundary(4096));
+    message = message.chars().take(4096).collect();
     Err(Error::Plugin {
         plugin,
         network: network.to_owned(),

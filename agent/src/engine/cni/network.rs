@@ -94,8 +94,8 @@ impl Network {
     pub async fn status(&self) -> Result<()> {
         let list = config::first(&self.dirs.conf)?;
         if !list.at_least("1.1.0") {
-            let kinds = list.plugins.iter().filter_map(|p| p.get("type")?.as_str());
-            return kinds.map(|kind| exec::find(&self.dirs.bin, kind).map(drop)).collect();
+            let mut kinds = list.plugins.iter().filter_map(|p| p.get("type")?.as_str());
+            return kinds.try_for_each(|kind| exec::find(&self.dirs.bin, kind).map(drop));
         }
         for plugin in &list.plugins {
             let stdin = list.stdin_of(plugin, &Map::new(), None);
