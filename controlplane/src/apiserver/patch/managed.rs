@@ -4,7 +4,7 @@ use super::apply::{self, Writer};
 use super::types::{self, Type};
 use crate::registry::kinds::{Kind, Subresource};
 use coracle_proto::status::ApiError;
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 use serde_json::Value;
 
 /// The type of a kind's objects; deduced for kinds that the schema table does not hold.
@@ -35,7 +35,8 @@ pub fn applied(
 }
 
 fn with<T>(kind: &Kind, manager: &str, subresource: &str, run: impl FnOnce(&Writer) -> T) -> T {
-    let now = Timestamp::now().round(Unit::Second).unwrap_or_else(|_| Timestamp::now()).to_string();
+    // To the second and never in the future.
+    let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default().to_string();
     let api_version = kind.api_version();
     run(&Writer {
         ty: type_of(kind),
