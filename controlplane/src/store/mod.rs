@@ -5,6 +5,8 @@
 
 // In this process, on this disk.
 pub mod embedded;
+// In etcd v3, shared by servers.
+pub mod etcd;
 // What both promise.
 #[cfg(test)]
 mod behaviour;
@@ -135,6 +137,9 @@ pub async fn open(datastore: &str, data_dir: &Path) -> Result<Arc<dyn Store>, St
             .await
             .map_err(|e| StoreError::Engine(e.to_string()))??;
         return Ok(Arc::new(store));
+    }
+    if let Some(endpoints) = datastore.strip_prefix("etcd://") {
+        return Ok(Arc::new(etcd::Etcd::connect(endpoints).await?));
     }
     Err(StoreError::Engine(format!("unknown datastore {datastore:?}: want embedded or etcd://host:port")))
 }
