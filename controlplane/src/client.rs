@@ -1,1 +1,172 @@
-//! The in-process client.
+//! The in-process client: controllers and the scheduler write through the same pipeline as any client, with their own
+//! identity, and read from the same caches. What a write returned, the cache shows: there is nothing to expect.
+
+use crate::apiserver::api::{Api, Reply};
+use crate::apiserver::hook::Call;
+use crate::apiserver::options::{DeleteOptions, WriteOptions};
+use crate::apiserver::patching::Patch;
+use crate::apiserver::user::User;
+use crate::apiserver::write::Target;
+use crate::object::Object;
+use crate::registry::kinds::Kind;
+use crate::watch::cache::Cache;
+use coracle_proto::status::ApiError;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A client with an identity; cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    api: Arc<Api>,
+    user: Arc<User>,
+    options: Arc<WriteOptions>,
+}
+
+impl Client {
+    /// A client that acts as `user`; the user's last name part is its field manager.
+    pub fn new(api: Arc<Api>, user: User) -> Self {
+        let manager = user.name.rsplit(':').next().unwrap_or(&user.name).to_owned();
+        let options = WriteOptions { field_manager: manager, ..WriteOptions::default() };
+        Self { api, user: Arc::new(user), options: Arc::new(options) }
+    }
+
+    /// The same server, as a controller's service account in `kube-system`.
+    pub fn controller(&self, name: &str) -> Self {
+        Self::new(self.api.clone(), User::service_account("kube-system", name))
+    }
+
+    /// The server behind the client.
+    pub fn api(&self) -> &Arc<Api> {
+        &self.api
+    }
+
+    /// The row of a resource in its stored version; `None` when the server does not serve it.
+    pub fn find_kind(&self, group: &str, plural: &str) -> Option<Arc<Kind>> {
+        self.api.registry.preferred(group, plural)
+    }
+
+    /// The row of a built-in resource.
+    ///
+    /// # Panics
+    /// When the resource is not in the table, which is a mistake in the program.
+    pub fn kind(&self, group: &str, plural: &str) -> Arc<Kind> {
+        self.find_kind(group, plural)
+            .unwrap_or_else(|| panic!("{plural}.{group} is not in the table of kinds"))
+    }
+
+    /// The cache of a stored kind.
+    ///
+    /// # Panics
+    /// When the kind is not stored, which is a mistake in the program.
+    pub fn cache(&self, kind: &Kind) -> Arc<Cache> {
+        self.api.cache(kind).unwrap_or_else(|_| panic!("{} is not stored", kind.plural))
+    }
+
+    fn target<'a>(
+        &'a self,
+        kind: &'a Kind,
+        namespace: &'a str,
+        name: &'a str,
+        subresource: &'a str,
+    ) -> Target<'a> {
+        Target {
+            user: &self.user,
+            kind,
+            namespace,
+            name,
+            subresource,
+            options: &self.options,
+            applied: false,
+        }
+    }
+
+    /// The newest state of an object.
+    pub async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
+        self.api.get(kind, namespace, name).await
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, kind: &Kind, namespace: &str, object: Value) -> Result<Arc<Object>, ApiError> {
+        Ok(self.api.create(&self.target(kind, namespace, "", ""), object).await?.object)
+    }
+
+    /// Replaces an object or its `status`; with a resource version in it, a lost race is a conflict.
+    pub async fn update(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        object: Value,
+    ) -> Result<Arc<Object>, ApiError> {
+        let target = self.target(kind, namespace, name, subresource);
+        Ok(self.api.change(&target, &|_| Ok(object.clone())).await?.object)
+    }
+
+    /// Changes an object by a function of its current state; called again when somebody else was faster.
+    pub async fn modify(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        change: impl Fn(&mut Value) + Send + Sync,
+    ) -> Result<Arc<Object>, ApiError> {
+        let target = self.target(kind, namespace, name, subresource);
+        let changed = |current: &Value| {
+            let mut new = current.clone();
+            change(&mut new);
+            Ok(new)
+        };
+        Ok(self.api.change(&target, &changed).await?.object)
+    }
+
+    /// Patches an object or a subresource of it.
+    pub async fn patch(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        patch: Patch,
+    ) -> Result<Arc<Object>, ApiError> {
+        let target = self.target(kind, namespace, name, subresource);
+        Ok(self.api.patch(&target, &patch).await?.object)
+    }
+
+    /// Removes an object, or begins to.
+    pub async fn delete(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        options: DeleteOptions,
+    ) -> Result<Arc<Object>, ApiError> {
+        Ok(self.api.remove(&self.target(kind, namespace, name, ""), &options).await?.object)
+    }
+
+    /// Calls an action such as `pods/binding` or `pods/eviction`.
+    pub async fn call(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        body: Value,
+    ) -> Result<Reply, ApiError> {
+        let action =
+            self.api.action(&kind.group, &kind.plural, subresource).ok_or_else(ApiError::no_such_path)?;
+        let call = Call {
+            api: &self.api,
+            user: &self.user,
+            kind,
+            namespace,
+            name,
+            verb: "create",
+            content_type: "application/json",
+            body,
+            options: &self.options,
+        };
+        action.call(call).await
+    }
+}

@@ -1,8 +1,18 @@
 //! The Coracle control plane, in the order a request travels: the API server's chain, the registry of kinds,
 //! the watch cache and the store; then those who live on it, controllers and scheduler.
 
+// Options of the server.
+pub mod config;
+// Keys and certificates.
+pub mod pki;
+// The parts put together.
+pub mod server;
 // What is served over HTTP: tls, request info, authn, filters, authz, decode, admission, write, read, watch.
 pub mod apiserver;
+// What some kinds do besides being stored.
+pub mod actions;
+// Counters.
+pub mod metrics;
 // The table of kinds and what each kind does on its way to the store.
 pub mod registry;
 // Field rules per kind, with upstream's wording.

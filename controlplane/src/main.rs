@@ -1,3 +1,31 @@
 //! The `coracle` command.
 
-fn main() {}
+use clap::{Parser, Subcommand};
+use coracle::config::ServerArgs;
+
+/// Kubernetes you can carry.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the control plane: API server, scheduler and controllers in one process.
+    Server(ServerArgs),
+}
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("CORACLE_LOG").unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match cli.command {
+        Command::Server(args) => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(coracle::server::run(args.resolve()?))?;
+            Ok(())
+        }
+    }
+}

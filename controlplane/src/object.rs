@@ -1,6 +1,8 @@
 //! An API object as the server keeps it: the JSON bytes that clients get, plus what selectors, owners and caches need.
 
+use crate::registry::kinds::Kind;
 use crate::store::Revision;
+use crate::watch::render::{self, RenderError};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
@@ -61,7 +63,46 @@ pub struct Object {
     pub fields: Box<[String]>,
 }
 
+/// The bytes to store: kind, version and metadata first, without the resource version, which only the store knows.
+pub fn stored_bytes(object: &Value) -> Bytes {
+    struct Stored<'a>(&'a Value);
+    impl serde::Serialize for Stored<'_> {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            use serde::ser::SerializeMap;
+            let mut map = serializer.serialize_map(None)?;
+            map.serialize_entry("kind", &self.0["kind"])?;
+            map.serialize_entry("apiVersion", &self.0["apiVersion"])?;
+            map.serialize_entry("metadata", &StoredMeta(&self.0["metadata"]))?;
+            for (key, value) in self.0.as_object().into_iter().flatten() {
+                if !matches!(key.as_str(), "kind" | "apiVersion" | "metadata") {
+                    map.serialize_entry(key, value)?;
+                }
+            }
+            map.end()
+        }
+    }
+    struct StoredMeta<'a>(&'a Value);
+    impl serde::Serialize for StoredMeta<'_> {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let entries = self.0.as_object().into_iter().flatten();
+            serializer.collect_map(entries.filter(|(key, _)| *key != "resourceVersion"))
+        }
+    }
+    serde_json::to_vec(&Stored(object)).expect("a tree of JSON can be written").into()
+}
+
 impl Object {
+    /// An object of a kind from its stored bytes; revision 0 (a dry run) leaves the resource version out.
+    pub fn from_stored(kind: &Kind, stored: &Bytes, revision: Revision) -> Result<Self, RenderError> {
+        if revision > 0 {
+            return render::object(&kind.fields, stored, revision);
+        }
+        let mut object = render::object(&kind.fields, stored, 1)?;
+        object.revision = 0;
+        object.json = stored.clone();
+        Ok(object)
+    }
+
     /// The object as a tree, for those who change or print it.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json).expect("the cache holds only JSON that the server wrote")

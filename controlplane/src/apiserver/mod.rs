@@ -1,8 +1,58 @@
 //! The request's journey, top down.
 
+// Accepts connections and learns the client's certificate.
+pub mod tls;
+// The chain every request runs through, in order.
+pub mod chain;
+// What a URL and a method mean.
+pub mod request_info;
+// Who is asking.
+pub mod user;
+// Who vouches for them.
+pub mod authn;
+// Who may do what.
+pub mod authz;
+// Health, version and the like.
+pub mod wellknown;
+// Verbs on resources.
+pub mod resource;
+// Query parameters.
+pub mod options;
+// Bodies become objects.
+pub mod decode;
+// Which form an answer takes.
+pub mod negotiate;
+// What the cluster accepts.
+pub mod admission;
 // The four patch formats and field ownership.
 pub mod patch;
+// From a patch request to a change.
+pub mod patching;
+// The one place where a write is written down.
+pub mod write;
+// Metadata of every object.
+pub mod metadata;
+// Removal.
+pub mod remove;
+// Side effects and actions of some kinds.
+pub mod hook;
+// Objects without HTTP.
+pub mod api;
+// Label and field selectors on cached objects.
+pub mod select;
+// Lists.
+pub mod list;
+// Continue tokens.
+pub mod page;
+// Watches.
+pub mod stream;
 // Tables and partial metadata.
 pub mod table;
 // Paths of printer columns.
 pub mod jsonpath;
+// What the server serves.
+pub mod discovery;
+// What its objects look like.
+pub mod openapi;
+// Replies.
+pub mod respond;

@@ -51,6 +51,14 @@ pub struct Strategy {
     pub prepare_update: fn(&mut Value, &Value),
     /// Before an update of `/status`: takes over from `old` everything but the status.
     pub prepare_status: fn(&mut Value, &Value),
+    /// Before a change through any other subresource (by name): takes over from `old` what it may not change.
+    pub prepare_other: fn(&str, &mut Value, &Value),
+    /// Seconds an object may take to end when it is deleted, given what the client asked for.
+    pub grace: fn(&Value, Option<i64>) -> i64,
+    /// Changes the object when its deletion begins.
+    pub begin_delete: fn(&mut Value),
+    /// Whether it may be removed once it is being deleted and has no finalizers.
+    pub removable: fn(&Value) -> bool,
     /// Field rules of a new object.
     pub validate: fn(&Value, &mut Vec<FieldError>),
     /// Field rules of a change, `new` then `old`; called besides `validate`.
@@ -68,6 +76,10 @@ impl Strategy {
         prepare_create: |_| (),
         prepare_update: |_, _| (),
         prepare_status: keep_all_but_status,
+        prepare_other: |_, _, _| (),
+        grace: |_, _| 0,
+        begin_delete: |_| (),
+        removable: |_| true,
         validate: |_, _| (),
         validate_update: |_, _, _| (),
         validate_status: |_, _, _| (),
@@ -193,6 +205,10 @@ pub struct Kind {
     pub generation: bool,
     /// Whether a write may be flushed lazily (Leases, Events).
     pub lazy: bool,
+    /// Whether an update of what does not exist creates it.
+    pub create_on_update: bool,
+    /// Whether a delete answers with the object instead of a Status.
+    pub returns_deleted: bool,
     /// Selectable fields.
     pub fields: Vec<Field>,
     /// What objects may be called.
@@ -224,6 +240,8 @@ impl Kind {
             schema: String::new(),
             generation: false,
             lazy: false,
+            create_on_update: false,
+            returns_deleted: false,
             fields: Vec::new(),
             names: NameRule::Subdomain,
             stored: true,

@@ -1,0 +1,191 @@
+//! Reviews: may I, may they, what may I, who am I, whose token is this. They agree with the chain, because they ask it.
+
+use crate::apiserver::api::Reply;
+use crate::apiserver::authn;
+use crate::apiserver::authz::{Authorizer, Decision, Rules};
+use crate::apiserver::hook::{Action, Call};
+use crate::apiserver::request_info::RequestInfo;
+use crate::apiserver::user::User;
+use async_trait::async_trait;
+use coracle_proto::status::{ApiError, FieldError};
+use serde_json::{Value, json};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// The chain's own authenticators and authorizers, known once it stands.
+#[derive(Default)]
+pub struct Access {
+    /// Decides.
+    pub authz: OnceLock<Arc<dyn Authorizer>>,
+    /// Knows tokens.
+    pub authn: OnceLock<Weak<authn::Union>>,
+}
+
+impl Access {
+    fn authz(&self) -> Result<&Arc<dyn Authorizer>, ApiError> {
+        self.authz.get().ok_or_else(|| ApiError::unavailable("the server is starting"))
+    }
+}
+
+/// Which review.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Review {
+    SelfAccess,
+    Access,
+    LocalAccess,
+    SelfRules,
+    SelfSubject,
+    Token,
+}
+
+struct Reviewer(Review, Arc<Access>);
+
+/// Registers all reviews.
+pub fn register(access: &Arc<Access>, add: &mut impl FnMut(&str, &str, &str, Arc<dyn Action>)) {
+    let authorization = "authorization.k8s.io";
+    let authentication = "authentication.k8s.io";
+    for (group, resource, review) in [
+        (authorization, "selfsubjectaccessreviews", Review::SelfAccess),
+        (authorization, "subjectaccessreviews", Review::Access),
+        (authorization, "localsubjectaccessreviews", Review::LocalAccess),
+        (authorization, "selfsubjectrulesreviews", Review::SelfRules),
+        (authentication, "selfsubjectreviews", Review::SelfSubject),
+        (authentication, "tokenreviews", Review::Token),
+    ] {
+        add(group, resource, "", Arc::new(Reviewer(review, access.clone())));
+    }
+}
+
+#[async_trait]
+impl Action for Reviewer {
+    async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
+        let mut review = call.body;
+        let spec = review["spec"].clone();
+        review["kind"] = json!(call.kind.kind);
+        review["apiVersion"] = json!(call.kind.api_version());
+        if !review["metadata"].is_object() {
+            review["metadata"] = json!({});
+        }
+        review["metadata"]["creationTimestamp"] = Value::Null;
+        review["status"] = match self.0 {
+            Review::SelfAccess => access(self.1.authz()?, call.user, &spec, "SelfSubjectAccessReview")?,
+            Review::Access => access(self.1.authz()?, &subject(&spec)?, &spec, "SubjectAccessReview")?,
+            Review::LocalAccess => {
+                let asked = spec["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
+                if asked != call.namespace {
+                    return Err(ApiError::bad_request(format!(
+                        "spec.resourceAttributes.namespace must match namespace: {}",
+                        call.namespace
+                    )));
+                }
+                access(self.1.authz()?, &subject(&spec)?, &spec, "LocalSubjectAccessReview")?
+            }
+            Review::SelfRules => {
+                let namespace = spec["namespace"].as_str().unwrap_or_default();
+                if namespace.is_empty() {
+                    return Err(ApiError::bad_request("no namespace on request"));
+                }
+                rules(&self.1.authz()?.rules(call.user, namespace))
+            }
+            Review::SelfSubject => json!({"userInfo": info(call.user)}),
+            Review::Token => self.token(&spec).await?,
+        };
+        Ok(Reply::Value(201, review))
+    }
+}
+
+impl Reviewer {
+    async fn token(&self, spec: &Value) -> Result<Value, ApiError> {
+        let token = spec["token"].as_str().unwrap_or_default();
+        if token.is_empty() {
+            return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+        }
+        let audiences: Vec<String> = spec["audiences"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|a| a.as_str().map(str::to_owned))
+            .collect();
+        let union = self.1.authn.get().and_then(Weak::upgrade);
+        let union = union.ok_or_else(|| ApiError::unavailable("the server is starting"))?;
+        Ok(match union.token(token, &audiences).await {
+            Ok(user) => {
+                let mut status = json!({"authenticated": true, "user": info(&user)});
+                if !audiences.is_empty() {
+                    status["audiences"] = json!(audiences);
+                }
+                status
+            }
+            Err(why) => json!({"authenticated": false, "user": {}, "error": why}),
+        })
+    }
+}
+
+fn info(user: &User) -> Value {
+    let mut info = json!({"username": user.name, "groups": user.groups});
+    if !user.uid.is_empty() {
+        info["uid"] = json!(user.uid);
+    }
+    if !user.extra.is_empty() {
+        info["extra"] = json!(user.extra);
+    }
+    info
+}
+
+fn subject(spec: &Value) -> Result<User, ApiError> {
+    let list = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+    };
+    let (name, groups) = (spec["user"].as_str().unwrap_or_default(), list(&spec["groups"]));
+    if name.is_empty() && groups.is_empty() {
+        let cause =
+            FieldError::invalid("spec.user", &json!(""), "at least one of user or group must be specified");
+        return Err(ApiError::invalid("authorization.k8s.io", "SubjectAccessReview", "", vec![cause]));
+    }
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    let extra = extra.map(|(k, v)| (k.to_lowercase(), list(v))).collect();
+    Ok(User { name: name.into(), groups, uid: spec["uid"].as_str().unwrap_or_default().into(), extra })
+}
+
+fn access(authz: &Arc<dyn Authorizer>, user: &User, spec: &Value, kind: &str) -> Result<Value, ApiError> {
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let request = match (resource.is_null(), path.is_null()) {
+        (false, true) => RequestInfo {
+            is_resource: true,
+            verb: text(&resource["verb"]),
+            group: text(&resource["group"]),
+            version: text(&resource["version"]),
+            namespace: text(&resource["namespace"]),
+            resource: text(&resource["resource"]),
+            subresource: text(&resource["subresource"]),
+            name: text(&resource["name"]),
+            ..RequestInfo::default()
+        },
+        (true, false) => {
+            RequestInfo { verb: text(&path["verb"]), path: text(&path["path"]), ..RequestInfo::default() }
+        }
+        (true, true) => {
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            let cause = FieldError::invalid("spec.resourceAttributes", resource, why);
+            return Err(ApiError::invalid("authorization.k8s.io", kind, "", vec![cause]));
+        }
+        (false, false) => {
+            let why = "cannot be specified in combination with resourceAttributes";
+            let cause = FieldError::invalid("spec.nonResourceAttributes", path, why);
+            return Err(ApiError::invalid("authorization.k8s.io", kind, "", vec![cause]));
+        }
+    };
+    Ok(match authz.authorize(user, &request) {
+        Decision::Allow => json!({"allowed": true}),
+        Decision::Deny(why) => json!({"allowed": false, "denied": true, "reason": why}),
+        Decision::NoOpinion(why) if why.is_empty() => json!({"allowed": false}),
+        Decision::NoOpinion(why) => json!({"allowed": false, "reason": why}),
+    })
+}
+
+fn rules(rules: &Rules) -> Value {
+    json!({
+        "resourceRules": rules.resources, "nonResourceRules": rules.paths,
+        "incomplete": rules.incomplete, "evaluationError": "",
+    })
+}

@@ -1,0 +1,103 @@
+//! `/scale`: the replicas of anything that has them, in one shape.
+
+use crate::apiserver::api::Reply;
+use crate::apiserver::hook::{Action, Call};
+use crate::apiserver::patching::{self, PatchKind};
+use crate::apiserver::write::{Target, view};
+use crate::object::Object;
+use crate::registry::kinds::Kind;
+use async_trait::async_trait;
+use coracle_proto::selector::LabelSelector;
+use coracle_proto::status::{ApiError, FieldError};
+use serde_json::{Value, json};
+
+/// The action.
+pub struct Scale;
+
+#[async_trait]
+impl Action for Scale {
+    async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
+        let current = call.api.get(call.kind, call.namespace, call.name).await?;
+        let change: Box<dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync> = match call.verb {
+            "get" => return Ok(Reply::Value(200, of(call.kind, &current))),
+            "update" => {
+                let body = call.body.clone();
+                Box::new(move |_| Ok(body.clone()))
+            }
+            "patch" => {
+                let kind = PatchKind::of(call.content_type)?;
+                let body = call.body.clone();
+                Box::new(move |scale| patching::apply_untyped(kind, scale, &body))
+            }
+            _ => return Err(ApiError::method_not_allowed()),
+        };
+        let target = Target {
+            user: call.user,
+            kind: call.kind,
+            namespace: call.namespace,
+            name: call.name,
+            subresource: "scale",
+            options: call.options,
+            applied: false,
+        };
+        let written = call
+            .api
+            .change(&target, &|object| {
+                let scale = change(&of_value(call.kind, object))?;
+                let replicas = check(call.name, &scale)?;
+                let mut new = object.clone();
+                new["spec"]["replicas"] = json!(replicas);
+                if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty())
+                {
+                    new["metadata"]["resourceVersion"] = json!(version);
+                } else if let Some(meta) = new["metadata"].as_object_mut() {
+                    meta.remove("resourceVersion");
+                }
+                Ok(new)
+            })
+            .await?;
+        Ok(Reply::Value(200, of(call.kind, &written.object)))
+    }
+}
+
+fn check(name: &str, scale: &Value) -> Result<i64, ApiError> {
+    let replicas = &scale["spec"]["replicas"];
+    let number = if replicas.is_null() { Some(0) } else { replicas.as_i64() };
+    match number {
+        Some(n) if n >= 0 => Ok(n),
+        _ => {
+            let cause = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
+            Err(ApiError::invalid("autoscaling", "Scale", name, vec![cause]))
+        }
+    }
+}
+
+fn of(kind: &Kind, object: &Object) -> Value {
+    of_value(kind, &view(kind, object))
+}
+
+/// The Scale of an object that has replicas.
+pub fn of_value(_kind: &Kind, object: &Value) -> Value {
+    let meta = &object["metadata"];
+    let raw = &object["spec"]["selector"];
+    // ReplicationControllers have a plain map, the others a LabelSelector.
+    let selector = if raw.get("matchLabels").is_some() || raw.get("matchExpressions").is_some() {
+        LabelSelector::from_object(raw).unwrap_or(LabelSelector::Nothing)
+    } else {
+        LabelSelector::from_map(raw)
+    };
+    let text = selector.to_string();
+    let mut status = json!({"replicas": object["status"]["replicas"].as_i64().unwrap_or(0)});
+    if !text.is_empty() {
+        status["selector"] = json!(text);
+    }
+    json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {
+            "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"],
+            "resourceVersion": meta["resourceVersion"], "creationTimestamp": meta["creationTimestamp"],
+        },
+        "spec": {"replicas": object["spec"]["replicas"].as_i64().unwrap_or(0)},
+        "status": status,
+    })
+}

@@ -1,0 +1,400 @@
+//! Cluster addresses and node ports of Services. What is taken is a key in the store, made before the Service and removed
+//! after it, so that two servers on one store never hand out the same: an `IPAddress` object per address, a plain key per
+//! node port.
+
+use crate::apiserver::api::{Api, store_failed};
+use crate::apiserver::hook::Hook;
+use crate::apiserver::metadata;
+use crate::object::stored_bytes;
+use crate::store::{Durability, StoreError, Write};
+use async_trait::async_trait;
+use coracle_proto::status::{ApiError, FieldError};
+use rand::RngExt;
+use serde_json::{Value, json};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
+const PORT_KEY: &str = "/registry/ranges/servicenodeports/";
+const TRIES: usize = 256;
+
+/// A range of addresses.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    base: IpAddr,
+    bits: u8,
+}
+
+impl Range {
+    fn parse(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text} is not an address range");
+        let (address, bits) = text.split_once('/').ok_or_else(bad)?;
+        let (base, bits): (IpAddr, u8) =
+            (address.parse().map_err(|_| bad())?, bits.parse().map_err(|_| bad())?);
+        let width = if base.is_ipv4() { 32 } else { 128 };
+        if bits > width - 2 { Err(bad()) } else { Ok(Self { base, bits }) }
+    }
+
+    /// How many addresses may be handed out; at most 2^16 are used of a large range.
+    fn size(&self) -> u128 {
+        let host = if self.base.is_ipv4() { 32 - self.bits } else { 128 - self.bits };
+        if host >= 16 { 1 << 16 } else { 1 << host }
+    }
+
+    fn at(&self, offset: u128) -> IpAddr {
+        match self.base {
+            IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits().wrapping_add(offset as u32)).into(),
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits().wrapping_add(offset)).into(),
+        }
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        match (self.base, address) {
+            (IpAddr::V4(base), IpAddr::V4(ip)) => {
+                let shift = 32 - u32::from(self.bits);
+                base.to_bits().checked_shr(shift) == ip.to_bits().checked_shr(shift)
+            }
+            (IpAddr::V6(base), IpAddr::V6(ip)) => {
+                let shift = 128 - u32::from(self.bits);
+                base.to_bits().checked_shr(shift) == ip.to_bits().checked_shr(shift)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The hook of Services.
+pub struct ServiceAddresses {
+    ranges: Vec<Range>,
+}
+
+impl ServiceAddresses {
+    /// With one range per family, comma separated.
+    pub fn new(cidrs: &str) -> Result<Self, String> {
+        Ok(Self { ranges: cidrs.split(',').map(|c| Range::parse(c.trim())).collect::<Result<_, _>>()? })
+    }
+
+    /// The first address of the first range, the `kubernetes` Service's.
+    pub fn first(&self) -> IpAddr {
+        self.ranges[0].at(1)
+    }
+}
+
+fn is(value: &Value, types: &[&str]) -> bool {
+    value["spec"]["type"].as_str().is_none_or(|t| types.contains(&t))
+}
+
+fn wants_address(service: &Value) -> bool {
+    is(service, &["ClusterIP", "NodePort", "LoadBalancer"]) && service["spec"]["clusterIP"] != "None"
+}
+
+fn wants_ports(service: &Value) -> bool {
+    match service["spec"]["type"].as_str() {
+        Some("NodePort") => true,
+        Some("LoadBalancer") => service["spec"]["allocateLoadBalancerNodePorts"] != json!(false),
+        _ => false,
+    }
+}
+
+fn addresses(service: &Value) -> Vec<String> {
+    let list = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
+    let mut all: Vec<String> = list.filter_map(|ip| ip.as_str().map(str::to_owned)).collect();
+    if let (true, Some(ip)) = (all.is_empty(), service["spec"]["clusterIP"].as_str()) {
+        all.push(ip.to_owned());
+    }
+    all.retain(|ip| !ip.is_empty() && ip != "None");
+    all
+}
+
+fn ports(service: &Value) -> Vec<u16> {
+    let list = service["spec"]["ports"].as_array().into_iter().flatten().map(|p| &p["nodePort"]);
+    let extra = std::iter::once(&service["spec"]["healthCheckNodePort"]);
+    let mut all: Vec<u16> =
+        list.chain(extra).filter_map(Value::as_u64).filter_map(|p| u16::try_from(p).ok()).collect();
+    all.retain(|p| *p != 0);
+    // One port may serve TCP and UDP.
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn invalid(service: &Value, cause: FieldError) -> ApiError {
+    ApiError::invalid("", "Service", service["metadata"]["name"].as_str().unwrap_or_default(), vec![cause])
+}
+
+impl ServiceAddresses {
+    async fn take_addresses(
+        &self,
+        api: &Api,
+        service: &mut Value,
+        held: &[String],
+    ) -> Result<Vec<String>, ApiError> {
+        let asked = addresses(service);
+        let mut taken = Vec::new();
+        for (i, text) in asked.iter().enumerate().filter(|(_, ip)| !held.contains(ip)) {
+            let field = format!("spec.clusterIPs[{i}]");
+            let Some(ip) = text.parse().ok().filter(|ip| self.ranges.iter().any(|r| r.contains(*ip))) else {
+                self.free(api, &taken, &[]).await;
+                let why = "failed to allocate IP: the provided network does not match the current range";
+                return Err(invalid(
+                    service,
+                    FieldError::invalid(
+                        field,
+                        &json!([text]),
+                        &format!("failed to allocate IP {text}: {why}"),
+                    ),
+                ));
+            };
+            if !take_address(api, ip, service).await? {
+                self.free(api, &taken, &[]).await;
+                let why = format!("failed to allocate IP {text}: provided IP is already allocated");
+                return Err(invalid(service, FieldError::invalid(field, &json!([text]), &why)));
+            }
+            taken.push(text.clone());
+        }
+        if asked.is_empty() {
+            let dual = matches!(
+                service["spec"]["ipFamilyPolicy"].as_str(),
+                Some("PreferDualStack" | "RequireDualStack")
+            );
+            let wanted: Vec<Range> = self.wanted(service, dual);
+            for range in wanted {
+                taken.push(draw_address(api, range, service).await?);
+            }
+            service["spec"]["clusterIP"] = json!(taken[0]);
+            service["spec"]["clusterIPs"] = json!(taken);
+        } else {
+            service["spec"]["clusterIP"] = json!(asked[0]);
+            service["spec"]["clusterIPs"] = json!(asked);
+        }
+        set_families(service);
+        Ok(taken)
+    }
+
+    fn wanted(&self, service: &Value, dual: bool) -> Vec<Range> {
+        let families: Vec<&str> = service["spec"]["ipFamilies"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let fits = |range: &&Range, family: &str| range.base.is_ipv4() == (family == "IPv4");
+        let mut wanted: Vec<Range> =
+            families.iter().filter_map(|f| self.ranges.iter().find(|r| fits(r, f)).copied()).collect();
+        if wanted.is_empty() {
+            wanted = self.ranges.iter().take(if dual { 2 } else { 1 }).copied().collect();
+        }
+        wanted
+    }
+
+    async fn take_ports(&self, api: &Api, service: &mut Value, held: &[u16]) -> Result<Vec<u16>, ApiError> {
+        let name = metadata_key(service);
+        let mut taken: Vec<u16> = Vec::new();
+        let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
+        for i in 0..count {
+            let asked = service["spec"]["ports"][i]["nodePort"].as_u64().unwrap_or(0) as u16;
+            let port = if asked == 0 {
+                // The same port number in another protocol shares its node port.
+                let twin = (0..i).find(|j| {
+                    let (a, b) = (&service["spec"]["ports"][*j], &service["spec"]["ports"][i]);
+                    a["port"] == b["port"] && a["protocol"] != b["protocol"]
+                });
+                match twin.and_then(|j| service["spec"]["ports"][j]["nodePort"].as_u64()) {
+                    Some(port) => port as u16,
+                    None => match draw_port(api, &name).await {
+                        Ok(port) => {
+                            taken.push(port);
+                            port
+                        }
+                        Err(error) => {
+                            self.free(api, &[], &taken).await;
+                            return Err(error);
+                        }
+                    },
+                }
+            } else {
+                if !held.contains(&asked) && !taken.contains(&asked) {
+                    let field = format!("spec.ports[{i}].nodePort");
+                    let refusal = if !PORTS.contains(&asked) {
+                        Some(
+                            "provided port is not in the valid range. The range of valid ports is 30000-32767",
+                        )
+                    } else if !take_port(api, asked, &name).await? {
+                        Some("provided port is already allocated")
+                    } else {
+                        None
+                    };
+                    if let Some(why) = refusal {
+                        self.free(api, &[], &taken).await;
+                        return Err(invalid(service, FieldError::invalid(field, &json!(asked), why)));
+                    }
+                    taken.push(asked);
+                }
+                asked
+            };
+            service["spec"]["ports"][i]["nodePort"] = json!(port);
+        }
+        let local =
+            service["spec"]["type"] == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local";
+        if local && service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) == 0 {
+            let port = draw_port(api, &name).await?;
+            service["spec"]["healthCheckNodePort"] = json!(port);
+            taken.push(port);
+        }
+        Ok(taken)
+    }
+
+    async fn free(&self, api: &Api, addresses: &[String], ports: &[u16]) {
+        let mut keys: Vec<String> = ports.iter().map(|p| format!("{PORT_KEY}{p}")).collect();
+        if let Some(kind) = api.registry.resource("networking.k8s.io", "v1", "ipaddresses") {
+            keys.extend(addresses.iter().map(|ip| kind.key("", ip)));
+        }
+        for key in keys {
+            let Ok(Some(there)) = api.store.get(&key).await else { continue };
+            let write = Write { key, expect: there.modified, value: None, durability: Durability::Sync };
+            if let Err(error) = api.store.write(write).await {
+                tracing::warn!(%error, "an address of a removed Service stays taken until the next repair");
+            }
+        }
+    }
+}
+
+fn metadata_key(service: &Value) -> String {
+    let meta = &service["metadata"];
+    format!("{}/{}", meta["namespace"].as_str().unwrap_or(""), meta["name"].as_str().unwrap_or(""))
+}
+
+fn set_families(service: &mut Value) {
+    let families: Vec<&str> =
+        addresses(service).iter().map(|ip| if ip.contains(':') { "IPv6" } else { "IPv4" }).collect();
+    service["spec"]["ipFamilies"] = json!(families);
+    if service["spec"]["ipFamilyPolicy"].is_null() {
+        service["spec"]["ipFamilyPolicy"] = json!("SingleStack");
+    }
+}
+
+/// Claims an address; `false` when somebody has it.
+async fn take_address(api: &Api, ip: IpAddr, service: &Value) -> Result<bool, ApiError> {
+    let kind =
+        api.registry.resource("networking.k8s.io", "v1", "ipaddresses").ok_or_else(ApiError::no_such_path)?;
+    let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+    let mut object = json!({
+        "metadata": {
+            "name": ip.to_string(),
+            "labels": {"ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"},
+        },
+        "spec": {"parentRef": {
+            "group": "", "resource": "services",
+            "namespace": service["metadata"]["namespace"], "name": service["metadata"]["name"],
+        }},
+    });
+    metadata::begin(&kind, "", &mut object);
+    let key = kind.key("", &ip.to_string());
+    take(api, key, stored_bytes(&object)).await
+}
+
+async fn take_port(api: &Api, port: u16, owner: &str) -> Result<bool, ApiError> {
+    take(api, format!("{PORT_KEY}{port}"), bytes::Bytes::from(owner.to_owned())).await
+}
+
+async fn take(api: &Api, key: String, value: bytes::Bytes) -> Result<bool, ApiError> {
+    let write = Write { key, expect: 0, value: Some(value), durability: Durability::Sync };
+    match api.store.write(write).await {
+        Ok(_) => Ok(true),
+        Err(StoreError::Conflict(_)) => Ok(false),
+        Err(error) => Err(store_failed(error)),
+    }
+}
+
+/// A free address: random tries first, then one after the other, so that a nearly full range still serves.
+async fn draw_address(api: &Api, range: Range, service: &Value) -> Result<String, ApiError> {
+    let size = range.size();
+    let usable = 1..size.saturating_sub(if range.base.is_ipv4() { 1 } else { 0 }).max(2);
+    let random =
+        (0..TRIES.min(size as usize)).map(|_| rand::rng().random_range(usable.clone())).collect::<Vec<_>>();
+    for offset in random.into_iter().chain(usable) {
+        let ip = range.at(offset);
+        if take_address(api, ip, service).await? {
+            return Ok(ip.to_string());
+        }
+    }
+    Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
+}
+
+async fn draw_port(api: &Api, owner: &str) -> Result<u16, ApiError> {
+    let random = (0..TRIES).map(|_| rand::rng().random_range(PORTS)).collect::<Vec<_>>();
+    for port in random.into_iter().chain(PORTS) {
+        if take_port(api, port, owner).await? {
+            return Ok(port);
+        }
+    }
+    Err(ApiError::internal("failed to allocate a nodePort: range is full"))
+}
+
+#[async_trait]
+impl Hook for ServiceAddresses {
+    async fn before_create(&self, api: &Api, object: &mut Value, dry_run: bool) -> Result<(), ApiError> {
+        if dry_run {
+            return Ok(());
+        }
+        let mut taken = Vec::new();
+        if wants_address(object) {
+            taken = self.take_addresses(api, object, &[]).await?;
+        } else if object["spec"]["clusterIP"] == "None" {
+            object["spec"]["clusterIPs"] = json!(["None"]);
+            if object["spec"]["ipFamilies"].is_null() {
+                object["spec"]["ipFamilies"] = json!(["IPv4"]);
+            }
+            if object["spec"]["ipFamilyPolicy"].is_null() {
+                object["spec"]["ipFamilyPolicy"] = json!("SingleStack");
+            }
+        }
+        if wants_ports(object)
+            && let Err(error) = self.take_ports(api, object, &[]).await
+        {
+            self.free(api, &taken, &[]).await;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    async fn create_failed(&self, api: &Api, object: &Value) {
+        self.free(api, &addresses(object), &ports(object)).await;
+    }
+
+    async fn before_update(
+        &self,
+        api: &Api,
+        object: &mut Value,
+        old: &Value,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        if dry_run {
+            return Ok(());
+        }
+        if wants_address(object) {
+            let held = addresses(old);
+            if addresses(object).is_empty() && !held.is_empty() {
+                object["spec"]["clusterIP"] = old["spec"]["clusterIP"].clone();
+                object["spec"]["clusterIPs"] = old["spec"]["clusterIPs"].clone();
+            }
+            self.take_addresses(api, object, &held).await?;
+        }
+        if wants_ports(object) {
+            self.take_ports(api, object, &ports(old)).await?;
+        }
+        Ok(())
+    }
+
+    async fn update_done(&self, api: &Api, object: &Value, old: &Value, stored: bool) {
+        let (kept, gone) = if stored { (object, old) } else { (old, object) };
+        let (kept_addresses, kept_ports) = (addresses(kept), ports(kept));
+        let addresses: Vec<String> =
+            addresses(gone).into_iter().filter(|ip| !kept_addresses.contains(ip)).collect();
+        let ports: Vec<u16> = ports(gone).into_iter().filter(|p| !kept_ports.contains(p)).collect();
+        self.free(api, &addresses, &ports).await;
+    }
+
+    async fn after_delete(&self, api: &Api, old: &Value) {
+        self.free(api, &addresses(old), &ports(old)).await;
+    }
+}

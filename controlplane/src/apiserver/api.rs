@@ -1,0 +1,99 @@
+//! The heart of the server without HTTP: what can be done to objects, for whom. HTTP handlers and the in-process client
+//! both come through here.
+
+use super::admission::Chain;
+use super::hook::{Action, Hook};
+use crate::object::Object;
+use crate::registry::index::Registry;
+use crate::registry::kinds::Kind;
+use crate::store::{Revision, Store, StoreError};
+use crate::watch::cache::Cache;
+use crate::watch::feed::Feed;
+use coracle_proto::status::ApiError;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a call gives back.
+pub enum Reply {
+    /// A stored object, with the HTTP status.
+    Object(u16, Arc<Object>),
+    /// Any other value, with the HTTP status.
+    Value(u16, Value),
+}
+
+impl Reply {
+    /// The reply as a tree.
+    pub fn value(&self) -> Value {
+        match self {
+            Self::Object(_, object) => object.value(),
+            Self::Value(_, value) => value.clone(),
+        }
+    }
+}
+
+/// `(group, resource, subresource)`.
+pub type ActionKey = (String, String, String);
+
+/// The API server's state.
+pub struct Api {
+    /// The kinds.
+    pub registry: Arc<Registry>,
+    /// Where writes go.
+    pub store: Arc<dyn Store>,
+    /// Where reads come from.
+    pub feed: Arc<Feed>,
+    /// The admission chain.
+    pub admission: Chain,
+    /// Side effects by key prefix of the kind.
+    pub hooks: HashMap<String, Arc<dyn Hook>>,
+    /// Subresources and virtual resources.
+    pub actions: HashMap<ActionKey, Arc<dyn Action>>,
+}
+
+impl Api {
+    /// The cache that holds a kind.
+    pub fn cache(&self, kind: &Kind) -> Result<Arc<Cache>, ApiError> {
+        self.feed.cache(kind).ok_or_else(ApiError::no_such_path)
+    }
+
+    /// Waits until reads see every write acknowledged before this call; returns that revision.
+    pub async fn catch_up(&self) -> Result<Revision, ApiError> {
+        let revision = self.store.revision().await.map_err(store_failed)?;
+        self.feed.wait_for(revision).await;
+        Ok(revision)
+    }
+
+    /// The newest state of an object.
+    pub async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
+        self.catch_up().await?;
+        self.cached(kind, namespace, name)
+    }
+
+    /// The state of an object as this server last saw it.
+    pub fn cached(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
+        self.cache(kind)?
+            .get(namespace, name)
+            .ok_or_else(|| ApiError::not_found(&kind.group, &kind.plural, name))
+    }
+
+    /// The action behind a subresource, or behind a virtual resource when the subresource is empty.
+    pub fn action(&self, group: &str, resource: &str, subresource: &str) -> Option<Arc<dyn Action>> {
+        self.actions.get(&(group.to_owned(), resource.to_owned(), subresource.to_owned())).cloned()
+    }
+
+    /// The hook of a kind.
+    pub fn hook(&self, kind: &Kind) -> Option<Arc<dyn Hook>> {
+        self.hooks.get(&kind.prefix()).cloned()
+    }
+}
+
+/// A store failure that is not the client's doing.
+pub fn store_failed(error: StoreError) -> ApiError {
+    match error {
+        StoreError::Compacted(_) => ApiError::expired(
+            "The provided resource version is too old: the requested history is no longer held",
+        ),
+        other => ApiError::internal(other),
+    }
+}

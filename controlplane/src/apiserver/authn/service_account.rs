@@ -1,0 +1,174 @@
+//! Service-account tokens: JWTs signed by the server's own key, bound to an account and possibly a pod, secret or node.
+
+use super::TokenAuthenticator;
+use crate::apiserver::api::Api;
+use crate::apiserver::user::User;
+use async_trait::async_trait;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+
+/// The issuer and default audience of our tokens.
+pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// An object a token is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// The `kubernetes.io` claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kubernetes {
+    /// Namespace of the account.
+    pub namespace: String,
+    /// The account.
+    pub serviceaccount: Bound,
+    /// The pod it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Bound>,
+    /// The secret it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Bound>,
+    /// The node of that pod, or the node it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<Bound>,
+}
+
+/// What a token says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    /// Who it may be shown to.
+    pub aud: Vec<String>,
+    /// Until when it holds.
+    pub exp: i64,
+    /// When it was made.
+    pub iat: i64,
+    /// Who made it.
+    pub iss: String,
+    /// Its own id.
+    pub jti: String,
+    /// Since when it holds.
+    pub nbf: i64,
+    /// `system:serviceaccount:<namespace>:<name>`.
+    pub sub: String,
+    /// What it is bound to.
+    #[serde(rename = "kubernetes.io")]
+    pub kubernetes: Kubernetes,
+}
+
+/// The key pair behind the tokens.
+pub struct Keys {
+    encoding: EncodingKey,
+    decoding: DecodingKey,
+    /// Key id in the JWT header.
+    pub id: String,
+    /// The public key, PEM.
+    pub public: String,
+    point: Vec<u8>,
+}
+
+impl Keys {
+    /// From a PKCS#8 PEM of a P-256 key.
+    pub fn from_pem(pem: &str) -> Result<Self, String> {
+        let pair = rcgen::KeyPair::from_pem(pem).map_err(|e| e.to_string())?;
+        let public = pair.public_key_pem();
+        let id = {
+            use base64::Engine;
+            base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(Sha256::digest(public.as_bytes()))
+        };
+        let encoding = EncodingKey::from_ec_pem(pem.as_bytes()).map_err(|e| e.to_string())?;
+        let decoding = DecodingKey::from_ec_pem(public.as_bytes()).map_err(|e| e.to_string())?;
+        let point = pair.public_key_raw().to_vec();
+        Ok(Self { encoding, decoding, id, public, point })
+    }
+
+    /// The public key as a JSON Web Key.
+    pub fn jwk(&self) -> serde_json::Value {
+        use base64::Engine;
+        let encode = |bytes: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
+        // An uncompressed P-256 point: 04, then x and y of 32 bytes each.
+        let (x, y) = self.point.get(1..).unwrap_or_default().split_at_checked(32).unwrap_or_default();
+        serde_json::json!({
+            "kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": self.id, "x": encode(x), "y": encode(y),
+        })
+    }
+
+    /// Signs claims.
+    pub fn sign(&self, claims: &Claims) -> Result<String, String> {
+        let mut header = Header::new(Algorithm::ES256);
+        header.kid = Some(self.id.clone());
+        jsonwebtoken::encode(&header, claims, &self.encoding).map_err(|e| e.to_string())
+    }
+
+    /// Verifies signature, time and audience.
+    pub fn verify(&self, token: &str, audiences: &[String]) -> Result<Claims, String> {
+        let mut validation = Validation::new(Algorithm::ES256);
+        validation.set_issuer(&[ISSUER]);
+        validation.validate_nbf = true;
+        if audiences.is_empty() {
+            validation.set_audience(&[ISSUER]);
+        } else {
+            validation.set_audience(audiences);
+        }
+        jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation)
+            .map(|data| data.claims)
+            .map_err(|e| e.to_string())
+    }
+}
+
+/// Knows service-account tokens.
+pub struct ServiceAccounts {
+    /// The keys.
+    pub keys: Arc<Keys>,
+    /// Where accounts and pods are looked up.
+    pub api: Arc<Api>,
+}
+
+#[async_trait]
+impl TokenAuthenticator for ServiceAccounts {
+    async fn authenticate(&self, token: &str, audiences: &[String]) -> Result<Option<User>, String> {
+        let parts: Vec<&str> = token.split('.').collect();
+        if parts.len() != 3 || !issued_by_us(parts[1]) {
+            return Ok(None);
+        }
+        let claims = self.keys.verify(token, audiences)?;
+        let bound = &claims.kubernetes;
+        self.still_there("serviceaccounts", &bound.namespace, &bound.serviceaccount)?;
+        let mut user = User::service_account(&bound.namespace, &bound.serviceaccount.name);
+        user.uid = bound.serviceaccount.uid.clone();
+        user.extra
+            .insert("authentication.kubernetes.io/credential-id".into(), vec![format!("JTI={}", claims.jti)]);
+        for (what, object) in [("pod", &bound.pod), ("node", &bound.node)] {
+            let Some(object) = object else { continue };
+            if what == "pod" {
+                self.still_there("pods", &bound.namespace, object)?;
+            }
+            user.extra.insert(format!("authentication.kubernetes.io/{what}-name"), vec![object.name.clone()]);
+            user.extra.insert(format!("authentication.kubernetes.io/{what}-uid"), vec![object.uid.clone()]);
+        }
+        if let Some(secret) = &bound.secret {
+            self.still_there("secrets", &bound.namespace, secret)?;
+        }
+        Ok(Some(user))
+    }
+}
+
+impl ServiceAccounts {
+    fn still_there(&self, plural: &str, namespace: &str, bound: &Bound) -> Result<(), String> {
+        let gone = || format!("{plural} \"{namespace}/{}\" of the token is gone", bound.name);
+        let kind = self.api.registry.resource("", "v1", plural).ok_or_else(gone)?;
+        let object = self.api.cached(&kind, namespace, &bound.name).map_err(|_| gone())?;
+        if object.meta.uid == bound.uid { Ok(()) } else { Err(gone()) }
+    }
+}
+
+fn issued_by_us(payload: &str) -> bool {
+    use base64::Engine;
+    let Ok(bytes) = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload) else { return false };
+    serde_json::from_slice::<serde_json::Value>(&bytes).is_ok_and(|claims| claims["iss"] == ISSUER)
+}

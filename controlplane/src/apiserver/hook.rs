@@ -1,0 +1,73 @@
+//! What some kinds need besides their pure strategy: allocations that must not happen twice, and subresources that are
+//! actions. Rows register here by name, so that the pipeline knows no kind.
+
+use super::api::{Api, Reply};
+use super::options::WriteOptions;
+use super::user::User;
+use crate::registry::kinds::Kind;
+use async_trait::async_trait;
+use coracle_proto::status::ApiError;
+use serde_json::Value;
+
+/// Side effects around the store: addresses, ports, names that only one object may hold.
+#[async_trait]
+pub trait Hook: Send + Sync {
+    /// Before a create is stored; may change the object.
+    async fn before_create(&self, api: &Api, object: &mut Value, dry_run: bool) -> Result<(), ApiError>;
+    /// After a create could not be stored: gives back what `before_create` took.
+    async fn create_failed(&self, api: &Api, object: &Value);
+    /// Before a change is stored; may change the object.
+    async fn before_update(
+        &self,
+        api: &Api,
+        object: &mut Value,
+        old: &Value,
+        dry_run: bool,
+    ) -> Result<(), ApiError>;
+    /// After a change was stored (`stored`) or was not: gives back what is no longer held.
+    async fn update_done(&self, api: &Api, object: &Value, old: &Value, stored: bool);
+    /// After the object is gone.
+    async fn after_delete(&self, api: &Api, old: &Value);
+}
+
+/// A call of a subresource.
+pub struct Call<'a> {
+    /// The server.
+    pub api: &'a Api,
+    /// Who asks.
+    pub user: &'a User,
+    /// The parent's kind.
+    pub kind: &'a Kind,
+    /// Namespace.
+    pub namespace: &'a str,
+    /// Name of the parent.
+    pub name: &'a str,
+    /// `get`, `create`, `update` …
+    pub verb: &'a str,
+    /// Content type of the body; tells patches apart.
+    pub content_type: &'a str,
+    /// The decoded body, null when there was none.
+    pub body: Value,
+    /// Options of the request.
+    pub options: &'a WriteOptions,
+}
+
+/// A subresource (`pods/binding`) or a resource that is never stored (`tokenreviews`, with an empty subresource).
+#[async_trait]
+pub trait Action: Send + Sync {
+    /// Does it.
+    async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError>;
+}
+
+/// A subresource that takes over the connection: logs, exec, attach, port-forward, proxy.
+#[async_trait]
+pub trait Connector: Send + Sync {
+    /// Answers the request itself.
+    async fn connect(
+        &self,
+        server: &std::sync::Arc<super::chain::Server>,
+        context: &super::chain::Context,
+        kind: &Kind,
+        request: http::Request<hyper::body::Incoming>,
+    ) -> Result<http::Response<super::respond::Body>, ApiError>;
+}

@@ -1,0 +1,187 @@
+//! From a patch request to a change of an object.
+
+use super::api::Api;
+use super::decode;
+use super::metadata;
+use super::options::WriteOptions;
+use super::patch::{apply, json, merge, strategic, types};
+use super::write::{Target, Written};
+use crate::registry::kinds::{Kind, Subresource};
+use coracle_proto::status::{ApiError, FieldError};
+use serde_json::Value;
+
+/// The format of a patch, by its content type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchKind {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// Kubernetes' own.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+impl PatchKind {
+    /// By content type; 415 for any other.
+    pub fn of(content_type: &str) -> Result<Self, ApiError> {
+        match content_type.split(';').next().unwrap_or("").trim() {
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
+            _ => Err(ApiError::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json, \
+                 application/strategic-merge-patch+json, application/apply-patch+yaml",
+            )),
+        }
+    }
+}
+
+/// A patch.
+#[derive(Debug, Clone)]
+pub enum Patch {
+    /// RFC 6902 operations.
+    Json(Value),
+    /// RFC 7386.
+    Merge(Value),
+    /// Strategic merge.
+    Strategic(Value),
+    /// Server-side apply of a configuration.
+    Apply {
+        /// What is applied.
+        config: Value,
+        /// Whether fields of other managers are taken over.
+        force: bool,
+    },
+}
+
+/// Reads the body of a patch request. Returns it with warnings about fields that are dropped.
+pub fn read(
+    kind: &Kind,
+    format: PatchKind,
+    body: &[u8],
+    options: &WriteOptions,
+) -> Result<(Patch, Vec<String>), ApiError> {
+    if format != PatchKind::Apply {
+        if options.force.is_some() {
+            let cause = FieldError::forbidden("force", "may not be specified for non-apply patch");
+            return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+        }
+        let value = raw(format, body)?;
+        let patch = match format {
+            PatchKind::Json => Patch::Json(value),
+            PatchKind::Merge => Patch::Merge(value),
+            _ => Patch::Strategic(value),
+        };
+        return Ok((patch, Vec::new()));
+    }
+    let decoded = decode::applied(kind, body, options.field_validation)?;
+    Ok((Patch::Apply { config: decoded.object, force: options.force.unwrap_or(false) }, decoded.warnings))
+}
+
+/// The body of a patch as a tree.
+pub fn raw(format: PatchKind, body: &[u8]) -> Result<Value, ApiError> {
+    if format == PatchKind::Apply {
+        return decode::yaml(body);
+    }
+    serde_json::from_slice(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))
+}
+
+/// Applies a patch to a value without a schema, such as a Scale.
+pub fn apply_untyped(format: PatchKind, current: &Value, patch: &Value) -> Result<Value, ApiError> {
+    match format {
+        PatchKind::Json => json::apply(current, patch),
+        PatchKind::Strategic => {
+            strategic::apply(current, patch, types::named("io.k8s.api.autoscaling.v1.Scale"))
+        }
+        PatchKind::Merge | PatchKind::Apply => Ok(merge::apply(current, patch)),
+    }
+}
+
+impl Api {
+    /// Patches an object; an apply makes the object if there is none.
+    pub async fn patch(&self, target: &Target<'_>, patch: &Patch) -> Result<Written, ApiError> {
+        let kind = target.kind;
+        let ty = types::named(&kind.schema);
+        let version = kind.api_version();
+        let tidy = |mut object: Value| {
+            // Patches come without a resource version unless they insist on one; the current one is no wish of the client.
+            decode::prune(kind, &mut object, target.options.field_validation)
+                .map(|warnings| (object, warnings))
+        };
+        let warnings = parking_lot::Mutex::new(Vec::new());
+        let keep_version = |patch: &Value, mut object: Value| {
+            if patch["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty)
+                && let Some(meta) = object["metadata"].as_object_mut()
+            {
+                meta.remove("resourceVersion");
+            }
+            object
+        };
+        let change = |current: &Value| -> Result<Value, ApiError> {
+            let patched = match patch {
+                Patch::Json(operations) => keep_version(&Value::Null, json::apply(current, operations)?),
+                Patch::Merge(partial) => keep_version(partial, merge::apply(current, partial)),
+                Patch::Strategic(partial) => keep_version(partial, strategic::apply(current, partial, ty)?),
+                Patch::Apply { config, force } => {
+                    let now = metadata::now();
+                    let writer = writer(target, ty, &version, &now);
+                    return Ok(keep_version(config, apply::apply(Some(current), config, &writer, *force)?));
+                }
+            };
+            let (patched, dropped) = tidy(patched)?;
+            *warnings.lock() = dropped;
+            Ok(patched)
+        };
+        let is_apply = matches!(patch, Patch::Apply { .. });
+        if is_apply && target.options.field_manager.is_empty() {
+            let cause = FieldError::required("fieldManager", "is required for apply patch");
+            return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+        }
+        let target = Target { applied: is_apply, ..*target };
+        let mut written = match self.change(&target, &change).await {
+            Err(error) if error.is_not_found() && target.subresource.is_empty() => {
+                let Patch::Apply { config, force } = patch else { return Err(error) };
+                self.apply_new(&target, config, *force).await?
+            }
+            other => other?,
+        };
+        written.warnings.splice(0..0, warnings.into_inner());
+        Ok(written)
+    }
+
+    async fn apply_new(&self, target: &Target<'_>, config: &Value, force: bool) -> Result<Written, ApiError> {
+        if let Some(uid) = config["metadata"]["uid"].as_str() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(ApiError::conflict(&target.kind.group, &target.kind.plural, target.name, why));
+        }
+        let (ty, version, now) =
+            (types::named(&target.kind.schema), target.kind.api_version(), metadata::now());
+        let mut object = apply::apply(None, config, &writer(target, ty, &version, &now), force)?;
+        metadata::of(&mut object).insert("name".into(), target.name.into());
+        self.create(&Target { name: "", ..*target }, object).await
+    }
+}
+
+/// Who writes, for field ownership.
+pub fn writer<'a>(
+    target: &Target<'a>,
+    ty: types::Type<'a>,
+    version: &'a str,
+    now: &'a str,
+) -> apply::Writer<'a> {
+    let has_status = target.kind.subresources.contains(&Subresource::Status);
+    apply::Writer {
+        ty,
+        api_version: version,
+        manager: &target.options.field_manager,
+        subresource: target.subresource,
+        reset: apply::reset_fields(target.subresource, has_status),
+        now,
+    }
+}

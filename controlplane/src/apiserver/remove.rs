@@ -1,0 +1,181 @@
+//! Removal: at once, after a grace period, or when the last finalizer is gone.
+
+use super::admission::Operation;
+use super::api::{Api, store_failed};
+use super::metadata;
+use super::options::DeleteOptions;
+use super::write::{Raced, Target, durability, stored_form, view};
+use crate::object::Object;
+use crate::registry::kinds::Kind;
+use crate::store::{StoreError, Write};
+use coracle_proto::status::ApiError;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Dependents are removed before the object.
+pub const FOREGROUND: &str = "foregroundDeletion";
+/// Dependents are left alone.
+pub const ORPHAN: &str = "orphan";
+
+/// How a removal ended.
+pub struct Removed {
+    /// The object's last state.
+    pub object: Arc<Object>,
+    /// Whether it is gone already; else it waits for its grace period or finalizers.
+    pub gone: bool,
+    /// Warnings.
+    pub warnings: Vec<String>,
+}
+
+impl Api {
+    /// Removes an object, or begins to.
+    pub async fn remove(&self, target: &Target<'_>, options: &DeleteOptions) -> Result<Removed, ApiError> {
+        let kind = target.kind;
+        loop {
+            let current = self.get(kind, target.namespace, target.name).await?;
+            check_preconditions(kind, &current, options)?;
+            let old = view(kind, &current);
+            let mut at = self.attributes(target, Operation::Delete, Some(&old));
+            self.admission.validate(&mut at, &Value::Null).await?;
+            let warnings = std::mem::take(&mut at.warnings);
+            drop(at);
+            let mut new = old.clone();
+            let outcome = match plan(kind, &mut new, &old, options) {
+                Plan::Erase => self.erase(target, &current, &new).await.map(|object| (object, true)),
+                Plan::Mark => self.replace(target, &current, &new).await.map(|object| (object, false)),
+                Plan::Wait => Ok((current.clone(), false)),
+            };
+            match outcome {
+                Ok((object, gone)) => return Ok(Removed { object, gone, warnings }),
+                Err(Raced::Failed(error)) => return Err(error),
+                Err(Raced::Retry) => {}
+            }
+        }
+    }
+
+    /// Deletes the key and gives the last state.
+    pub(super) async fn erase(
+        &self,
+        target: &Target<'_>,
+        current: &Object,
+        last: &Value,
+    ) -> Result<Arc<Object>, Raced> {
+        let kind = target.kind;
+        let bytes = stored_form(kind, last);
+        let mut revision = current.revision;
+        if !target.options.dry_run {
+            let key = kind.key(target.namespace, &current.meta.name);
+            let write = Write { key, expect: current.revision, value: None, durability: durability(kind) };
+            revision = match self.store.write(write).await {
+                Ok(revision) => revision,
+                Err(StoreError::Conflict(Some(_))) => return Err(Raced::Retry),
+                Err(StoreError::Conflict(None)) => {
+                    return Err(ApiError::not_found(&kind.group, &kind.plural, &current.meta.name).into());
+                }
+                Err(error) => return Err(store_failed(error).into()),
+            };
+            self.feed.wait_for(revision).await;
+            if let Some(hook) = self.hook(kind) {
+                hook.after_delete(self, last).await;
+            }
+        }
+        let object =
+            Object::from_stored(kind, &bytes, revision).map_err(|e| Raced::Failed(ApiError::internal(e)))?;
+        Ok(super::write::built_view(kind, &Arc::new(object))?)
+    }
+}
+
+fn check_preconditions(kind: &Kind, current: &Object, options: &DeleteOptions) -> Result<(), ApiError> {
+    let Some(wanted) = &options.preconditions else { return Ok(()) };
+    let conflict = |why: String| Err(ApiError::conflict(&kind.group, &kind.plural, &current.meta.name, why));
+    if let Some(uid) = &wanted.uid
+        && *uid != current.meta.uid
+    {
+        return conflict(format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            current.meta.uid
+        ));
+    }
+    if let Some(version) = &wanted.resource_version
+        && *version != current.revision.to_string()
+    {
+        return conflict(format!(
+            "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
+            current.revision
+        ));
+    }
+    Ok(())
+}
+
+/// What a delete does to an object.
+#[derive(Debug, PartialEq, Eq)]
+enum Plan {
+    /// Remove it now.
+    Erase,
+    /// Store it with a deletion timestamp.
+    Mark,
+    /// It is on its way already; nothing changes.
+    Wait,
+}
+
+fn plan(kind: &Kind, new: &mut Value, old: &Value, options: &DeleteOptions) -> Plan {
+    set_propagation(new, options);
+    let grace = (kind.strategy.grace)(old, options.grace_period_seconds).max(0);
+    let deleting = !old["metadata"]["deletionTimestamp"].is_null();
+    if deleting {
+        // A second delete may only shorten the time that is left.
+        let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        if options.grace_period_seconds.is_some() && grace < left {
+            mark(new, old, grace);
+        }
+    } else {
+        mark(new, old, grace);
+        (kind.strategy.begin_delete)(new);
+    }
+    if metadata::ends_with(kind, new) {
+        Plan::Erase
+    } else if new == old {
+        Plan::Wait
+    } else {
+        Plan::Mark
+    }
+}
+
+fn mark(new: &mut Value, old: &Value, grace: i64) {
+    let begun = old["metadata"]["deletionTimestamp"].as_str().and_then(|t| t.parse::<jiff::Timestamp>().ok());
+    let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let start = match begun {
+        Some(end) => end.saturating_sub(jiff::SignedDuration::from_secs(left)).unwrap_or(end),
+        None => jiff::Timestamp::now(),
+    };
+    let end = start.saturating_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(start);
+    let meta = metadata::of(new);
+    meta.insert("deletionTimestamp".into(), json!(end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+    meta.insert("deletionGracePeriodSeconds".into(), json!(grace));
+    if let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
+        meta.insert("generation".into(), json!(generation + 1));
+    }
+}
+
+fn set_propagation(new: &mut Value, options: &DeleteOptions) {
+    let policy = match (options.propagation_policy.as_deref(), options.orphan_dependents) {
+        (Some(policy), _) => policy,
+        (None, Some(true)) => "Orphan",
+        (None, Some(false)) => "Background",
+        (None, None) => return,
+    };
+    let meta = metadata::of(new);
+    let mut finalizers: Vec<Value> =
+        meta.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
+    match policy {
+        "Foreground" => finalizers.push(json!(FOREGROUND)),
+        "Orphan" => finalizers.push(json!(ORPHAN)),
+        _ => {}
+    }
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".into(), Value::Array(finalizers));
+    }
+}

@@ -1,0 +1,388 @@
+//! Verbs on resources: from a request to a call of [`Api`] and back.
+
+use super::api::Reply;
+use super::chain::{Context, Server};
+use super::hook::Call;
+use super::list;
+use super::negotiate::{self, Form};
+use super::options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
+use super::patching::{self, Patch, PatchKind};
+use super::respond::{self, Body, JSON};
+use super::select::Selection;
+use super::write::{Target, Written, built_view};
+use super::{decode, table};
+use crate::object::Object;
+use crate::registry::kinds::{Kind, Subresource};
+use bytes::Bytes;
+use coracle_proto::status::ApiError;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The largest body a client may send.
+pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// Serves one request on a resource.
+pub async fn serve(
+    server: &Arc<Server>,
+    context: Context,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, ApiError> {
+    let info = &context.info;
+    let kind = server.api.registry.resource(&info.group, &info.version, &info.resource);
+    let kind = kind.ok_or_else(ApiError::no_such_path)?;
+    let call = Request1 { server, kind: &kind, context: &context };
+    call.check_scope()?;
+    if !info.subresource.is_empty() {
+        return call.subresource(request).await;
+    }
+    if !kind.stored {
+        return call.action(request).await;
+    }
+    if !kind.verbs.contains(&info.verb.as_str()) {
+        return Err(ApiError::method_not_allowed());
+    }
+    match info.verb.as_str() {
+        "get" => call.get().await,
+        "list" => call.list().await,
+        "watch" => call.watch().await,
+        "create" => call.create(request).await,
+        "update" => call.update("", request).await,
+        "patch" => call.patch("", request).await,
+        "delete" => call.delete(request).await,
+        "deletecollection" => call.delete_collection(request).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// One request with what was found out about it.
+struct Request1<'a> {
+    server: &'a Arc<Server>,
+    kind: &'a Arc<Kind>,
+    context: &'a Context,
+}
+
+impl<'a> Request1<'a> {
+    fn check_scope(&self) -> Result<(), ApiError> {
+        let info = &self.context.info;
+        let cluster_path = info.namespace.is_empty();
+        if self.kind.namespaced() && cluster_path && !matches!(info.verb.as_str(), "list" | "watch") {
+            // A single object of a namespaced kind has no address outside its namespace.
+            return Err(if info.verb == "create" {
+                ApiError::method_not_allowed()
+            } else {
+                ApiError::no_such_path()
+            });
+        }
+        if !self.kind.namespaced() && !cluster_path && info.resource != "namespaces" {
+            return Err(ApiError::no_such_path());
+        }
+        Ok(())
+    }
+
+    fn namespace(&self) -> &'a str {
+        if self.kind.namespaced() { &self.context.info.namespace } else { "" }
+    }
+
+    fn scope(&self) -> Option<&'a str> {
+        Some(self.namespace()).filter(|namespace| !namespace.is_empty())
+    }
+
+    fn target<'b>(&'b self, subresource: &'b str, options: &'b WriteOptions) -> Target<'b> {
+        Target {
+            user: &self.context.user,
+            kind: self.kind,
+            namespace: self.namespace(),
+            name: &self.context.info.name,
+            subresource,
+            options,
+            applied: false,
+        }
+    }
+
+    fn form(&self) -> Result<Form, ApiError> {
+        negotiate::form(self.context.header("accept"), true)
+    }
+
+    fn options(&self) -> Result<WriteOptions, ApiError> {
+        WriteOptions::parse(&self.context.query, self.context.header("user-agent"))
+    }
+
+    async fn get(&self) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let object = self.server.api.get(self.kind, self.namespace(), &self.context.info.name).await?;
+        self.show(200, &built_view(self.kind, &object)?, form)
+    }
+
+    /// One object in the form that was asked for.
+    fn show(&self, code: u16, object: &Arc<Object>, form: Form) -> Result<Response<Body>, ApiError> {
+        let encoding = self.context.header("accept-encoding");
+        Ok(match form {
+            Form::Plain => respond::compressible(code, JSON, object.json.clone(), encoding),
+            Form::Partial(version) => respond::json(code, &table::partial(&object.value(), version)),
+            Form::Table(version) => {
+                let options = ListOptions::parse(&self.context.query)?;
+                let table = table::of_object(self.kind, &object.value(), version, &options.include_object);
+                respond::json(code, &table)
+            }
+        })
+    }
+
+    async fn list(&self) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let options = ListOptions::parse(&self.context.query)?;
+        let selection = Selection::parse(self.kind, &options)?;
+        let mut page = self.server.api.list(self.kind, self.scope(), &options, &selection).await?;
+        if self.kind.stored_as.is_some() {
+            page.items = page.items.iter().map(|o| built_view(self.kind, o)).collect::<Result<_, _>>()?;
+        }
+        let encoding = self.context.header("accept-encoding");
+        let body: Bytes = match form {
+            Form::Plain => list::render(self.kind, &page),
+            Form::Partial(version) => {
+                let items: Vec<Value> = page.items.iter().map(|o| o.value()).collect();
+                to_bytes(&table::partial_list(&items, page.metadata(), version))
+            }
+            Form::Table(version) => {
+                let items: Vec<Value> = page.items.iter().map(|o| o.value()).collect();
+                to_bytes(&table::of_list(
+                    self.kind,
+                    &items,
+                    page.metadata(),
+                    version,
+                    &options.include_object,
+                ))
+            }
+        };
+        Ok(respond::compressible(200, JSON, body, encoding))
+    }
+
+    async fn watch(&self) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let options = ListOptions::parse(&self.context.query)?;
+        let selection = Selection::parse(self.kind, &options)?;
+        let watch = self.server.api.watch(self.kind, self.scope(), &options, selection, form).await?;
+        let frames = futures::StreamExt::map(watch.frames(), |frame| frame.map(Frame::data));
+        let mut response = respond::bytes(200, JSON, Bytes::new());
+        *response.body_mut() = StreamBody::new(frames).boxed_unsync();
+        Ok(response)
+    }
+
+    async fn create(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let options = self.options()?;
+        let (object, mut warnings) = self.object(request, options.field_validation).await?;
+        let mut target = self.target("", &options);
+        target.name = "";
+        let written = self.server.api.create(&target, object).await?;
+        warnings.extend(written.warnings);
+        self.answer(201, &written.object, form, &warnings)
+    }
+
+    async fn update(
+        &self,
+        subresource: &str,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let options = self.options()?;
+        let (object, mut warnings) = self.object(request, options.field_validation).await?;
+        let target = self.target(subresource, &options);
+        let written = match self.server.api.change(&target, &|_| Ok(object.clone())).await {
+            Err(error) if error.is_not_found() && self.kind.create_on_update && subresource.is_empty() => {
+                let mut target = self.target("", &options);
+                target.name = "";
+                self.server.api.create(&target, object).await?
+            }
+            other => other?,
+        };
+        warnings.extend(written.warnings);
+        self.answer(if written.created { 201 } else { 200 }, &written.object, form, &warnings)
+    }
+
+    async fn patch(&self, subresource: &str, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let options = self.options()?;
+        let content_type = header(&request, "content-type");
+        let format = PatchKind::of(&content_type)?;
+        let bytes = read(request).await?;
+        let (patch, mut warnings) = patching::read(self.kind, format, &bytes, &options)?;
+        let written = self.patched(subresource, &patch, &options).await?;
+        warnings.extend(written.warnings);
+        self.answer(if written.created { 201 } else { 200 }, &written.object, form, &warnings)
+    }
+
+    async fn patched(&self, sub: &str, patch: &Patch, options: &WriteOptions) -> Result<Written, ApiError> {
+        let target = self.target(sub, options);
+        self.server.api.patch(&target, patch).await
+    }
+
+    async fn delete(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let options = self.delete_options(request).await?;
+        let write = WriteOptions { dry_run: options.is_dry_run(), ..WriteOptions::default() };
+        let removed = self.server.api.remove(&self.target("", &write), &options).await?;
+        if removed.gone && !self.kind.returns_deleted {
+            let details = json!({
+                "name": removed.object.meta.name, "group": self.kind.group,
+                "kind": self.kind.plural, "uid": removed.object.meta.uid,
+            });
+            let details: Value = details
+                .as_object()
+                .map(|d| d.iter().filter(|(_, v)| *v != "").map(|(k, v)| (k.clone(), v.clone())).collect())
+                .unwrap_or_default();
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+            return Ok(respond::json(200, &status));
+        }
+        self.answer(200, &removed.object, form, &removed.warnings)
+    }
+
+    async fn delete_collection(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+        let list_options = ListOptions::parse(&self.context.query)?;
+        let selection = Selection::parse(self.kind, &list_options)?;
+        let options = self.delete_options(request).await?;
+        let write = WriteOptions { dry_run: options.is_dry_run(), ..WriteOptions::default() };
+        let page = self.server.api.list(self.kind, self.scope(), &list_options, &selection).await?;
+        for object in &page.items {
+            let mut target = self.target("", &write);
+            target.namespace = &object.meta.namespace;
+            target.name = &object.meta.name;
+            match self.server.api.remove(&target, &options).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(respond::bytes(200, JSON, list::render(self.kind, &page)))
+    }
+
+    async fn delete_options(&self, request: Request<Incoming>) -> Result<DeleteOptions, ApiError> {
+        let content_type = header(&request, "content-type");
+        let bytes = read(request).await?;
+        let body = if bytes.is_empty() { json!({}) } else { decode::delete_options(&content_type, &bytes)? };
+        let options: DeleteOptions = serde_json::from_value(body)
+            .map_err(|e| ApiError::bad_request(format!("unable to decode delete options: {e}")))?;
+        options.with_query(&self.context.query)
+    }
+
+    async fn subresource(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+        let info = &self.context.info;
+        let known = self.kind.subresources.iter().any(|s| s.name() == info.subresource);
+        if !known {
+            return Err(ApiError::no_such_path());
+        }
+        if let Some(connect) =
+            self.server.connectors.get(&(self.kind.plural.clone(), info.subresource.clone()))
+        {
+            return connect.connect(self.server, self.context, self.kind, request).await;
+        }
+        if self.server.api.action(&info.group, &info.resource, &info.subresource).is_some() {
+            return self.action(request).await;
+        }
+        match info.verb.as_str() {
+            "get" => self.get().await,
+            "update" => self.update(&info.subresource, request).await,
+            "patch" => self.patch(&info.subresource, request).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    /// Subresources and resources that do something instead of storing something.
+    async fn action(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+        let info = &self.context.info;
+        let action = self.server.api.action(&info.group, &info.resource, &info.subresource);
+        let action = action.ok_or_else(ApiError::no_such_path)?;
+        // Reviews and the like have no columns: a Table of them cannot be had.
+        negotiate::form(self.context.header("accept"), false)?;
+        let options = self.options()?;
+        let mut warnings = Vec::new();
+        let (content_type, verb) = (header(&request, "content-type"), info.verb.as_str());
+        let body = match verb {
+            "create" | "update" => {
+                let bytes = read(request).await?;
+                let expected = self.expected();
+                let decoded = decode::body(&expected, &content_type, &bytes, options.field_validation)?;
+                warnings = decoded.warnings;
+                decoded.object
+            }
+            "patch" => {
+                let patch_kind = PatchKind::of(&content_type)?;
+                let bytes = read(request).await?;
+                patching::raw(patch_kind, &bytes)?
+            }
+            _ => Value::Null,
+        };
+        let call = Call {
+            api: &self.server.api,
+            user: &self.context.user,
+            kind: self.kind,
+            namespace: self.namespace(),
+            name: &info.name,
+            verb,
+            content_type: &content_type,
+            body,
+            options: &options,
+        };
+        let mut response = match action.call(call).await? {
+            Reply::Object(code, object) => respond::bytes(code, JSON, object.json.clone()),
+            Reply::Value(code, value) => respond::json(code, &value),
+        };
+        respond::warn(&mut response, &warnings);
+        Ok(response)
+    }
+
+    /// The type of the body: the kind's own, or that of the subresource.
+    fn expected(&self) -> decode::Expected {
+        let sub = self.kind.subresources.iter().find(|s| s.name() == self.context.info.subresource);
+        match sub {
+            Some(sub) if !matches!(sub, Subresource::Status) => {
+                let exposed = sub.exposed(self.kind);
+                decode::Expected::new(&exposed.group, &exposed.version, &exposed.kind)
+            }
+            _ => decode::Expected::of(self.kind),
+        }
+    }
+
+    async fn object(
+        &self,
+        request: Request<Incoming>,
+        validation: FieldValidation,
+    ) -> Result<(Value, Vec<String>), ApiError> {
+        let content_type = header(&request, "content-type");
+        let bytes = read(request).await?;
+        let decoded = decode::body(&decode::Expected::of(self.kind), &content_type, &bytes, validation)?;
+        Ok((decoded.object, decoded.warnings))
+    }
+
+    fn answer(
+        &self,
+        code: u16,
+        object: &Arc<Object>,
+        form: Form,
+        warnings: &[String],
+    ) -> Result<Response<Body>, ApiError> {
+        let mut response = self.show(code, object, form)?;
+        respond::warn(&mut response, warnings);
+        Ok(response)
+    }
+}
+
+fn header(request: &Request<Incoming>, name: &str) -> String {
+    request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+fn to_bytes(value: &Value) -> Bytes {
+    serde_json::to_vec(value).unwrap_or_default().into()
+}
+
+/// The whole body, or 413.
+pub async fn read(request: Request<Incoming>) -> Result<Bytes, ApiError> {
+    match Limited::new(request.into_body(), BODY_LIMIT).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(ApiError::too_large(format!("Request entity too large: limit is {BODY_LIMIT}")))
+        }
+        Err(error) => Err(ApiError::bad_request(format!("the request body could not be read: {error}"))),
+    }
+}

@@ -1,0 +1,81 @@
+//! Replies: bytes with a content type, compressed when they are large, and streams.
+
+use bytes::Bytes;
+use coracle_proto::status::ApiError;
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, VARY};
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use serde_json::Value;
+use std::io::Write;
+
+/// The body of every reply.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+/// What may break while a body is sent.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// JSON, the only form that objects leave the server in.
+pub const JSON: &str = "application/json";
+
+/// Bodies from this size on are compressed for clients that take it, as upstream does.
+const COMPRESS_FROM: usize = 128 * 1024;
+
+/// A body that is there as a whole.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A reply of bytes.
+pub fn bytes(code: u16, content_type: &str, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full(body));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if let Ok(value) = HeaderValue::from_str(content_type) {
+        response.headers_mut().insert(CONTENT_TYPE, value);
+    }
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// A reply of JSON.
+pub fn json(code: u16, value: &Value) -> Response<Body> {
+    bytes(code, JSON, serde_json::to_vec(value).unwrap_or_default())
+}
+
+/// A reply of plain text.
+pub fn text(code: u16, text: impl Into<String>) -> Response<Body> {
+    bytes(code, "text/plain; charset=utf-8", text.into())
+}
+
+/// The wire form of every failure: here and nowhere else.
+pub fn error(error: &ApiError) -> Response<Body> {
+    let mut response = json(error.code, &error.to_json());
+    if error.details.retry_after > 0 {
+        response.headers_mut().insert("retry-after", HeaderValue::from(error.details.retry_after));
+    }
+    response
+}
+
+/// Adds `Warning` headers; what cannot stand in a header is left out.
+pub fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(HeaderName::from_static("warning"), value);
+        }
+    }
+}
+
+/// JSON bytes, gzipped when they are large and the client takes it.
+pub fn compressible(code: u16, content_type: &str, body: Bytes, accept_encoding: &str) -> Response<Body> {
+    if body.len() < COMPRESS_FROM || !accept_encoding.contains("gzip") {
+        return bytes(code, content_type, body);
+    }
+    let mut encoder =
+        flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 6), flate2::Compression::fast());
+    let Ok(compressed) = encoder.write_all(&body).and_then(|()| encoder.finish()) else {
+        return bytes(code, content_type, body);
+    };
+    let mut response = bytes(code, content_type, compressed);
+    response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+}

@@ -1,0 +1,65 @@
+//! Label and field selectors on cached objects; only fields that the kind offers can be named.
+
+use super::options::ListOptions;
+use crate::object::Object;
+use crate::registry::kinds::Kind;
+use coracle_proto::selector::{FieldSelector, LabelSelector};
+use coracle_proto::status::ApiError;
+
+/// Where the value of a field term is found.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Name,
+    Namespace,
+    Field(usize),
+}
+
+/// What a list or watch selects.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    labels: LabelSelector,
+    fields: Vec<(Place, String, bool)>,
+}
+
+impl Selection {
+    /// Reads both selectors; 400 for a broken one and for a field that the kind does not offer.
+    pub fn parse(kind: &Kind, options: &ListOptions) -> Result<Self, ApiError> {
+        let labels: LabelSelector = options
+            .label_selector
+            .parse()
+            .map_err(|e| ApiError::bad_request(format!("unable to parse requirement: {e}")))?;
+        let fields: FieldSelector =
+            options.field_selector.parse().map_err(|e| ApiError::bad_request(format!("{e}")))?;
+        let fields = fields.terms.into_iter().map(|term| {
+            let place = match term.field.as_str() {
+                "metadata.name" => Place::Name,
+                "metadata.namespace" if kind.namespaced() => Place::Namespace,
+                field => Place::Field(kind.fields.iter().position(|f| f.name == field).ok_or_else(|| {
+                    let what = format!("\"{}\", Kind={}", kind.api_version(), kind.kind);
+                    ApiError::bad_request(format!(
+                        "Unable to find {what} that match label selector \"{}\", field selector \"{}\": field label not supported: {field}",
+                        options.label_selector, options.field_selector
+                    ))
+                })?),
+            };
+            Ok((place, term.value, term.negated))
+        });
+        Ok(Self { labels, fields: fields.collect::<Result<_, ApiError>>()? })
+    }
+
+    /// Whether everything is selected.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether an object is selected.
+    pub fn matches(&self, object: &Object) -> bool {
+        let field = |place: Place| match place {
+            Place::Name => object.meta.name.as_str(),
+            Place::Namespace => object.meta.namespace.as_str(),
+            Place::Field(i) => object.fields.get(i).map_or("", String::as_str),
+        };
+        self.fields.iter().all(|(place, value, negated)| (field(*place) == value) != *negated)
+            && self.labels.matches(|key| object.meta.labels.get(key).map(String::as_str))
+    }
+}

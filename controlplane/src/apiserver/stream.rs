@@ -1,0 +1,255 @@
+//! Watches: a cursor on a kind's ring, filtered by a selection and rendered in the form the client asked for.
+
+use super::api::Api;
+use super::list::parse_version;
+use super::negotiate::Form;
+use super::options::ListOptions;
+use super::respond::BoxError;
+use super::select::Selection;
+use super::table;
+use super::write::built_view;
+use crate::object::Object;
+use crate::registry::kinds::Kind;
+use crate::store::Revision;
+use crate::watch::cache::{Cursor, Event, EventType};
+use bytes::Bytes;
+use coracle_proto::status::{ApiError, FieldError};
+use futures::Stream;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a quiet watch gets a bookmark.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// Watches without `timeoutSeconds` end by themselves after half an hour to an hour, so that load spreads again.
+const LONGEST: u64 = 1800;
+
+/// A watch that is about to begin.
+pub struct Watch {
+    kind: Arc<Kind>,
+    namespace: Option<String>,
+    selection: Selection,
+    form: Form,
+    include_object: String,
+    bookmarks: bool,
+    initial: Vec<Arc<Object>>,
+    initial_end: bool,
+    start: Revision,
+    cursor: Cursor,
+    deadline: Instant,
+    header_sent: bool,
+}
+
+impl Api {
+    /// Opens a watch; every refusal comes before the first byte.
+    pub async fn watch(
+        &self,
+        kind: &Arc<Kind>,
+        namespace: Option<&str>,
+        options: &ListOptions,
+        selection: Selection,
+        form: Form,
+    ) -> Result<Watch, ApiError> {
+        check(options)?;
+        let cache = self.cache(kind)?;
+        let version = parse_version(&options.resource_version)?;
+        let streaming_list = options.send_initial_events == Some(true);
+        let with_initial =
+            streaming_list || (matches!(version, None | Some(0)) && options.send_initial_events.is_none());
+        match version {
+            None => {
+                self.catch_up().await?;
+            }
+            Some(0) => {}
+            Some(at) => self.wait_for_version(at).await?,
+        }
+        let (initial, start) = if with_initial {
+            let (all, revision) = cache.snapshot(namespace);
+            (all.into_iter().filter(|o| selection.matches(o)).collect(), revision)
+        } else {
+            (Vec::new(), version.filter(|v| *v > 0).unwrap_or_else(|| cache.revision()))
+        };
+        let cursor = cache.subscribe(start).map_err(|_| too_old(start))?;
+        let seconds = options.timeout_seconds.filter(|s| *s > 0).unwrap_or_else(|| {
+            use rand::RngExt;
+            LONGEST + rand::rng().random_range(0..LONGEST)
+        });
+        Ok(Watch {
+            kind: kind.clone(),
+            namespace: namespace.map(str::to_owned),
+            selection,
+            form,
+            include_object: options.include_object.clone(),
+            bookmarks: options.bookmarks,
+            initial,
+            initial_end: streaming_list && options.bookmarks,
+            start,
+            cursor,
+            deadline: Instant::now() + Duration::from_secs(seconds),
+            header_sent: false,
+        })
+    }
+}
+
+fn too_old(at: Revision) -> ApiError {
+    ApiError::expired(format!("too old resource version: {at}"))
+}
+
+fn check(options: &ListOptions) -> Result<(), ApiError> {
+    let mut causes = Vec::new();
+    match options.send_initial_events {
+        Some(_) if options.resource_version_match != "NotOlderThan" => {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            causes.push(FieldError::forbidden("resourceVersionMatch", why));
+        }
+        None if !options.resource_version_match.is_empty() => {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(FieldError::forbidden("resourceVersionMatch", why));
+        }
+        _ => {}
+    }
+    if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", causes)) }
+}
+
+impl Watch {
+    /// The frames of the watch, one JSON line each; several lines may come in one frame.
+    pub fn frames(self) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
+        futures::stream::unfold(Some(self), |state| async move {
+            let mut watch = state?;
+            match watch.next().await {
+                Some(Ok(frame)) => Some((Ok(frame), Some(watch))),
+                Some(Err(last)) => Some((Ok(last), None)),
+                None => None,
+            }
+        })
+    }
+
+    /// The next frame; `Err` is a frame after which the watch ends.
+    async fn next(&mut self) -> Option<Result<Bytes, Bytes>> {
+        if let Some(frame) = self.opening() {
+            return Some(Ok(frame));
+        }
+        loop {
+            let quiet = Instant::now() + BOOKMARK_EVERY;
+            let batch = tokio::select! {
+                batch = self.cursor.next_batch() => batch,
+                () = tokio::time::sleep_until(self.deadline) => {
+                    // The last word of a watch that ends in time: where to go on from.
+                    return if self.bookmarks { Some(Err(self.bookmark(false))) } else { None };
+                }
+                () = tokio::time::sleep_until(quiet), if self.bookmarks => return Some(Ok(self.bookmark(false))),
+            };
+            let Ok(batch) = batch else {
+                let status = too_old(self.start).to_json();
+                return Some(Err(line("ERROR", &status)));
+            };
+            let mut frame = Vec::new();
+            for event in &batch {
+                self.render(event, &mut frame);
+            }
+            if !frame.is_empty() {
+                return Some(Ok(frame.into()));
+            }
+        }
+    }
+
+    /// What is there already, and the bookmark that says so.
+    fn opening(&mut self) -> Option<Bytes> {
+        if !self.initial.is_empty() {
+            let mut frame = Vec::new();
+            for object in std::mem::take(&mut self.initial) {
+                self.render_object("ADDED", &object, &mut frame);
+            }
+            if std::mem::take(&mut self.initial_end) {
+                frame.extend_from_slice(&self.bookmark(true));
+            }
+            return Some(frame.into());
+        }
+        std::mem::take(&mut self.initial_end).then(|| self.bookmark(true))
+    }
+
+    fn bookmark(&self, initial_end: bool) -> Bytes {
+        let revision = self.cursor.position().map_or(self.start, |p| p.max(self.start));
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if initial_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = match self.form {
+            Form::Plain => {
+                json!({"kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata})
+            }
+            Form::Partial(version) => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})
+            }
+            Form::Table(version) => table::bookmark(&self.kind, version, metadata),
+        };
+        line("BOOKMARK", &object)
+    }
+
+    /// An event as this watcher sees it: entering the selection is ADDED, leaving it DELETED.
+    fn render(&mut self, event: &Event, out: &mut Vec<u8>) {
+        if let Some(namespace) = &self.namespace
+            && event.object.meta.namespace != *namespace
+        {
+            return;
+        }
+        let before = event.previous.as_ref().is_some_and(|o| self.selection.matches(o));
+        let after = event.what != EventType::Deleted && self.selection.matches(&event.object);
+        let what = match (before, after) {
+            (false, false) => return,
+            (false, true) => "ADDED",
+            (true, true) => "MODIFIED",
+            (true, false) => "DELETED",
+        };
+        if self.form == Form::Plain && self.kind.stored_as.is_none() && what == event.what.word() {
+            out.extend_from_slice(&event.line);
+            return;
+        }
+        if what == "DELETED"
+            && event.what != EventType::Deleted
+            && let Some(previous) = &event.previous
+        {
+            // It left the selection: the watcher gets the last state it could see, at the revision of the change.
+            let mut value = previous.value();
+            value["metadata"]["resourceVersion"] = json!(event.object.revision.to_string());
+            let object = Object {
+                revision: event.object.revision,
+                json: serde_json::to_vec(&value).unwrap_or_default().into(),
+                meta: previous.meta.clone(),
+                fields: previous.fields.clone(),
+            };
+            self.render_object(what, &Arc::new(object), out);
+            return;
+        }
+        self.render_object(what, &event.object, out);
+    }
+
+    fn render_object(&mut self, what: &str, object: &Arc<Object>, out: &mut Vec<u8>) {
+        let Ok(object) = built_view(&self.kind, object) else { return };
+        match self.form {
+            Form::Plain => {
+                out.extend_from_slice(b"{\"type\":\"");
+                out.extend_from_slice(what.as_bytes());
+                out.extend_from_slice(b"\",\"object\":");
+                out.extend_from_slice(&object.json);
+                out.extend_from_slice(b"}\n");
+            }
+            Form::Partial(version) => {
+                out.extend_from_slice(&line(what, &table::partial(&object.value(), version)))
+            }
+            Form::Table(version) => {
+                let with_columns = !std::mem::replace(&mut self.header_sent, true);
+                let table =
+                    table::of_event(&self.kind, &object.value(), version, &self.include_object, with_columns);
+                out.extend_from_slice(&line(what, &table));
+            }
+        }
+    }
+}
+
+fn line(what: &str, object: &Value) -> Bytes {
+    let mut bytes = serde_json::to_vec(&json!({"type": what, "object": object})).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes.into()
+}

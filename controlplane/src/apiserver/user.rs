@@ -1,0 +1,57 @@
+//! Who is asking.
+
+use std::collections::BTreeMap;
+
+/// An identity that an authenticator vouched for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
+    /// Such as `system:node:n1`.
+    pub name: String,
+    /// Uid, when the authenticator has one.
+    pub uid: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// Anything else, such as the pod a token is bound to.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Members may do everything, whatever the policy says.
+pub const MASTERS: &str = "system:masters";
+/// Everybody who was authenticated.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// Everybody else.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The name of those who did not say who they are.
+pub const ANONYMOUS: &str = "system:anonymous";
+
+impl User {
+    /// A named identity in groups; `system:authenticated` is added.
+    pub fn new(name: impl Into<String>, groups: impl IntoIterator<Item = String>) -> Self {
+        let mut groups: Vec<String> = groups.into_iter().collect();
+        if !groups.iter().any(|g| g == AUTHENTICATED) {
+            groups.push(AUTHENTICATED.into());
+        }
+        Self { name: name.into(), groups, ..Self::default() }
+    }
+
+    /// The identity of a service account.
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        Self::new(format!("system:serviceaccount:{namespace}:{name}"), groups)
+    }
+
+    /// The server's own loopback identity.
+    pub fn server() -> Self {
+        Self::new("system:apiserver", [MASTERS.to_owned()])
+    }
+
+    /// The identity of a request that carries no credentials.
+    pub fn anonymous() -> Self {
+        Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
+    }
+
+    /// Whether the user is in a group.
+    pub fn in_group(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+}

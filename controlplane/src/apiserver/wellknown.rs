@@ -1,0 +1,107 @@
+//! Paths that are neither resources nor discovery: health, version, metrics, and the keys of service-account tokens.
+
+use super::chain::{Context, Server};
+use super::request_info::RequestInfo;
+use super::respond::{self, Body};
+use crate::metrics::Requests;
+use coracle_proto::status::ApiError;
+use http::Response;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Readiness, version and counters.
+#[derive(Default)]
+pub struct WellKnown {
+    /// Whether the caches are filled and bootstrap objects are there.
+    pub ready: AtomicBool,
+    /// Counters of requests.
+    pub metrics: Requests,
+    /// OpenID discovery document and keys of the token issuer.
+    pub issuer: Value,
+}
+
+/// Paths that need no name.
+pub fn is_public(path: &str) -> bool {
+    let head = path.trim_start_matches('/').split('/').next().unwrap_or("");
+    matches!(head, "healthz" | "livez" | "readyz" | "version")
+}
+
+/// What `kubectl version` shows.
+pub fn version() -> Value {
+    json!({
+        "major": "1", "minor": "35",
+        "gitVersion": format!("v1.35.0+coracle.{}", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none", "compiler": "rustc",
+        "platform": format!("linux/{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }),
+    })
+}
+
+impl WellKnown {
+    /// Serves a path, or 404.
+    pub async fn serve(&self, server: &Arc<Server>, context: &Context) -> Result<Response<Body>, ApiError> {
+        let path = context.info.path.trim_end_matches('/');
+        match path {
+            "/version" => Ok(respond::json(200, &version())),
+            "/metrics" => Ok(respond::bytes(
+                200,
+                "text/plain; version=0.0.4; charset=utf-8",
+                self.metrics.render(server),
+            )),
+            "/.well-known/openid-configuration" => Ok(respond::json(200, &self.issuer["configuration"])),
+            "/openid/v1/jwks" => Ok(respond::json(200, &self.issuer["keys"])),
+            "" => Ok(respond::json(200, &json!({"paths": server.discovery.paths()}))),
+            _ if is_public(path) => Ok(self.health(server, path, context).await),
+            _ => Err(ApiError::no_such_path()),
+        }
+    }
+
+    async fn health(&self, server: &Arc<Server>, path: &str, context: &Context) -> Response<Body> {
+        let mut parts = path.trim_start_matches('/').split('/');
+        let kind = parts.next().unwrap_or("");
+        let only = parts.next();
+        let store = server.api.store.revision().await.is_ok();
+        let ready = self.ready.load(Ordering::Acquire);
+        let mut checks = vec![("ping", true), ("etcd", store)];
+        if kind == "readyz" {
+            checks.extend([("informer-sync", ready), ("poststarthook/bootstrap", ready)]);
+        }
+        let excluded: Vec<&str> =
+            context.query.iter().filter(|(k, _)| k == "exclude").map(|(_, v)| v.as_str()).collect();
+        checks.retain(|(name, _)| !excluded.contains(name) && only.is_none_or(|wanted| wanted == *name));
+        if checks.is_empty() {
+            return respond::text(404, "404 page not found\n");
+        }
+        let well = checks.iter().all(|(_, ok)| *ok);
+        let verbose = context.query.iter().any(|(k, _)| k == "verbose") || !well;
+        if !verbose {
+            return respond::text(200, "ok");
+        }
+        let lines: String = checks
+            .iter()
+            .map(
+                |(name, ok)| {
+                    if *ok { format!("[+]{name} ok\n") } else { format!("[-]{name} failed: not ready\n") }
+                },
+            )
+            .collect();
+        let verdict = if well { "passed" } else { "failed" };
+        respond::text(if well { 200 } else { 500 }, format!("{lines}{kind} check {verdict}\n"))
+    }
+}
+
+impl RequestInfo {
+    /// What metrics call the scope of a request.
+    pub fn scope(&self) -> &'static str {
+        if !self.is_resource {
+            ""
+        } else if !self.name.is_empty() {
+            "resource"
+        } else if !self.namespace.is_empty() {
+            "namespace"
+        } else {
+            "cluster"
+        }
+    }
+}

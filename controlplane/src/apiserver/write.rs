@@ -1,0 +1,336 @@
+//! The one place where a write is written down: decode (done by the caller) → mutating admission → defaults →
+//! validation → validating admission → store. Create and change here; removal in `remove.rs`.
+
+use super::admission::{Attributes, Operation};
+use super::api::{Api, store_failed};
+use super::metadata;
+use super::options::WriteOptions;
+use super::patch::{apply, types};
+use super::patching;
+use super::user::User;
+use crate::object::{Object, stored_bytes};
+use crate::registry::kinds::Kind;
+use crate::store::{Durability, Revision, StoreError, Write};
+use bytes::Bytes;
+use coracle_proto::status::{ApiError, FieldError};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// How often a change without a resource version is tried again when somebody else was faster.
+const RETRIES: usize = 64;
+/// How often a generated name is drawn again when it is taken.
+const NAMES: usize = 8;
+
+/// Who writes what where, and with which options.
+pub struct Target<'a> {
+    /// Who.
+    pub user: &'a User,
+    /// What kind.
+    pub kind: &'a Kind,
+    /// Where; empty for cluster-scoped kinds.
+    pub namespace: &'a str,
+    /// Which; empty for creates.
+    pub name: &'a str,
+    /// `""`, `status`, or another subresource that changes the object itself.
+    pub subresource: &'a str,
+    /// How.
+    pub options: &'a WriteOptions,
+    /// Whether the change is an apply, which settles the ownership of fields itself.
+    pub applied: bool,
+}
+
+/// The outcome of a write: the object and sentences for the `Warning` header.
+pub struct Written {
+    /// The object as it is now (for a dry run: as it would be).
+    pub object: Arc<Object>,
+    /// Warnings.
+    pub warnings: Vec<String>,
+    /// Whether a change made the object anew (apply, or an update of a kind that allows it).
+    pub created: bool,
+}
+
+/// What a change does to the current object: `Ok(new)`; called again when somebody else was faster.
+pub type Change<'a> = dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'a;
+
+impl Api {
+    /// Stores a new object.
+    pub async fn create(&self, target: &Target<'_>, mut object: Value) -> Result<Written, ApiError> {
+        let kind = target.kind;
+        metadata::check_body(kind, target.namespace, target.name, &object)?;
+        metadata::begin(kind, target.namespace, &mut object);
+        (kind.strategy.defaults)(&mut object);
+        let mut at = self.attributes(target, Operation::Create, None);
+        self.admission.mutate(&mut at, &mut object).await?;
+        (kind.strategy.defaults)(&mut object);
+        (kind.strategy.prepare_create)(&mut object);
+        if kind.generation {
+            object["metadata"]["generation"] = 1.into();
+        }
+        let generated = metadata::draw_name(&mut object);
+        track(target, None, &mut object);
+        let mut causes = Vec::new();
+        (kind.strategy.validate)(&object, &mut causes);
+        refuse(kind, &object, causes)?;
+        at.name = "";
+        self.admission.validate(&mut at, &object).await?;
+        let mut warnings = std::mem::take(&mut at.warnings);
+        warnings.extend((kind.strategy.warnings)(&object, None));
+
+        let hook = self.hook(kind);
+        if let Some(hook) = &hook {
+            hook.before_create(self, &mut object, target.options.dry_run).await?;
+        }
+        let tries = if generated { NAMES } else { 1 };
+        for attempt in 1..=tries {
+            match self.insert(target, &object).await {
+                Ok(object) => return Ok(Written { object, warnings, created: true }),
+                Err(error) if error.is_already_exists() && attempt < tries => {
+                    metadata::redraw_name(&mut object)
+                }
+                Err(error) => {
+                    if let Some(hook) = &hook {
+                        hook.create_failed(self, &object).await;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    async fn insert(&self, target: &Target<'_>, object: &Value) -> Result<Arc<Object>, ApiError> {
+        let kind = target.kind;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        if target.options.dry_run {
+            if self.get(kind, target.namespace, name).await.is_ok() {
+                return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
+            }
+            return built(kind, stored_form(kind, object), 0);
+        }
+        let bytes = stored_form(kind, object);
+        let key = kind.key(target.namespace, name);
+        match self
+            .store
+            .write(Write { key, expect: 0, value: Some(bytes.clone()), durability: durability(kind) })
+            .await
+        {
+            Ok(revision) => self.settled(kind, bytes, revision).await,
+            Err(StoreError::Conflict(_)) => Err(ApiError::already_exists(&kind.group, &kind.plural, name)),
+            Err(error) => Err(store_failed(error)),
+        }
+    }
+
+    /// Changes an object: update, patch and apply are each a `change` of the current object. When the new object carries
+    /// a resource version, losing the race is a conflict; without one the change is tried again.
+    pub async fn change(&self, target: &Target<'_>, change: &Change<'_>) -> Result<Written, ApiError> {
+        let kind = target.kind;
+        for _ in 0..RETRIES {
+            let current = self.get(kind, target.namespace, target.name).await?;
+            match self.change_once(target, &current, change).await {
+                Err(Raced::Retry) => {}
+                Err(Raced::Failed(error)) => return Err(error),
+                Ok(written) => return Ok(written),
+            }
+        }
+        Err(ApiError::modified(&kind.group, &kind.plural, target.name))
+    }
+
+    async fn change_once(
+        &self,
+        target: &Target<'_>,
+        current: &Arc<Object>,
+        change: &Change<'_>,
+    ) -> Result<Written, Raced> {
+        let kind = target.kind;
+        let old = view(kind, current);
+        let mut new = change(&old)?;
+        metadata::check_body(kind, target.namespace, target.name, &new)?;
+        let insists = metadata::check_preconditions(kind, &new, current)?;
+        metadata::carry_over(&mut new, &old);
+        match target.subresource {
+            "" => (kind.strategy.prepare_update)(&mut new, &old),
+            "status" => (kind.strategy.prepare_status)(&mut new, &old),
+            other => (kind.strategy.prepare_other)(other, &mut new, &old),
+        }
+        (kind.strategy.defaults)(&mut new);
+        let mut at = self.attributes(target, Operation::Update, Some(&old));
+        self.admission.mutate(&mut at, &mut new).await?;
+        (kind.strategy.defaults)(&mut new);
+        metadata::count_generation(kind, &mut new, &old);
+        track(target, Some(&old), &mut new);
+
+        let mut causes = Vec::new();
+        if target.subresource == "status" {
+            (kind.strategy.validate_status)(&new, &old, &mut causes);
+        } else {
+            (kind.strategy.validate)(&new, &mut causes);
+            (kind.strategy.validate_update)(&new, &old, &mut causes);
+        }
+        refuse(kind, &new, causes)?;
+        self.admission.validate(&mut at, &new).await?;
+        let mut warnings = std::mem::take(&mut at.warnings);
+        warnings.extend((kind.strategy.warnings)(&new, Some(&old)));
+        drop(at);
+
+        if new == old {
+            let object = built_view(kind, current)?;
+            return Ok(Written { object, warnings, created: false });
+        }
+        if metadata::ends_with(kind, &new) {
+            // The last finalizer is gone from an object that is being deleted: the change is its removal.
+            let object = self
+                .erase(target, current, &new)
+                .await
+                .map_err(|e| e.or_insist(insists, kind, target.name))?;
+            return Ok(Written { object, warnings, created: false });
+        }
+        let hook = self.hook(kind);
+        if let Some(hook) = &hook {
+            hook.before_update(self, &mut new, &old, target.options.dry_run).await?;
+        }
+        let stored = self.replace(target, current, &new).await;
+        if let Some(hook) = &hook
+            && !target.options.dry_run
+        {
+            hook.update_done(self, &new, &old, stored.is_ok()).await;
+        }
+        let object = stored.map_err(|error| error.or_insist(insists, kind, target.name))?;
+        Ok(Written { object, warnings, created: false })
+    }
+
+    /// Writes `new` over `current`, for those who have prepared and checked it.
+    pub(super) async fn replace(
+        &self,
+        target: &Target<'_>,
+        current: &Object,
+        new: &Value,
+    ) -> Result<Arc<Object>, Raced> {
+        let kind = target.kind;
+        let bytes = stored_form(kind, new);
+        if target.options.dry_run {
+            return Ok(built(kind, bytes, current.revision)?);
+        }
+        let write = Write {
+            key: kind.key(target.namespace, &current.meta.name),
+            expect: current.revision,
+            value: Some(bytes.clone()),
+            durability: durability(kind),
+        };
+        match self.store.write(write).await {
+            Ok(revision) => Ok(self.settled(kind, bytes, revision).await?),
+            Err(StoreError::Conflict(None)) => {
+                Err(ApiError::not_found(&kind.group, &kind.plural, &current.meta.name).into())
+            }
+            Err(StoreError::Conflict(Some(_))) => Err(Raced::Retry),
+            Err(error) => Err(store_failed(error).into()),
+        }
+    }
+
+    /// Waits until reads see a write of our own, and gives its object.
+    async fn settled(&self, kind: &Kind, bytes: Bytes, revision: Revision) -> Result<Arc<Object>, ApiError> {
+        self.feed.wait_for(revision).await;
+        built(kind, bytes, revision)
+    }
+
+    pub(super) fn attributes<'a>(
+        &'a self,
+        target: &Target<'a>,
+        operation: Operation,
+        old: Option<&'a Value>,
+    ) -> Attributes<'a> {
+        Attributes {
+            api: self,
+            user: target.user,
+            operation,
+            kind: target.kind,
+            namespace: target.namespace,
+            name: target.name,
+            subresource: target.subresource,
+            old,
+            dry_run: target.options.dry_run,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// Why a change was not stored.
+pub(super) enum Raced {
+    /// Somebody else was faster; nothing was written.
+    Retry,
+    /// It cannot be.
+    Failed(ApiError),
+}
+
+impl From<ApiError> for Raced {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Raced {
+    /// A client that named a resource version is told of the race instead of a silent retry.
+    fn or_insist(self, insists: bool, kind: &Kind, name: &str) -> Self {
+        match self {
+            Self::Retry if insists => Self::Failed(ApiError::modified(&kind.group, &kind.plural, name)),
+            other => other,
+        }
+    }
+}
+
+pub(super) fn durability(kind: &Kind) -> Durability {
+    if kind.lazy { Durability::Lazy } else { Durability::Sync }
+}
+
+/// The bytes to store: `{"kind","apiVersion","metadata"` first, no resource version, in the stored version's form.
+pub(super) fn stored_form(kind: &Kind, object: &Value) -> Bytes {
+    if let Some(stored) = &kind.stored_as {
+        let mut converted = object.clone();
+        (stored.encode)(&mut converted);
+        return stored_bytes(&converted);
+    }
+    stored_bytes(object)
+}
+
+/// The object that clients of this kind see.
+fn built(kind: &Kind, bytes: Bytes, revision: Revision) -> Result<Arc<Object>, ApiError> {
+    let object = Object::from_stored(kind, &bytes, revision).map_err(ApiError::internal)?;
+    built_view(kind, &Arc::new(object))
+}
+
+/// A stored object as clients of this kind see it; the same object unless the kind is a view on another.
+pub fn built_view(kind: &Kind, object: &Arc<Object>) -> Result<Arc<Object>, ApiError> {
+    if kind.stored_as.is_none() {
+        return Ok(object.clone());
+    }
+    let json = serde_json::to_vec(&view(kind, object)).map_err(ApiError::internal)?;
+    let (meta, fields) = (object.meta.clone(), object.fields.clone());
+    Ok(Arc::new(Object { revision: object.revision, json: json.into(), meta, fields }))
+}
+
+/// A stored object as a tree in the form of this kind.
+pub fn view(kind: &Kind, object: &Object) -> Value {
+    let mut value = object.value();
+    if let Some(stored) = &kind.stored_as {
+        (stored.decode)(&mut value);
+    }
+    value
+}
+
+/// Notes who owns which field after a write that is not an apply.
+fn track(target: &Target<'_>, old: Option<&Value>, new: &mut Value) {
+    if target.applied {
+        return;
+    }
+    let now = metadata::now();
+    let version = target.kind.api_version();
+    apply::update(old, new, &patching::writer(target, types::named(&target.kind.schema), &version, &now));
+}
+
+fn refuse(kind: &Kind, object: &Value, causes: Vec<FieldError>) -> Result<(), ApiError> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let meta = &object["metadata"];
+    let name = meta["name"].as_str().or(meta["generateName"].as_str()).unwrap_or_default();
+    Err(ApiError::invalid(&kind.group, &kind.kind, name, causes))
+}

@@ -1,0 +1,108 @@
+//! Options of the server: flags, or a YAML file with the same names; flags win.
+
+use clap::Args;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Options of `coracle server`.
+#[derive(Debug, Clone, Args)]
+pub struct ServerArgs {
+    /// Where state, keys and the admin kubeconfig live.
+    #[arg(long, env = "CORACLE_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long)]
+    bind: Option<SocketAddr>,
+    /// `embedded`, or `etcd://host:port[,host:port]`.
+    #[arg(long)]
+    datastore: Option<String>,
+    /// YAML file with any of these options.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Address or name that clients and nodes use for this server; the bound address by default.
+    #[arg(long)]
+    advertise: Option<String>,
+    /// More names and addresses for the serving certificate.
+    #[arg(long, value_delimiter = ',')]
+    tls_san: Vec<String>,
+    /// Addresses of Services.
+    #[arg(long)]
+    service_cidr: Option<String>,
+    /// Addresses of pods, cut into one range per node.
+    #[arg(long)]
+    cluster_cidr: Option<String>,
+    /// Run only the API server, without scheduler and controllers.
+    #[arg(long)]
+    api_only: bool,
+}
+
+/// What the file may say.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct File {
+    data_dir: Option<PathBuf>,
+    bind: Option<SocketAddr>,
+    datastore: Option<String>,
+    advertise: Option<String>,
+    tls_san: Vec<String>,
+    service_cidr: Option<String>,
+    cluster_cidr: Option<String>,
+    api_only: bool,
+}
+
+/// The options in force.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where everything lives.
+    pub data_dir: PathBuf,
+    /// Where to listen.
+    pub bind: SocketAddr,
+    /// Which store.
+    pub datastore: String,
+    /// What clients call the server.
+    pub advertise: Option<String>,
+    /// More names of the serving certificate.
+    pub tls_san: Vec<String>,
+    /// Addresses of Services.
+    pub service_cidr: String,
+    /// Addresses of pods.
+    pub cluster_cidr: String,
+    /// No scheduler, no controllers.
+    pub api_only: bool,
+}
+
+/// Why the options make no sense.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Read(PathBuf, #[source] std::io::Error),
+    /// The file is not what it should be.
+    #[error("{0} is not a valid configuration")]
+    Parse(PathBuf, #[source] Box<serde_saphyr::Error>),
+}
+
+impl ServerArgs {
+    /// Flags over file over defaults.
+    pub fn resolve(self) -> Result<Config, ConfigError> {
+        let file = self.config.as_deref().map(read).transpose()?.unwrap_or_default();
+        let mut tls_san = self.tls_san;
+        tls_san.extend(file.tls_san);
+        Ok(Config {
+            data_dir: self.data_dir.or(file.data_dir).unwrap_or_else(|| "/var/lib/coracle".into()),
+            bind: self.bind.or(file.bind).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 6443))),
+            datastore: self.datastore.or(file.datastore).unwrap_or_else(|| "embedded".into()),
+            advertise: self.advertise.or(file.advertise),
+            tls_san,
+            service_cidr: self.service_cidr.or(file.service_cidr).unwrap_or_else(|| "10.96.0.0/16".into()),
+            cluster_cidr: self.cluster_cidr.or(file.cluster_cidr).unwrap_or_else(|| "10.244.0.0/16".into()),
+            api_only: self.api_only || file.api_only,
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<File, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Read(path.into(), e))?;
+    serde_saphyr::from_str(&text).map_err(|e| ConfigError::Parse(path.into(), Box::new(e)))
+}

@@ -1,0 +1,198 @@
+//! A certificate authority and what it signs.
+
+use super::{PkiError, write_private};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A certificate with its key, both PEM.
+#[derive(Clone)]
+pub struct Signed {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key.
+    pub key: String,
+}
+
+/// What a certificate is for.
+pub struct Profile {
+    common_name: String,
+    organizations: Vec<String>,
+    names: Vec<String>,
+    usage: ExtendedKeyUsagePurpose,
+}
+
+impl Profile {
+    /// A server that answers to the given DNS names and IP addresses.
+    pub fn server(common_name: &str, names: &[String]) -> Self {
+        Self {
+            common_name: common_name.into(),
+            organizations: Vec::new(),
+            names: names.to_vec(),
+            usage: ExtendedKeyUsagePurpose::ServerAuth,
+        }
+    }
+
+    /// A client: the common name is its user name, the organizations are its groups.
+    pub fn client(user: &str, groups: &[&str]) -> Self {
+        Self {
+            common_name: user.into(),
+            organizations: groups.iter().map(|g| (*g).to_owned()).collect(),
+            names: Vec::new(),
+            usage: ExtendedKeyUsagePurpose::ClientAuth,
+        }
+    }
+
+    fn params(&self) -> Result<CertificateParams, rcgen::Error> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        for name in &self.names {
+            params.subject_alt_names.push(match name.parse() {
+                Ok(ip) => SanType::IpAddress(ip),
+                Err(_) => SanType::DnsName(name.as_str().try_into()?),
+            });
+        }
+        for organization in &self.organizations {
+            params.distinguished_name.push(DnType::OrganizationName, organization.as_str());
+        }
+        params.distinguished_name.push(DnType::CommonName, self.common_name.as_str());
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = vec![self.usage.clone()];
+        set_validity(&mut params, LEAF_LIFE);
+        Ok(params)
+    }
+}
+
+/// A certificate authority.
+pub struct Authority {
+    /// The CA certificate, PEM.
+    pub certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Reads `<dir>/<file>.{crt,key}` or makes a new authority there.
+    pub fn ensure(dir: &Path, file: &str, common_name: &str) -> Result<Self, PkiError> {
+        let failed = |source| PkiError::Certificate { what: common_name.into(), source };
+        let (crt, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
+        if let (Ok(certificate), Ok(key)) =
+            (std::fs::read_to_string(&crt), std::fs::read_to_string(&key_path))
+        {
+            let key = KeyPair::from_pem(&key).map_err(failed)?;
+            let issuer = Issuer::from_ca_cert_pem(&certificate, key).map_err(failed)?;
+            return Ok(Self { certificate, issuer });
+        }
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = CertificateParams::new(Vec::new()).map_err(failed)?;
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        set_validity(&mut params, CA_LIFE);
+        let certificate = params.self_signed(&key).map_err(failed)?.pem();
+        write_private(&key_path, key.serialize_pem().as_bytes())?;
+        write_private(&crt, certificate.as_bytes())?;
+        Ok(Self { certificate, issuer: Issuer::new(params, key) })
+    }
+
+    /// Signs a certificate with a new key.
+    pub fn sign(&self, profile: &Profile) -> Result<Signed, PkiError> {
+        let failed = |source| PkiError::Certificate { what: profile.common_name.clone(), source };
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = profile.params().and_then(|p| p.signed_by(&key, &self.issuer)).map_err(failed)?;
+        Ok(Signed { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// Signs what a certificate signing request asks for, with the usages and the life that the signer grants.
+    pub fn sign_request(
+        &self,
+        request: &str,
+        usages: &[ExtendedKeyUsagePurpose],
+        life: Duration,
+    ) -> Result<String, PkiError> {
+        let failed = |source| PkiError::Certificate { what: "a certificate signing request".into(), source };
+        let mut request = CertificateSigningRequestParams::from_pem(request).map_err(failed)?;
+        request.params.is_ca = IsCa::NoCa;
+        request.params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        request.params.extended_key_usages = usages.to_vec();
+        set_validity(&mut request.params, life);
+        Ok(request.signed_by(&self.issuer).map_err(failed)?.pem())
+    }
+
+    /// Reads `<dir>/<file>.{crt,key}`, or signs anew when it is missing, old, of another CA or without a wanted name.
+    pub fn ensure_signed(&self, dir: &Path, file: &str, profile: &Profile) -> Result<Signed, PkiError> {
+        let (crt, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
+        if let (Ok(certificate), Ok(key)) =
+            (std::fs::read_to_string(&crt), std::fs::read_to_string(&key_path))
+            && self.still_good(&certificate, profile)
+        {
+            return Ok(Signed { certificate, key });
+        }
+        let signed = self.sign(profile)?;
+        write_private(&key_path, signed.key.as_bytes())?;
+        write_private(&crt, signed.certificate.as_bytes())?;
+        Ok(signed)
+    }
+
+    fn still_good(&self, pem: &str, profile: &Profile) -> bool {
+        let parse = |pem: &str| x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok().map(|(_, p)| p);
+        let (Some(leaf), Some(ca)) = (parse(pem), parse(&self.certificate)) else { return false };
+        let (Ok(leaf), Ok(ca)) = (leaf.parse_x509(), ca.parse_x509()) else { return false };
+        let now = unix_now().as_secs() as i64;
+        let (from, to) = (leaf.validity().not_before.timestamp(), leaf.validity().not_after.timestamp());
+        let fresh = now >= from && now < from + (to - from) * 2 / 3;
+        fresh && leaf.verify_signature(Some(ca.public_key())).is_ok() && has_names(&leaf, &profile.names)
+    }
+}
+
+fn has_names(leaf: &x509_parser::certificate::X509Certificate<'_>, names: &[String]) -> bool {
+    use x509_parser::extensions::GeneralName;
+    let Ok(Some(san)) = leaf.subject_alternative_name() else { return names.is_empty() };
+    let has = |name: &String| {
+        san.value.general_names.iter().any(|g| match (g, name.parse::<std::net::IpAddr>()) {
+            (GeneralName::DNSName(dns), Err(_)) => dns == name,
+            (GeneralName::IPAddress(raw), Ok(std::net::IpAddr::V4(ip))) => raw[..] == ip.octets(),
+            (GeneralName::IPAddress(raw), Ok(std::net::IpAddr::V6(ip))) => raw[..] == ip.octets(),
+            _ => false,
+        })
+    };
+    names.iter().all(has)
+}
+
+fn unix_now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn set_validity(params: &mut CertificateParams, life: Duration) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    // Clocks of nodes may lag a little: valid since a moment ago.
+    let lag = if life > DAY { Duration::from_secs(300) } else { Duration::from_secs(5) };
+    params.not_before = epoch + unix_now().saturating_sub(lag);
+    params.not_after = epoch + unix_now() + life;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_kept_until_its_names_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = Authority::ensure(dir.path(), "ca", "test").unwrap();
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let one = ca.ensure_signed(dir.path(), "server", &Profile::server("server", &names)).unwrap();
+        let ca = Authority::ensure(dir.path(), "ca", "test").unwrap();
+        let two = ca.ensure_signed(dir.path(), "server", &Profile::server("server", &names)).unwrap();
+        assert_eq!(one.certificate, two.certificate);
+        let more = vec!["localhost".to_owned(), "10.0.0.1".to_owned()];
+        let three = ca.ensure_signed(dir.path(), "server", &Profile::server("server", &more)).unwrap();
+        assert_ne!(one.certificate, three.certificate);
+    }
+}

@@ -1,0 +1,90 @@
+//! The cluster's own keys: a CA, certificates signed by it, and kubeconfigs. Everything is made on first start and kept
+//! under `<data-dir>/pki`; a certificate past two thirds of its life is made anew at start.
+
+// A certificate authority and what it signs.
+pub mod authority;
+// The client configuration files that kubectl and agents read.
+pub mod kubeconfig;
+
+use authority::{Authority, Profile, Signed};
+use std::path::{Path, PathBuf};
+
+/// Why keys could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// A file could not be read or written.
+    #[error("{path}")]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A key or certificate could not be made or parsed.
+    #[error("certificate for {what}")]
+    Certificate {
+        /// For what.
+        what: String,
+        /// Why.
+        #[source]
+        source: rcgen::Error,
+    },
+}
+
+/// All that the server holds.
+pub struct Pki {
+    /// The cluster CA.
+    pub authority: Authority,
+    /// The server's own certificate and key.
+    pub serving: Signed,
+    /// The administrator's client certificate and key.
+    pub admin: Signed,
+    /// The private key that signs service-account tokens, PKCS#8 PEM.
+    pub service_account_key: String,
+    /// Where it all lies.
+    pub dir: PathBuf,
+}
+
+impl Pki {
+    /// Reads the keys below `dir`, making those that are missing; `names` are the serving certificate's names.
+    pub fn ensure(dir: &Path, names: &[String]) -> Result<Self, PkiError> {
+        std::fs::create_dir_all(dir).map_err(|source| PkiError::File { path: dir.into(), source })?;
+        let authority = Authority::ensure(dir, "ca", "coracle-ca")?;
+        let serving = authority.ensure_signed(dir, "apiserver", &Profile::server("kube-apiserver", names))?;
+        let admin_profile = Profile::client("kubernetes-admin", &["system:masters"]);
+        let admin = authority.ensure_signed(dir, "admin", &admin_profile)?;
+        let service_account_key = ensure_key(&dir.join("sa.key"))?;
+        Ok(Self { authority, serving, admin, service_account_key, dir: dir.into() })
+    }
+}
+
+fn ensure_key(path: &Path) -> Result<String, PkiError> {
+    if let Ok(pem) = std::fs::read_to_string(path) {
+        return Ok(pem);
+    }
+    let key = rcgen::KeyPair::generate()
+        .map_err(|source| PkiError::Certificate { what: "service account tokens".into(), source })?;
+    let pem = key.serialize_pem();
+    write_private(path, pem.as_bytes())?;
+    Ok(pem)
+}
+
+/// Writes a file that only its owner can read, by rename, so that it is whole or absent.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let temporary = path.with_extension("tmp");
+    let write = || -> std::io::Result<()> {
+        let mut file = std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    };
+    write().map_err(|source| PkiError::File { path: path.into(), source })
+}

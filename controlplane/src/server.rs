@@ -1,0 +1,187 @@
+//! The parts put together: keys, store, caches, chain, listener.
+
+use crate::actions::{self, Needs};
+use crate::apiserver::admission::Chain;
+use crate::apiserver::api::Api;
+use crate::apiserver::authn::service_account::{ISSUER, Keys, ServiceAccounts};
+use crate::apiserver::chain::Server;
+use crate::apiserver::discovery::Discovery;
+use crate::apiserver::openapi::OpenApi;
+use crate::apiserver::user::User;
+use crate::apiserver::wellknown::WellKnown;
+use crate::apiserver::{authn, authz, tls};
+use crate::client::Client;
+use crate::config::Config;
+use crate::pki::{Pki, kubeconfig};
+use crate::registry::index::Registry;
+use crate::store;
+use crate::watch::feed::Feed;
+use anyhow::Context;
+use serde_json::json;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Runs the server until it is told to stop.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            wait_for_signal().await;
+            stop.cancel();
+        }
+    });
+    serve(config, stop).await
+}
+
+async fn wait_for_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}
+
+/// Serves until `stop` is cancelled.
+pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
+    std::fs::create_dir_all(&config.data_dir).with_context(|| format!("{}", config.data_dir.display()))?;
+    let listener =
+        TcpListener::bind(config.bind).await.with_context(|| format!("listen on {}", config.bind))?;
+    let bound = listener.local_addr()?;
+    let service_ip = first_service_address(&config.service_cidr)?;
+    let pki = Pki::ensure(&config.data_dir.join("pki"), &names(&config, bound, &service_ip))?;
+    let keys = Arc::new(Keys::from_pem(&pki.service_account_key).map_err(anyhow::Error::msg)?);
+
+    let registry = Arc::new(Registry::builtin());
+    let store = store::open(&config.datastore, &config.data_dir).await?;
+    let feed = Arc::new(Feed::start(store.clone(), registry.all()).await?);
+    let access = Arc::new(actions::reviews::Access::default());
+    let needs =
+        Needs { keys: keys.clone(), access: access.clone(), service_cidr: config.service_cidr.clone() };
+    let api = Arc::new(Api {
+        hooks: actions::hooks(&registry, &needs).map_err(anyhow::Error::msg)?,
+        actions: actions::actions(&registry, &needs),
+        registry: registry.clone(),
+        store,
+        feed,
+        admission: Chain::default(),
+    });
+
+    let authn = Arc::new(authn::Union {
+        tokens: vec![Box::new(ServiceAccounts { keys: keys.clone(), api: api.clone() })],
+        anonymous: false,
+    });
+    let authz: Arc<dyn authz::Authorizer> = Arc::new(authz::Union(vec![Box::new(authz::Masters)]));
+    let _ = access.authz.set(authz.clone());
+    let _ = access.authn.set(Arc::downgrade(&authn));
+    let server = Arc::new(Server {
+        api: api.clone(),
+        authn,
+        authz,
+        discovery: Discovery::new(registry.clone()),
+        openapi: OpenApi::new(registry),
+        connectors: HashMap::new(),
+        wellknown: WellKnown { issuer: issuer(&keys, bound), ..WellKnown::default() },
+    });
+
+    let client = Client::new(api.clone(), User::server());
+    bootstrap(&client, bound, &service_ip).await?;
+    let url = format!("https://{}", reachable(&config, bound));
+    let path = config.data_dir.join("admin.kubeconfig");
+    kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
+    server.wellknown.ready.store(true, Ordering::Release);
+    tracing::info!(%url, kubeconfig = %path.display(), "serving");
+    tls::serve(listener, tls::config(&pki)?, server, stop).await;
+    api.store.flush().await?;
+    Ok(())
+}
+
+fn first_service_address(cidr: &str) -> anyhow::Result<String> {
+    let range = actions::service_addresses::ServiceAddresses::new(cidr).map_err(anyhow::Error::msg)?;
+    Ok(range.first().to_string())
+}
+
+/// The names of the serving certificate.
+fn names(config: &Config, bound: SocketAddr, service_ip: &str) -> Vec<String> {
+    let mut names: Vec<String> = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    names.push("kubernetes.default.svc.cluster.local".into());
+    names.push("127.0.0.1".into());
+    names.push(service_ip.into());
+    if !bound.ip().is_unspecified() {
+        names.push(bound.ip().to_string());
+    }
+    names.extend(config.advertise.iter().map(|a| host_of(a).to_owned()));
+    names.extend(config.tls_san.iter().cloned());
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn host_of(advertise: &str) -> &str {
+    match advertise.parse::<IpAddr>() {
+        Ok(_) => advertise,
+        Err(_) => advertise.rsplit_once(':').map_or(advertise, |(host, _)| host),
+    }
+}
+
+/// Host and port that clients use.
+fn reachable(config: &Config, bound: SocketAddr) -> String {
+    match &config.advertise {
+        Some(host) if host.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{host}]:{}", bound.port()),
+        Some(host) if host.contains(':') => host.clone(),
+        Some(host) => format!("{host}:{}", bound.port()),
+        None if bound.ip().is_unspecified() => format!("127.0.0.1:{}", bound.port()),
+        None => bound.to_string(),
+    }
+}
+
+fn issuer(keys: &Keys, bound: SocketAddr) -> serde_json::Value {
+    json!({
+        "configuration": {
+            "issuer": ISSUER, "jwks_uri": format!("https://{bound}/openid/v1/jwks"),
+            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        },
+        "keys": {"keys": [keys.jwk()]},
+    })
+}
+
+/// What every cluster has from its first moment.
+async fn bootstrap(client: &Client, bound: SocketAddr, service_ip: &str) -> anyhow::Result<()> {
+    let namespaces = client.kind("", "namespaces");
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        ensure(client, &namespaces, "", json!({"metadata": {"name": name}})).await?;
+    }
+    let service = json!({
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "clusterIP": service_ip, "type": "ClusterIP",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": bound.port()}],
+        },
+    });
+    ensure(client, &client.kind("", "services"), "default", service).await?;
+    Ok(())
+}
+
+async fn ensure(
+    client: &Client,
+    kind: &crate::registry::kinds::Kind,
+    namespace: &str,
+    object: serde_json::Value,
+) -> anyhow::Result<()> {
+    match client.create(kind, namespace, object).await {
+        Err(error) if !error.is_already_exists() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
