@@ -12,6 +12,10 @@ pub mod selector;
 pub mod names;
 // Times and durations.
 pub mod time;
+// JSON and YAML bodies to objects.
+pub mod decode;
+// Protobuf bodies to objects.
+pub mod protobuf;
 
 /// CRI v1, generated from `cri/api.proto`.
 #[cfg(feature = "cri")]

@@ -1,0 +1,110 @@
+//! The form in which Go writes an object: structs that are not pointers are always there, empty values of `omitempty`
+//! fields never. Clients compare and print that form, so the server stores it.
+
+use serde_json::{Map, Value};
+
+use crate::schema::{Field, Scalar, Shape, Type};
+
+/// Brings an object of a built-in type into Go's form, in place. Custom resources stay as they are.
+pub fn settle(kind: &Type, object: &mut Value) {
+    if let Value::Object(fields) = object {
+        settle_tree(kind, fields);
+    }
+}
+
+fn settle_tree(kind: &Type, object: &mut Map<String, Value>) {
+    if kind.package.is_none() {
+        if let Some((field, Value::Object(inner))) = kind.field("metadata").zip(object.get_mut("metadata")) {
+            if let Some(inner_kind) = field.shape.object() {
+                settle_tree(inner_kind, inner);
+            }
+        }
+        return;
+    }
+    object.retain(|name, value| match kind.field(name) {
+        Some(field) => {
+            settle_value(&field.shape, value);
+            keeps(field, value)
+        }
+        None => true,
+    });
+    settle_object(kind, object);
+}
+
+fn settle_value(shape: &Shape, value: &mut Value) {
+    match (shape, value) {
+        (Shape::Object(inner), Value::Object(fields)) => settle_tree(inner.get(), fields),
+        (Shape::List(list), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| settle_value(&list.item, item));
+        }
+        (Shape::Map(of), Value::Object(fields)) => {
+            fields.values_mut().for_each(|value| settle_value(of, value));
+        }
+        _ => {}
+    }
+}
+
+/// Whether Go would write the field.
+pub(crate) fn keeps(field: &Field, value: &Value) -> bool {
+    match value {
+        Value::Null => field.nullable,
+        Value::Array(items) => !field.omitempty || !items.is_empty(),
+        Value::Object(fields) => match field.shape {
+            Shape::Map(_) => !field.omitempty || !fields.is_empty(),
+            _ => !field.omitzero || field.pointer || !fields.is_empty(),
+        },
+        _ if field.pointer || !field.omitempty => true,
+        // A zero quantity is a struct for Go and written; the others are values.
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+    }
+}
+
+/// Adds what Go would write although nobody set it: structs, and scalars without `omitempty`.
+pub(crate) fn settle_object(kind: &Type, object: &mut Map<String, Value>) {
+    if kind.package.is_none() {
+        return;
+    }
+    for field in kind.fields.iter().filter(|f| !f.pointer && !f.omitzero) {
+        if object.contains_key(field.name.as_ref()) {
+            continue;
+        }
+        let value = match &field.shape {
+            Shape::Object(inner) => {
+                let mut made = Map::new();
+                settle_object(inner.get(), &mut made);
+                Value::Object(made)
+            }
+            Shape::Scalar { of: Scalar::Quantity, .. } => Value::from("0"),
+            Shape::Scalar { of: Scalar::String, .. } if !field.omitempty => Value::from(""),
+            Shape::Scalar { of: Scalar::Int32 | Scalar::Int64, .. } if !field.omitempty => Value::from(0),
+            Shape::Scalar { of: Scalar::Bool, .. } if !field.omitempty => Value::from(false),
+            _ => continue,
+        };
+        object.insert(field.name.to_string(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::schema::type_of;
+    use serde_json::json;
+
+    #[test]
+    fn a_deployment_gets_its_empty_structs_and_loses_empty_values() {
+        let mut object = json!({"metadata": {"name": "a", "labels": {}, "creationTimestamp": null}, "spec": {
+            "replicas": 0, "paused": false, "selector": {"matchLabels": {"a": "b"}},
+            "template": {"spec": {"containers": [{"name": "c", "image": "", "ports": []}]}}}});
+        settle(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object);
+        let expected = json!({"metadata": {"name": "a"}, "spec": {
+            "replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "strategy": {},
+            "template": {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {}}]}}}, "status": {}});
+        assert_eq!(object, expected);
+        let again = object.clone();
+        settle(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object);
+        assert_eq!(object, again);
+    }
+}

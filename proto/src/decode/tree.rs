@@ -1,0 +1,174 @@
+//! JSON text as a tree in which a key may stand twice.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
+
+use super::DecodeError;
+
+/// A body before its type is looked at.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Tree {
+    /// Nothing.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// A string.
+    String(String),
+    /// A list.
+    Array(Vec<Tree>),
+    /// Fields in the order of the text, repeated ones included.
+    Object(Vec<(String, Tree)>),
+}
+
+impl Tree {
+    /// What Go's errors call it.
+    pub fn found(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "bool",
+            Self::Number(_) => "number",
+            Self::String(_) => "string",
+            Self::Array(_) => "array",
+            Self::Object(_) => "object",
+        }
+    }
+}
+
+/// Reads JSON. Nesting is limited to 128 levels.
+pub fn from_json(body: &[u8]) -> Result<Tree, DecodeError> {
+    serde_json::from_slice(body).map_err(|e| DecodeError::Json(explain(body, &e)))
+}
+
+/// The error in the words of Go's scanner.
+fn explain(body: &[u8], error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".into();
+    }
+    let text = error.to_string();
+    if text.starts_with("recursion limit") {
+        return "exceeded max depth".into();
+    }
+    let start =
+        body.split(|b| *b == b'\n').take(error.line().saturating_sub(1)).map(|l| l.len() + 1).sum::<usize>();
+    let at = (start + error.column().saturating_sub(1)).min(body.len().saturating_sub(1));
+    let found = body.get(at).copied().unwrap_or(b' ');
+    let shown = match found {
+        b'\'' => r"'\''".to_owned(),
+        b'"' => "'\"'".to_owned(),
+        b => format!("'{}'", char::from(b).escape_default()),
+    };
+    let place = [
+        ("expected value", "looking for beginning of value"),
+        ("key must be a string", "looking for beginning of object key string"),
+        ("expected `,` or `}`", "after object key:value pair"),
+        ("expected `,` or `]`", "after array element"),
+        ("expected `:`", "after object key"),
+        ("trailing comma", "looking for beginning of value"),
+        ("trailing characters", "after top-level value"),
+        ("control character", "in string literal"),
+        ("invalid escape", "in string escape code"),
+        ("invalid number", "in numeric literal"),
+    ]
+    .iter()
+    .find(|(ours, _)| text.starts_with(ours));
+    match place {
+        Some((_, place)) => format!("invalid character {shown} {place}"),
+        None => text,
+    }
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TreeVisitor)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Tree;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Tree, E> {
+        Ok(Tree::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Tree, E> {
+        Ok(Tree::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Tree, E> {
+        Ok(Tree::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Tree, E> {
+        Ok(Tree::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Tree, E> {
+        Number::from_f64(value).map(Tree::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Tree, E> {
+        Ok(Tree::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Tree, E> {
+        Ok(Tree::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element()? {
+            items.push(item);
+        }
+        Ok(Tree::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = access.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Tree::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn repeated_keys_are_kept() {
+        let Tree::Object(fields) = from_json(br#"{"a":1,"b":null,"a":2}"#).unwrap() else {
+            panic!("no object")
+        };
+        assert_eq!(fields.iter().map(|f| f.0.as_str()).collect::<Vec<_>>(), ["a", "b", "a"]);
+    }
+
+    #[test]
+    fn errors_read_like_gos() {
+        for (body, why) in [
+            ("", "unexpected end of JSON input"),
+            ("{\"a\":", "unexpected end of JSON input"),
+            ("x", "invalid character 'x' looking for beginning of value"),
+            ("{\"a\":1,}", "invalid character '}' looking for beginning of value"),
+            ("{\"a\" 1}", "invalid character '1' after object key"),
+            ("{\"a\":1 \"b\"}", "invalid character '\"' after object key:value pair"),
+            ("{} x", "invalid character 'x' after top-level value"),
+            ("{a:1}", "invalid character 'a' looking for beginning of object key string"),
+        ] {
+            assert_eq!(from_json(body.as_bytes()).unwrap_err().to_string(), why, "{body}");
+        }
+        let deep = "[".repeat(100_000);
+        assert_eq!(from_json(deep.as_bytes()).unwrap_err().to_string(), "exceeded max depth");
+    }
+}
