@@ -23,6 +23,8 @@ pub mod watch;
 pub mod store;
 // An API object as it is kept: bytes plus what selectors and owners need.
 pub mod object;
+// Reading and growing JSON trees.
+pub mod tree;
 // The in-process client and informers that controllers and the scheduler use.
 pub mod client;
 // Control loops on the informer interface.

@@ -290,7 +290,7 @@ impl Kind {
     }
 
     /// With other subresources.
-    pub fn sub(mut self, names: &[&'static str]) -> Self {
+    pub fn with_subresources(mut self, names: &[&'static str]) -> Self {
         self.subresources.extend(names.iter().map(|name| Subresource::Other(name)));
         self
     }

@@ -14,3 +14,5 @@ pub mod fields;
 pub mod convert;
 // Columns of `kubectl get`.
 pub mod columns;
+// What a kind fills in when the client left it out.
+pub mod defaults;

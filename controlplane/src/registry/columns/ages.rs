@@ -25,7 +25,7 @@ pub fn duration_between(start: &Value, end: &Value) -> Option<String> {
 }
 
 /// Seconds with the precision that a reader cares for.
-fn human(seconds: i64) -> String {
+pub(super) fn human(seconds: i64) -> String {
     if seconds < -1 {
         return "<invalid>".into();
     }

@@ -14,7 +14,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .cluster()
             .short(&["csr"])
             .status()
-            .sub(&["approval"])
+            .with_subresources(&["approval"])
             .names(NameRule::PathSegment)
             .fields(fields::signing_request()),
     ]

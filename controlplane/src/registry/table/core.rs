@@ -24,18 +24,18 @@ pub(super) fn kinds() -> Vec<Kind> {
             .short(&["ns"])
             .verbs(NO_COLLECTION)
             .status()
-            .sub(&["finalize"])
+            .with_subresources(&["finalize"])
             .names(NameRule::Label)
             .fields(fields::namespace()),
-        row("Node", "nodes").cluster().short(&["no"]).status().sub(&["proxy"]).fields(fields::node()),
+        row("Node", "nodes").cluster().short(&["no"]).status().with_subresources(&["proxy"]).fields(fields::node()),
         row("PersistentVolumeClaim", "persistentvolumeclaims").short(&["pvc"]).status(),
         row("PersistentVolume", "persistentvolumes").cluster().short(&["pv"]).status(),
         row("Pod", "pods")
             .short(&["po"])
             .category("all")
             .status()
-            .sub(&["attach", "binding", "ephemeralcontainers", "eviction", "exec", "log", "portforward"])
-            .sub(&["proxy", "resize"])
+            .with_subresources(&["attach", "binding", "ephemeralcontainers", "eviction", "exec", "log", "portforward"])
+            .with_subresources(&["proxy", "resize"])
             .generation()
             .fields(fields::pod()),
         row("PodTemplate", "podtemplates").generation(),
@@ -48,12 +48,12 @@ pub(super) fn kinds() -> Vec<Kind> {
             .fields(fields::replication_controller()),
         row("ResourceQuota", "resourcequotas").short(&["quota"]).status(),
         row("Secret", "secrets").fields(fields::secret()),
-        row("ServiceAccount", "serviceaccounts").short(&["sa"]).sub(&["token"]),
+        row("ServiceAccount", "serviceaccounts").short(&["sa"]).with_subresources(&["token"]),
         row("Service", "services")
             .short(&["svc"])
             .category("all")
             .status()
-            .sub(&["proxy"])
+            .with_subresources(&["proxy"])
             .names(NameRule::Rfc1035Label)
             .fields(fields::service()),
     ]

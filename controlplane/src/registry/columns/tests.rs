@@ -1,0 +1,111 @@
+use super::*;
+
+/// Renders the cells of a kind, without those that depend on the clock.
+fn row(columns: Vec<Column>, object: &Value) -> Vec<Value> {
+    let timeless = columns.into_iter().filter(|column| !matches!(&*column.name, "Age" | "Last Seen" | "First Seen"));
+    timeless
+        .map(|column| match column.cell {
+            Cell::With(draw) => draw(object),
+            Cell::Path(path) => json!(path),
+        })
+        .collect()
+}
+
+#[test]
+fn pods_say_what_their_containers_do() {
+    let state = |state: Value| json!([{"name": "a", "state": state, "ready": false, "restartCount": 0}]);
+    let running = json!([{"name": "a", "ready": true, "restartCount": 2, "state": {"running": {}}}]);
+    let cases = [
+        (json!({"phase": "Pending"}), "0/1", "Pending"),
+        (json!({"phase": "Running", "containerStatuses": running}), "1/1", "Running"),
+        (
+            json!({"phase": "Pending", "containerStatuses": state(json!({"waiting": {"reason": "ErrImagePull"}}))}),
+            "0/1",
+            "ErrImagePull",
+        ),
+        (
+            json!({"phase": "Failed", "containerStatuses": state(json!({"terminated": {"exitCode": 3}}))}),
+            "0/1",
+            "ExitCode:3",
+        ),
+        (
+            json!({"phase": "Succeeded", "containerStatuses": state(json!({"terminated": {"exitCode": 0, "reason": "Completed"}}))}),
+            "0/1",
+            "Completed",
+        ),
+        (
+            json!({"phase": "Pending", "initContainerStatuses": state(json!({"waiting": {"reason": "PodInitializing"}}))}),
+            "0/1",
+            "Init:0/2",
+        ),
+        (
+            json!({"phase": "Pending", "initContainerStatuses": state(json!({"terminated": {"exitCode": 1, "reason": "Error"}}))}),
+            "0/1",
+            "Init:Error",
+        ),
+    ];
+    for (status, ready, word) in cases {
+        let pod = json!({"metadata": {"name": "p"}, "status": status,
+            "spec": {"containers": [{"name": "a"}], "initContainers": [{"name": "i"}, {"name": "j"}]}});
+        let cells = row(pod_columns(), &pod);
+        assert_eq!((&cells[1], &cells[2]), (&json!(ready), &json!(word)), "{pod}");
+    }
+    let leaving = json!({"metadata": {"name": "p", "deletionTimestamp": "2024-01-01T00:00:00Z"}, "spec": {},
+        "status": {"phase": "Running"}});
+    assert_eq!(row(pod_columns(), &leaving)[2], "Terminating");
+}
+
+fn pod_columns() -> Vec<Column> {
+    pod()
+}
+
+#[test]
+fn services_show_addresses_and_ports() {
+    let mut svc = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "clusterIPs": ["10.0.0.1"],
+        "selector": {"b": "2", "a": "1"},
+        "ports": [{"port": 80, "nodePort": 30080, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]}});
+    assert_eq!(row(service(), &svc), ["s", "NodePort", "10.0.0.1", "<none>", "80:30080/TCP,53/UDP", "a=1,b=2"]);
+    svc["spec"]["type"] = json!("LoadBalancer");
+    assert_eq!(row(service(), &svc)[3], "<pending>");
+    svc["status"] = json!({"loadBalancer": {"ingress": [{"hostname": "z"}, {"ip": "1.2.3.4"}]}});
+    assert_eq!(row(service(), &svc)[3], "1.2.3.4,z");
+}
+
+#[test]
+fn nodes_show_roles_and_cordons() {
+    let node = json!({"metadata": {"name": "n", "labels": {"node-role.kubernetes.io/control-plane": "", "kubernetes.io/role": "x"}},
+        "spec": {"unschedulable": true}, "status": {"conditions": [{"type": "Ready", "status": "True"}],
+        "addresses": [{"type": "InternalIP", "address": "10.1.1.1"}], "nodeInfo": {"kubeletVersion": "v1.35.0"}}});
+    let cells = row(super::node(), &node);
+    assert_eq!(cells[..5], ["n", "Ready,SchedulingDisabled", "control-plane,x", "v1.35.0", "10.1.1.1"]);
+    assert_eq!(cells[6], "<unknown>");
+}
+
+#[test]
+fn lists_are_cut_after_three() {
+    let addresses: Vec<Value> = (1..=5).map(|n| json!({"ip": format!("10.0.0.{n}")})).collect();
+    let object = json!({"metadata": {"name": "e"}, "subsets": [{"addresses": addresses, "ports": [{"port": 80}]}]});
+    assert_eq!(row(endpoints(), &object)[1], "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
+    assert_eq!(row(endpoints(), &json!({"metadata": {"name": "e"}}))[1], "<none>");
+}
+
+#[test]
+fn autoscalers_show_what_they_aim_at() {
+    let hpa = json!({"metadata": {"name": "h"}, "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"},
+        "minReplicas": 1, "maxReplicas": 4, "metrics": [
+            {"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 80}}},
+            {"type": "Pods", "pods": {"target": {"averageValue": "5"}}},
+            {"type": "Resource", "resource": {"name": "memory", "target": {"averageValue": "1Gi"}}}]},
+        "status": {"currentMetrics": [{"type": "Resource", "resource": {"current": {"averageUtilization": 12}}}]}});
+    assert_eq!(row(autoscaler(), &hpa), [
+        json!("h"), json!("Deployment/d"), json!("cpu: 12%/80%, <unknown>/5 + 1 more..."), json!("1"), json!(4), json!(0)
+    ]);
+}
+
+#[test]
+fn selectors_read_as_typed() {
+    let selector = json!({"matchLabels": {"b": "1"}, "matchExpressions": [
+        {"key": "a", "operator": "In", "values": ["y", "x"]}, {"key": "c", "operator": "DoesNotExist"}]});
+    assert_eq!(words::selector(&selector), "a in (x,y),b=1,!c");
+    assert_eq!(words::selector(&Value::Null), "<none>");
+}

@@ -1,0 +1,14 @@
+//! What kinds do to their objects before a write: what clients cannot set, and what kinds start with.
+
+// Pods, their ephemeral containers and resizes.
+pub mod pods;
+// Quality of service classes.
+pub mod qos;
+// Deployments, sets, Jobs.
+pub mod workloads;
+// Services and their neighbours.
+pub mod network;
+// Namespaces, signing requests, secrets.
+pub mod cluster;
+// Sentences for the `Warning` header.
+pub mod warnings;

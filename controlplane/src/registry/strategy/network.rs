@@ -1,0 +1,126 @@
+//! Services and their neighbours before a write.
+
+use crate::registry::kinds::keep_status;
+use crate::tree::{Grow, Tree};
+use serde_json::{Value, json};
+
+/// A new Service has no load balancer yet.
+pub fn create_service(object: &mut Value) {
+    object.put("status", json!({"loadBalancer": {}}));
+}
+
+/// A Service is a union by `type`: fields that the new type does not use are dropped, when the client did not
+/// change them (then validation speaks), so that their addresses and ports are released.
+pub fn update_service(new: &mut Value, old: &Value) {
+    keep_status(new, old);
+    let old_spec = old.at("spec");
+    let spec = new.section("spec");
+    if has_address(old_spec) && !has_address(spec) {
+        if same(spec, old_spec, "clusterIP") && same(spec, old_spec, "clusterIPs") {
+            spec.drop_key("clusterIP");
+            spec.drop_key("clusterIPs");
+        }
+        drop_unchanged(spec, old_spec, "ipFamilies");
+        drop_unchanged(spec, old_spec, "ipFamilyPolicy");
+    }
+    if has_node_ports(old_spec) && !has_node_ports(spec) && no_new_node_ports(spec, old_spec) {
+        spec.each("ports", |port| {
+            port.drop_key("nodePort");
+        });
+    }
+    if has_health_port(old_spec) && !has_health_port(spec) {
+        drop_unchanged(spec, old_spec, "healthCheckNodePort");
+    }
+    if is_balanced(old_spec) && !is_balanced(spec) {
+        drop_unchanged(spec, old_spec, "allocateLoadBalancerNodePorts");
+        drop_unchanged(spec, old_spec, "loadBalancerClass");
+    }
+    if is_external(old_spec) && !is_external(spec) {
+        drop_unchanged(spec, old_spec, "externalTrafficPolicy");
+    }
+    if !is_balanced(new.at("spec")) {
+        new.section("status").put("loadBalancer", json!({}));
+    }
+}
+
+fn same(new: &Value, old: &Value, key: &str) -> bool {
+    new.at(key) == old.at(key)
+}
+
+fn drop_unchanged(new: &mut Value, old: &Value, key: &str) {
+    if same(new, old, key) {
+        new.drop_key(key);
+    }
+}
+
+fn has_address(spec: &Value) -> bool {
+    spec.text("type") != "ExternalName"
+}
+
+fn has_node_ports(spec: &Value) -> bool {
+    matches!(spec.text("type"), "NodePort" | "LoadBalancer")
+}
+
+fn is_balanced(spec: &Value) -> bool {
+    spec.text("type") == "LoadBalancer"
+}
+
+fn has_health_port(spec: &Value) -> bool {
+    is_balanced(spec) && spec.text("externalTrafficPolicy") == "Local"
+}
+
+fn is_external(spec: &Value) -> bool {
+    has_node_ports(spec) || (spec.text("type") == "ClusterIP" && !spec.items("externalIPs").is_empty())
+}
+
+fn no_new_node_ports(new: &Value, old: &Value) -> bool {
+    let of = |spec: &Value| -> Vec<i64> {
+        spec.items("ports").iter().filter_map(|port| port.int("nodePort")).filter(|port| *port != 0).collect()
+    };
+    let known = of(old);
+    of(new).iter().all(|port| known.contains(port))
+}
+
+/// A new Ingress has no load balancer yet.
+pub fn create_ingress(object: &mut Value) {
+    object.put("status", json!({"loadBalancer": {}}));
+}
+
+/// EndpointSlices no longer carry the topology of old.
+pub fn create_slice(object: &mut Value) {
+    object.each("endpoints", |endpoint| {
+        endpoint.drop_key("deprecatedTopology");
+    });
+}
+
+/// The same on updates.
+pub fn update_slice(new: &mut Value, _old: &Value) {
+    create_slice(new);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_change_releases_what_it_does_not_need() {
+        let ports = json!([{"port": 80, "nodePort": 30080}]);
+        let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"],
+            "ports": ports, "externalTrafficPolicy": "Cluster"}, "status": {"loadBalancer": {}}});
+        let mut new = old.clone();
+        new["spec"]["type"] = json!("ClusterIP");
+        update_service(&mut new, &old);
+        assert_eq!(
+            new["spec"],
+            json!({"type": "ClusterIP", "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"], "ports": [{"port": 80}]})
+        );
+        new["spec"]["type"] = json!("ExternalName");
+        update_service(&mut new, &old);
+        assert_eq!(new["spec"], json!({"type": "ExternalName", "ports": [{"port": 80}]}));
+        let mut moved = old.clone();
+        moved["spec"]["type"] = json!("ClusterIP");
+        moved["spec"]["ports"][0]["nodePort"] = json!(30081);
+        update_service(&mut moved, &old);
+        assert_eq!(moved["spec"]["ports"][0]["nodePort"], 30081, "left for validation to refuse");
+    }
+}

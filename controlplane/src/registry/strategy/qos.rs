@@ -1,0 +1,86 @@
+//! The quality of service that a pod's requests and limits amount to.
+
+use crate::tree::Tree;
+use coracle_proto::quantity::Quantity;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+type Amounts = BTreeMap<String, Quantity>;
+
+/// `Guaranteed`, `Burstable` or `BestEffort`.
+pub fn class(pod: &Value) -> &'static str {
+    let pod_level = pod.at("spec.resources");
+    if pod_level.has("requests") || pod_level.has("limits") {
+        let (requests, limits) = (amounts(pod_level, "requests"), amounts(pod_level, "limits"));
+        return of(&requests, &limits, limits.len() == 2);
+    }
+    let (mut requests, mut limits, mut all_limited) = (Amounts::new(), Amounts::new(), true);
+    let containers = pod.items("spec.containers").iter().chain(pod.items("spec.initContainers"));
+    for container in containers {
+        let limited = amounts(container.at("resources"), "limits");
+        all_limited &= limited.len() == 2;
+        sum(&mut requests, amounts(container.at("resources"), "requests"));
+        sum(&mut limits, limited);
+    }
+    of(&requests, &limits, all_limited)
+}
+
+fn of(requests: &Amounts, limits: &Amounts, all_limited: bool) -> &'static str {
+    if requests.is_empty() && limits.is_empty() {
+        "BestEffort"
+    } else if all_limited && requests == limits {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
+}
+
+/// CPU and memory that are asked for and more than nothing.
+fn amounts(resources: &Value, list: &str) -> Amounts {
+    resources
+        .entries(list)
+        .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory"))
+        .filter_map(|(name, text)| Some((name.clone(), text.as_str()?.parse::<Quantity>().ok()?)))
+        .filter(|(_, quantity)| *quantity > Quantity::default())
+        .collect()
+}
+
+fn sum(total: &mut Amounts, more: Amounts) {
+    for (name, quantity) in more {
+        let sum = match total.get(&name) {
+            Some(old) => old.clone() + quantity,
+            None => quantity,
+        };
+        total.insert(name, sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::class;
+    use serde_json::json;
+
+    #[test]
+    fn by_requests_and_limits() {
+        let full = json!({"cpu": "1", "memory": "1Gi"});
+        let same = json!({"cpu": "1000m", "memory": "1024Mi"});
+        let cases = [
+            (json!({}), "BestEffort"),
+            (json!({"requests": {"cpu": "0"}}), "BestEffort"),
+            (json!({"requests": {"example.com/gpu": "1"}}), "BestEffort"),
+            (json!({"requests": {"cpu": "1"}}), "Burstable"),
+            (json!({"requests": full, "limits": same}), "Guaranteed"),
+            (json!({"requests": full, "limits": {"cpu": "2", "memory": "1Gi"}}), "Burstable"),
+            (json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}), "Burstable"),
+        ];
+        for (resources, expected) in cases {
+            let pod = json!({"spec": {"containers": [{"name": "a", "resources": resources}]}});
+            assert_eq!(class(&pod), expected, "{resources}");
+        }
+        let both = json!({"requests": full, "limits": full});
+        let pod = json!({"spec": {"containers": [{"resources": both}, {"resources": {}}]}});
+        assert_eq!(class(&pod), "Burstable");
+        let pod = json!({"spec": {"resources": both, "containers": [{"resources": {}}]}});
+        assert_eq!(class(&pod), "Guaranteed");
+    }
+}
