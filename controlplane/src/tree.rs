@@ -66,6 +66,24 @@ pub fn is_empty(value: &Value) -> bool {
     }
 }
 
+/// Whether two trees mean the same: missing, `null` and empty are one.
+pub fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            a.iter().all(|(key, value)| same(value, b.get(key).unwrap_or(&NULL)))
+                && b.iter().all(|(key, value)| a.contains_key(key) || same(&NULL, value))
+        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Null, other) | (other, Value::Null) => match other {
+            Value::Object(entries) => entries.values().all(|value| same(&NULL, value)),
+            Value::Array(items) => items.is_empty(),
+            Value::String(text) => text.is_empty(),
+            other => other.is_null(),
+        },
+        (a, b) => a == b,
+    }
+}
+
 /// Adds to a tree.
 pub trait Grow {
     /// Sets `key` unless something is there already; an empty text counts as nothing.
@@ -150,6 +168,21 @@ mod tests {
         let tree = json!({"a": {"b": null, "c": [1], "d": "x"}});
         assert!(!tree.has("a.b") && !tree.has("a.z.y") && tree.has("a.c"));
         assert_eq!((tree.text("a.d"), tree.items("a.c").len(), tree.int("a.d")), ("x", 1, None));
+    }
+
+    #[test]
+    fn missing_null_and_empty_are_the_same() {
+        let pairs = [
+            (json!({"a": null}), json!({}), true),
+            (json!({"a": []}), json!({"a": null, "b": {"c": ""}}), true),
+            (json!({"a": [1]}), json!({"a": [1, 2]}), false),
+            (json!({"a": false}), json!({}), false),
+            (json!({"a": {"b": 1}}), json!({"a": {"b": 1, "c": {}}}), true),
+        ];
+        for (a, b, equal) in pairs {
+            assert_eq!(same(&a, &b), equal, "{a} {b}");
+            assert_eq!(same(&b, &a), equal, "{b} {a}");
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The shape of a row in the table of kinds. Everything the server does differently for a kind hangs here, so that
 //! `apiserver/` names no kind.
 
+use crate::registry::check::Change;
 use crate::registry::columns;
+use crate::validation::names::{self, Rule};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::sync::Arc;
@@ -159,6 +161,19 @@ pub enum NameRule {
     Ip,
 }
 
+impl NameRule {
+    /// The check that belongs to the rule.
+    pub fn rule(self) -> Rule {
+        match self {
+            NameRule::Subdomain => names::subdomain,
+            NameRule::Label => names::label,
+            NameRule::Rfc1035Label => names::rfc1035_label,
+            NameRule::PathSegment => names::path_segment,
+            NameRule::Ip => names::ip,
+        }
+    }
+}
+
 /// Where a kind keeps its objects when it is a view on another kind.
 #[derive(Clone, Copy)]
 pub struct StoredAs {
@@ -217,10 +232,12 @@ pub struct Kind {
     pub stored: bool,
     /// Set when the objects are kept as another kind's (`events.k8s.io` Events are core Events).
     pub stored_as: Option<StoredAs>,
-    /// Columns.
+    /// Columns. Those of a view read the stored form.
     pub columns: Vec<Column>,
     /// What happens on the way to the store.
     pub strategy: Strategy,
+    /// What subresources do that update the object, besides `/status`.
+    pub changes: Vec<(&'static str, Change)>,
 }
 
 impl Kind {
@@ -248,6 +265,7 @@ impl Kind {
             stored_as: None,
             columns: vec![columns::name(), columns::age()],
             strategy: Strategy::PLAIN,
+            changes: Vec::new(),
         }
     }
 
@@ -292,6 +310,17 @@ impl Kind {
     /// With other subresources.
     pub fn with_subresources(mut self, names: &[&'static str]) -> Self {
         self.subresources.extend(names.iter().map(|name| Subresource::Other(name)));
+        self
+    }
+
+    /// With a subresource that updates the object in its own way.
+    pub fn change(
+        mut self,
+        name: &'static str,
+        prepare: fn(&mut Value, &Value),
+        validate: fn(&Value, &Value, &mut Vec<FieldError>),
+    ) -> Self {
+        self.changes.push((name, Change { prepare, validate }));
         self
     }
 

@@ -16,3 +16,7 @@ pub mod convert;
 pub mod columns;
 // What a kind fills in when the client left it out.
 pub mod defaults;
+// What a kind does to its objects before a write.
+pub mod strategy;
+// How the pipeline asks a kind: defaults, preparation, checks.
+pub mod check;

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 pub fn role_binding() -> Vec<Column> {
     vec![
         name(),
-        text("Role", |object| json!(format!("{}/{}", object.text("roleRef.kind"), object.text("roleRef.name")))),
+        text("Role", |object| {
+            json!(format!("{}/{}", object.text("roleRef.kind"), object.text("roleRef.name")))
+        }),
         age(),
         wide("Users", |object| subjects(object, "User")),
         wide("Groups", |object| subjects(object, "Group")),

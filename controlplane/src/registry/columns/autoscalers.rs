@@ -63,7 +63,8 @@ fn target(metric: &Value, status: &Value) -> String {
         "external" | "object" => format!("{pair}{}", if average { " (avg)" } else { "" }),
         _ if average => format!("{}: {pair}", metric.at(source).text("name")),
         _ => {
-            let percent = |value: Option<i64>, absent: &str| value.map_or(absent.to_owned(), |v| format!("{v}%"));
+            let percent =
+                |value: Option<i64>, absent: &str| value.map_or(absent.to_owned(), |v| format!("{v}%"));
             let now = percent(current.int("averageUtilization"), "<unknown>");
             let goal = percent(wanted.int("averageUtilization"), "<auto>");
             format!("{}: {now}/{goal}", metric.at(source).text("name"))

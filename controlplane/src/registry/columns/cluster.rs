@@ -32,7 +32,9 @@ pub fn node() -> Vec<Column> {
         wide("External-IP", |node| json!(address(node, "ExternalIP"))),
         wide("OS-Image", |node| text_or(node, "status.nodeInfo.osImage", "<unknown>")),
         wide("Kernel-Version", |node| text_or(node, "status.nodeInfo.kernelVersion", "<unknown>")),
-        wide("Container-Runtime", |node| text_or(node, "status.nodeInfo.containerRuntimeVersion", "<unknown>")),
+        wide("Container-Runtime", |node| {
+            text_or(node, "status.nodeInfo.containerRuntimeVersion", "<unknown>")
+        }),
     ]
 }
 
@@ -130,7 +132,7 @@ pub fn quota() -> Vec<Column> {
 
 fn used(quota: &Value, limits: bool) -> String {
     let spent = quota.at("status.used");
-    let parts: Vec<String> = quota
+    let mut parts: Vec<String> = quota
         .entries("status.hard")
         .filter(|(name, _)| name.starts_with("limits.") == limits)
         .map(|(name, hard)| {
@@ -138,6 +140,7 @@ fn used(quota: &Value, limits: bool) -> String {
             format!("{name}: {used}/{}", hard.as_str().unwrap_or_default())
         })
         .collect();
+    parts.sort();
     parts.join(", ")
 }
 

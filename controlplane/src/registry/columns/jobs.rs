@@ -12,7 +12,10 @@ pub fn job() -> Vec<Column> {
         text("Status", |job| json!(state(job))),
         text("Completions", |job| json!(completions(job))),
         text("Duration", |job| {
-            json!(duration_between(job.at("status.startTime"), job.at("status.completionTime")).unwrap_or_default())
+            json!(
+                duration_between(job.at("status.startTime"), job.at("status.completionTime"))
+                    .unwrap_or_default()
+            )
         }),
         age(),
         wide("Containers", |job| json!(words::container_names(job.at("spec.template")))),
@@ -60,7 +63,9 @@ pub fn cron_job() -> Vec<Column> {
             if last.is_null() { json!("<none>") } else { json!(since(last)) }
         }),
         age(),
-        wide("Containers", |object| json!(words::container_names(object.at("spec.jobTemplate.spec.template")))),
+        wide("Containers", |object| {
+            json!(words::container_names(object.at("spec.jobTemplate.spec.template")))
+        }),
         wide("Images", |object| json!(words::container_images(object.at("spec.jobTemplate.spec.template")))),
         wide("Selector", |object| json!(words::selector(object.at("spec.jobTemplate.spec.selector")))),
     ]

@@ -106,8 +106,12 @@ pub fn ingress() -> Vec<Column> {
         text("Class", |object| text_or(object, "spec.ingressClassName", "<none>")),
         text("Hosts", |object| {
             let rules = object.items("spec.rules");
-            let hosts: Vec<String> =
-                rules.iter().map(|rule| rule.text("host")).filter(|h| !h.is_empty()).map(str::to_owned).collect();
+            let hosts: Vec<String> = rules
+                .iter()
+                .map(|rule| rule.text("host"))
+                .filter(|h| !h.is_empty())
+                .map(str::to_owned)
+                .collect();
             json!(match hosts.len() {
                 0 => "*".to_owned(),
                 1..=3 => hosts.join(","),
@@ -130,7 +134,8 @@ pub fn ingress_class() -> Vec<Column> {
             if parameters.is_null() {
                 return json!("<none>");
             }
-            let group = parameters.at("apiGroup").as_str().map(|group| format!(".{group}")).unwrap_or_default();
+            let group =
+                parameters.at("apiGroup").as_str().map(|group| format!(".{group}")).unwrap_or_default();
             json!(format!("{}{group}/{}", parameters.text("kind"), parameters.text("name")))
         }),
         age(),

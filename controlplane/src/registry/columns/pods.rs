@@ -16,9 +16,7 @@ pub fn pod() -> Vec<Column> {
         text("Status", |pod| json!(Seen::of(pod).reason)),
         text("Restarts", |pod| json!(Seen::of(pod).restarts())),
         age(),
-        wide("IP", |pod| {
-            json!(pod.items("status.podIPs").first().map_or("<none>", |ip| ip.text("ip")))
-        }),
+        wide("IP", |pod| json!(pod.items("status.podIPs").first().map_or("<none>", |ip| ip.text("ip")))),
         wide("Node", |pod| text_or(pod, "spec.nodeName", "<none>")),
         wide("Nominated Node", |pod| text_or(pod, "status.nominatedNodeName", "<none>")),
         wide("Readiness Gates", readiness_gates),

@@ -27,10 +27,14 @@ pub fn priority_level() -> Vec<Column> {
     vec![
         name(),
         text("Type", |object| object.at("spec.type").clone()),
-        text("NominalConcurrencyShares", |object| or_none(object.at("spec.limited.nominalConcurrencyShares"))),
+        text("NominalConcurrencyShares", |object| {
+            or_none(object.at("spec.limited.nominalConcurrencyShares"))
+        }),
         text("Queues", |object| or_none(object.at("spec.limited.limitResponse.queuing.queues"))),
         text("HandSize", |object| or_none(object.at("spec.limited.limitResponse.queuing.handSize"))),
-        text("QueueLengthLimit", |object| or_none(object.at("spec.limited.limitResponse.queuing.queueLengthLimit"))),
+        text("QueueLengthLimit", |object| {
+            or_none(object.at("spec.limited.limitResponse.queuing.queueLengthLimit"))
+        }),
         age(),
     ]
 }

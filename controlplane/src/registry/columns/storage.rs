@@ -13,13 +13,20 @@ fn modes(modes: &[Value]) -> String {
         ("ReadWriteMany", "RWX"),
         ("ReadWriteOncePod", "RWOP"),
     ];
-    let there: Vec<&str> =
-        short.iter().filter(|(long, _)| modes.iter().any(|mode| mode == long)).map(|(_, short)| *short).collect();
+    let there: Vec<&str> = short
+        .iter()
+        .filter(|(long, _)| modes.iter().any(|mode| mode == long))
+        .map(|(_, short)| *short)
+        .collect();
     there.join(",")
 }
 
 fn phase(object: &Value) -> Value {
-    if object.has("metadata.deletionTimestamp") { json!("Terminating") } else { object.at("status.phase").clone() }
+    if object.has("metadata.deletionTimestamp") {
+        json!("Terminating")
+    } else {
+        object.at("status.phase").clone()
+    }
 }
 
 /// The class, which old clients set with an annotation.
@@ -88,8 +95,12 @@ pub fn class() -> Vec<Column> {
             format: "name",
             ..text("Name", |object| {
                 let annotations = object.at("metadata.annotations");
-                let marks = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
-                let default = marks.iter().any(|mark| annotations.get(mark).is_some_and(|value| value == "true"));
+                let marks = [
+                    "storageclass.kubernetes.io/is-default-class",
+                    "storageclass.beta.kubernetes.io/is-default-class",
+                ];
+                let default =
+                    marks.iter().any(|mark| annotations.get(mark).is_some_and(|value| value == "true"));
                 let suffix = if default { " (default)" } else { "" };
                 json!(format!("{}{suffix}", object.text("metadata.name")))
             })

@@ -2,7 +2,8 @@ use super::*;
 
 /// Renders the cells of a kind, without those that depend on the clock.
 fn row(columns: Vec<Column>, object: &Value) -> Vec<Value> {
-    let timeless = columns.into_iter().filter(|column| !matches!(&*column.name, "Age" | "Last Seen" | "First Seen"));
+    let timeless =
+        columns.into_iter().filter(|column| !matches!(&*column.name, "Age" | "Last Seen" | "First Seen"));
     timeless
         .map(|column| match column.cell {
             Cell::With(draw) => draw(object),
@@ -64,7 +65,10 @@ fn services_show_addresses_and_ports() {
     let mut svc = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "clusterIPs": ["10.0.0.1"],
         "selector": {"b": "2", "a": "1"},
         "ports": [{"port": 80, "nodePort": 30080, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]}});
-    assert_eq!(row(service(), &svc), ["s", "NodePort", "10.0.0.1", "<none>", "80:30080/TCP,53/UDP", "a=1,b=2"]);
+    assert_eq!(
+        row(service(), &svc),
+        ["s", "NodePort", "10.0.0.1", "<none>", "80:30080/TCP,53/UDP", "a=1,b=2"]
+    );
     svc["spec"]["type"] = json!("LoadBalancer");
     assert_eq!(row(service(), &svc)[3], "<pending>");
     svc["status"] = json!({"loadBalancer": {"ingress": [{"hostname": "z"}, {"ip": "1.2.3.4"}]}});
@@ -84,7 +88,8 @@ fn nodes_show_roles_and_cordons() {
 #[test]
 fn lists_are_cut_after_three() {
     let addresses: Vec<Value> = (1..=5).map(|n| json!({"ip": format!("10.0.0.{n}")})).collect();
-    let object = json!({"metadata": {"name": "e"}, "subsets": [{"addresses": addresses, "ports": [{"port": 80}]}]});
+    let object =
+        json!({"metadata": {"name": "e"}, "subsets": [{"addresses": addresses, "ports": [{"port": 80}]}]});
     assert_eq!(row(endpoints(), &object)[1], "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
     assert_eq!(row(endpoints(), &json!({"metadata": {"name": "e"}}))[1], "<none>");
 }
@@ -97,9 +102,17 @@ fn autoscalers_show_what_they_aim_at() {
             {"type": "Pods", "pods": {"target": {"averageValue": "5"}}},
             {"type": "Resource", "resource": {"name": "memory", "target": {"averageValue": "1Gi"}}}]},
         "status": {"currentMetrics": [{"type": "Resource", "resource": {"current": {"averageUtilization": 12}}}]}});
-    assert_eq!(row(autoscaler(), &hpa), [
-        json!("h"), json!("Deployment/d"), json!("cpu: 12%/80%, <unknown>/5 + 1 more..."), json!("1"), json!(4), json!(0)
-    ]);
+    assert_eq!(
+        row(autoscaler(), &hpa),
+        [
+            json!("h"),
+            json!("Deployment/d"),
+            json!("cpu: 12%/80%, <unknown>/5 + 1 more..."),
+            json!("1"),
+            json!(4),
+            json!(0)
+        ]
+    );
 }
 
 #[test]

@@ -5,12 +5,13 @@ use serde_json::Value;
 
 /// `a=b,c=d` in the order of keys, `<none>` without any.
 pub(super) fn labels(labels: &Value) -> String {
-    let pairs: Vec<String> = labels
+    let mut pairs: Vec<String> = labels
         .as_object()
         .into_iter()
         .flatten()
         .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
         .collect();
+    pairs.sort();
     or_none(pairs)
 }
 
@@ -63,7 +64,8 @@ pub(super) fn container_images(template: &Value) -> String {
 }
 
 fn of_containers(template: &Value, key: &str) -> String {
-    let texts: Vec<&str> = template.items("spec.containers").iter().map(|container| container.text(key)).collect();
+    let texts: Vec<&str> =
+        template.items("spec.containers").iter().map(|container| container.text(key)).collect();
     texts.join(",")
 }
 
@@ -72,7 +74,11 @@ pub(super) fn balancer(status: &Value) -> Vec<String> {
     let mut names: Vec<String> = status
         .items("ingress")
         .iter()
-        .map(|ingress| if ingress.text("ip").is_empty() { ingress.text("hostname") } else { ingress.text("ip") })
+        .map(
+            |ingress| {
+                if ingress.text("ip").is_empty() { ingress.text("hostname") } else { ingress.text("ip") }
+            },
+        )
         .filter(|name| !name.is_empty())
         .map(str::to_owned)
         .collect();

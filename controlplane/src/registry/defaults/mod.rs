@@ -23,3 +23,6 @@ pub mod extensions;
 pub mod shares;
 
 pub use containers::pull_policy;
+
+#[cfg(test)]
+mod tests;

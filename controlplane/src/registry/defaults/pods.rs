@@ -11,7 +11,7 @@ pub fn pod(pod: &mut Value) {
     let spec = pod.section("spec");
     pod_spec(spec);
     for list in ["containers", "initContainers"] {
-        spec.each(list, |container| containers::requests_from_limits(container));
+        spec.each(list, containers::requests_from_limits);
     }
     pod_level_requests(spec);
     spec.default("enableServiceLinks", true);

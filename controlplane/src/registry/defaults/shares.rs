@@ -18,7 +18,8 @@ pub fn priority_level(object: &mut Value) {
     let Some(limited) = spec.existing("limited") else { return };
     limited.default("nominalConcurrencyShares", 30);
     limited.default("lendablePercent", 0);
-    if let Some(queuing) = limited.existing("limitResponse").and_then(|response| response.existing("queuing")) {
+    if let Some(queuing) = limited.existing("limitResponse").and_then(|response| response.existing("queuing"))
+    {
         queuing.default_empty("handSize", 8);
         queuing.default_empty("queues", 64);
         queuing.default_empty("queueLengthLimit", 50);

@@ -23,7 +23,10 @@ pub(super) fn claim_spec(spec: &mut Value) {
     if !spec.has("dataSourceRef") && spec.has("dataSource") {
         let source = spec.at("dataSource").clone();
         spec.put("dataSourceRef", source);
-    } else if spec.has("dataSourceRef") && !spec.has("dataSource") && spec.text("dataSourceRef.namespace").is_empty() {
+    } else if spec.has("dataSourceRef")
+        && !spec.has("dataSource")
+        && spec.text("dataSourceRef.namespace").is_empty()
+    {
         let source = spec.at("dataSourceRef").clone();
         spec.put("dataSource", source);
     }

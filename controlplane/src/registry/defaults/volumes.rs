@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 const FILE_MODE: i64 = 0o644;
 
 pub(super) fn volume(volume: &mut Value) {
-    let sourceless = volume.as_object().is_some_and(|fields| fields.iter().all(|(key, v)| key == "name" || v.is_null()));
+    let sourceless =
+        volume.as_object().is_some_and(|fields| fields.iter().all(|(key, v)| key == "name" || v.is_null()));
     if sourceless {
         volume.put("emptyDir", json!({}));
     }
@@ -39,7 +40,9 @@ pub(super) fn volume(volume: &mut Value) {
         let policy = pull_policy(image.text("reference"));
         image.default("pullPolicy", policy);
     }
-    if let Some(template) = volume.existing("ephemeral").and_then(|volume| volume.existing("volumeClaimTemplate")) {
+    if let Some(template) =
+        volume.existing("ephemeral").and_then(|volume| volume.existing("volumeClaimTemplate"))
+    {
         template.section("metadata");
         storage::claim_spec(template.section("spec"));
     }

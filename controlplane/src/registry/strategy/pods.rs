@@ -119,7 +119,9 @@ pub fn resize(new: &mut Value, old: &Value) {
     for list in ["containers", "initContainers"] {
         spec.each(list, |container| {
             let name = container.text("name").to_owned();
-            let Some(asked) = wanted.items(list).iter().find(|other| other.text("name") == name) else { return };
+            let Some(asked) = wanted.items(list).iter().find(|other| other.text("name") == name) else {
+                return;
+            };
             for key in ["resources", "resizePolicy"] {
                 keep(container, asked, key);
             }
@@ -132,7 +134,8 @@ pub fn resize(new: &mut Value, old: &Value) {
 
 /// Makes `new` the old object, but for the version that the client based its change on and managed fields.
 fn only_the_object_version(new: &mut Value, old: &Value) {
-    let (version, managed) = (new.at("metadata.resourceVersion").clone(), new.at("metadata.managedFields").clone());
+    let (version, managed) =
+        (new.at("metadata.resourceVersion").clone(), new.at("metadata.managedFields").clone());
     *new = old.clone();
     for (key, value) in [("resourceVersion", version), ("managedFields", managed)] {
         if !value.is_null() {

@@ -41,17 +41,13 @@ fn amounts(resources: &Value, list: &str) -> Amounts {
         .entries(list)
         .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory"))
         .filter_map(|(name, text)| Some((name.clone(), text.as_str()?.parse::<Quantity>().ok()?)))
-        .filter(|(_, quantity)| *quantity > Quantity::default())
+        .filter(|(_, quantity)| quantity.signum() > 0)
         .collect()
 }
 
 fn sum(total: &mut Amounts, more: Amounts) {
     for (name, quantity) in more {
-        let sum = match total.get(&name) {
-            Some(old) => old.clone() + quantity,
-            None => quantity,
-        };
-        total.insert(name, sum);
+        total.entry(name).and_modify(|sum| sum.add(&quantity)).or_insert(quantity);
     }
 }
 

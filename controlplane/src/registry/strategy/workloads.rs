@@ -88,7 +88,10 @@ mod tests {
         let mut job = json!({"metadata": {"name": "j", "uid": "u-1"}, "spec": {"manualSelector": false,
             "template": {"metadata": {"labels": {"a": "b"}}}}});
         create_job(&mut job);
-        assert_eq!(job["spec"]["selector"], json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u-1"}}));
+        assert_eq!(
+            job["spec"]["selector"],
+            json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u-1"}})
+        );
         assert_eq!(
             job["spec"]["template"]["metadata"]["labels"],
             json!({"a": "b", "controller-uid": "u-1", "batch.kubernetes.io/controller-uid": "u-1",

@@ -1,6 +1,7 @@
 //! Admission webhooks and policies.
 
 use crate::registry::kinds::Kind;
+use crate::registry::{columns, defaults};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("admissionregistration.k8s.io", "v1", kind, plural)
@@ -12,19 +13,27 @@ pub(super) fn kinds() -> Vec<Kind> {
         row("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
             .cluster()
             .category("api-extensions")
-            .generation(),
+            .generation()
+            .columns(columns::webhooks())
+            .defaults(defaults::extensions::mutating_webhooks),
         row("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
             .cluster()
             .category("api-extensions")
             .status()
-            .generation(),
+            .generation()
+            .columns(columns::admission_policy())
+            .defaults(defaults::extensions::admission_policy),
         row("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
             .cluster()
             .category("api-extensions")
-            .generation(),
+            .generation()
+            .columns(columns::policy_binding())
+            .defaults(defaults::extensions::policy_binding),
         row("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
             .cluster()
             .category("api-extensions")
-            .generation(),
+            .generation()
+            .columns(columns::webhooks())
+            .defaults(defaults::extensions::validating_webhooks),
     ]
 }

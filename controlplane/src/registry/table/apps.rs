@@ -1,6 +1,7 @@
 //! Workloads.
 
-use crate::registry::kinds::{Kind, NameRule};
+use crate::registry::kinds::{Kind, NameRule, keep_status};
+use crate::registry::{columns, defaults, strategy};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("apps", "v1", kind, plural)
@@ -9,16 +10,49 @@ fn row(kind: &str, plural: &str) -> Kind {
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
-        row("ControllerRevision", "controllerrevisions"),
-        row("DaemonSet", "daemonsets").short(&["ds"]).category("all").status().generation(),
-        row("Deployment", "deployments").short(&["deploy"]).category("all").status().scale().generation(),
-        row("ReplicaSet", "replicasets").short(&["rs"]).category("all").status().scale().generation(),
+        row("ControllerRevision", "controllerrevisions")
+            .columns(columns::controller_revision())
+            .defaults(defaults::workloads::controller_revision),
+        row("DaemonSet", "daemonsets")
+            .short(&["ds"])
+            .category("all")
+            .status()
+            .generation()
+            .columns(columns::daemon_set())
+            .defaults(defaults::workloads::daemon_set)
+            .prepare(strategy::workloads::create_daemon_set, keep_status)
+            .warnings(strategy::warnings::workload),
+        row("Deployment", "deployments")
+            .short(&["deploy"])
+            .category("all")
+            .status()
+            .scale()
+            .generation()
+            .columns(columns::deployment())
+            .defaults(defaults::workloads::deployment)
+            .prepare(strategy::workloads::create_deployment, keep_status)
+            .prepare_status(strategy::workloads::deployment_status)
+            .warnings(strategy::warnings::workload),
+        row("ReplicaSet", "replicasets")
+            .short(&["rs"])
+            .category("all")
+            .status()
+            .scale()
+            .generation()
+            .columns(columns::replica_set())
+            .defaults(defaults::workloads::replica_set)
+            .prepare(strategy::workloads::create_replicas, keep_status)
+            .warnings(strategy::warnings::workload),
         row("StatefulSet", "statefulsets")
             .short(&["sts"])
             .category("all")
             .status()
             .scale()
             .generation()
-            .names(NameRule::Label),
+            .names(NameRule::Label)
+            .columns(columns::stateful_set())
+            .defaults(defaults::workloads::stateful_set)
+            .prepare(strategy::workloads::create_stateful_set, keep_status)
+            .warnings(strategy::warnings::workload),
     ]
 }

@@ -1,7 +1,7 @@
 //! Jobs.
 
-use crate::registry::fields;
-use crate::registry::kinds::Kind;
+use crate::registry::kinds::{Kind, keep_status};
+use crate::registry::{columns, defaults, fields, strategy};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("batch", "v1", kind, plural)
@@ -10,7 +10,23 @@ fn row(kind: &str, plural: &str) -> Kind {
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
-        row("CronJob", "cronjobs").short(&["cj"]).category("all").status().generation(),
-        row("Job", "jobs").category("all").status().generation().fields(fields::job()),
+        row("CronJob", "cronjobs")
+            .short(&["cj"])
+            .category("all")
+            .status()
+            .generation()
+            .columns(columns::cron_job())
+            .defaults(defaults::jobs::cron_job)
+            .prepare(strategy::workloads::create_cron_job, keep_status)
+            .warnings(strategy::warnings::cron_job),
+        row("Job", "jobs")
+            .category("all")
+            .status()
+            .generation()
+            .fields(fields::job())
+            .columns(columns::job())
+            .defaults(defaults::jobs::job)
+            .prepare(strategy::workloads::create_job, keep_status)
+            .warnings(strategy::warnings::job),
     ]
 }

@@ -1,7 +1,7 @@
 //! Certificate signing requests.
 
-use crate::registry::fields;
 use crate::registry::kinds::{Kind, NameRule};
+use crate::registry::{columns, fields, strategy};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("certificates.k8s.io", "v1", kind, plural)
@@ -16,6 +16,10 @@ pub(super) fn kinds() -> Vec<Kind> {
             .status()
             .with_subresources(&["approval"])
             .names(NameRule::PathSegment)
-            .fields(fields::signing_request()),
+            .fields(fields::signing_request())
+            .columns(columns::certificate_request())
+            .prepare(strategy::cluster::create_signing_request, strategy::cluster::update_signing_request)
+            .prepare_status(strategy::cluster::signing_request_status)
+            .change("approval", strategy::cluster::approve_signing_request, |_, _, _| ()),
     ]
 }

@@ -1,5 +1,6 @@
 //! Leases.
 
+use crate::registry::columns;
 use crate::registry::kinds::Kind;
 
 fn row(kind: &str, plural: &str) -> Kind {
@@ -8,5 +9,5 @@ fn row(kind: &str, plural: &str) -> Kind {
 
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
-    vec![row("Lease", "leases").lazy()]
+    vec![row("Lease", "leases").lazy().columns(columns::lease())]
 }

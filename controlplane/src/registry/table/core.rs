@@ -1,7 +1,7 @@
 //! The core group.
 
-use crate::registry::fields;
-use crate::registry::kinds::{Kind, NameRule};
+use crate::registry::kinds::{Kind, NameRule, keep_status};
+use crate::registry::{columns, defaults, fields, strategy};
 
 /// Every verb but deletecollection.
 const NO_COLLECTION: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
@@ -12,42 +12,81 @@ fn row(kind: &str, plural: &str) -> Kind {
 
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
-    vec![
+    let mut kinds = vec![
         row("Binding", "bindings").virtual_only(),
-        row("ComponentStatus", "componentstatuses").cluster().short(&["cs"]).unstored(&["get", "list"]),
-        row("ConfigMap", "configmaps").short(&["cm"]),
-        row("Endpoints", "endpoints").short(&["ep"]),
-        row("Event", "events").short(&["ev"]).lazy().fields(fields::event()),
-        row("LimitRange", "limitranges").short(&["limits"]),
-        row("Namespace", "namespaces")
+        row("ComponentStatus", "componentstatuses")
             .cluster()
-            .short(&["ns"])
-            .verbs(NO_COLLECTION)
+            .short(&["cs"])
+            .unstored(&["get", "list"])
+            .columns(columns::component_status())
+            .warnings(strategy::warnings::component_status),
+        row("ConfigMap", "configmaps").short(&["cm"]).columns(columns::config_map()),
+        row("Endpoints", "endpoints")
+            .short(&["ep"])
+            .columns(columns::endpoints())
+            .defaults(defaults::network::endpoints)
+            .warnings(strategy::warnings::endpoints),
+        row("Event", "events").short(&["ev"]).lazy().fields(fields::event()).columns(columns::event()),
+        row("LimitRange", "limitranges")
+            .short(&["limits"])
+            .columns(columns::plain())
+            .defaults(defaults::cluster::limit_range),
+        namespace(),
+        row("Node", "nodes")
+            .cluster()
+            .short(&["no"])
             .status()
-            .with_subresources(&["finalize"])
-            .names(NameRule::Label)
-            .fields(fields::namespace()),
-        row("Node", "nodes").cluster().short(&["no"]).status().with_subresources(&["proxy"]).fields(fields::node()),
-        row("PersistentVolumeClaim", "persistentvolumeclaims").short(&["pvc"]).status(),
-        row("PersistentVolume", "persistentvolumes").cluster().short(&["pv"]).status(),
-        row("Pod", "pods")
-            .short(&["po"])
-            .category("all")
+            .with_subresources(&["proxy"])
+            .fields(fields::node())
+            .columns(columns::node())
+            .defaults(defaults::cluster::node)
+            .prepare(|_| (), keep_status),
+        row("PersistentVolumeClaim", "persistentvolumeclaims")
+            .short(&["pvc"])
             .status()
-            .with_subresources(&["attach", "binding", "ephemeralcontainers", "eviction", "exec", "log", "portforward"])
-            .with_subresources(&["proxy", "resize"])
+            .columns(columns::claim())
+            .defaults(defaults::storage::claim)
+            .prepare(strategy::cluster::create_volume, keep_status),
+        row("PersistentVolume", "persistentvolumes")
+            .cluster()
+            .short(&["pv"])
+            .status()
+            .columns(columns::persistent_volume())
+            .defaults(defaults::storage::volume)
+            .prepare(strategy::cluster::create_volume, keep_status),
+        pod(),
+        row("PodTemplate", "podtemplates")
             .generation()
-            .fields(fields::pod()),
-        row("PodTemplate", "podtemplates").generation(),
+            .columns(columns::pod_template())
+            .defaults(defaults::pods::pod_template)
+            .warnings(strategy::warnings::pod_template),
+    ];
+    kinds.extend(more());
+    kinds
+}
+
+fn more() -> Vec<Kind> {
+    vec![
         row("ReplicationController", "replicationcontrollers")
             .short(&["rc"])
             .category("all")
             .status()
             .scale()
             .generation()
-            .fields(fields::replication_controller()),
-        row("ResourceQuota", "resourcequotas").short(&["quota"]).status(),
-        row("Secret", "secrets").fields(fields::secret()),
+            .fields(fields::replication_controller())
+            .columns(columns::replication_controller())
+            .defaults(defaults::workloads::replication_controller)
+            .prepare(strategy::workloads::create_replicas, keep_status)
+            .warnings(strategy::warnings::workload),
+        row("ResourceQuota", "resourcequotas")
+            .short(&["quota"])
+            .status()
+            .columns(columns::quota())
+            .defaults(defaults::cluster::quota),
+        row("Secret", "secrets")
+            .fields(fields::secret())
+            .columns(columns::secret())
+            .defaults(defaults::cluster::secret),
         row("ServiceAccount", "serviceaccounts").short(&["sa"]).with_subresources(&["token"]),
         row("Service", "services")
             .short(&["svc"])
@@ -55,6 +94,51 @@ pub(super) fn kinds() -> Vec<Kind> {
             .status()
             .with_subresources(&["proxy"])
             .names(NameRule::Rfc1035Label)
-            .fields(fields::service()),
+            .fields(fields::service())
+            .columns(columns::service())
+            .defaults(defaults::network::service)
+            .prepare(strategy::network::create_service, strategy::network::update_service)
+            .warnings(strategy::warnings::service),
     ]
+}
+
+fn namespace() -> Kind {
+    row("Namespace", "namespaces")
+        .cluster()
+        .short(&["ns"])
+        .verbs(NO_COLLECTION)
+        .status()
+        .with_subresources(&["finalize"])
+        .names(NameRule::Label)
+        .fields(fields::namespace())
+        .columns(columns::namespace())
+        .defaults(defaults::cluster::namespace)
+        .prepare(strategy::cluster::create_namespace, strategy::cluster::update_namespace)
+        .change("finalize", strategy::cluster::finalize_namespace, |_, _, _| ())
+}
+
+fn pod() -> Kind {
+    row("Pod", "pods")
+        .short(&["po"])
+        .category("all")
+        .status()
+        .with_subresources(&[
+            "attach",
+            "binding",
+            "ephemeralcontainers",
+            "eviction",
+            "exec",
+            "log",
+            "portforward",
+        ])
+        .with_subresources(&["proxy", "resize"])
+        .generation()
+        .fields(fields::pod())
+        .columns(columns::pod())
+        .defaults(defaults::pods::pod)
+        .prepare(strategy::pods::create, keep_status)
+        .prepare_status(strategy::pods::status)
+        .change("ephemeralcontainers", strategy::pods::ephemeral, |_, _, _| ())
+        .change("resize", strategy::pods::resize, |_, _, _| ())
+        .warnings(strategy::warnings::pod)
 }

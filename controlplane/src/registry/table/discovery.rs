@@ -1,6 +1,7 @@
 //! Endpoint slices.
 
 use crate::registry::kinds::Kind;
+use crate::registry::{columns, defaults, strategy};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("discovery.k8s.io", "v1", kind, plural)
@@ -8,5 +9,12 @@ fn row(kind: &str, plural: &str) -> Kind {
 
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
-    vec![row("EndpointSlice", "endpointslices").generation()]
+    vec![
+        row("EndpointSlice", "endpointslices")
+            .generation()
+            .columns(columns::endpoint_slice())
+            .defaults(defaults::network::endpoint_slice)
+            .prepare(strategy::network::create_slice, strategy::network::update_slice)
+            .warnings(strategy::warnings::endpoint_slice),
+    ]
 }

@@ -1,6 +1,7 @@
 //! Custom resource definitions.
 
 use crate::registry::kinds::Kind;
+use crate::registry::{columns, defaults, strategy};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("apiextensions.k8s.io", "v1", kind, plural)
@@ -14,6 +15,9 @@ pub(super) fn kinds() -> Vec<Kind> {
             .short(&["crd", "crds"])
             .category("api-extensions")
             .status()
-            .generation(),
+            .generation()
+            .columns(columns::plain())
+            .defaults(defaults::extensions::definition)
+            .prepare(strategy::cluster::create_definition, strategy::cluster::update_definition),
     ]
 }

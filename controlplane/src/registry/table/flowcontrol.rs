@@ -1,6 +1,7 @@
 //! Priority and fairness.
 
 use crate::registry::kinds::Kind;
+use crate::registry::{columns, defaults};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("flowcontrol.apiserver.k8s.io", "v1", kind, plural)
@@ -9,7 +10,17 @@ fn row(kind: &str, plural: &str) -> Kind {
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
-        row("FlowSchema", "flowschemas").cluster().status().generation(),
-        row("PriorityLevelConfiguration", "prioritylevelconfigurations").cluster().status().generation(),
+        row("FlowSchema", "flowschemas")
+            .cluster()
+            .status()
+            .generation()
+            .columns(columns::flow_schema())
+            .defaults(defaults::shares::flow_schema),
+        row("PriorityLevelConfiguration", "prioritylevelconfigurations")
+            .cluster()
+            .status()
+            .generation()
+            .columns(columns::priority_level())
+            .defaults(defaults::shares::priority_level),
     ]
 }

@@ -1,5 +1,6 @@
 //! Runtime classes.
 
+use crate::registry::columns;
 use crate::registry::kinds::Kind;
 
 fn row(kind: &str, plural: &str) -> Kind {
@@ -8,5 +9,5 @@ fn row(kind: &str, plural: &str) -> Kind {
 
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
-    vec![row("RuntimeClass", "runtimeclasses").cluster()]
+    vec![row("RuntimeClass", "runtimeclasses").cluster().columns(columns::runtime_class())]
 }

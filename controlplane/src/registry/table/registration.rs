@@ -1,6 +1,7 @@
 //! Aggregated API servers.
 
 use crate::registry::kinds::Kind;
+use crate::registry::{columns, defaults};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("apiregistration.k8s.io", "v1", kind, plural)
@@ -8,5 +9,12 @@ fn row(kind: &str, plural: &str) -> Kind {
 
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
-    vec![row("APIService", "apiservices").cluster().category("api-extensions").status()]
+    vec![
+        row("APIService", "apiservices")
+            .cluster()
+            .category("api-extensions")
+            .status()
+            .columns(columns::api_service())
+            .defaults(defaults::extensions::api_service),
+    ]
 }

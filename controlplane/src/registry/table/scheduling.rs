@@ -1,6 +1,7 @@
 //! Priorities.
 
 use crate::registry::kinds::Kind;
+use crate::registry::{columns, defaults};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("scheduling.k8s.io", "v1", kind, plural)
@@ -8,5 +9,12 @@ fn row(kind: &str, plural: &str) -> Kind {
 
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
-    vec![row("PriorityClass", "priorityclasses").cluster().short(&["pc"]).generation()]
+    vec![
+        row("PriorityClass", "priorityclasses")
+            .cluster()
+            .short(&["pc"])
+            .generation()
+            .columns(columns::priority_class())
+            .defaults(defaults::cluster::priority_class),
+    ]
 }

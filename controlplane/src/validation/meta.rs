@@ -1,0 +1,264 @@
+//! Metadata of every object.
+
+use super::names::{self, Rule};
+use super::spot::{Spot, walk};
+use crate::tree::Tree;
+use coracle_proto::names::{label_value, qualified_name};
+use coracle_proto::status::FieldError;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// 256 KiB for all annotations together.
+const ANNOTATIONS_MAX: usize = 256 * 1024;
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// Metadata of a new object.
+pub fn check(object: &Value, namespaced: bool, rule: Rule, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        let meta = root.at("metadata");
+        let prefix = meta.at("generateName");
+        if !prefix.text().is_empty() {
+            prefix.all_good(rule(prefix.text(), true));
+        }
+        let name = meta.at("name");
+        if name.text().is_empty() {
+            name.required("name or generateName is required");
+        } else {
+            name.all_good(rule(name.text(), false));
+        }
+        let namespace = meta.at("namespace");
+        match (namespaced, namespace.text()) {
+            (true, "") => namespace.required(""),
+            (true, text) => namespace.all_good(names::label(text, false)),
+            (false, "") => {}
+            (false, _) => namespace.forbidden("not allowed on this type"),
+        }
+        always(&meta);
+    });
+}
+
+/// Metadata of a changed object.
+pub fn check_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        let meta = root.at("metadata");
+        let old = old.at("metadata");
+        if old.has("deletionTimestamp") {
+            no_new_finalizers(&meta, old);
+        }
+        if meta.at("resourceVersion").text().is_empty() {
+            meta.at("resourceVersion").invalid_as("", "must be specified for an update");
+        }
+        if meta.at("generation").int().unwrap_or_default() < old.int("generation").unwrap_or_default() {
+            meta.at("generation").invalid("must not be decremented");
+        }
+        for field in [
+            "name",
+            "namespace",
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+        ] {
+            meta.at(field).immutable(old.at(field));
+        }
+        always(&meta);
+    });
+}
+
+fn no_new_finalizers(meta: &Spot<'_>, old: &Value) {
+    let known = old.items("finalizers");
+    let added: BTreeSet<&str> = meta
+        .value
+        .items("finalizers")
+        .iter()
+        .filter(|name| !known.contains(name))
+        .filter_map(Value::as_str)
+        .collect();
+    if !added.is_empty() {
+        let list: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
+        meta.at("finalizers").forbidden(format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+            list.join(", ")
+        ));
+    }
+}
+
+/// What holds for new and for changed objects.
+fn always(meta: &Spot<'_>) {
+    meta.at("generation").non_negative();
+    labels(&meta.at("labels"));
+    annotations(&meta.at("annotations"));
+    owners(&meta.at("ownerReferences"));
+    finalizers(&meta.at("finalizers"));
+}
+
+/// Keys are qualified names, values are label values.
+pub fn labels(labels: &Spot<'_>) {
+    for (key, value) in labels.entries() {
+        for message in qualified_name(key) {
+            labels.invalid_as(key, message);
+        }
+        for message in label_value(value.text()) {
+            labels.invalid_as(value.text(), message);
+        }
+    }
+}
+
+/// Keys are qualified names in any case, and all together are not too big.
+pub fn annotations(annotations: &Spot<'_>) {
+    let mut size = 0;
+    for (key, value) in annotations.entries() {
+        for message in qualified_name(&key.to_lowercase()) {
+            annotations.invalid_as(key, message);
+        }
+        size += key.len() + value.text().len();
+    }
+    if size > ANNOTATIONS_MAX {
+        annotations.too_long(ANNOTATIONS_MAX);
+    }
+}
+
+fn owners(owners: &Spot<'_>) {
+    let mut controller = String::new();
+    for owner in owners.items() {
+        // Upstream reports owners at the list, not at the item.
+        let spot = |key: &str| owners.at(key);
+        let version = owner.value.text("apiVersion");
+        if version.is_empty() || version.ends_with('/') {
+            spot("apiVersion").invalid_as(version, "version must not be empty");
+        }
+        for key in ["kind", "name", "uid"] {
+            if owner.value.text(key).is_empty() {
+                spot(key).invalid_as("", "must not be empty");
+            }
+        }
+        if version == "v1" && owner.value.text("kind") == "Event" {
+            owners.with(owner.value).invalid("/v1, Kind=Event is disallowed from being an owner");
+        }
+        if owner.value.flag("controller") {
+            let name = format!("{}/{}", owner.value.text("kind"), owner.value.text("name"));
+            if controller.is_empty() {
+                controller = name;
+            } else {
+                owners.invalid(format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {controller} and {name}"
+                ));
+            }
+        }
+    }
+}
+
+fn finalizers(finalizers: &Spot<'_>) {
+    let mut both = (false, false);
+    for finalizer in finalizers.items() {
+        let name = finalizer.text();
+        for message in qualified_name(name) {
+            finalizers.invalid_as(name, message);
+        }
+        // The core namespace takes plain names that upstream has always had; others must be qualified.
+        if !name.contains('/') && !matches!(name, ORPHAN | FOREGROUND | "kubernetes") {
+            finalizers
+                .invalid_as(name, "name is neither a standard finalizer name nor is it fully qualified");
+        }
+        both = (both.0 || name == ORPHAN, both.1 || name == FOREGROUND);
+    }
+    if both == (true, true) {
+        finalizers.invalid(format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set"));
+    }
+}
+
+/// A label selector.
+pub fn selector(selector: &Spot<'_>) {
+    labels(&selector.at("matchLabels"));
+    for expression in selector.each("matchExpressions") {
+        let values = expression.at("values");
+        match expression.at("operator").text() {
+            "In" | "NotIn" if values.is_empty() => {
+                values.required("must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => expression.at("operator").invalid("not a valid selector operator"),
+        }
+        let key = expression.at("key");
+        for message in qualified_name(key.text()) {
+            key.invalid_as(key.text(), message);
+        }
+        for value in values.items() {
+            value.follows(label_value);
+        }
+    }
+}
+
+/// Conditions of the newer kinds, which all look alike.
+pub fn conditions(list: &Spot<'_>) {
+    let mut seen = BTreeSet::new();
+    for condition in list.items() {
+        if !seen.insert(condition.value.text("type")) {
+            condition.at("type").duplicate();
+        }
+        condition.at("type").follows(qualified_name);
+        condition.at("status").one_of(&["False", "True", "Unknown"]);
+        if condition.at("observedGeneration").int().is_some_and(|number| number < 0) {
+            condition.at("observedGeneration").invalid("must be greater than or equal to zero");
+        }
+        if !condition.at("lastTransitionTime").is_set() {
+            condition.at("lastTransitionTime").required("");
+        }
+        if condition.at("reason").has_text("") && condition.at("reason").text().len() > 1024 {
+            condition.at("reason").too_long(1024);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn texts(errors: &[FieldError]) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn new_objects() {
+        let good = json!({"metadata": {"name": "a", "namespace": "n", "labels": {"x/y": "z"}, "finalizers": ["a.b/c"]}});
+        let mut errors = Vec::new();
+        check(&good, true, names::subdomain, &mut errors);
+        assert!(errors.is_empty(), "{errors:?}");
+        let bad = json!({"metadata": {"namespace": "n", "labels": {"-": "ok"}, "finalizers": ["plain"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1", "controller": true},
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "b", "uid": "", "controller": true}]}});
+        check(&bad, false, names::label, &mut errors);
+        let texts = texts(&errors);
+        assert_eq!(texts[0], "metadata.name: Required value: name or generateName is required");
+        assert_eq!(texts[1], "metadata.namespace: Forbidden: not allowed on this type");
+        assert!(texts[2].starts_with("metadata.labels: Invalid value: \"-\": name part must consist of"));
+        assert_eq!(texts[3], "metadata.ownerReferences.uid: Invalid value: \"\": must not be empty");
+        assert!(texts[4].ends_with("Found \"true\" in references for Pod/a and ReplicaSet/b"));
+        assert!(texts[5].contains("name is neither a standard finalizer name nor is it fully qualified"));
+    }
+
+    #[test]
+    fn changes() {
+        let old = json!({"metadata": {"name": "a", "uid": "1", "resourceVersion": "5", "generation": 2,
+            "deletionTimestamp": "2024-01-01T00:00:00Z", "finalizers": ["a/b"]}});
+        let mut errors = Vec::new();
+        check_update(&old, &old, &mut errors);
+        assert!(errors.is_empty(), "{errors:?}");
+        let new = json!({"metadata": {"name": "b", "uid": "1", "generation": 2,
+            "deletionTimestamp": "2024-01-01T00:00:00Z", "finalizers": ["a/b", "c/d"]}});
+        check_update(&new, &old, &mut errors);
+        assert_eq!(
+            texts(&errors),
+            [
+                "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"c/d\"}",
+                "metadata.resourceVersion: Invalid value: \"\": must be specified for an update",
+                "metadata.name: Invalid value: \"b\": field is immutable",
+            ]
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! What objects may be called, and addresses.
+
+use super::spot::Spot;
+use coracle_proto::names;
+use std::net::IpAddr;
+
+/// Checks a name, or the prefix of one that will be generated; returns upstream's sentences.
+pub type Rule = fn(&str, bool) -> Vec<String>;
+
+fn masked(name: &str, prefix: bool) -> String {
+    if prefix { names::mask_trailing_dash(name) } else { name.to_owned() }
+}
+
+/// A DNS-1123 subdomain.
+pub fn subdomain(name: &str, prefix: bool) -> Vec<String> {
+    names::dns1123_subdomain(&masked(name, prefix))
+}
+
+/// A DNS-1123 label.
+pub fn label(name: &str, prefix: bool) -> Vec<String> {
+    names::dns1123_label(&masked(name, prefix))
+}
+
+/// A DNS-1035 label.
+pub fn rfc1035_label(name: &str, prefix: bool) -> Vec<String> {
+    names::dns1035_label(&masked(name, prefix))
+}
+
+/// Anything that fits into a path.
+pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
+    let mut errors = names::path_segment(name);
+    if prefix {
+        errors.retain(|error| error.starts_with("may not contain"));
+    }
+    errors
+}
+
+/// A canonical IP address.
+pub fn ip(name: &str, _prefix: bool) -> Vec<String> {
+    match name.parse::<IpAddr>() {
+        Ok(address) if address.to_string() == name => Vec::new(),
+        Ok(address) => vec![format!("must be in canonical form ({:?})", address.to_string())],
+        Err(_) => vec![NOT_AN_IP.into()],
+    }
+}
+
+const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+/// The text is an IP address.
+pub fn is_ip(spot: &Spot<'_>) -> Option<IpAddr> {
+    let address = spot.text().parse().ok();
+    if address.is_none() {
+        spot.invalid(NOT_AN_IP);
+    }
+    address
+}
+
+/// Parses `10.0.0.0/8`.
+pub fn cidr(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = text.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    if bits.is_empty()
+        || !bits.bytes().all(|b| b.is_ascii_digit())
+        || (bits.len() > 1 && bits.starts_with('0'))
+    {
+        return None;
+    }
+    let bits: u8 = bits.parse().ok()?;
+    let width = if address.is_ipv4() { 32 } else { 128 };
+    (bits <= width).then_some((address, bits))
+}
+
+/// The address with its host bits cleared.
+pub fn network(address: IpAddr, bits: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V4((u32::from(v4) & mask).into())
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V6((u128::from(v6) & mask).into())
+        }
+    }
+}
+
+/// The text is a CIDR.
+pub fn is_cidr(spot: &Spot<'_>) -> Option<(IpAddr, u8)> {
+    let parsed = cidr(spot.text());
+    if parsed.is_none() {
+        spot.invalid(NOT_A_CIDR);
+    }
+    parsed
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        assert!(ip("10.0.0.1", false).is_empty() && ip("2001:db8::1", false).is_empty());
+        assert_eq!(ip("2001:DB8::1", false), ["must be in canonical form (\"2001:db8::1\")"]);
+        assert_eq!(ip("10.0.0", false), [NOT_AN_IP]);
+        assert_eq!(cidr("10.0.0.0/33"), None);
+        assert_eq!(cidr("10.0.0.0/08"), None);
+        let (address, bits) = cidr("10.1.2.3/16").unwrap();
+        assert_eq!(network(address, bits).to_string(), "10.1.0.0");
+        assert_eq!(network("fe80::1".parse().unwrap(), 0).to_string(), "::");
+    }
+}
