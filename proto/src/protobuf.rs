@@ -379,10 +379,9 @@ fn structured(of: Scalar, raw: &[u8], depth: usize) -> Result<Value, DecodeError
 fn part(raw: &[u8], wanted: u32) -> Result<Option<&[u8]>, DecodeError> {
     let mut found = None;
     for field in Fields(raw) {
-        if let (number, Wire::Bytes(bytes)) = field? {
-            if number == wanted {
-                found = Some(bytes);
-            }
+        match field? {
+            (number, Wire::Bytes(bytes)) if number == wanted => found = Some(bytes),
+            _ => {}
         }
     }
     Ok(found)

@@ -1,11 +1,17 @@
-//! Bodies become objects.
+//! Bodies become objects: JSON, YAML or protobuf by the `Content-Type`, checked against the type that the path expects.
 
 use super::options::FieldValidation;
 use crate::registry::kinds::Kind;
-use coracle_proto::status::ApiError;
+use coracle_proto::decode::{self, DecodeError, Meta, Tree, Yaml};
+use coracle_proto::protobuf;
+use coracle_proto::schema::{self, Type};
+use coracle_proto::status::{ApiError, FieldError};
 use serde_json::Value;
 
+const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
 /// The type a body must have.
+#[derive(Debug, Clone)]
 pub struct Expected {
     group: String,
     version: String,
@@ -13,11 +19,39 @@ pub struct Expected {
 }
 
 /// What was read.
+#[derive(Debug)]
 pub struct Decoded {
     /// The object.
     pub object: Value,
     /// Sentences for the `Warning` header.
     pub warnings: Vec<String>,
+}
+
+/// How a body is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Media {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl Media {
+    fn of(content_type: &str) -> Result<Self, ApiError> {
+        match content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
+            "" | "application/json" => Ok(Self::Json),
+            "application/yaml" => Ok(Self::Yaml),
+            "application/vnd.kubernetes.protobuf" => Ok(Self::Protobuf),
+            _ => Err(ApiError::unsupported_media_type(format!(
+                "the body of the request was in an unknown format - accepted media types include: {ACCEPTED}"
+            ))),
+        }
+    }
+}
+
+/// A body before its type is looked at.
+enum Content<'a> {
+    Text(Tree),
+    Protobuf(&'a [u8]),
 }
 
 impl Expected {
@@ -30,40 +64,379 @@ impl Expected {
     pub fn of(kind: &Kind) -> Self {
         Self::new(&kind.group, &kind.version, &kind.kind)
     }
+
+    fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// 400 for a body whose kind is known.
+    fn unfit(&self, meta: &Meta, why: &dyn std::fmt::Display) -> ApiError {
+        let (_, version) = meta.group_version();
+        ApiError::bad_request(format!(
+            "{} in version {version:?} cannot be handled as a {}: {why}",
+            meta.kind, self.kind
+        ))
+    }
+
+    /// 400 for a body whose kind cannot be told.
+    fn unrecognized(&self, why: &dyn std::fmt::Display, bytes: &[u8]) -> ApiError {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {why} ({})",
+            self.kind,
+            summary(bytes)
+        ))
+    }
+
+    /// Fills in what the body leaves out, and refuses another kind or version.
+    fn check(&self, mut meta: Meta, bytes: &[u8]) -> Result<Meta, ApiError> {
+        if meta.api_version.matches('/').count() > 1 {
+            let why = format!("unexpected GroupVersion string: {}", meta.api_version);
+            return Err(self.unrecognized(&why, bytes));
+        }
+        if meta.kind.is_empty() {
+            meta.kind.clone_from(&self.kind);
+        }
+        if meta.api_version.is_empty() {
+            meta.api_version = self.api_version();
+        }
+        let (group, version) = meta.group_version();
+        if (group, version, meta.kind.as_str()) == (&*self.group, &*self.version, &*self.kind) {
+            return Ok(meta);
+        }
+        let found = schema::kind_type(group, version, &meta.kind);
+        let Some(found) = found.filter(|t| t.package.is_some_and(|p| p.group == group)) else {
+            let (kind, version) = (&meta.kind, &meta.api_version);
+            let scheme = "pkg/api/legacyscheme/scheme.go:30";
+            let why = format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}");
+            return Err(self.unfit(&meta, &why));
+        };
+        if group == self.group && meta.kind == self.kind {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({}) does not match the expected API version ({})",
+                meta.api_version,
+                self.api_version()
+            )));
+        }
+        let internal =
+            if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or("") };
+        let (from, to) = (found.go_name(), format!("{internal}.{}", self.kind));
+        Err(self.unfit(&meta, &format!("converting ({from}) to ({to}): unknown conversion")))
+    }
+
+    /// The object of a body, and what a strict reader has to say.
+    fn read(&self, media: Media, bytes: &[u8]) -> Result<(Value, Vec<String>, Meta), ApiError> {
+        let (content, meta, mut strict) = self.open(media, bytes)?;
+        let meta = self.check(meta, bytes)?;
+        let kind = schema::kind_type(&self.group, &self.version, &self.kind);
+        let mut object = match content {
+            Content::Text(tree) => {
+                let read = match kind {
+                    Some(kind) => decode::read(kind, tree).map_err(|e| self.unfit(&meta, &e))?,
+                    None => decode::read_any(tree),
+                };
+                strict.extend(read.strict);
+                read.value
+            }
+            Content::Protobuf(raw) => match kind {
+                Some(kind) => protobuf::read(kind, raw).map_err(|e| self.unfit(&meta, &e))?,
+                // Custom resources have no protobuf form.
+                None => {
+                    return Err(ApiError::unsupported_media_type(
+                        "the body of the request was in an unknown format - accepted media types include: \
+                         application/json, application/yaml",
+                    ));
+                }
+            },
+        };
+        object["kind"] = Value::from(meta.kind.clone());
+        object["apiVersion"] = Value::from(meta.api_version.clone());
+        Ok((object, strict, meta))
+    }
+
+    fn open<'a>(&self, media: Media, bytes: &'a [u8]) -> Result<(Content<'a>, Meta, Vec<String>), ApiError> {
+        let unread = |why: DecodeError| {
+            self.unrecognized(&format!("couldn't get version/kind; json parse error: {why}"), bytes)
+        };
+        let (tree, strict) = match media {
+            Media::Protobuf => {
+                let envelope = protobuf::open(bytes).map_err(|e| self.unrecognized(&e, bytes))?;
+                return Ok((Content::Protobuf(envelope.raw), envelope.meta, Vec::new()));
+            }
+            Media::Json => (decode::from_json(bytes).map_err(unread)?, Vec::new()),
+            Media::Yaml => {
+                let yaml = decode::from_yaml(bytes).map_err(|e| self.unrecognized(&e, bytes))?;
+                let strict = yaml.strict_error().into_iter().collect();
+                (yaml.tree, strict)
+            }
+        };
+        let meta = Meta::of(&tree).map_err(unread)?;
+        Ok((Content::Text(tree), meta, strict))
+    }
 }
 
-/// Reads a body.
+/// Reads a body. 400 when it is not an object of the expected type, 415 when nobody can read it.
 pub fn body(
     expected: &Expected,
     content_type: &str,
     bytes: &[u8],
-    _validation: FieldValidation,
+    validation: FieldValidation,
 ) -> Result<Decoded, ApiError> {
-    let _ = (content_type, &expected.group, &expected.version, &expected.kind);
-    let object = serde_json::from_slice(bytes).map_err(|e| ApiError::bad_request(e.to_string()))?;
-    Ok(Decoded { object, warnings: Vec::new() })
+    let (object, strict, meta) = expected.read(Media::of(content_type)?, bytes)?;
+    let warnings = match validation {
+        FieldValidation::Strict if !strict.is_empty() => {
+            return Err(expected.unfit(&meta, &strict_error(&strict)));
+        }
+        FieldValidation::Warn => warnings(&strict),
+        _ => Vec::new(),
+    };
+    Ok(Decoded { object, warnings })
 }
 
-/// Reads the configuration of a server-side apply.
-pub fn applied(_kind: &Kind, bytes: &[u8], _validation: FieldValidation) -> Result<Decoded, ApiError> {
-    Ok(Decoded { object: yaml(bytes)?, warnings: Vec::new() })
+/// Reads the configuration of a server-side apply: what the client wrote and nothing else.
+pub fn applied(_kind: &Kind, bytes: &[u8], validation: FieldValidation) -> Result<Decoded, ApiError> {
+    let yaml = read_yaml(bytes)?;
+    let strict = yaml.strict_error().map(|why| format!("error converting YAML to JSON: {why}"));
+    let warnings = match (validation, strict) {
+        (FieldValidation::Strict, Some(why)) => {
+            return Err(ApiError::bad_request(format!("error strict decoding YAML: {why}")));
+        }
+        (FieldValidation::Warn, Some(why)) => warnings(&[why]),
+        _ => Vec::new(),
+    };
+    Ok(Decoded { object: decode::plain(yaml.tree), warnings })
 }
 
-/// Reads the options of a delete.
-pub fn delete_options(_content_type: &str, bytes: &[u8]) -> Result<Value, ApiError> {
-    serde_json::from_slice(bytes).map_err(|e| ApiError::bad_request(e.to_string()))
+/// Reads the options of a delete; they come in the kind's own group and version, in that of `meta.k8s.io`, or without.
+pub fn delete_options(content_type: &str, bytes: &[u8]) -> Result<Value, ApiError> {
+    let media = Media::of(content_type)?;
+    let mut expected = Expected::new("meta.k8s.io", "v1", "DeleteOptions");
+    let (_, meta, _) = expected.open(media, bytes)?;
+    if meta.kind == expected.kind && !meta.api_version.is_empty() {
+        let (group, version) = meta.group_version();
+        (expected.group, expected.version) = (group.to_owned(), version.to_owned());
+    }
+    Ok(expected.read(media, bytes)?.0)
 }
 
-/// YAML or JSON.
+/// A YAML or JSON body without a type.
 pub fn yaml(bytes: &[u8]) -> Result<Value, ApiError> {
-    serde_json::from_slice(bytes).map_err(|e| ApiError::bad_request(e.to_string()))
+    Ok(decode::plain(read_yaml(bytes)?.tree))
 }
 
-/// Drops fields that the kind does not have, after a patch.
-pub fn prune(
-    _kind: &Kind,
-    _object: &mut Value,
-    _validation: FieldValidation,
-) -> Result<Vec<String>, ApiError> {
-    Ok(Vec::new())
+fn read_yaml(bytes: &[u8]) -> Result<Yaml, ApiError> {
+    // Most clients send JSON here, which reads much faster as such; repeated keys are YAML's business.
+    if let Ok(tree) = decode::from_json(bytes) {
+        let read = decode::read_any(tree.clone());
+        if read.strict.is_empty() {
+            return Ok(Yaml { tree, duplicates: Vec::new() });
+        }
+    }
+    decode::from_yaml(bytes).map_err(|e| {
+        ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {e}"))
+    })
+}
+
+/// The body of a JSON, merge or strategic patch; repeated fields are refused or reported.
+pub fn patch(bytes: &[u8], validation: FieldValidation) -> Result<Decoded, ApiError> {
+    let tree =
+        decode::from_json(bytes).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
+    let read = decode::read_any(tree);
+    let warnings = match validation {
+        FieldValidation::Strict if !read.strict.is_empty() => {
+            return Err(bad_patch(&read.value, &strict_error(&read.strict)));
+        }
+        FieldValidation::Warn => read.strict,
+        _ => Vec::new(),
+    };
+    Ok(Decoded { object: read.value, warnings })
+}
+
+/// Reads a patched object by its type again: drops fields that the kind does not have, refuses values of a wrong type.
+/// Returns sentences for the `Warning` header.
+pub fn prune(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Result<Vec<String>, ApiError> {
+    let Some(of) = type_of(kind) else { return Ok(Vec::new()) };
+    let tree = Tree::from(object.clone());
+    let read = decode::read(of, tree).map_err(|e| bad_patch(object, &e.to_string()))?;
+    if validation == FieldValidation::Strict && !read.strict.is_empty() {
+        return Err(bad_patch(object, &strict_error(&read.strict)));
+    }
+    *object = read.value;
+    Ok(if validation == FieldValidation::Warn { read.strict } else { Vec::new() })
+}
+
+fn type_of(kind: &Kind) -> Option<&'static Type> {
+    schema::type_of(&kind.schema).or_else(|| schema::kind_type(&kind.group, &kind.version, &kind.kind))
+}
+
+fn bad_patch(object: &Value, why: &str) -> ApiError {
+    let cause = FieldError::invalid("patch", &Value::from(object.to_string()), why);
+    ApiError::invalid("", "", "", vec![cause])
+}
+
+fn strict_error(strict: &[String]) -> String {
+    format!("strict decoding error: {}", strict.join(", "))
+}
+
+/// What strict readers say, one sentence each; YAML says several at once.
+fn warnings(strict: &[String]) -> Vec<String> {
+    let mut all = Vec::new();
+    for one in strict {
+        let text = one.strip_prefix("error converting YAML to JSON: ").unwrap_or(one);
+        match text.strip_prefix("yaml: unmarshal errors:\n") {
+            Some(lines) => all.extend(lines.lines().map(|line| line.trim().to_owned())),
+            None => all.push(one.clone()),
+        }
+    }
+    all
+}
+
+/// The beginning of a body, for errors.
+fn summary(bytes: &[u8]) -> String {
+    const MAX: usize = 30;
+    let head = &bytes[..bytes.len().min(MAX)];
+    let more = if bytes.len() > MAX { " ..." } else { "" };
+    match bytes.first() {
+        None => "<empty>".into(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)),
+        Some(_) => format!("{}{more}", head.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn pod() -> Expected {
+        Expected::new("", "v1", "Pod")
+    }
+
+    fn refused(content_type: &str, bytes: &[u8], validation: FieldValidation) -> ApiError {
+        body(&pod(), content_type, bytes, validation).unwrap_err()
+    }
+
+    #[test]
+    fn wrong_kinds_and_versions_are_named() {
+        for (text, why) in [
+            (
+                r#"{"kind":"Deployment","apiVersion":"apps/v1"}"#,
+                "Deployment in version \"v1\" cannot be handled as a Pod: converting (v1.Deployment) to (core.Pod): \
+                 unknown conversion",
+            ),
+            (
+                r#"{"kind":"Pod","apiVersion":"v2"}"#,
+                "Pod in version \"v2\" cannot be handled as a Pod: no kind \"Pod\" is registered for version \"v2\" in \
+                 scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            ),
+            (
+                r#"{"kind":"Pod","apiVersion":"v1","spec":{"hostNetwork":"yes"}}"#,
+                "Pod in version \"v1\" cannot be handled as a Pod: json: cannot unmarshal string into Go struct field \
+                 PodSpec.spec.hostNetwork of type bool",
+            ),
+            (
+                r#"{"kind":"Pod""#,
+                "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse \
+                 error: unexpected end of JSON input ({\"kind\":\"Pod\")",
+            ),
+            (
+                "nonsense",
+                "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse \
+                 error: invalid character 'o' in literal null (expecting 'u') (6e6f6e73656e7365)",
+            ),
+        ] {
+            let error = refused("application/json", text.as_bytes(), FieldValidation::Ignore);
+            assert_eq!(error.code, 400);
+            assert_eq!(error.message, why);
+        }
+        let other = Expected::new("autoscaling", "v1", "HorizontalPodAutoscaler");
+        let text = br#"{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2"}"#;
+        assert_eq!(
+            body(&other, "", text, FieldValidation::Warn).unwrap_err().message,
+            "the API version in the data (autoscaling/v2) does not match the expected API version (autoscaling/v1)"
+        );
+        assert_eq!(refused("text/plain", b"{}", FieldValidation::Warn).code, 415);
+    }
+
+    #[test]
+    fn field_validation_has_three_degrees() {
+        let text = br#"{"kind":"Pod","spec":{"nope":1,"nodeName":"a","nodeName":"b","containers":[]}}"#;
+        let strict = refused("application/json", text, FieldValidation::Strict);
+        assert_eq!(
+            strict.message,
+            "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: unknown field \"spec.nope\", \
+             duplicate field \"spec.nodeName\""
+        );
+        let warned = body(&pod(), "application/json", text, FieldValidation::Warn).unwrap();
+        assert_eq!(warned.warnings, ["unknown field \"spec.nope\"", "duplicate field \"spec.nodeName\""]);
+        assert_eq!(warned.object["spec"], json!({"nodeName": "b", "containers": []}));
+        assert_eq!(
+            (warned.object["kind"].as_str(), warned.object["apiVersion"].as_str()),
+            (Some("Pod"), Some("v1"))
+        );
+        let ignored = body(&pod(), "application/json", text, FieldValidation::Ignore).unwrap();
+        assert!(ignored.warnings.is_empty());
+    }
+
+    #[test]
+    fn yaml_names_the_line() {
+        let text = b"kind: Pod\nmetadata:\n  name: a\n  name: b\nspec:\n  nope: 1\n";
+        let strict = refused("application/yaml", text, FieldValidation::Strict);
+        assert_eq!(
+            strict.message,
+            "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: yaml: unmarshal errors:\n  line 4: \
+             key \"name\" already set in map, unknown field \"spec.nope\""
+        );
+        let warned = body(&pod(), "application/yaml", text, FieldValidation::Warn).unwrap();
+        assert_eq!(
+            warned.warnings,
+            ["line 4: key \"name\" already set in map", "unknown field \"spec.nope\""]
+        );
+        let kind = Kind::new("", "v1", "Pod", "pods");
+        let error = applied(&kind, text, FieldValidation::Strict).unwrap_err();
+        assert_eq!(
+            error.message,
+            "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  line 4: key \"name\" \
+             already set in map"
+        );
+        let applied = applied(&kind, text, FieldValidation::Ignore).unwrap();
+        assert_eq!(applied.object, json!({"kind": "Pod", "metadata": {"name": "b"}, "spec": {"nope": 1}}));
+        let json = br#"{"kind":"Pod","metadata":{"name":"a"}}"#;
+        assert_eq!(yaml(json).unwrap()["metadata"]["name"], json!("a"));
+    }
+
+    #[test]
+    fn delete_options_come_in_any_version() {
+        for text in [
+            r#"{"propagationPolicy":"Background"}"#,
+            r#"{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}"#,
+            r#"{"kind":"DeleteOptions","apiVersion":"apps/v1","propagationPolicy":"Background"}"#,
+        ] {
+            let options = delete_options("application/json", text.as_bytes()).unwrap();
+            assert_eq!(options["propagationPolicy"], json!("Background"), "{text}");
+        }
+        let wrong = delete_options("application/json", br#"{"kind":"Pod","apiVersion":"v1"}"#).unwrap_err();
+        assert_eq!(wrong.code, 400);
+    }
+
+    #[test]
+    fn patched_objects_are_read_again() {
+        let kind = Kind::new("", "v1", "Pod", "pods");
+        let mut object = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "labels": null}, "spec": {"x": 1}});
+        let warned = prune(&kind, &mut object, FieldValidation::Warn).unwrap();
+        assert_eq!(warned, ["unknown field \"spec.x\""]);
+        assert_eq!(object["metadata"], json!({"name": "a"}));
+        let mut object = json!({"spec": {"x": 1}});
+        let strict = prune(&kind, &mut object, FieldValidation::Strict).unwrap_err();
+        assert_eq!(strict.code, 422);
+        assert!(
+            strict.message.ends_with("strict decoding error: unknown field \"spec.x\""),
+            "{}",
+            strict.message
+        );
+        assert_eq!(
+            patch(b"{", FieldValidation::Warn).unwrap_err().message,
+            "error decoding patch: unexpected end of JSON input"
+        );
+    }
 }

@@ -70,13 +70,13 @@ pub fn read(
             let cause = FieldError::forbidden("force", "may not be specified for non-apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
         }
-        let value = raw(format, body)?;
+        let decoded = decode::patch(body, options.field_validation)?;
         let patch = match format {
-            PatchKind::Json => Patch::Json(value),
-            PatchKind::Merge => Patch::Merge(value),
-            _ => Patch::Strategic(value),
+            PatchKind::Json => Patch::Json(decoded.object),
+            PatchKind::Merge => Patch::Merge(decoded.object),
+            _ => Patch::Strategic(decoded.object),
         };
-        return Ok((patch, Vec::new()));
+        return Ok((patch, decoded.warnings));
     }
     let decoded = decode::applied(kind, body, options.field_validation)?;
     Ok((Patch::Apply { config: decoded.object, force: options.force.unwrap_or(false) }, decoded.warnings))

@@ -14,10 +14,9 @@ pub fn settle(kind: &Type, object: &mut Value) {
 
 fn settle_tree(kind: &Type, object: &mut Map<String, Value>) {
     if kind.package.is_none() {
-        if let Some((field, Value::Object(inner))) = kind.field("metadata").zip(object.get_mut("metadata")) {
-            if let Some(inner_kind) = field.shape.object() {
-                settle_tree(inner_kind, inner);
-            }
+        let metadata = kind.field("metadata").and_then(|field| field.shape.object());
+        if let Some((inner_kind, Value::Object(inner))) = metadata.zip(object.get_mut("metadata")) {
+            settle_tree(inner_kind, inner);
         }
         return;
     }

@@ -38,6 +38,22 @@ impl Tree {
     }
 }
 
+impl From<serde_json::Value> for Tree {
+    fn from(value: serde_json::Value) -> Self {
+        use serde_json::Value;
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(value) => Self::Bool(value),
+            Value::Number(number) => Self::Number(number),
+            Value::String(text) => Self::String(text),
+            Value::Array(items) => Self::Array(items.into_iter().map(Self::from).collect()),
+            Value::Object(fields) => {
+                Self::Object(fields.into_iter().map(|(key, value)| (key, Self::from(value))).collect())
+            }
+        }
+    }
+}
+
 /// Reads JSON. Nesting is limited to 128 levels.
 pub fn from_json(body: &[u8]) -> Result<Tree, DecodeError> {
     serde_json::from_slice(body).map_err(|e| DecodeError::Json(explain(body, &e)))
@@ -61,6 +77,9 @@ fn explain(body: &[u8], error: &serde_json::Error) -> String {
         b'"' => "'\"'".to_owned(),
         b => format!("'{}'", char::from(b).escape_default()),
     };
+    if text.starts_with("expected ident") {
+        return format!("invalid character {shown} {}", in_literal(body, at));
+    }
     let place = [
         ("expected value", "looking for beginning of value"),
         ("key must be a string", "looking for beginning of object key string"),
@@ -79,6 +98,18 @@ fn explain(body: &[u8], error: &serde_json::Error) -> String {
         Some((_, place)) => format!("invalid character {shown} {place}"),
         None => text,
     }
+}
+
+/// Which word the text was going to be.
+fn in_literal(body: &[u8], at: usize) -> String {
+    let start = body[..at].iter().rposition(|b| !b.is_ascii_lowercase()).map_or(0, |i| i + 1);
+    let word = match body.get(start) {
+        Some(b'n') => "null",
+        Some(b't') => "true",
+        _ => "false",
+    };
+    let expected = word.as_bytes().get(at - start).copied().map_or(' ', char::from);
+    format!("in literal {word} (expecting '{expected}')")
 }
 
 impl<'de> Deserialize<'de> for Tree {
@@ -163,6 +194,8 @@ mod tests {
             ("{\"a\":1,}", "invalid character '}' looking for beginning of value"),
             ("{\"a\" 1}", "invalid character '1' after object key"),
             ("{\"a\":1 \"b\"}", "invalid character '\"' after object key:value pair"),
+            ("nonsense", "invalid character 'o' in literal null (expecting 'u')"),
+            ("[true, fals]", "invalid character ']' in literal false (expecting 'e')"),
             ("{} x", "invalid character 'x' after top-level value"),
             ("{a:1}", "invalid character 'a' looking for beginning of object key string"),
         ] {

@@ -201,12 +201,9 @@ fn plain(text: &str) -> Tree {
         _ => {}
     }
     let first = text.as_bytes()[0];
-    if first.is_ascii_digit() || matches!(first, b'+' | b'-' | b'.') {
-        if let Some(number) = integer(text).or_else(|| float(text)) {
-            return number;
-        }
-    }
-    Tree::String(text.to_owned())
+    let numeric = first.is_ascii_digit() || matches!(first, b'+' | b'-' | b'.');
+    let number = if numeric { integer(text).or_else(|| float(text)) } else { None };
+    number.unwrap_or_else(|| Tree::String(text.to_owned()))
 }
 
 fn integer(text: &str) -> Option<Tree> {
