@@ -16,10 +16,62 @@ pub mod pod;
 pub mod claim;
 // The work queue.
 pub mod queue;
+// From changes to keys of work.
+pub mod informer;
+// Objects by owner and node.
+pub mod index;
+// Changes of all kinds.
+pub mod everything;
+// Events about objects.
+pub mod events;
+// One kind through one identity.
+pub mod resource;
+// The loop around a controller.
+pub mod runner;
+// What controllers are built from.
+pub mod setup;
+// Pods for an owner.
+pub mod replicas;
 // As many pods as wanted.
 pub mod replicaset;
 // ReplicaSets per template.
 pub mod deployment;
+// What every namespace gets.
+pub mod account;
+// The end of namespaces.
+pub mod namespace;
+// What lost its owners.
+pub mod gc;
+// The pods behind services.
+pub mod endpoints;
 // Objects for tests.
 #[cfg(test)]
 mod testing;
+
+use setup::{ClientFactory, Setup};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// What the controllers need to know of the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The certificate of the cluster's authority, in PEM; published in every namespace.
+    pub ca: String,
+}
+
+/// Starts all controllers. They end when the returned set is dropped.
+pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
+    let mut setup = Setup::new(factory);
+    account::start(&mut setup, options.ca.clone());
+    replicaset::start(&mut setup);
+    deployment::start(&mut setup);
+    endpoints::start(&mut setup);
+    let namespaces = namespace::start(&mut setup);
+    let client = setup.client(gc::NAME);
+    let collector = gc::Collector::new(client.clone());
+    for _ in 0..4 {
+        setup.spawn(collector.clone().work());
+    }
+    setup.spawn(everything::follow(client, Arc::new(vec![namespaces, collector])));
+    setup.start()
+}

@@ -14,9 +14,9 @@ const FIRST_DELAY: Duration = Duration::from_millis(5);
 /// The longest delay after failures: what was repaired elsewhere is picked up within it.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
-/// What can be a key.
-pub trait Key: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static {}
-impl<T: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> Key for T {}
+/// What can be queued.
+pub trait Item: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static {}
+impl<T: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> Item for T {}
 
 /// The queue's rules without clock or tasks; callers pass the time.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct State<K> {
     due: HashMap<K, Instant>,
 }
 
-impl<K: Key> State<K> {
+impl<K: Item> State<K> {
     fn add(&mut self, key: K) -> bool {
         self.due.remove(&key);
         if !self.dirty.insert(key.clone()) || self.processing.contains(&key) {
@@ -91,13 +91,13 @@ pub struct Queue<K> {
     wake: Notify,
 }
 
-impl<K: Key> Default for Queue<K> {
+impl<K: Item> Default for Queue<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Key> Queue<K> {
+impl<K: Item> Queue<K> {
     /// An empty queue.
     pub fn new() -> Self {
         let state = State {

@@ -119,7 +119,7 @@ fn fraction(deployment: &Deployment, set: &Set) -> i32 {
         .noted(MAX)
         .filter(|m| *m > 0)
         .map(i64::from)
-        .or({ Some(deployment.status.replicas).filter(|r| *r > 0) });
+        .or(Some(deployment.status.replicas).filter(|r| *r > 0));
     let Some(before) = before else { return 0 };
     let exact = f64::from(size) * f64::from(deployment.ceiling()) / before as f64;
     exact.round() as i32 - size

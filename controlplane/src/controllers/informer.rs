@@ -1,0 +1,202 @@
+//! From changes of objects to keys of work. One task per watched kind tells every listener; a listener that may have
+//! missed something is told so and queues all it is responsible for, so that nothing depends on having seen an event.
+
+use super::pod::controller_of;
+use super::queue::Queue;
+use super::selector::Selector;
+use crate::object::Object;
+use crate::registry::kinds::Kind;
+use crate::watch::cache::{Cache, Event, EventType};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Namespace and name of an object; the namespace is empty for what lives in the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Name {
+    /// A name from its parts.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The name of an object.
+    pub fn of(object: &Object) -> Self {
+        Self::new(&object.meta.namespace, &object.meta.name)
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// One change: the object before and after; without a before it is new, without an after it is gone.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    /// Before.
+    pub old: Option<&'a Arc<Object>>,
+    /// After.
+    pub new: Option<&'a Arc<Object>>,
+}
+
+impl<'a> Change<'a> {
+    /// The change that an event tells of.
+    pub fn of(event: &'a Event) -> Self {
+        match event.what {
+            EventType::Added => Self { old: None, new: Some(&event.object) },
+            EventType::Modified => Self { old: event.previous.as_ref(), new: Some(&event.object) },
+            EventType::Deleted => Self { old: Some(&event.object), new: None },
+        }
+    }
+
+    /// The newest state there is.
+    pub fn object(&self) -> Option<&'a Arc<Object>> {
+        self.new.or(self.old)
+    }
+
+    /// Before and after, as far as they are there.
+    pub fn both(&self) -> impl Iterator<Item = &'a Arc<Object>> {
+        self.old.into_iter().chain(self.new)
+    }
+}
+
+type Seen = Box<dyn Fn(Change<'_>) + Send + Sync>;
+type Missed = Box<dyn Fn() + Send + Sync>;
+
+struct Listener {
+    seen: Seen,
+    missed: Missed,
+}
+
+/// Listeners by kind, until they are started.
+#[derive(Default)]
+pub struct Informers {
+    kinds: BTreeMap<String, (Arc<Cache>, Vec<Listener>)>,
+}
+
+impl Informers {
+    /// Listens to a kind. `missed` is called at the start and whenever changes may have been lost.
+    pub fn on(
+        &mut self,
+        kind: &Kind,
+        cache: &Arc<Cache>,
+        seen: impl Fn(Change<'_>) + Send + Sync + 'static,
+        missed: impl Fn() + Send + Sync + 'static,
+    ) {
+        let (_, listeners) = self.kinds.entry(kind.prefix()).or_insert_with(|| (cache.clone(), Vec::new()));
+        listeners.push(Listener { seen: Box::new(seen), missed: Box::new(missed) });
+    }
+
+    /// Starts one task per kind.
+    pub fn start(self, tasks: &mut JoinSet<()>) {
+        for (cache, listeners) in self.kinds.into_values() {
+            tasks.spawn(follow(cache, listeners));
+        }
+    }
+}
+
+async fn follow(cache: Arc<Cache>, listeners: Vec<Listener>) {
+    loop {
+        let (_, _, mut cursor) = cache.list_and_watch(None);
+        for listener in &listeners {
+            (listener.missed)();
+        }
+        while let Ok(events) = cursor.next_batch().await {
+            for event in &events {
+                let change = Change::of(event);
+                for listener in &listeners {
+                    (listener.seen)(change);
+                }
+            }
+        }
+        tracing::warn!("an informer was too slow and starts again");
+    }
+}
+
+/// What one controller listens to, all ending in one queue of the names of its primary kind.
+pub struct Feed<'a> {
+    informers: &'a mut Informers,
+    primary: Arc<Cache>,
+    /// The controller's queue.
+    pub queue: Arc<Queue<Name>>,
+}
+
+impl<'a> Feed<'a> {
+    /// Queues every object of the primary kind that changes.
+    pub fn new(informers: &'a mut Informers, kind: &Kind, primary: Arc<Cache>) -> Self {
+        let queue = Arc::new(Queue::new());
+        let mut feed = Self { informers, primary: primary.clone(), queue };
+        feed.also(kind, &primary, |change, add| {
+            if let Some(object) = change.object() {
+                add(Name::of(object));
+            }
+        });
+        feed
+    }
+
+    /// Queues what `names` makes of each change of another kind.
+    pub fn also(
+        &mut self,
+        kind: &Kind,
+        cache: &Arc<Cache>,
+        names: impl Fn(Change<'_>, &mut dyn FnMut(Name)) + Send + Sync + 'static,
+    ) {
+        let queue = self.queue.clone();
+        let seen = move |change: Change<'_>| names(change, &mut |name| queue.add(name));
+        let (queue, primary) = (self.queue.clone(), self.primary.clone());
+        let missed = move || primary.list(None).iter().for_each(|o| queue.add(Name::of(o)));
+        self.informers.on(kind, cache, seen, missed);
+    }
+
+    /// Queues the controller of each changed object, before and after, if it is of the kind `owner`.
+    pub fn owned(&mut self, kind: &Kind, cache: &Arc<Cache>, owner: &'static str) {
+        self.also(kind, cache, move |change, add| queue_owners(change, owner, add));
+    }
+
+    /// Like [`Feed::owned`]; and those whose selector matches an object without controller, for they may adopt it.
+    pub fn owned_or_matching(
+        &mut self,
+        kind: &Kind,
+        cache: &Arc<Cache>,
+        owner: &'static str,
+        selector: fn(&Object) -> Option<Selector>,
+    ) {
+        let primary = self.primary.clone();
+        self.also(kind, cache, move |change, add| {
+            queue_owners(change, owner, add);
+            let Some(object) = change.new.filter(|o| controller_of(o).is_none()) else { return };
+            let news = change.old.is_none_or(|old| {
+                old.meta.labels != object.meta.labels || controller_of(old).is_some()
+            });
+            if !news || object.meta.labels.is_empty() {
+                return;
+            }
+            for candidate in primary.list(Some(&object.meta.namespace)) {
+                let selector = selector(&candidate).filter(|s| !s.is_empty());
+                if selector.is_some_and(|s| s.matches(&object.meta.labels)) {
+                    add(Name::of(&candidate));
+                }
+            }
+        });
+    }
+}
+
+fn queue_owners(change: Change<'_>, kind: &str, add: &mut dyn FnMut(Name)) {
+    for object in change.both() {
+        if let Some(owner) = controller_of(object).filter(|o| o.kind == kind) {
+            add(Name::new(&object.meta.namespace, &owner.name));
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! One kind through one identity: reads from the cache, writes through the pipeline, and notes about its objects.
+
+use super::events::{Correlator, Note, Severity, Write};
+use super::informer::Name;
+use crate::apiserver::options::{DeleteOptions, Preconditions};
+use crate::apiserver::patching::Patch;
+use crate::client::Client;
+use crate::object::Object;
+use crate::registry::kinds::Kind;
+use crate::watch::cache::Cache;
+use coracle_proto::status::ApiError;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// A kind, as one controller reads and writes it.
+#[derive(Clone)]
+pub struct Resource {
+    client: Client,
+    recorder: Recorder,
+    /// The row of the kind.
+    pub kind: Arc<Kind>,
+    /// Its objects.
+    pub cache: Arc<Cache>,
+}
+
+impl Resource {
+    /// The handle of a kind.
+    pub fn new(client: &Client, recorder: &Recorder, kind: Arc<Kind>, cache: Arc<Cache>) -> Self {
+        Self { client: client.clone(), recorder: recorder.clone(), kind, cache }
+    }
+
+    /// An object as this process last saw or wrote it.
+    pub fn get(&self, name: &Name) -> Option<Arc<Object>> {
+        self.cache.get(&name.namespace, &name.name)
+    }
+
+    /// An object read after every write acknowledged before, by whomever.
+    pub async fn fresh(&self, name: &Name) -> Result<Arc<Object>, ApiError> {
+        self.client.get(&self.kind, &name.namespace, &name.name).await
+    }
+
+    /// Objects of a namespace.
+    pub fn list(&self, namespace: &str) -> Vec<Arc<Object>> {
+        self.cache.list(Some(namespace))
+    }
+
+    /// All objects.
+    pub fn all(&self) -> Vec<Arc<Object>> {
+        self.cache.list(None)
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, namespace: &str, body: Value) -> Result<Arc<Object>, ApiError> {
+        self.client.create(&self.kind, namespace, body).await
+    }
+
+    /// Replaces an object; fails with a conflict if it changed since it was read.
+    pub async fn update(&self, body: Value) -> Result<Arc<Object>, ApiError> {
+        self.write("", body).await
+    }
+
+    /// Replaces an object's subresource; fails with a conflict if the object changed since it was read.
+    pub async fn write(&self, subresource: &str, body: Value) -> Result<Arc<Object>, ApiError> {
+        let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        self.client.update(&self.kind, &namespace, &name, subresource, body).await
+    }
+
+    /// Replaces the status of the object as it was read; does nothing when it is the same.
+    pub async fn set_status(&self, object: &Arc<Object>, status: Value) -> Result<(), ApiError> {
+        let mut body = object.value();
+        if super::template::same(&body["status"], &status) {
+            return Ok(());
+        }
+        body["status"] = status;
+        self.write("status", body).await.map(|_| ())
+    }
+
+    /// Changes an object by a function of its newest state.
+    pub async fn modify(
+        &self,
+        name: &Name,
+        change: impl Fn(&mut Value) + Send + Sync,
+    ) -> Result<Arc<Object>, ApiError> {
+        self.client.modify(&self.kind, &name.namespace, &name.name, "", change).await
+    }
+
+    /// Merges a change into an object, whatever its state.
+    pub async fn merge(&self, name: &Name, change: Value) -> Result<Arc<Object>, ApiError> {
+        self.client.patch(&self.kind, &name.namespace, &name.name, "", Patch::Merge(change)).await
+    }
+
+    /// Deletes an object if it is still the one with this uid; one that is gone is no error.
+    pub async fn delete(&self, object: &Object) -> Result<(), ApiError> {
+        self.delete_with(&Name::of(object), same_uid(object)).await
+    }
+
+    /// Deletes an object with options; one that is gone is no error.
+    pub async fn delete_with(&self, name: &Name, options: DeleteOptions) -> Result<(), ApiError> {
+        match self.client.delete(&self.kind, &name.namespace, &name.name, options).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that something went as it should.
+    pub fn normal(&self, about: &Object, reason: &'static str, message: impl Into<String>) {
+        self.note(about, Severity::Normal, reason, message.into());
+    }
+
+    /// Says that something did not.
+    pub fn warn(&self, about: &Object, reason: &'static str, message: impl Into<String>) {
+        self.note(about, Severity::Warning, reason, message.into());
+    }
+
+    fn note(&self, about: &Object, severity: Severity, reason: &'static str, message: String) {
+        let kind = (&*self.kind.api_version(), &*self.kind.kind);
+        self.recorder.send(Note::new(kind, about, severity, reason, message));
+    }
+}
+
+/// Options of a delete that insists on the object's uid.
+pub fn same_uid(object: &Object) -> DeleteOptions {
+    let preconditions = Preconditions { uid: Some(object.meta.uid.clone()), resource_version: None };
+    DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() }
+}
+
+/// Whether a creation failed because the namespace is going away, so that there is no point in trying again.
+pub fn namespace_is_ending(error: &ApiError) -> bool {
+    error.code == 403 && error.message.contains("because it is being terminated")
+}
+
+/// Where notes go; they are written by a task of their own and never hold anybody up.
+#[derive(Clone)]
+pub struct Recorder {
+    notes: mpsc::Sender<Note>,
+}
+
+impl Recorder {
+    /// A recorder and the task that writes for it. `events` must be the core kind `events`.
+    pub fn new(component: &'static str, events: Writer) -> (Self, impl Future<Output = ()> + Send) {
+        let (notes, incoming) = mpsc::channel(1000);
+        (Self { notes }, record(component, events, incoming))
+    }
+
+    fn send(&self, note: Note) {
+        if self.notes.try_send(note).is_err() {
+            tracing::debug!("an event was dropped: too many at once");
+        }
+    }
+}
+
+/// What writes events.
+pub struct Writer {
+    /// The identity.
+    pub client: Client,
+    /// The core kind `events`.
+    pub kind: Arc<Kind>,
+}
+
+async fn record(component: &'static str, events: Writer, mut incoming: mpsc::Receiver<Note>) {
+    let mut correlator = Correlator::default();
+    let mut serial = 0;
+    while let Some(note) = incoming.recv().await {
+        serial += 1;
+        let kind = &events.kind;
+        let result = match correlator.decide(&note, component, serial, Timestamp::now()) {
+            Write::Drop => continue,
+            Write::Create(namespace, body) => events.client.create(kind, &namespace, body).await,
+            Write::Bump(event, patch) => {
+                events.client.patch(kind, &event.namespace, &event.name, "", Patch::Merge(patch)).await
+            }
+        };
+        if let Err(error) = result {
+            correlator.forget(&note);
+            if !namespace_is_ending(&error) {
+                tracing::debug!(%error, "an event was not written");
+            }
+        }
+    }
+}
