@@ -44,6 +44,10 @@ pub mod namespace;
 pub mod gc;
 // The pods behind services.
 pub mod endpoints;
+// Nodes' address ranges, health and evictions.
+pub mod nodes;
+// Pods that nobody would take away.
+pub mod podgc;
 // Objects for tests.
 #[cfg(test)]
 mod testing;
@@ -57,6 +61,8 @@ use tokio::task::JoinSet;
 pub struct Options {
     /// The certificate of the cluster's authority, in PEM; published in every namespace.
     pub ca: String,
+    /// The pods' address ranges, one per family; nodes get pieces of them. None: somebody else gives nodes theirs.
+    pub pod_ranges: Vec<nodes::ranges::Range>,
 }
 
 /// Starts all controllers. They end when the returned set is dropped.
@@ -66,6 +72,8 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     replicaset::start(&mut setup);
     deployment::start(&mut setup);
     endpoints::start(&mut setup);
+    nodes::start(&mut setup, &options.pod_ranges);
+    podgc::start(&mut setup);
     let namespaces = namespace::start(&mut setup);
     let client = setup.client(gc::NAME);
     let collector = gc::Collector::new(client.clone());

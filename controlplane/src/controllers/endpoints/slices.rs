@@ -217,6 +217,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
         #[test]
         fn slices_hold_exactly_what_is_wanted(steps in prop::collection::vec(prop::collection::btree_set(0..400usize, 0..350), 1..6)) {
             let mut slices = Vec::new();
