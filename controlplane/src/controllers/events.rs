@@ -107,7 +107,8 @@ impl Correlator {
         let (key, note) = self.combined(note, now);
         if let Some(known) = self.known.get_mut(&key) {
             known.count += 1;
-            let patch = json!({"count": known.count, "lastTimestamp": time::seconds(now), "message": note.message});
+            let patch =
+                json!({"count": known.count, "lastTimestamp": time::seconds(now), "message": note.message});
             return Write::Bump(known.event.clone(), patch);
         }
         let namespace = if note.name.namespace.is_empty() { "default" } else { &note.name.namespace };

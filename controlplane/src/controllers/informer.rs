@@ -177,9 +177,9 @@ impl<'a> Feed<'a> {
         self.also(kind, cache, move |change, add| {
             queue_owners(change, owner, add);
             let Some(object) = change.new.filter(|o| controller_of(o).is_none()) else { return };
-            let news = change.old.is_none_or(|old| {
-                old.meta.labels != object.meta.labels || controller_of(old).is_some()
-            });
+            let news = change
+                .old
+                .is_none_or(|old| old.meta.labels != object.meta.labels || controller_of(old).is_some());
             if !news || object.meta.labels.is_empty() {
                 return;
             }

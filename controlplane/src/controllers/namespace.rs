@@ -89,7 +89,8 @@ impl Remains {
         };
         let mut errors = self.errors.clone();
         errors.sort();
-        let failed = format!("Failed to delete all resource types, {} remaining: {}", errors.len(), errors.join(", "));
+        let failed =
+            format!("Failed to delete all resource types, {} remaining: {}", errors.len(), errors.join(", "));
         let resources = list(&self.resources, "has", "resource instances");
         let finalizers = list(&self.finalizers, "in", "resource instances");
         let row = |kind, bad: bool, (bad_reason, bad_message), (good_reason, good_message): (&str, &str)| {
@@ -169,7 +170,8 @@ impl Namespaces {
         let mut remains = Remains::default();
         let kinds = kinds(&self.client);
         let namespaced = kinds.values().filter(|k| k.namespaced());
-        let (pods, others): (Vec<_>, Vec<_>) = namespaced.partition(|k| k.group.is_empty() && k.plural == "pods");
+        let (pods, others): (Vec<_>, Vec<_>) =
+            namespaced.partition(|k| k.group.is_empty() && k.plural == "pods");
         for kind in pods {
             self.delete_kind(kind, namespace, &mut remains).await;
         }
@@ -237,7 +239,8 @@ mod tests {
         remains.count(&Kind::new("", "v1", "Pod", "pods"), &pod);
         let now = Timestamp::UNIX_EPOCH;
         let all = remains.conditions(now);
-        let text = |kind: &str| conditions::find(&all, kind).map(|c| (c.status.clone(), c.message.clone())).unwrap();
+        let text =
+            |kind: &str| conditions::find(&all, kind).map(|c| (c.status.clone(), c.message.clone())).unwrap();
         assert_eq!(
             text("NamespaceContentRemaining"),
             ("True".into(), "Some resources are remaining: pods. has 1 resource instances".into())

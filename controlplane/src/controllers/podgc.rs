@@ -38,7 +38,8 @@ pub fn start(setup: &mut Setup<'_>) {
     let mut feed = setup.feed(&pods);
     let on_node = index.clone();
     feed.also(&nodes.kind, &nodes.cache, move |change, add| {
-        let tainted = |n: &Arc<crate::object::Object>| n.typed::<Node>().is_ok_and(|n| n.tainted(OUT_OF_SERVICE));
+        let tainted =
+            |n: &Arc<crate::object::Object>| n.typed::<Node>().is_ok_and(|n| n.tainted(OUT_OF_SERVICE));
         if let Some(node) = change.object()
             && (change.new.is_none() || change.new.is_some_and(tainted))
         {
@@ -107,7 +108,8 @@ impl PodGc {
         if self.pods.cache.len() <= ENDED_KEPT {
             return Ok(());
         }
-        let mut ended: Vec<Pod> = self.pods.all().iter().map(Pod::read).filter(|p| p.ended() && !p.terminating()).collect();
+        let mut ended: Vec<Pod> =
+            self.pods.all().iter().map(Pod::read).filter(|p| p.ended() && !p.terminating()).collect();
         let excess = ended.len().saturating_sub(ENDED_KEPT);
         ended.sort_by_key(|p| p.created);
         for pod in ended.iter().take(excess) {

@@ -92,7 +92,11 @@ impl PodControl {
     }
 
     /// Deletes pods, all at once; returns the first failure.
-    pub async fn delete_all(&self, owner: &Object, pods: impl IntoIterator<Item = &Object>) -> Result<(), ApiError> {
+    pub async fn delete_all(
+        &self,
+        owner: &Object,
+        pods: impl IntoIterator<Item = &Object>,
+    ) -> Result<(), ApiError> {
         let results = join_all(pods.into_iter().map(|pod| self.delete(owner, pod))).await;
         results.into_iter().find_map(Result::err).map_or(Ok(()), Err)
     }

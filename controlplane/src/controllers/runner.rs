@@ -60,7 +60,12 @@ pub trait Controller: Send + Sync + 'static {
 }
 
 /// Starts workers for a controller.
-pub fn start(controller: Arc<dyn Controller>, queue: &Arc<Queue<Name>>, workers: usize, tasks: &mut JoinSet<()>) {
+pub fn start(
+    controller: Arc<dyn Controller>,
+    queue: &Arc<Queue<Name>>,
+    workers: usize,
+    tasks: &mut JoinSet<()>,
+) {
     for _ in 0..workers {
         tasks.spawn(work(controller.clone(), queue.clone()));
     }

@@ -181,7 +181,13 @@ impl Deployments {
         Err(error.into())
     }
 
-    async fn tell_create_failed(&self, deployment: &Deployment, name: &Name, error: &ApiError, now: Timestamp) {
+    async fn tell_create_failed(
+        &self,
+        deployment: &Deployment,
+        name: &Name,
+        error: &ApiError,
+        now: Timestamp,
+    ) {
         if let Some(status) = plan::create_failed(deployment, &error.to_string(), now) {
             // The error itself is what counts; it is returned and tried again.
             let _ = self.deployments.set_status(&deployment.object, json!(status)).await;

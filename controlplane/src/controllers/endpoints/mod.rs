@@ -5,13 +5,13 @@ pub mod service;
 // Endpoints into slices.
 pub mod slices;
 
+use super::claim;
 use super::informer::{Change, Name};
 use super::resource::{Resource, namespace_is_ending};
 use super::runner::{Again, Controller, Failure};
 use super::selector::{Labels, Selector};
 use super::setup::Setup;
 use super::template::same;
-use super::claim;
 use crate::object::Object;
 use crate::watch::cache::Cache;
 use async_trait::async_trait;
@@ -136,7 +136,8 @@ impl Parts {
     fn managed(&self, name: &Name, manager: &str) -> Vec<Arc<Object>> {
         let of_service = |slice: &Arc<Object>| {
             let labels = &slice.meta.labels;
-            labels.get(SERVICE_NAME) == Some(&name.name) && labels.get(MANAGED_BY).is_some_and(|m| m == manager)
+            labels.get(SERVICE_NAME) == Some(&name.name)
+                && labels.get(MANAGED_BY).is_some_and(|m| m == manager)
         };
         self.slices.list(&name.namespace).into_iter().filter(of_service).collect()
     }
@@ -299,7 +300,8 @@ impl Controller for Mirror {
 
 fn mirrored(endpoints: &Object) -> bool {
     let labels = &endpoints.meta.labels;
-    let elects = !endpoints.value()["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"].is_null();
+    let elects =
+        !endpoints.value()["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"].is_null();
     endpoints.meta.deletion_timestamp.is_none()
         && labels.get(SKIP_MIRROR).is_none_or(|v| v != "true")
         && labels.get(ENDPOINTS_MANAGED_BY).is_none_or(|v| v != "endpoint-controller")

@@ -49,7 +49,11 @@ impl Spec {
     }
 
     fn families(&self) -> Vec<&str> {
-        if self.ip_families.is_empty() { vec!["IPv4"] } else { self.ip_families.iter().map(String::as_str).collect() }
+        if self.ip_families.is_empty() {
+            vec!["IPv4"]
+        } else {
+            self.ip_families.iter().map(String::as_str).collect()
+        }
     }
 }
 
@@ -140,7 +144,8 @@ impl Backend {
                 let spec = &self.wire.spec;
                 let sidecars = spec.init_containers.iter().filter(|c| c.restart_policy == "Always");
                 let ports = spec.containers.iter().chain(sidecars).flat_map(|c| &c.ports);
-                let protocol = |p: &ContainerPort| if p.protocol.is_empty() { "TCP".into() } else { p.protocol.clone() };
+                let protocol =
+                    |p: &ContainerPort| if p.protocol.is_empty() { "TCP".into() } else { p.protocol.clone() };
                 let mut named = ports.filter(|p| p.name == *name && protocol(p) == port.protocol);
                 named.next().map(|p| p.container_port)
             }
@@ -271,7 +276,11 @@ pub fn subsets(name: &str, service: &Spec, pods: &[Backend]) -> (Vec<Value>, boo
         }
         let (_, ready, not_ready) =
             by_ports.entry(json!(ports).to_string()).or_insert_with(|| (ports, Vec::new(), Vec::new()));
-        if pod.serving() || service.publish_not_ready_addresses { ready.push(entry) } else { not_ready.push(entry) }
+        if pod.serving() || service.publish_not_ready_addresses {
+            ready.push(entry)
+        } else {
+            not_ready.push(entry)
+        }
     }
     let subset = |(ports, ready, not_ready): (Vec<Value>, Vec<Value>, Vec<Value>)| {
         let mut subset = json!({});
@@ -337,7 +346,8 @@ mod tests {
 
     #[test]
     fn families_and_missing_addresses() {
-        let dual = service(json!({"ports": [{"port": 80, "protocol": "TCP"}], "ipFamilies": ["IPv4", "IPv6"]}));
+        let dual =
+            service(json!({"ports": [{"port": 80, "protocol": "TCP"}], "ipFamilies": ["IPv4", "IPv6"]}));
         let all = groups("web", &dual, &[pod("a", "10.0.0.1", "True", 1, false)], &|_| None);
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].endpoints.len(), all[1].endpoints.len()), (1, 0));

@@ -49,7 +49,15 @@ fn identity(endpoint: &Value) -> String {
 fn group_key(address_type: &str, ports: &[Value]) -> String {
     let mut names: Vec<String> = ports
         .iter()
-        .map(|p| format!("{}/{}/{}/{}", p["name"].as_str().unwrap_or(""), p["port"], p["protocol"], p["appProtocol"]))
+        .map(|p| {
+            format!(
+                "{}/{}/{}/{}",
+                p["name"].as_str().unwrap_or(""),
+                p["port"],
+                p["protocol"],
+                p["appProtocol"]
+            )
+        })
         .collect();
     names.sort();
     format!("{address_type} {}", names.join(","))
@@ -103,7 +111,11 @@ fn plan_group(mut slices: Vec<Slice>, group: Group, plan: &mut Plan) {
         let room = CAPACITY.saturating_sub(slice.endpoints.len()).min(new.len());
         slice.endpoints.extend(new.drain(..room));
     }
-    let make = |endpoints: Vec<Value>| Group { endpoints, ports: group.ports.clone(), address_type: group.address_type.clone() };
+    let make = |endpoints: Vec<Value>| Group {
+        endpoints,
+        ports: group.ports.clone(),
+        address_type: group.address_type.clone(),
+    };
     while new.len() >= CAPACITY {
         plan.create.push(make(new.drain(..CAPACITY).collect()));
     }

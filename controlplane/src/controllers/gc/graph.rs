@@ -175,7 +175,8 @@ impl Graph {
         }
         let in_state = |state| owners.iter().filter(move |(_, s)| *s == state).map(|(uid, _)| uid.clone());
         if in_state(OwnerState::Solid).next().is_some() {
-            let cut: Vec<String> = in_state(OwnerState::Absent).chain(in_state(OwnerState::Waiting)).collect();
+            let cut: Vec<String> =
+                in_state(OwnerState::Absent).chain(in_state(OwnerState::Waiting)).collect();
             return if cut.is_empty() { Decision::Leave } else { Decision::Cut(cut) };
         }
         let waiting = in_state(OwnerState::Waiting).next().is_some();
@@ -201,8 +202,11 @@ mod tests {
             .map(|(o, block)| json!({"apiVersion": "v1", "kind": "K", "name": o, "uid": o, "blockOwnerDeletion": block}))
             .collect();
         let deleting = (!finalizers.is_empty()).then_some("now");
-        Node::of("k", &object(json!({"metadata": {"name": name, "uid": name, "ownerReferences": refs,
-            "finalizers": finalizers, "deletionTimestamp": deleting}})))
+        Node::of(
+            "k",
+            &object(json!({"metadata": {"name": name, "uid": name, "ownerReferences": refs,
+            "finalizers": finalizers, "deletionTimestamp": deleting}})),
+        )
     }
 
     #[test]

@@ -93,7 +93,9 @@ impl Collector {
     async fn process(&self, uid: &str) -> Result<(), Failure> {
         let Some(node) = self.graph.lock().get(uid).cloned() else { return Ok(()) };
         let Some(kind) = kinds(&self.client).get(&node.kind).cloned() else { return Ok(()) };
-        let Ok(latest) = self.client.get(&kind, &node.name.namespace, &node.name.name).await else { return Ok(()) };
+        let Ok(latest) = self.client.get(&kind, &node.name.namespace, &node.name.name).await else {
+            return Ok(());
+        };
         if latest.meta.uid != uid {
             return Ok(());
         }

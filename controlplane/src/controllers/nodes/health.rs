@@ -89,7 +89,8 @@ pub fn silenced(node: &Node, now: Timestamp) -> Option<Vec<Condition>> {
             }
             None => {
                 let message = "Kubelet never posted node status.";
-                let new = Condition::new(kind, true, "NodeStatusNeverUpdated", message, now).status("Unknown");
+                let new =
+                    Condition::new(kind, true, "NodeStatusNeverUpdated", message, now).status("Unknown");
                 all.push(new);
             }
         }
@@ -181,7 +182,8 @@ mod tests {
     use serde_json::json;
 
     fn node(ready: &str) -> Node {
-        serde_json::from_value(json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}})).unwrap()
+        serde_json::from_value(json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}}))
+            .unwrap()
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -204,12 +206,18 @@ mod tests {
     fn taints_follow_conditions() {
         let keys = |node: &Node, down| -> Vec<String> {
             let all = taints(node, down, at(0)).unwrap_or_else(|| node.spec.taints.clone());
-            all.iter().map(|t| format!("{}:{}", t.key.trim_start_matches("node.kubernetes.io/"), t.effect)).collect()
+            all.iter()
+                .map(|t| format!("{}:{}", t.key.trim_start_matches("node.kubernetes.io/"), t.effect))
+                .collect()
         };
         assert_eq!(keys(&node("True"), false), Vec::<String>::new());
         assert_eq!(keys(&node("False"), false), ["not-ready:NoSchedule", "not-ready:NoExecute"]);
         assert_eq!(keys(&node("Unknown"), false), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
-        assert_eq!(keys(&node("Unknown"), true), ["unreachable:NoSchedule"], "nobody is evicted while all are down");
+        assert_eq!(
+            keys(&node("Unknown"), true),
+            ["unreachable:NoSchedule"],
+            "nobody is evicted while all are down"
+        );
         let mut back = node("True");
         back.spec.taints = taints(&node("False"), false, at(0)).unwrap();
         back.spec.taints.push(Taint { key: "mine".into(), effect: "NoExecute".into(), ..Taint::default() });
@@ -226,7 +234,9 @@ mod tests {
         };
         let tolerations = |value| -> Vec<Toleration> { serde_json::from_value(value).unwrap() };
         let exists = |seconds: Option<i64>| {
-            tolerations(json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]))
+            tolerations(
+                json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]),
+            )
         };
         assert_eq!(leave_at(&[taint("a")], &[], at(0)), Some(Timestamp::MIN));
         assert_eq!(leave_at(&[taint("a")], &exists(None), at(0)), None);

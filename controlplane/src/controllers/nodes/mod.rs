@@ -42,8 +42,14 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
     let index = setup.pods();
     // Leases are not listened to: they are looked at when a node's time is up.
     let queue = setup.feed(&nodes).queue.clone();
-    let lifecycle =
-        Lifecycle { nodes, leases, pods, index: index.clone(), signs: Mutex::default(), queue: queue.clone() };
+    let lifecycle = Lifecycle {
+        nodes,
+        leases,
+        pods,
+        index: index.clone(),
+        signs: Mutex::default(),
+        queue: queue.clone(),
+    };
     setup.run(lifecycle, &queue, 2);
 
     let pods = setup.resource(EVICTION, "", "pods");
@@ -52,7 +58,10 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
     let on_node = index.clone();
     feed.also(&nodes.kind, &nodes.cache, move |change, add| {
         let taints = |o: &Arc<Object>| o.typed::<Node>().map(|n| n.spec.taints).unwrap_or_default();
-        let Some(node) = change.new.filter(|n| taints(n) != change.old.map(taints).unwrap_or_default()) else { return };
+        let Some(node) = change.new.filter(|n| taints(n) != change.old.map(taints).unwrap_or_default())
+        else {
+            return;
+        };
         on_node.on_node(&node.meta.name).iter().for_each(|p| add(Name::of(&p.object)));
     });
     let queue = feed.queue.clone();

@@ -70,7 +70,9 @@ impl Controller for Replicas {
         }
         let mut pods = self.pods.owned(&set.meta.uid);
         if set.meta.deletion_timestamp.is_none() {
-            pods.extend(self.pods.orphans(&name.namespace).into_iter().filter(|p| spec.selector.matches(p.labels())));
+            pods.extend(
+                self.pods.orphans(&name.namespace).into_iter().filter(|p| spec.selector.matches(p.labels())),
+            );
         }
         let mine = self.control.claim(&set, &spec.selector, pods).await?;
         let active: Vec<&Pod> = mine.iter().map(|p| &**p).filter(|p| p.active()).collect();
@@ -79,8 +81,12 @@ impl Controller for Replicas {
             None => self.scale(&set, &spec, &active, now).await,
             Some(_) => Ok(()),
         };
-        let failure = outcome.as_ref().err().map(|(reason, error)| plan::Failure { reason, message: error.to_string() });
-        let next = plan::plan_status(&status, set.meta.generation, &spec, (&active, terminating), failure, now);
+        let failure = outcome
+            .as_ref()
+            .err()
+            .map(|(reason, error)| plan::Failure { reason, message: error.to_string() });
+        let next =
+            plan::plan_status(&status, set.meta.generation, &spec, (&active, terminating), failure, now);
         self.control.owners.set_status(&set, next).await?;
         outcome.map_err(|(_, error)| error)?;
         Ok(plan::next_available(&active, spec.min_ready_seconds, now).into())
