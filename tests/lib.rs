@@ -1,1 +1,37 @@
-//! What the suites share.
+//! What the suites share: the built programs, a server of one's own, and kubectl.
+
+// A `coracle server` in a temporary directory.
+pub mod server;
+// kubectl, in whatever versions are to be had.
+pub mod kubectl;
+// A real etcd.
+pub mod etcd;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A program of the workspace, built by `cargo build --workspace` beside the tests.
+///
+/// # Panics
+/// When it is not there: a suite without its program is no suite.
+pub fn program(name: &str) -> PathBuf {
+    let here = std::env::current_exe().expect("a test knows its own path");
+    let dir = here.ancestors().nth(2).expect("tests run from target/<profile>/deps");
+    let path = dir.join(name);
+    assert!(path.exists(), "{} is missing: run cargo build --workspace first", path.display());
+    path
+}
+
+/// Waits for something to become true.
+///
+/// # Panics
+/// When it does not within the time.
+pub fn eventually(what: &str, within: Duration, mut check: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(5);
+    while !check() {
+        assert!(begun.elapsed() < within, "{what}: not within {within:?}");
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(200));
+    }
+}

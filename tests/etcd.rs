@@ -1,0 +1,54 @@
+//! A real etcd on a free port, gone when dropped.
+
+use crate::eventually;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A running etcd.
+pub struct Etcd {
+    _dir: tempfile::TempDir,
+    child: Child,
+    /// `127.0.0.1:port`.
+    pub address: String,
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+impl Etcd {
+    /// Starts one.
+    ///
+    /// # Panics
+    /// When Debian's `etcd-server` is not installed.
+    pub fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (client, peer) = (free_port(), free_port());
+        let address = format!("127.0.0.1:{client}");
+        let child = Command::new("etcd")
+            .env("ETCD_UNSUPPORTED_ARCH", "arm64")
+            .args(["--name", "test", "--data-dir"])
+            .arg(dir.path())
+            .args(["--listen-client-urls", &format!("http://{address}")])
+            .args(["--advertise-client-urls", &format!("http://{address}")])
+            .args(["--listen-peer-urls", &format!("http://127.0.0.1:{peer}")])
+            .args(["--initial-advertise-peer-urls", &format!("http://127.0.0.1:{peer}")])
+            .args(["--initial-cluster", &format!("test=http://127.0.0.1:{peer}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("etcd can be started: apt-get install etcd-server");
+        let etcd = Self { _dir: dir, child, address };
+        eventually("etcd listens", Duration::from_secs(20), || TcpStream::connect(&etcd.address).is_ok());
+        etcd
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

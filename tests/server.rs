@@ -1,0 +1,103 @@
+//! A `coracle server` in a temporary directory, on a free port, gone when dropped.
+
+use crate::{eventually, program};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A running server.
+pub struct Server {
+    dir: tempfile::TempDir,
+    child: Child,
+    args: Vec<String>,
+}
+
+impl Server {
+    /// Starts one; `COR_DATASTORE` may name another store than the embedded one for all suites.
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// Starts one with more flags.
+    pub fn with(flags: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut args: Vec<String> = vec!["server".into(), "--data-dir".into(), dir.path().display().to_string()];
+        args.extend(["--bind".into(), "127.0.0.1:0".into()]);
+        args.extend(flags.iter().map(|f| (*f).to_owned()));
+        let child = spawn(&args, dir.path());
+        let mut server = Self { dir, child, args };
+        server.wait();
+        server
+    }
+
+    /// Where its state is.
+    pub fn data_dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("admin.kubeconfig")
+    }
+
+    /// The server's URL.
+    pub fn url(&self) -> String {
+        let text = std::fs::read_to_string(self.kubeconfig()).unwrap_or_default();
+        let line = text.lines().find_map(|l| l.trim().strip_prefix("server: "));
+        line.unwrap_or_default().to_owned()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Kills it without a word.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again on the same state and the same port.
+    pub fn restart(&mut self) {
+        let port = self.url().rsplit(':').next().unwrap_or("0").to_owned();
+        let at = self.args.iter().position(|a| a == "--bind").expect("started with --bind") + 1;
+        self.args[at] = format!("127.0.0.1:{port}");
+        self.child = spawn(&self.args, self.dir.path());
+        self.wait();
+    }
+
+    fn wait(&mut self) {
+        let (port_known, dir) = (self.kubeconfig(), self.dir.path().to_owned());
+        eventually("the server listens", Duration::from_secs(30), || {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("the server ended with {status}:\n{}", std::fs::read_to_string(dir.join("log")).unwrap_or_default());
+            }
+            let text = std::fs::read_to_string(&port_known).unwrap_or_default();
+            let url = text.lines().find_map(|l| l.trim().strip_prefix("server: https://")).unwrap_or_default();
+            let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+            log.contains("serving") && std::net::TcpStream::connect(url).is_ok()
+        });
+    }
+}
+
+fn spawn(args: &[String], dir: &Path) -> Child {
+    let log = std::fs::File::create(dir.join("log")).expect("the log can be written");
+    Command::new(program("coracle"))
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("the server can be started")
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
