@@ -1,0 +1,104 @@
+//! What clients must not be able to do, and what they are told.
+
+use coracle_tests::kubectl::newest;
+use coracle_tests::server::Server;
+use serde_json::Value;
+use std::process::Command;
+
+/// A client that sends what it is told to, with the administrator's certificate.
+struct Raw {
+    url: String,
+    dir: tempfile::TempDir,
+}
+
+impl Raw {
+    fn new(server: &Server) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = server.data_dir().join("pki");
+        for (from, to) in [("admin.crt", "crt"), ("admin.key", "key"), ("ca.crt", "ca")] {
+            std::fs::copy(pki.join(from), dir.path().join(to)).unwrap();
+        }
+        Self { url: server.url(), dir }
+    }
+
+    fn send(&self, method: &str, path: &str, content_type: &str, body: &[u8]) -> (u16, Value) {
+        let file = self.dir.path().join("body");
+        std::fs::write(&file, body).unwrap();
+        let at = |name: &str| self.dir.path().join(name).display().to_string();
+        let output = Command::new("curl")
+            .args(["-s", "-X", method, "--cacert", &at("ca"), "--cert", &at("crt"), "--key", &at("key")])
+            .args(["-H", &format!("Content-Type: {content_type}"), "-w", "\n%{http_code}"])
+            .args(["--data-binary", &format!("@{}", file.display()), &format!("{}{path}", self.url)])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (body, code) = text.rsplit_once('\n').unwrap();
+        (code.parse().unwrap(), serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+}
+
+#[test]
+fn every_refusal_is_a_status_with_its_reason() {
+    let server = Server::with(&["--api-only"]);
+    let raw = Raw::new(&server);
+    let config_maps = "/api/v1/namespaces/default/configmaps";
+    let json = "application/json";
+    let big = format!(r#"{{"metadata":{{"name":"big"}},"data":{{"a":"{}"}}}}"#, "x".repeat(4 << 20));
+    let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+    let cases: Vec<(&str, &str, String, &str, Vec<u8>, u16, &str)> = vec![
+        ("oversized body", "POST", config_maps.into(), json, big.into_bytes(), 413, "RequestEntityTooLarge"),
+        ("malformed JSON", "POST", config_maps.into(), json, b"{\"metadata\":".to_vec(), 400, "BadRequest"),
+        ("deep JSON", "POST", config_maps.into(), json, deep.into_bytes(), 400, "BadRequest"),
+        ("malformed protobuf", "POST", config_maps.into(), "application/vnd.kubernetes.protobuf", b"k8s\0\xff\xff\xff".to_vec(), 400, "BadRequest"),
+        ("not protobuf", "POST", config_maps.into(), "application/vnd.kubernetes.protobuf", b"{}".to_vec(), 400, "BadRequest"),
+        ("wrong kind", "POST", config_maps.into(), json, br#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#.to_vec(), 400, "BadRequest"),
+        ("wrong version", "POST", config_maps.into(), json, br#"{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"a"}}"#.to_vec(), 400, "BadRequest"),
+        ("unknown resource", "GET", "/api/v1/namespaces/default/flurbs".into(), json, vec![], 404, "NotFound"),
+        ("unknown group", "GET", "/apis/nobody.io/v1/flurbs".into(), json, vec![], 404, "NotFound"),
+        ("bad label selector", "GET", format!("{config_maps}?labelSelector=a%20b%20c"), json, vec![], 400, "BadRequest"),
+        ("bad field selector", "GET", format!("{config_maps}?fieldSelector=data.a%3D1"), json, vec![], 400, "BadRequest"),
+        ("bad name", "POST", config_maps.into(), json, br#"{"metadata":{"name":"Not_A_Name"}}"#.to_vec(), 422, "Invalid"),
+        ("no name", "POST", config_maps.into(), json, br#"{"metadata":{}}"#.to_vec(), 422, "Invalid"),
+        ("other namespace", "POST", config_maps.into(), json, br#"{"metadata":{"name":"a","namespace":"other"}}"#.to_vec(), 400, "BadRequest"),
+        ("unknown media type", "POST", config_maps.into(), "text/html", b"<p>".to_vec(), 415, "UnsupportedMediaType"),
+        ("unknown patch type", "PATCH", format!("{config_maps}/a"), "text/html", b"<p>".to_vec(), 415, "UnsupportedMediaType"),
+        ("broken continue", "GET", format!("{config_maps}?limit=1&continue=zzz"), json, vec![], 400, "BadRequest"),
+        ("future version", "GET", format!("{config_maps}?resourceVersion=99999999"), json, vec![], 504, "Timeout"),
+        ("no such verb", "POST", "/api/v1/namespaces/default/configmaps/a".into(), json, b"{}".to_vec(), 405, "MethodNotAllowed"),
+    ];
+    for (what, method, path, content_type, body, code, reason) in cases {
+        let (got, status) = raw.send(method, &path, content_type, &body);
+        assert_eq!((got, status["reason"].as_str()), (code, Some(reason)), "{what}: {status}");
+        assert_eq!(status["kind"], "Status", "{what}");
+        assert_eq!(status["code"], code, "{what}");
+    }
+    let (code, _) = raw.send("GET", "/readyz", json, b"");
+    assert_eq!(code, 200, "the server goes on");
+}
+
+#[test]
+fn nobody_gets_in_without_a_name() {
+    let server = Server::with(&["--api-only"]);
+    let code = |path: &str| {
+        let url = format!("{}{path}", server.url());
+        let output = Command::new("curl").args(["-sk", "-o", "/dev/null", "-w", "%{http_code}", &url]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(code("/healthz"), "200");
+    assert_eq!(code("/version"), "200");
+    for path in ["/api", "/api/v1/pods", "/metrics", "/openapi/v2", "/apis/apps/v1/deployments"] {
+        assert_eq!(code(path), "401", "{path}");
+    }
+}
+
+#[test]
+fn strict_validation_names_the_field() {
+    let server = Server::with(&["--api-only"]);
+    let kubectl = newest(&server.kubeconfig());
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  flavour: x\n  containers:\n  - {name: c, image: i}\n";
+    let refused = kubectl.try_with("create --validate=strict -f -", pod);
+    assert!(refused.err.contains("unknown field \"spec.flavour\""), "{}", refused.err);
+    let incomplete = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - {name: c}\n";
+    let refused = kubectl.try_with("create -f -", incomplete);
+    assert!(refused.err.contains("spec.containers[0].image: Required value"), "{}", refused.err);
+}

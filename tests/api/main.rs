@@ -1,0 +1,22 @@
+//! The API server through real clients, without root: kubectl (oldest and newest to be had), kube-rs, raw HTTP. Every
+//! suite runs on the embedded store and on a real etcd.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+// Commands as people type them.
+mod kubectl_suite;
+// What clients must not be able to do.
+mod bad_input;
+
+use coracle_tests::etcd::Etcd;
+use coracle_tests::server::Server;
+
+/// Runs a suite on both stores.
+pub fn on_both_stores(suite: impl Fn(&Server)) {
+    let server = Server::with(&["--api-only"]);
+    suite(&server);
+    drop(server);
+    let etcd = Etcd::start();
+    let server = Server::with(&["--api-only", "--datastore", &format!("etcd://{}", etcd.address)]);
+    suite(&server);
+}
