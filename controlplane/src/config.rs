@@ -32,6 +32,9 @@ pub struct ServerArgs {
     /// Addresses of pods, cut into one range per node.
     #[arg(long)]
     cluster_cidr: Option<String>,
+    /// Admission plugins to leave out, by upstream's names.
+    #[arg(long, value_delimiter = ',')]
+    disable_admission_plugins: Vec<String>,
     /// Run only the API server, without scheduler and controllers.
     #[arg(long)]
     api_only: bool,
@@ -48,6 +51,7 @@ struct File {
     tls_san: Vec<String>,
     service_cidr: Option<String>,
     cluster_cidr: Option<String>,
+    disable_admission_plugins: Vec<String>,
     api_only: bool,
 }
 
@@ -68,6 +72,8 @@ pub struct Config {
     pub service_cidr: String,
     /// Addresses of pods.
     pub cluster_cidr: String,
+    /// Admission plugins that are off.
+    pub disable_admission_plugins: Vec<String>,
     /// No scheduler, no controllers.
     pub api_only: bool,
 }
@@ -89,6 +95,8 @@ impl ServerArgs {
         let file = self.config.as_deref().map(read).transpose()?.unwrap_or_default();
         let mut tls_san = self.tls_san;
         tls_san.extend(file.tls_san);
+        let mut disable_admission_plugins = self.disable_admission_plugins;
+        disable_admission_plugins.extend(file.disable_admission_plugins);
         Ok(Config {
             data_dir: self.data_dir.or(file.data_dir).unwrap_or_else(|| "/var/lib/coracle".into()),
             bind: self.bind.or(file.bind).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 6443))),
@@ -97,6 +105,7 @@ impl ServerArgs {
             tls_san,
             service_cidr: self.service_cidr.or(file.service_cidr).unwrap_or_else(|| "10.96.0.0/16".into()),
             cluster_cidr: self.cluster_cidr.or(file.cluster_cidr).unwrap_or_else(|| "10.244.0.0/16".into()),
+            disable_admission_plugins,
             api_only: self.api_only || file.api_only,
         })
     }

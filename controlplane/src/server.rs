@@ -1,7 +1,7 @@
 //! The parts put together: keys, store, caches, chain, listener.
 
 use crate::actions::{self, Needs};
-use crate::apiserver::admission::Chain;
+use crate::apiserver::admission::default_chain;
 use crate::apiserver::api::Api;
 use crate::apiserver::authn::service_account::{ISSUER, Keys, ServiceAccounts};
 use crate::apiserver::chain::Server;
@@ -72,7 +72,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         registry: registry.clone(),
         store,
         feed,
-        admission: Chain::default(),
+        admission: default_chain(&config.disable_admission_plugins),
     });
 
     let authn = Arc::new(authn::Union {

@@ -68,9 +68,7 @@ impl Api {
         }
         let generated = metadata::draw_name(&mut object);
         track(target, None, &mut object);
-        let mut causes = Vec::new();
-        (kind.strategy.validate)(&object, &mut causes);
-        refuse(kind, &object, causes)?;
+        refuse(kind, &object, kind.check_create(&object))?;
         at.name = "";
         self.admission.validate(&mut at, &object).await?;
         let mut warnings = std::mem::take(&mut at.warnings);
@@ -147,11 +145,7 @@ impl Api {
         metadata::check_body(kind, target.namespace, target.name, &new)?;
         let insists = metadata::check_preconditions(kind, &new, current)?;
         metadata::carry_over(&mut new, &old);
-        match target.subresource {
-            "" => (kind.strategy.prepare_update)(&mut new, &old),
-            "status" => (kind.strategy.prepare_status)(&mut new, &old),
-            other => (kind.strategy.prepare_other)(other, &mut new, &old),
-        }
+        kind.prepare_update(target.subresource, &mut new, &old);
         (kind.strategy.defaults)(&mut new);
         let mut at = self.attributes(target, Operation::Update, Some(&old));
         self.admission.mutate(&mut at, &mut new).await?;
@@ -159,14 +153,7 @@ impl Api {
         metadata::count_generation(kind, &mut new, &old);
         track(target, Some(&old), &mut new);
 
-        let mut causes = Vec::new();
-        if target.subresource == "status" {
-            (kind.strategy.validate_status)(&new, &old, &mut causes);
-        } else {
-            (kind.strategy.validate)(&new, &mut causes);
-            (kind.strategy.validate_update)(&new, &old, &mut causes);
-        }
-        refuse(kind, &new, causes)?;
+        refuse(kind, &new, kind.check_update(target.subresource, &new, &old))?;
         self.admission.validate(&mut at, &new).await?;
         let mut warnings = std::mem::take(&mut at.warnings);
         warnings.extend((kind.strategy.warnings)(&new, Some(&old)));

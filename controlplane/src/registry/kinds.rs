@@ -53,8 +53,6 @@ pub struct Strategy {
     pub prepare_update: fn(&mut Value, &Value),
     /// Before an update of `/status`: takes over from `old` everything but the status.
     pub prepare_status: fn(&mut Value, &Value),
-    /// Before a change through any other subresource (by name): takes over from `old` what it may not change.
-    pub prepare_other: fn(&str, &mut Value, &Value),
     /// Seconds an object may take to end when it is deleted, given what the client asked for.
     pub grace: fn(&Value, Option<i64>) -> i64,
     /// Changes the object when its deletion begins.
@@ -78,7 +76,6 @@ impl Strategy {
         prepare_create: |_| (),
         prepare_update: |_, _| (),
         prepare_status: keep_all_but_status,
-        prepare_other: |_, _, _| (),
         grace: |_, _| 0,
         begin_delete: |_| (),
         removable: |_| true,
@@ -407,6 +404,31 @@ impl Kind {
     /// With field rules for changes of `/status`.
     pub fn validate_status(mut self, change: fn(&Value, &Value, &mut Vec<FieldError>)) -> Self {
         self.strategy.validate_status = change;
+        self
+    }
+
+    /// Gets time to end when it is deleted.
+    pub fn grace(mut self, grace: fn(&Value, Option<i64>) -> i64) -> Self {
+        self.strategy.grace = grace;
+        self
+    }
+
+    /// Changes when its deletion begins, and goes only when `removable` says so.
+    pub fn ending(mut self, begin: fn(&mut Value), removable: fn(&Value) -> bool) -> Self {
+        self.strategy.begin_delete = begin;
+        self.strategy.removable = removable;
+        self
+    }
+
+    /// An update of what does not exist creates it.
+    pub fn create_on_update(mut self) -> Self {
+        self.create_on_update = true;
+        self
+    }
+
+    /// A delete answers with the object.
+    pub fn returns_deleted(mut self) -> Self {
+        self.returns_deleted = true;
         self
     }
 

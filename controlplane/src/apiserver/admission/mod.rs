@@ -1,6 +1,17 @@
 //! Admission: what the cluster accepts. Mutating plugins run first, then the validating ones; the first refusal ends the
 //! request. A plugin is one file and one line in the chain.
 
+// Namespaces that are there, and stay.
+pub mod namespace_lifecycle;
+// Every pod is somebody.
+pub mod service_account;
+// Classes become numbers.
+pub mod priority;
+// Five minutes on a lost node.
+pub mod default_tolerations;
+// New nodes wait.
+pub mod taint_nodes;
+
 use super::api::Api;
 use super::user::User;
 use crate::registry::kinds::Kind;
@@ -89,6 +100,18 @@ pub trait Plugin: Send + Sync {
 /// The chain, in order.
 #[derive(Default)]
 pub struct Chain(pub Vec<Box<dyn Plugin>>);
+
+/// The plugins that are on by default, in upstream's order, without those that are disabled by name.
+pub fn default_chain(disabled: &[String]) -> Chain {
+    let all: Vec<Box<dyn Plugin>> = vec![
+        Box::new(namespace_lifecycle::NamespaceLifecycle),
+        Box::new(service_account::ServiceAccount),
+        Box::new(taint_nodes::TaintNodesByCondition),
+        Box::new(priority::Priority),
+        Box::new(default_tolerations::DefaultTolerationSeconds),
+    ];
+    Chain(all.into_iter().filter(|plugin| !disabled.iter().any(|name| name == plugin.name())).collect())
+}
 
 impl Chain {
     /// Runs the mutating half.

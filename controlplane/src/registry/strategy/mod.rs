@@ -10,5 +10,7 @@ pub mod workloads;
 pub mod network;
 // Namespaces, signing requests, secrets.
 pub mod cluster;
+// How objects end.
+pub mod deletion;
 // Sentences for the `Warning` header.
 pub mod warnings;

@@ -9,5 +9,5 @@ fn row(kind: &str, plural: &str) -> Kind {
 
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
-    vec![row("Lease", "leases").lazy().columns(columns::lease())]
+    vec![row("Lease", "leases").lazy().create_on_update().columns(columns::lease())]
 }

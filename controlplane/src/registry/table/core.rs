@@ -26,7 +26,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::endpoints())
             .defaults(defaults::network::endpoints)
             .warnings(strategy::warnings::endpoints),
-        row("Event", "events").short(&["ev"]).lazy().fields(fields::event()).columns(columns::event()),
+        row("Event", "events").short(&["ev"]).lazy().create_on_update().fields(fields::event()).columns(columns::event()),
         row("LimitRange", "limitranges")
             .short(&["limits"])
             .columns(columns::plain())
@@ -41,13 +41,13 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::node())
             .defaults(defaults::cluster::node)
             .prepare(|_| (), keep_status),
-        row("PersistentVolumeClaim", "persistentvolumeclaims")
+        row("PersistentVolumeClaim", "persistentvolumeclaims").returns_deleted()
             .short(&["pvc"])
             .status()
             .columns(columns::claim())
             .defaults(defaults::storage::claim)
             .prepare(strategy::cluster::create_volume, keep_status),
-        row("PersistentVolume", "persistentvolumes")
+        row("PersistentVolume", "persistentvolumes").returns_deleted()
             .cluster()
             .short(&["pv"])
             .status()
@@ -55,7 +55,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::storage::volume)
             .prepare(strategy::cluster::create_volume, keep_status),
         pod(),
-        row("PodTemplate", "podtemplates")
+        row("PodTemplate", "podtemplates").returns_deleted()
             .generation()
             .columns(columns::pod_template())
             .defaults(defaults::pods::pod_template)
@@ -78,7 +78,7 @@ fn more() -> Vec<Kind> {
             .defaults(defaults::workloads::replication_controller)
             .prepare(strategy::workloads::create_replicas, keep_status)
             .warnings(strategy::warnings::workload),
-        row("ResourceQuota", "resourcequotas")
+        row("ResourceQuota", "resourcequotas").returns_deleted()
             .short(&["quota"])
             .status()
             .columns(columns::quota())
@@ -87,7 +87,7 @@ fn more() -> Vec<Kind> {
             .fields(fields::secret())
             .columns(columns::secret())
             .defaults(defaults::cluster::secret),
-        row("ServiceAccount", "serviceaccounts").short(&["sa"]).with_subresources(&["token"]),
+        row("ServiceAccount", "serviceaccounts").returns_deleted().short(&["sa"]).with_subresources(&["token"]),
         row("Service", "services")
             .short(&["svc"])
             .category("all")
@@ -115,6 +115,7 @@ fn namespace() -> Kind {
         .defaults(defaults::cluster::namespace)
         .prepare(strategy::cluster::create_namespace, strategy::cluster::update_namespace)
         .change("finalize", strategy::cluster::finalize_namespace, |_, _, _| ())
+        .ending(strategy::deletion::begin_namespace, strategy::deletion::namespace_removable)
 }
 
 fn pod() -> Kind {
@@ -138,6 +139,8 @@ fn pod() -> Kind {
         .defaults(defaults::pods::pod)
         .prepare(strategy::pods::create, keep_status)
         .prepare_status(strategy::pods::status)
+        .grace(strategy::deletion::pod_grace)
+        .returns_deleted()
         .change("ephemeralcontainers", strategy::pods::ephemeral, |_, _, _| ())
         .change("resize", strategy::pods::resize, |_, _, _| ())
         .warnings(strategy::warnings::pod)
