@@ -40,7 +40,9 @@ pub fn found() -> BTreeMap<(u32, u32), PathBuf> {
     for dir in dirs {
         let inside = std::fs::read_dir(dir).into_iter().flatten().flatten();
         candidates.extend(inside.map(|e| e.path()).filter(|p| {
-            p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n == "kubectl" || n.starts_with("kubectl.1."))
+            p.file_name()
+                .and_then(|n| n.to_str())
+                .is_some_and(|n| n == "kubectl" || n.starts_with("kubectl.1."))
         }));
     }
     candidates.into_iter().filter_map(|path| Some((version(&path)?, path))).collect()
@@ -122,7 +124,11 @@ impl Kubectl {
     /// When it fails.
     pub fn run_with(&self, line: &str, input: &str) -> String {
         let output = self.try_with(line, input);
-        assert!(output.ok, "kubectl {}.{} {line}\n{}{}", self.version.0, self.version.1, output.out, output.err);
+        assert!(
+            output.ok,
+            "kubectl {}.{} {line}\n{}{}",
+            self.version.0, self.version.1, output.out, output.err
+        );
         output.out
     }
 

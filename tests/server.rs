@@ -21,7 +21,8 @@ impl Server {
     /// Starts one with more flags.
     pub fn with(flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut args: Vec<String> = vec!["server".into(), "--data-dir".into(), dir.path().display().to_string()];
+        let mut args: Vec<String> =
+            vec!["server".into(), "--data-dir".into(), dir.path().display().to_string()];
         args.extend(["--bind".into(), "127.0.0.1:0".into()]);
         args.extend(flags.iter().map(|f| (*f).to_owned()));
         let child = spawn(&args, dir.path());
@@ -76,10 +77,14 @@ impl Server {
         let (port_known, dir) = (self.kubeconfig(), self.dir.path().to_owned());
         eventually("the server listens", Duration::from_secs(30), || {
             if let Ok(Some(status)) = self.child.try_wait() {
-                panic!("the server ended with {status}:\n{}", std::fs::read_to_string(dir.join("log")).unwrap_or_default());
+                panic!(
+                    "the server ended with {status}:\n{}",
+                    std::fs::read_to_string(dir.join("log")).unwrap_or_default()
+                );
             }
             let text = std::fs::read_to_string(&port_known).unwrap_or_default();
-            let url = text.lines().find_map(|l| l.trim().strip_prefix("server: https://")).unwrap_or_default();
+            let url =
+                text.lines().find_map(|l| l.trim().strip_prefix("server: https://")).unwrap_or_default();
             let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
             log.contains("serving") && std::net::TcpStream::connect(url).is_ok()
         });

@@ -12,6 +12,7 @@ use crate::apiserver::wellknown::WellKnown;
 use crate::apiserver::{authn, authz, tls};
 use crate::client::Client;
 use crate::config::Config;
+use crate::controllers;
 use crate::pki::{Pki, kubeconfig};
 use crate::registry::index::Registry;
 use crate::store;
@@ -97,11 +98,26 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let url = format!("https://{}", reachable(&config, bound));
     let path = config.data_dir.join("admin.kubeconfig");
     kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
+    let _controllers = if config.api_only { None } else { Some(start_controllers(&client, &config, &pki)?) };
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
     tls::serve(listener, tls::config(&pki)?, server, stop).await;
     api.store.flush().await?;
     Ok(())
+}
+
+fn start_controllers(
+    client: &Client,
+    config: &Config,
+    pki: &Pki,
+) -> anyhow::Result<tokio::task::JoinSet<()>> {
+    let ranges = config.cluster_cidr.split(',').map(|cidr| cidr.trim().parse());
+    let options = controllers::Options {
+        ca: pki.authority.certificate.clone(),
+        pod_ranges: ranges.collect::<Result<_, _>>().context("--cluster-cidr")?,
+    };
+    let client = client.clone();
+    Ok(controllers::start(&move |name: &str| client.controller(name), &options))
 }
 
 fn first_service_address(cidr: &str) -> anyhow::Result<String> {

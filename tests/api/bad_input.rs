@@ -49,22 +49,134 @@ fn every_refusal_is_a_status_with_its_reason() {
         ("oversized body", "POST", config_maps.into(), json, big.into_bytes(), 413, "RequestEntityTooLarge"),
         ("malformed JSON", "POST", config_maps.into(), json, b"{\"metadata\":".to_vec(), 400, "BadRequest"),
         ("deep JSON", "POST", config_maps.into(), json, deep.into_bytes(), 400, "BadRequest"),
-        ("malformed protobuf", "POST", config_maps.into(), "application/vnd.kubernetes.protobuf", b"k8s\0\xff\xff\xff".to_vec(), 400, "BadRequest"),
-        ("not protobuf", "POST", config_maps.into(), "application/vnd.kubernetes.protobuf", b"{}".to_vec(), 400, "BadRequest"),
-        ("wrong kind", "POST", config_maps.into(), json, br#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#.to_vec(), 400, "BadRequest"),
-        ("wrong version", "POST", config_maps.into(), json, br#"{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"a"}}"#.to_vec(), 400, "BadRequest"),
-        ("unknown resource", "GET", "/api/v1/namespaces/default/flurbs".into(), json, vec![], 404, "NotFound"),
+        (
+            "malformed protobuf",
+            "POST",
+            config_maps.into(),
+            "application/vnd.kubernetes.protobuf",
+            b"k8s\0\xff\xff\xff".to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "not protobuf",
+            "POST",
+            config_maps.into(),
+            "application/vnd.kubernetes.protobuf",
+            b"{}".to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "wrong kind",
+            "POST",
+            config_maps.into(),
+            json,
+            br#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#.to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "wrong version",
+            "POST",
+            config_maps.into(),
+            json,
+            br#"{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"a"}}"#.to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "unknown resource",
+            "GET",
+            "/api/v1/namespaces/default/flurbs".into(),
+            json,
+            vec![],
+            404,
+            "NotFound",
+        ),
         ("unknown group", "GET", "/apis/nobody.io/v1/flurbs".into(), json, vec![], 404, "NotFound"),
-        ("bad label selector", "GET", format!("{config_maps}?labelSelector=a%20b%20c"), json, vec![], 400, "BadRequest"),
-        ("bad field selector", "GET", format!("{config_maps}?fieldSelector=data.a%3D1"), json, vec![], 400, "BadRequest"),
-        ("bad name", "POST", config_maps.into(), json, br#"{"metadata":{"name":"Not_A_Name"}}"#.to_vec(), 422, "Invalid"),
+        (
+            "bad label selector",
+            "GET",
+            format!("{config_maps}?labelSelector=a%20b%20c"),
+            json,
+            vec![],
+            400,
+            "BadRequest",
+        ),
+        (
+            "bad field selector",
+            "GET",
+            format!("{config_maps}?fieldSelector=data.a%3D1"),
+            json,
+            vec![],
+            400,
+            "BadRequest",
+        ),
+        (
+            "bad name",
+            "POST",
+            config_maps.into(),
+            json,
+            br#"{"metadata":{"name":"Not_A_Name"}}"#.to_vec(),
+            422,
+            "Invalid",
+        ),
         ("no name", "POST", config_maps.into(), json, br#"{"metadata":{}}"#.to_vec(), 422, "Invalid"),
-        ("other namespace", "POST", config_maps.into(), json, br#"{"metadata":{"name":"a","namespace":"other"}}"#.to_vec(), 400, "BadRequest"),
-        ("unknown media type", "POST", config_maps.into(), "text/html", b"<p>".to_vec(), 415, "UnsupportedMediaType"),
-        ("unknown patch type", "PATCH", format!("{config_maps}/a"), "text/html", b"<p>".to_vec(), 415, "UnsupportedMediaType"),
-        ("broken continue", "GET", format!("{config_maps}?limit=1&continue=zzz"), json, vec![], 400, "BadRequest"),
-        ("future version", "GET", format!("{config_maps}?resourceVersion=99999999"), json, vec![], 504, "Timeout"),
-        ("no such verb", "POST", "/api/v1/namespaces/default/configmaps/a".into(), json, b"{}".to_vec(), 405, "MethodNotAllowed"),
+        (
+            "other namespace",
+            "POST",
+            config_maps.into(),
+            json,
+            br#"{"metadata":{"name":"a","namespace":"other"}}"#.to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "unknown media type",
+            "POST",
+            config_maps.into(),
+            "text/html",
+            b"<p>".to_vec(),
+            415,
+            "UnsupportedMediaType",
+        ),
+        (
+            "unknown patch type",
+            "PATCH",
+            format!("{config_maps}/a"),
+            "text/html",
+            b"<p>".to_vec(),
+            415,
+            "UnsupportedMediaType",
+        ),
+        (
+            "broken continue",
+            "GET",
+            format!("{config_maps}?limit=1&continue=zzz"),
+            json,
+            vec![],
+            400,
+            "BadRequest",
+        ),
+        (
+            "future version",
+            "GET",
+            format!("{config_maps}?resourceVersion=99999999"),
+            json,
+            vec![],
+            504,
+            "Timeout",
+        ),
+        (
+            "no such verb",
+            "POST",
+            "/api/v1/namespaces/default/configmaps/a".into(),
+            json,
+            b"{}".to_vec(),
+            405,
+            "MethodNotAllowed",
+        ),
     ];
     for (what, method, path, content_type, body, code, reason) in cases {
         let (got, status) = raw.send(method, &path, content_type, &body);
@@ -81,7 +193,10 @@ fn nobody_gets_in_without_a_name() {
     let server = Server::with(&["--api-only"]);
     let code = |path: &str| {
         let url = format!("{}{path}", server.url());
-        let output = Command::new("curl").args(["-sk", "-o", "/dev/null", "-w", "%{http_code}", &url]).output().unwrap();
+        let output = Command::new("curl")
+            .args(["-sk", "-o", "/dev/null", "-w", "%{http_code}", &url])
+            .output()
+            .unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(code("/healthz"), "200");
@@ -93,7 +208,7 @@ fn nobody_gets_in_without_a_name() {
 
 #[test]
 fn strict_validation_names_the_field() {
-    let server = Server::with(&["--api-only"]);
+    let server = Server::with(&["--api-only", "--disable-admission-plugins", "ServiceAccount"]);
     let kubectl = newest(&server.kubeconfig());
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  flavour: x\n  containers:\n  - {name: c, image: i}\n";
     let refused = kubectl.try_with("create --validate=strict -f -", pod);

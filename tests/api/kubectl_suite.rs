@@ -98,7 +98,11 @@ fn server_side_apply_knows_who_owns_what() {
         k.run_with("apply --server-side -f -", DEPLOYMENT);
         let version = k.run("get deployment web -o jsonpath={.metadata.resourceVersion}");
         k.run_with("apply --server-side -f -", DEPLOYMENT);
-        assert_eq!(k.run("get deployment web -o jsonpath={.metadata.resourceVersion}"), version, "the second is a no-op");
+        assert_eq!(
+            k.run("get deployment web -o jsonpath={.metadata.resourceVersion}"),
+            version,
+            "the second is a no-op"
+        );
         let other = DEPLOYMENT.replace("replicas: 2", "replicas: 4");
         let refused = k.try_with("apply --server-side --field-manager=other -f -", &other);
         assert!(!refused.ok && refused.err.contains(".spec.replicas"), "{}", refused.err);
@@ -113,7 +117,9 @@ fn every_kind_of_patch() {
         k.run_with("create -f -", DEPLOYMENT);
         k.run(r#"patch deployment web -p '{"spec":{"template":{"spec":{"containers":[{"name":"nginx","image":"nginx:2"}]}}}}'"#);
         k.run(r#"patch deployment web --type=merge -p '{"metadata":{"annotations":{"a":"b"}}}'"#);
-        k.run(r#"patch deployment web --type=json -p '[{"op":"replace","path":"/spec/replicas","value":7}]'"#);
+        k.run(
+            r#"patch deployment web --type=json -p '[{"op":"replace","path":"/spec/replicas","value":7}]'"#,
+        );
         let object = json(&k.run("get deployment web -o json"));
         let container = &object["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(container["image"], "nginx:2");
@@ -189,7 +195,8 @@ fn deletes_wait_and_propagate() {
 fn the_server_explains_itself() {
     each(|k| {
         let resources = k.run("api-resources");
-        for word in ["deployments", "po ", "leases", "customresourcedefinitions", "selfsubjectaccessreviews"] {
+        for word in ["deployments", "po ", "leases", "customresourcedefinitions", "selfsubjectaccessreviews"]
+        {
             assert!(resources.contains(word), "{word} in\n{resources}");
         }
         assert!(k.run("api-versions").lines().any(|l| l == "autoscaling/v2"));
@@ -215,7 +222,10 @@ fn describe_events_tokens_and_nodes() {
         k.run(&format!("taint node {name} a=b:NoSchedule"));
         let object = json(&k.run(&format!("get node {name} -o json")));
         assert_eq!(object["spec"]["unschedulable"], true);
-        assert_eq!(object["spec"]["taints"].as_array().unwrap().iter().filter(|t| t["key"] == "a").count(), 1);
+        assert_eq!(
+            object["spec"]["taints"].as_array().unwrap().iter().filter(|t| t["key"] == "a").count(),
+            1
+        );
         assert!(k.run("get nodes").contains("SchedulingDisabled"));
         k.run(&format!("describe node {name}"));
         k.run(&format!("delete node {name}"));

@@ -18,7 +18,11 @@ impl Plugin for Priority {
         if at.operation != Operation::Create || !at.is("", "pods") {
             return Ok(());
         }
-        let kind = at.api.registry.resource("scheduling.k8s.io", "v1", "priorityclasses").ok_or_else(ApiError::no_such_path)?;
+        let kind = at
+            .api
+            .registry
+            .resource("scheduling.k8s.io", "v1", "priorityclasses")
+            .ok_or_else(ApiError::no_such_path)?;
         let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
         let class = if name.is_empty() {
             let all = at.api.cache(&kind)?.list(None);
@@ -26,7 +30,11 @@ impl Plugin for Priority {
             defaults.min_by_key(|c| c["value"].as_i64())
         } else {
             let found = at.api.get(&kind, "", &name).await;
-            Some(found.map_err(|_| at.forbidden(format!("no PriorityClass with name {name} was found")))?.value())
+            Some(
+                found
+                    .map_err(|_| at.forbidden(format!("no PriorityClass with name {name} was found")))?
+                    .value(),
+            )
         };
         let (value, policy) = match &class {
             Some(class) => {

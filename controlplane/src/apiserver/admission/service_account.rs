@@ -20,15 +20,20 @@ impl Plugin for ServiceAccount {
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {
-        if at.operation != Operation::Create || !at.is("", "pods") || pod["metadata"]["annotations"].get(MIRROR).is_some() {
+        if at.operation != Operation::Create
+            || !at.is("", "pods")
+            || pod["metadata"]["annotations"].get(MIRROR).is_some()
+        {
             return Ok(());
         }
         let spec = &mut pod["spec"];
-        let name = spec["serviceAccountName"].as_str().or(spec["serviceAccount"].as_str()).unwrap_or_default();
+        let name =
+            spec["serviceAccountName"].as_str().or(spec["serviceAccount"].as_str()).unwrap_or_default();
         let name = if name.is_empty() { "default".to_owned() } else { name.to_owned() };
         spec["serviceAccountName"] = json!(name);
         spec["serviceAccount"] = json!(name);
-        let kind = at.api.registry.resource("", "v1", "serviceaccounts").ok_or_else(ApiError::no_such_path)?;
+        let kind =
+            at.api.registry.resource("", "v1", "serviceaccounts").ok_or_else(ApiError::no_such_path)?;
         let Ok(account) = at.api.get(&kind, at.namespace, &name).await else {
             return Err(at.forbidden(format!(
                 "error looking up service account {}/{name}: serviceaccount \"{name}\" not found",
@@ -103,7 +108,9 @@ fn has_volume(spec: &Value, name: &str) -> bool {
 /// The name of a volume that is there already, or a new one that no volume has.
 fn volume_name(spec: &Value) -> String {
     let volumes = spec["volumes"].as_array().into_iter().flatten();
-    if let Some(there) = volumes.filter_map(|v| v["name"].as_str()).find(|n| n.starts_with("kube-api-access-")) {
+    if let Some(there) =
+        volumes.filter_map(|v| v["name"].as_str()).find(|n| n.starts_with("kube-api-access-"))
+    {
         return there.to_owned();
     }
     let mut meta = json!({"metadata": {"generateName": "kube-api-access-"}});

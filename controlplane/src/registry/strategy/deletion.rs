@@ -33,9 +33,7 @@ mod tests {
 
     #[test]
     fn only_a_pod_on_a_node_gets_time() {
-        let pod = |node: &str, phase: &str| {
-            json!({"spec": {"nodeName": node, "terminationGracePeriodSeconds": 7}, "status": {"phase": phase}})
-        };
+        let pod = |node: &str, phase: &str| json!({"spec": {"nodeName": node, "terminationGracePeriodSeconds": 7}, "status": {"phase": phase}});
         assert_eq!(pod_grace(&pod("n", "Running"), None), 7);
         assert_eq!(pod_grace(&pod("n", "Running"), Some(3)), 3);
         assert_eq!(pod_grace(&pod("n", "Running"), Some(0)), 0);

@@ -26,7 +26,12 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::endpoints())
             .defaults(defaults::network::endpoints)
             .warnings(strategy::warnings::endpoints),
-        row("Event", "events").short(&["ev"]).lazy().create_on_update().fields(fields::event()).columns(columns::event()),
+        row("Event", "events")
+            .short(&["ev"])
+            .lazy()
+            .create_on_update()
+            .fields(fields::event())
+            .columns(columns::event()),
         row("LimitRange", "limitranges")
             .short(&["limits"])
             .columns(columns::plain())
@@ -41,13 +46,15 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::node())
             .defaults(defaults::cluster::node)
             .prepare(|_| (), keep_status),
-        row("PersistentVolumeClaim", "persistentvolumeclaims").returns_deleted()
+        row("PersistentVolumeClaim", "persistentvolumeclaims")
+            .returns_deleted()
             .short(&["pvc"])
             .status()
             .columns(columns::claim())
             .defaults(defaults::storage::claim)
             .prepare(strategy::cluster::create_volume, keep_status),
-        row("PersistentVolume", "persistentvolumes").returns_deleted()
+        row("PersistentVolume", "persistentvolumes")
+            .returns_deleted()
             .cluster()
             .short(&["pv"])
             .status()
@@ -55,7 +62,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::storage::volume)
             .prepare(strategy::cluster::create_volume, keep_status),
         pod(),
-        row("PodTemplate", "podtemplates").returns_deleted()
+        row("PodTemplate", "podtemplates")
+            .returns_deleted()
             .generation()
             .columns(columns::pod_template())
             .defaults(defaults::pods::pod_template)
@@ -78,7 +86,8 @@ fn more() -> Vec<Kind> {
             .defaults(defaults::workloads::replication_controller)
             .prepare(strategy::workloads::create_replicas, keep_status)
             .warnings(strategy::warnings::workload),
-        row("ResourceQuota", "resourcequotas").returns_deleted()
+        row("ResourceQuota", "resourcequotas")
+            .returns_deleted()
             .short(&["quota"])
             .status()
             .columns(columns::quota())
@@ -87,7 +96,10 @@ fn more() -> Vec<Kind> {
             .fields(fields::secret())
             .columns(columns::secret())
             .defaults(defaults::cluster::secret),
-        row("ServiceAccount", "serviceaccounts").returns_deleted().short(&["sa"]).with_subresources(&["token"]),
+        row("ServiceAccount", "serviceaccounts")
+            .returns_deleted()
+            .short(&["sa"])
+            .with_subresources(&["token"]),
         row("Service", "services")
             .short(&["svc"])
             .category("all")
