@@ -1,7 +1,13 @@
 //! Pods join and leave the cluster network here.
 
-use std::{collections::HashSet, net::IpAddr, path::PathBuf};
+use std::{
+    collections::HashSet,
+    io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
+use coracle_cni::{loopback, netns::Netns};
 use serde_json::{Map, Value, json};
 use tokio::sync::RwLock;
 
@@ -128,6 +134,7 @@ impl Network {
     }
 
     async fn add_chain(&self, list: &NetworkList, entry: &mut Entry) -> Result<Value> {
+        loopback_up(Path::new(&entry.netns)).await?;
         let args = call_args(entry);
         let mut prev = None;
         for plugin in &list.plugins {
@@ -310,6 +317,21 @@ impl PodNet {
         }
         offered
     }
+}
+
+/// Every pod has a loopback, whatever its network is made of.
+async fn loopback_up(path: &Path) -> Result<()> {
+    let netns = path.to_owned();
+    // A thread of its own: a thread of the pool must never be seen in another namespace.
+    let work = move || {
+        let thread = std::thread::spawn(move || {
+            let netns = Netns::open(&netns)?;
+            loopback::bring_up(&netns).map_err(io::Error::other)
+        });
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+    };
+    let outcome = tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(io::Error::other(e)));
+    outcome.map_err(|source| Error::Io { action: "bringing up the loopback of", path: path.into(), source })
 }
 
 fn call_args(entry: &Entry) -> CallArgs {

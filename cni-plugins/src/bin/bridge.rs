@@ -1,0 +1,5 @@
+//! The `bridge` CNI plugin.
+
+fn main() -> std::process::ExitCode {
+    coracle_cni::protocol::run(&coracle_cni::bridge::Bridge)
+}

@@ -1,0 +1,5 @@
+//! The `host-local` CNI plugin.
+
+fn main() -> std::process::ExitCode {
+    coracle_cni::protocol::run(&coracle_cni::hostlocal::HostLocal)
+}

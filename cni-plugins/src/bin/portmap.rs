@@ -1,0 +1,5 @@
+//! The `portmap` CNI plugin.
+
+fn main() -> std::process::ExitCode {
+    coracle_cni::protocol::run(&coracle_cni::portmap::Portmap)
+}

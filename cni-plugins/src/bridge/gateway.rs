@@ -1,0 +1,76 @@
+//! The bridge: there, up, with the gateway's addresses, forwarding.
+
+use std::{fs, time::SystemTime};
+
+use nix::errno::Errno;
+
+use super::{Config, names};
+use crate::{
+    protocol::{Error, Result},
+    route::{Cidr, Link, Route},
+};
+
+/// Makes the bridge if it is not there, and up.
+pub fn ensure_bridge(route: &mut Route, config: &Config) -> Result<Link> {
+    let name = &config.bridge;
+    let link = match route.link(name)? {
+        Some(link) => link,
+        None => {
+            let seed = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos() as u64);
+            match route.create_bridge(name, config.mtu, names::bridge_mac(name, seed)) {
+                // Another ADD was faster.
+                Err(e) if e.errno() == Some(Errno::EEXIST) => {}
+                other => other?,
+            }
+            // No router on it tells the host where to go.
+            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_ra"), "0");
+            route.link(name)?.ok_or_else(|| Error::internal(format!("bridge {name} vanished")))?
+        }
+    };
+    if link.kind != "bridge" {
+        return Err(Error::internal(format!("{name:?} already exists but is not a bridge")));
+    }
+    if !link.up {
+        route.set_up(link.index)?;
+    }
+    if config.promisc_mode && !link.promiscuous {
+        route.set_promiscuous(link.index, true)?;
+    }
+    Ok(link)
+}
+
+/// Gives the bridge a gateway's address. Another one of the same subnet's family is in the way, unless it may go.
+pub fn ensure_address(route: &mut Route, bridge: &Link, address: Cidr, force: bool) -> Result<()> {
+    if !route.add_new_address(bridge.index, address)? {
+        return Ok(());
+    }
+    let others = route.addresses(bridge.index)?.into_iter().filter(|other| {
+        let same_family = other.ip.is_ipv4() == address.ip.is_ipv4();
+        // IPv6 links have many addresses: only one of the same subnet is in the way.
+        *other != address && same_family && (address.ip.is_ipv4() || other.contains(address.ip))
+    });
+    for other in others {
+        if !force {
+            route.remove_address(bridge.index, address)?;
+            return Err(Error::internal(format!(
+                "{:?} already has an IP address different from {address}",
+                bridge.name
+            )));
+        }
+        route.remove_address(bridge.index, other)?;
+    }
+    Ok(())
+}
+
+/// The host passes packets on.
+pub fn ensure_forwarding(v4: bool, v6: bool) -> Result<()> {
+    let switches = [(v4, "/proc/sys/net/ipv4/ip_forward"), (v6, "/proc/sys/net/ipv6/conf/all/forwarding")];
+    for (_, path) in switches.iter().filter(|(wanted, _)| *wanted) {
+        if fs::read_to_string(path).is_ok_and(|value| value.trim() == "1") {
+            continue;
+        }
+        fs::write(path, "1")
+            .map_err(|e| Error::internal(format!("failed to enable forwarding: {path}: {e}")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Messages and attributes: written into one buffer, read without copying.
+
+const HEADER: usize = 16;
+const NESTED: u16 = 1 << 15;
+
+/// A request under construction.
+#[derive(Debug, Clone)]
+pub struct Message {
+    bytes: Vec<u8>,
+    /// For error messages.
+    action: String,
+}
+
+impl Message {
+    /// A message of a type with flags (`NLM_F_REQUEST` is implied); `action` names it in errors.
+    pub fn new(kind: u16, flags: u16, action: impl Into<String>) -> Self {
+        let mut bytes = Vec::with_capacity(256);
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(&(flags | libc::NLM_F_REQUEST as u16).to_ne_bytes());
+        bytes.extend_from_slice(&[0; 8]);
+        Message { bytes, action: action.into() }
+    }
+
+    /// Appends the family's own header, or anything else without a type.
+    pub fn raw(mut self, payload: &[u8]) -> Self {
+        self.push(payload);
+        self
+    }
+
+    /// Appends an attribute.
+    pub fn attr(mut self, kind: u16, value: &[u8]) -> Self {
+        self.put(kind, value);
+        self
+    }
+
+    /// Appends a NUL-terminated string.
+    pub fn text(mut self, kind: u16, value: &str) -> Self {
+        self.put_text(kind, value);
+        self
+    }
+
+    /// Appends a number in host order.
+    pub fn u32(self, kind: u16, value: u32) -> Self {
+        self.attr(kind, &value.to_ne_bytes())
+    }
+
+    /// Appends a number in network order, as nf_tables has them.
+    pub fn be32(self, kind: u16, value: u32) -> Self {
+        self.attr(kind, &value.to_be_bytes())
+    }
+
+    /// Appends an attribute made of attributes.
+    pub fn nest(mut self, kind: u16, fill: impl FnOnce(Message) -> Message) -> Self {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        self = fill(self);
+        let length = (self.bytes.len() - start) as u16;
+        self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        self.bytes[start + 2..start + 4].copy_from_slice(&(kind | NESTED).to_ne_bytes());
+        self
+    }
+
+    fn put(&mut self, kind: u16, value: &[u8]) {
+        self.bytes.extend_from_slice(&((value.len() + 4) as u16).to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.push(value);
+    }
+
+    fn put_text(&mut self, kind: u16, value: &str) {
+        let mut bytes = value.as_bytes().to_vec();
+        bytes.push(0);
+        self.put(kind, &bytes);
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    pub(super) fn action(&self) -> &str {
+        &self.action
+    }
+
+    /// Writes length, sequence number and extra flags; the bytes to send.
+    pub(super) fn seal(&mut self, sequence: u32, flags: u16) -> &[u8] {
+        let length = self.bytes.len() as u32;
+        let flags = u16_at(&self.bytes, 6) | flags;
+        self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
+        self.bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        self.bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        &self.bytes
+    }
+}
+
+/// One attribute read.
+pub type Attribute<'a> = (u16, &'a [u8]);
+
+/// Attributes one after the other; stops at the first malformed one.
+#[derive(Debug, Clone)]
+pub struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Attributes<'a> {
+    /// Reads attributes from a payload.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Attributes(bytes)
+    }
+
+    /// The first attribute of a type.
+    pub fn find_kind(&self, kind: u16) -> Option<&'a [u8]> {
+        self.clone().find(|(found, _)| *found == kind).map(|(_, value)| value)
+    }
+}
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = Attribute<'a>;
+
+    fn next(&mut self) -> Option<Attribute<'a>> {
+        if self.0.len() < 4 {
+            return None;
+        }
+        let length = usize::from(u16_at(self.0, 0));
+        let value = self.0.get(4..length)?;
+        let kind = u16_at(self.0, 2) & 0x3fff;
+        self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    }
+}
+
+/// A number in host order; 0 beyond the end.
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+/// A number in host order; 0 beyond the end.
+pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_ne_bytes)
+}
+
+/// An answer: header and payload of one message, and the rest of the buffer.
+pub(super) struct Answer<'a> {
+    pub kind: u16,
+    pub flags: u16,
+    pub sequence: u32,
+    pub payload: &'a [u8],
+}
+
+pub(super) fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
+    std::iter::from_fn(move || {
+        if bytes.len() < HEADER {
+            return None;
+        }
+        let length = u32_at(bytes, 0) as usize;
+        let payload = bytes.get(HEADER..length)?;
+        let answer =
+            Answer { kind: u16_at(bytes, 4), flags: u16_at(bytes, 6), sequence: u32_at(bytes, 8), payload };
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(answer)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let mut message = Message::new(20, 0, "x")
+            .raw(&[7; 4])
+            .text(1, "eth0")
+            .nest(2, |m| m.u32(3, 9).attr(4, &[1]))
+            .be32(5, 1);
+        let bytes = message.seal(42, 4).to_vec();
+        let answer = answers(&bytes).next().expect("one message");
+        assert_eq!((answer.kind, answer.flags, answer.sequence), (20, 5, 42));
+        let attributes = Attributes::new(&answer.payload[4..]);
+        assert_eq!(attributes.find_kind(1), Some(&b"eth0\0"[..]));
+        let nested = Attributes::new(attributes.find_kind(2).unwrap_or_default());
+        assert_eq!(nested.find_kind(3).map(|v| u32_at(v, 0)), Some(9));
+        assert_eq!(nested.find_kind(4), Some(&[1][..]));
+        assert_eq!(attributes.find_kind(5), Some(&[0, 0, 0, 1][..]));
+        assert_eq!(attributes.count(), 3);
+    }
+
+    #[test]
+    fn garbage_ends_the_iteration() {
+        for bytes in [&[][..], &[1], &[3, 0, 1, 0], &[200, 0, 1, 0, 5]] {
+            assert_eq!(Attributes::new(bytes).count(), 0);
+            assert_eq!(answers(bytes).count(), 0);
+        }
+    }
+}

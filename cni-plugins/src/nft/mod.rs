@@ -1,0 +1,90 @@
+//! nftables by netlink: tables, chains, rules, sets and maps, changed in atomic batches.
+//!
+//! A batch is applied as a whole or not at all. Tables, chains and sets may be added again at no cost; rules cannot,
+//! so a chain is flushed and refilled inside one batch.
+
+// Expressions of rules.
+mod expr;
+// Sets, maps and their elements.
+mod set;
+// Batches of changes.
+mod batch;
+
+pub use batch::{Batch, Hook};
+pub use expr::{Base, Ct, Expr, Meta, NatKind, Verdict, reg};
+pub use set::{Data, Element, KeyType, SetSpec};
+
+use crate::netlink::{Attributes, Message, Protocol, Result, Socket};
+
+/// `inet`: IPv4 and IPv6.
+pub const INET: u8 = 1;
+
+/// A table of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    /// `INET`, `AF_INET`, `AF_INET6`, …
+    pub family: u8,
+    /// Its name.
+    pub name: &'static str,
+}
+
+/// nftables of the network namespace it was opened in.
+#[derive(Debug)]
+pub struct Nft {
+    socket: Socket,
+}
+
+impl Nft {
+    /// Speaks for the namespace of this thread.
+    pub fn open() -> Result<Self> {
+        Ok(Nft { socket: Socket::open(Protocol::Netfilter)? })
+    }
+
+    /// Applies a batch; on failure nothing changed, and the error names the first request refused.
+    pub fn apply(&mut self, batch: Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let edge = |kind: i32| {
+            Message::new(kind as u16, 0, "batch").raw(&[0, 0, 0, libc::NFNL_SUBSYS_NFTABLES as u8])
+        };
+        let (begin, end) = (edge(libc::NFNL_MSG_BATCH_BEGIN), edge(libc::NFNL_MSG_BATCH_END));
+        self.socket.transact(begin, batch.into_messages(), end)
+    }
+
+    /// The elements of a set or map; a set or table that is not there is `ENOENT`.
+    pub fn elements(&mut self, table: Table, set: &str) -> Result<Vec<Element>> {
+        let flags = libc::NLM_F_DUMP as u16;
+        let request = message(libc::NFT_MSG_GETSETELEM, flags, table.family, format!("listing set {set}"))
+            .text(set::LIST_TABLE, table.name)
+            .text(set::LIST_SET, set);
+        let mut found = Vec::new();
+        self.socket.query(request, |payload| {
+            let attributes = Attributes::new(payload.get(4..).unwrap_or_default());
+            let list = attributes.find_kind(set::LIST_ELEMENTS).unwrap_or_default();
+            found.extend(Attributes::new(list).filter_map(|(_, element)| Element::parse(element)));
+        })?;
+        Ok(found)
+    }
+
+    /// How many rules a chain has; a chain that is not there has none.
+    pub fn rule_count(&mut self, table: Table, chain: &str) -> Result<usize> {
+        let request = message(
+            libc::NFT_MSG_GETRULE,
+            libc::NLM_F_DUMP as u16,
+            table.family,
+            format!("listing chain {chain}"),
+        )
+        .text(batch::RULE_TABLE, table.name)
+        .text(batch::RULE_CHAIN, chain);
+        let mut count = 0;
+        self.socket.query(request, |_| count += 1)?;
+        Ok(count)
+    }
+}
+
+/// A message of the nf_tables subsystem with its `struct nfgenmsg`.
+fn message(kind: i32, flags: u16, family: u8, action: impl Into<String>) -> Message {
+    let kind = (libc::NFNL_SUBSYS_NFTABLES << 8 | kind) as u16;
+    Message::new(kind, flags, action).raw(&[family, 0, 0, 0])
+}

@@ -1,0 +1,78 @@
+//! The portmap plugin: ports of the host lead to the container.
+//!
+//! Every mapping is one element of a map, marked with whose it is; a packet costs two lookups however many there are.
+
+// The configuration.
+mod config;
+// The tables.
+mod rules;
+
+use std::fs;
+
+use config::Config;
+
+use crate::protocol::{Call, Error, NetResult, Plugin, Result};
+
+/// The plugin.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Portmap;
+
+impl Plugin for Portmap {
+    fn add(&self, call: &Call) -> Result<NetResult> {
+        let config = Config::of(call)?;
+        let prev = call.prev_result()?.ok_or_else(|| Error::config("must be called as chained plugin"))?;
+        let mappings = config.mappings(&prev)?;
+        if mappings.is_empty() {
+            return Ok(prev);
+        }
+        if config.snat && mappings.iter().any(|m| m.target.ip.is_ipv4()) {
+            allow_loopback_sources(&prev);
+        }
+        rules::add(&mappings, config.snat, &owner(call))?;
+        Ok(prev)
+    }
+
+    fn del(&self, call: &Call) -> Result<()> {
+        let owner = owner(call);
+        Ok(rules::remove_where(|comment| comment == owner)?)
+    }
+
+    fn check(&self, call: &Call) -> Result<()> {
+        let config = Config::of(call)?;
+        let prev = call.prev_result()?.ok_or_else(|| Error::config("Required prevResult missing"))?;
+        match rules::present(&config.mappings(&prev)?, &owner(call))? {
+            true => Ok(()),
+            false => Err(Error::internal("port mappings are missing")),
+        }
+    }
+
+    fn gc(&self, call: &Call) -> Result<()> {
+        let valid = call.valid_attachments()?;
+        Ok(rules::remove_where(|comment| {
+            let mut words = comment.split(' ');
+            let (Some(network), Some(id), Some(ifname)) = (words.next(), words.next(), words.next()) else {
+                return false;
+            };
+            network == call.network && !valid.iter().any(|a| a.container_id == id && a.ifname == ifname)
+        })?)
+    }
+
+    fn status(&self, call: &Call) -> Result<()> {
+        Config::of(call).map(drop)
+    }
+}
+
+fn owner(call: &Call) -> String {
+    crate::bridge::masquerade::owner(&call.network, &call.container_id, &call.ifname)
+}
+
+/// `127.0.0.1:<port>` of the host works only if packets from there may leave over the container's interface.
+fn allow_loopback_sources(prev: &NetResult) {
+    for interface in prev.interfaces.iter().filter(|i| i.sandbox.is_empty()) {
+        let path = format!("/proc/sys/net/ipv4/conf/{}/route_localnet", interface.name);
+        if fs::read_to_string(&path).is_ok_and(|value| value.trim() == "0") {
+            // Everything but loopback works without it.
+            let _ = fs::write(&path, "1");
+        }
+    }
+}
