@@ -7,6 +7,8 @@ pub mod config;
 pub mod pki;
 // The parts put together.
 pub mod server;
+// A whole cluster on this machine.
+pub mod up;
 // What is served over HTTP: tls, request info, authn, filters, authz, decode, admission, write, read, watch.
 pub mod apiserver;
 // What some kinds do besides being stored.

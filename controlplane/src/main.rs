@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use coracle::config::ServerArgs;
+use coracle::up::{DownArgs, UpArgs};
 
 /// Kubernetes you can carry.
 #[derive(Parser)]
@@ -15,6 +16,10 @@ struct Cli {
 enum Command {
     /// Run the control plane: API server, scheduler and controllers in one process.
     Server(ServerArgs),
+    /// Start a whole cluster on this machine, in namespaces of its own.
+    Up(UpArgs),
+    /// End that cluster.
+    Down(DownArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -27,5 +32,7 @@ fn main() -> anyhow::Result<()> {
             runtime.block_on(coracle::server::run(args.resolve()?))?;
             Ok(())
         }
+        Command::Up(args) => coracle::up::up(&args),
+        Command::Down(args) => coracle::up::down(&args),
     }
 }

@@ -17,7 +17,7 @@ use crate::pki::{Pki, kubeconfig};
 use crate::registry::index::Registry;
 use crate::store;
 use crate::watch::feed::Feed;
-use anyhow::Context;
+use anyhow::Context as _;
 use serde_json::json;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -57,6 +57,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let listener =
         TcpListener::bind(config.bind).await.with_context(|| format!("listen on {}", config.bind))?;
     let bound = listener.local_addr()?;
+    let inherited = inherited_listener().context("the socket in LISTEN_FDS")?;
     let service_ip = first_service_address(&config.service_cidr)?;
     let pki = Pki::ensure(&config.data_dir.join("pki"), &names(&config, bound, &service_ip))?;
     let keys = Arc::new(Keys::from_pem(&pki.service_account_key).map_err(anyhow::Error::msg)?);
@@ -95,15 +96,34 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
 
     let client = Client::new(api.clone(), User::server());
     bootstrap(&client, bound, &service_ip).await?;
-    let url = format!("https://{}", reachable(&config, bound));
+    // Whoever handed us a socket wants clients to come that way.
+    let front = inherited.as_ref().map(TcpListener::local_addr).transpose()?;
+    let url = format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
     let path = config.data_dir.join("admin.kubeconfig");
     kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
     let _controllers = if config.api_only { None } else { Some(start_controllers(&client, &config, &pki)?) };
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
-    tls::serve(listener, tls::config(&pki)?, server, stop).await;
+    let tls = tls::config(&pki)?;
+    let extra = inherited.map(|l| tokio::spawn(tls::serve(l, tls.clone(), server.clone(), stop.clone())));
+    tls::serve(listener, tls, server, stop).await;
+    if let Some(extra) = extra {
+        let _ = extra.await;
+    }
     api.store.flush().await?;
     Ok(())
+}
+
+/// A listening socket handed over as descriptor 3, the way systemd does.
+fn inherited_listener() -> std::io::Result<Option<TcpListener>> {
+    if std::env::var("LISTEN_FDS").as_deref() != Ok("1") {
+        return Ok(None);
+    }
+    // SAFETY: LISTEN_FDS says that descriptor 3 is ours, and nothing else in this program opens it.
+    #[allow(unsafe_code)]
+    let listener = unsafe { <std::net::TcpListener as std::os::fd::FromRawFd>::from_raw_fd(3) };
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener).map(Some)
 }
 
 fn start_controllers(

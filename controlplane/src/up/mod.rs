@@ -1,0 +1,206 @@
+//! `coracle up` and `coracle down`: a whole cluster on this machine that leaves the machine as it was. Server and nodes
+//! live in network namespaces of their own, joined by a bridge inside them; the host sees one listener on loopback and
+//! some processes. A node is a holder process that keeps the node's namespaces, and an agent that runs inside them.
+
+// What was started, on disk.
+mod state;
+// Links and addresses between the namespaces.
+mod network;
+// Starting and ending processes.
+mod process;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use state::{Node, Process, State};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The server's address on the bridge.
+const HUB: &str = "10.89.0.1";
+/// The port the nodes reach the server on.
+const PORT: u16 = 6443;
+/// How long a part may take to come up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Options of `coracle up`.
+#[derive(Debug, Clone, Args)]
+pub struct UpArgs {
+    /// Where state, keys, logs and images live.
+    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
+    data_dir: PathBuf,
+    /// How many nodes.
+    #[arg(long, default_value_t = 1)]
+    nodes: usize,
+    /// Where the API listens on this machine; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:6443")]
+    bind: SocketAddr,
+    /// Image archives to load into every node.
+    #[arg(long)]
+    image: Vec<PathBuf>,
+    /// More flags for the server.
+    #[arg(long = "server-flag", allow_hyphen_values = true)]
+    server_flags: Vec<String>,
+    /// More flags for the agents.
+    #[arg(long = "agent-flag", allow_hyphen_values = true)]
+    agent_flags: Vec<String>,
+}
+
+/// Options of `coracle down`.
+#[derive(Debug, Clone, Args)]
+pub struct DownArgs {
+    /// Where the cluster's state lives.
+    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
+    data_dir: PathBuf,
+    /// Remove the state too.
+    #[arg(long)]
+    purge: bool,
+}
+
+/// Starts what is not running and waits until every node is ready.
+pub fn up(args: &UpArgs) -> anyhow::Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("coracle up makes namespaces, bridges and mounts, which needs root");
+    }
+    std::fs::create_dir_all(&args.data_dir).with_context(|| args.data_dir.display().to_string())?;
+    let mut state = State::read(&args.data_dir)?;
+    let before = Instant::now();
+    ensure_server(args, &mut state)?;
+    for number in 1..=args.nodes.max(state.nodes.len()) {
+        ensure_node(args, &mut state, number)?;
+    }
+    let kubeconfig = args.data_dir.join("admin.kubeconfig");
+    println!("cluster up in {:.2} s: API server and {} node(s)", before.elapsed().as_secs_f64(), state.nodes.len());
+    println!("export KUBECONFIG={}", kubeconfig.display());
+    Ok(())
+}
+
+fn ensure_server(args: &UpArgs, state: &mut State) -> anyhow::Result<()> {
+    if state.server.as_ref().is_some_and(Process::alive) {
+        return Ok(());
+    }
+    let hub = match state.hub.as_ref().filter(|hub| hub.alive()) {
+        Some(hub) => hub.clone(),
+        None => {
+            let hub = process::hold("coracle-hub")?;
+            network::make_hub(&hub, HUB)?;
+            state.hub = Some(hub.clone());
+            // The nodes hang on the old hub's bridge: they are made anew.
+            for node in std::mem::take(&mut state.nodes) {
+                process::end(&node.holder);
+            }
+            state.write(&args.data_dir)?;
+            hub
+        }
+    };
+    let listener = TcpListener::bind(args.bind).with_context(|| format!("listen on {}", args.bind))?;
+    let log = args.data_dir.join("server.log");
+    let mut flags: Vec<String> = vec![
+        "server".into(),
+        "--data-dir".into(),
+        args.data_dir.display().to_string(),
+        "--bind".into(),
+        format!("0.0.0.0:{PORT}"),
+        "--advertise".into(),
+        HUB.into(),
+    ];
+    flags.extend(args.server_flags.iter().cloned());
+    let program = process::beside("coracle")?;
+    let server = process::start_inside(&hub, &program, &flags, &log, Some(listener.as_raw_fd()))?;
+    state.server = Some(server.clone());
+    state.write(&args.data_dir)?;
+    wait("the API server serves", &log, &server, || {
+        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("serving"))
+    })
+}
+
+fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Result<()> {
+    let name = format!("node-{number}");
+    let hub = state.hub.clone().context("the hub is up")?;
+    let known = state.nodes.iter().position(|node| node.name == name);
+    let mut node = match known.map(|at| state.nodes.remove(at)).filter(|node| node.holder.alive()) {
+        Some(node) => node,
+        None => {
+            let holder = process::hold(&name)?;
+            let address = network::attach(&hub, &holder, number, HUB)?;
+            Node { name: name.clone(), holder, agent: None, address }
+        }
+    };
+    let running = node.agent.as_ref().is_some_and(Process::alive);
+    let dir = args.data_dir.join(&name);
+    let log = dir.join("agent.log");
+    if !running {
+        std::fs::create_dir_all(&dir)?;
+        let kubeconfig = dir.join("kubeconfig");
+        write_node_kubeconfig(&args.data_dir, &kubeconfig)?;
+        let mut flags: Vec<String> = vec!["run".into(), "--node-name".into(), name.clone()];
+        for (flag, value) in [
+            ("--kubeconfig", kubeconfig.display().to_string()),
+            ("--root-dir", dir.display().to_string()),
+            ("--node-ip", node.address.clone()),
+        ] {
+            flags.extend([flag.to_owned(), value]);
+        }
+        flags.extend(args.agent_flags.iter().cloned());
+        let program = process::beside("coracle-agent")?;
+        node.agent = Some(process::start_inside(&node.holder, &program, &flags, &log, None)?);
+    }
+    let agent = node.agent.clone().context("the agent was started")?;
+    state.nodes.push(node);
+    state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    state.write(&args.data_dir)?;
+    if running {
+        return Ok(());
+    }
+    wait(&format!("{name} is ready"), &log, &agent, || {
+        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("node is ready"))
+    })
+}
+
+/// The administrator's kubeconfig with the address that nodes reach the server on.
+fn write_node_kubeconfig(data_dir: &Path, to: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(data_dir.join("admin.kubeconfig"))?;
+    let lines = text.lines().map(|line| match line.split_once("server: ") {
+        Some((indent, _)) => format!("{indent}server: https://{HUB}:{PORT}\n"),
+        None => format!("{line}\n"),
+    });
+    crate::pki::write_private(to, lines.collect::<String>().as_bytes())?;
+    Ok(())
+}
+
+fn wait(what: &str, log: &Path, process: &Process, done: impl Fn() -> bool) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while !done() {
+        if !process.alive() || begun.elapsed() > PATIENCE {
+            let text = std::fs::read_to_string(log).unwrap_or_default();
+            let tail: Vec<&str> = text.lines().rev().take(8).collect();
+            let tail: Vec<&str> = tail.into_iter().rev().collect();
+            bail!("{what}: it did not happen; the end of {}:\n{}", log.display(), tail.join("\n"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Ends every process of the cluster; with them go its namespaces, links, rules and mounts.
+pub fn down(args: &DownArgs) -> anyhow::Result<()> {
+    let state = State::read(&args.data_dir)?;
+    let agents = state.nodes.iter().filter_map(|node| node.agent.as_ref());
+    for process in agents.chain(&state.server) {
+        process::stop(process);
+    }
+    for node in &state.nodes {
+        process::end(&node.holder);
+        process::remove_cgroups(&node.name);
+    }
+    if let Some(hub) = &state.hub {
+        process::end(hub);
+    }
+    State::forget(&args.data_dir)?;
+    if args.purge && args.data_dir.exists() {
+        std::fs::remove_dir_all(&args.data_dir).with_context(|| args.data_dir.display().to_string())?;
+    }
+    println!("cluster down{}", if args.purge { ", state removed" } else { "" });
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Starting and ending processes: holders of namespaces, and programs inside them.
+
+use super::state::Process;
+use anyhow::{Context, bail};
+use std::fs::File;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// A program that was built or installed beside this one.
+pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name(name);
+    if !path.exists() {
+        bail!("{} is missing", path.display());
+    }
+    Ok(path)
+}
+
+/// Starts a holder: `pause` as the first process of new net, mount, pid, uts and ipc namespaces. When it ends, the kernel
+/// ends every process inside and drops links and mounts with the namespaces.
+pub fn hold(hostname: &str) -> anyhow::Result<Process> {
+    let pause = beside("pause")?;
+    let script = "mount -t proc proc /proc && mount -t tmpfs -o mode=755 tmpfs /run && hostname \"$1\" && exec \"$2\"";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--net", "--mount", "--pid", "--uts", "--ipc", "--propagation", "private", "--fork", "--"]);
+    unshare.args(["sh", "-c", script, "sh", hostname]).arg(&pause);
+    let child = unshare.stdin(Stdio::null()).stdout(Stdio::null()).process_group_of_its_own().spawn().context("unshare")?;
+    let parent = child.id();
+    let begun = Instant::now();
+    loop {
+        // unshare forks: the holder is its only child.
+        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        if let Some(process) = children.split_whitespace().next().and_then(|pid| Process::of(pid.parse().ok()?))
+            && std::fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok_and(|exe| exe == pause)
+        {
+            return Ok(process);
+        }
+        if begun.elapsed() > Duration::from_secs(5) {
+            bail!("the namespaces of {hostname} could not be made (unshare, mount and hostname are needed)");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Lets a command outlive the terminal it was started from.
+trait OwnGroup {
+    fn process_group_of_its_own(&mut self) -> &mut Self;
+}
+
+impl OwnGroup for Command {
+    fn process_group_of_its_own(&mut self) -> &mut Self {
+        use std::os::unix::process::CommandExt;
+        self.process_group(0)
+    }
+}
+
+/// Starts a program inside a holder's namespaces, its output in `log`. A listening socket is handed over as systemd does.
+pub fn start_inside(
+    holder: &Process,
+    program: &Path,
+    flags: &[String],
+    log: &Path,
+    listener: Option<RawFd>,
+) -> anyhow::Result<Process> {
+    let output = File::create(log).with_context(|| log.display().to_string())?;
+    let mut command = Command::new("nsenter");
+    command.args(["-t", &holder.pid.to_string(), "--net", "--mount", "--pid", "--uts", "--ipc", "--"]);
+    match listener {
+        // Descriptor 3 and LISTEN_FDS; the shell is there to put the socket in its place.
+        Some(fd) => {
+            nix::fcntl::fcntl(borrowed(fd), nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
+            let script = format!("exec 3<&{fd}; [ {fd} = 3 ] || exec {fd}<&-; export LISTEN_FDS=1; exec \"$@\"");
+            command.args(["sh", "-c", &script, "sh"]);
+        }
+        None => {}
+    }
+    command.arg(program).args(flags).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    let child = command.process_group_of_its_own().spawn().context("nsenter")?;
+    // nsenter forks to enter the pid namespace; the program is its child.
+    let parent = child.id();
+    let begun = Instant::now();
+    loop {
+        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        let process = children.split_whitespace().next().and_then(|pid| Process::of(pid.parse().ok()?));
+        if let Some(process) = process
+            && std::fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok_and(|exe| exe == program)
+        {
+            return Ok(process);
+        }
+        if begun.elapsed() > Duration::from_secs(5) {
+            let text = std::fs::read_to_string(log).unwrap_or_default();
+            bail!("{} did not start: {text}", program.display());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn borrowed(fd: RawFd) -> std::os::fd::BorrowedFd<'static> {
+    // SAFETY: the caller's listener stays open until the child was started.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::os::fd::BorrowedFd::borrow_raw(fd)
+    }
+}
+
+fn signal(process: &Process, signal: nix::sys::signal::Signal) {
+    if process.alive() {
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process.pid as i32), signal);
+    }
+}
+
+/// Asks a process to end and waits; one that does not is killed.
+pub fn stop(process: &Process) {
+    signal(process, nix::sys::signal::Signal::SIGTERM);
+    let begun = Instant::now();
+    while process.alive() && begun.elapsed() < GRACE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    end(process);
+}
+
+/// Kills a process and waits until it is gone.
+pub fn end(process: &Process) {
+    signal(process, nix::sys::signal::Signal::SIGKILL);
+    let begun = Instant::now();
+    while process.alive() && begun.elapsed() < GRACE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Removes a node's control groups, deepest first, wherever a cgroup2 hierarchy is mounted.
+pub fn remove_cgroups(node: &str) {
+    for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {
+        let top = Path::new(root).join(format!("coracle-{node}"));
+        if top.exists() {
+            remove_tree(&top);
+        }
+    }
+}
+
+fn remove_tree(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_tree(&entry.path());
+        }
+    }
+    let _ = std::fs::remove_dir(dir);
+}
