@@ -20,6 +20,9 @@ enum Command {
     Up(UpArgs),
     /// End that cluster.
     Down(DownArgs),
+    /// Keep the namespaces of a node; started by `up`.
+    #[command(hide = true)]
+    Hold,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -32,6 +35,7 @@ fn main() -> anyhow::Result<()> {
             runtime.block_on(coracle::server::run(args.resolve()?))?;
             Ok(())
         }
+        Command::Hold => coracle::up::hold(),
         Command::Up(args) => coracle::up::up(&args),
         Command::Down(args) => coracle::up::down(&args),
     }

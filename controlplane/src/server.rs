@@ -98,7 +98,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     bootstrap(&client, bound, &service_ip).await?;
     // Whoever handed us a socket wants clients to come that way.
     let front = inherited.as_ref().map(TcpListener::local_addr).transpose()?;
-    let url = format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
+    let url =
+        format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
     let path = config.data_dir.join("admin.kubeconfig");
     kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
     let _controllers = if config.api_only { None } else { Some(start_controllers(&client, &config, &pki)?) };

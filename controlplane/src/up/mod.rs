@@ -71,7 +71,11 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
         ensure_node(args, &mut state, number)?;
     }
     let kubeconfig = args.data_dir.join("admin.kubeconfig");
-    println!("cluster up in {:.2} s: API server and {} node(s)", before.elapsed().as_secs_f64(), state.nodes.len());
+    println!(
+        "cluster up in {:.2} s: API server and {} node(s)",
+        before.elapsed().as_secs_f64(),
+        state.nodes.len()
+    );
     println!("export KUBECONFIG={}", kubeconfig.display());
     Ok(())
 }
@@ -181,6 +185,11 @@ fn wait(what: &str, log: &Path, process: &Process, done: impl Fn() -> bool) -> a
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
+}
+
+/// Keeps the namespaces of a node until it is killed.
+pub fn hold() -> ! {
+    process::hold_forever()
 }
 
 /// Ends every process of the cluster; with them go its namespaces, links, rules and mounts.

@@ -20,22 +20,44 @@ pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Starts a holder: `pause` as the first process of new net, mount, pid, uts and ipc namespaces. When it ends, the kernel
+/// What a holder does: nothing, for ever, but let the kernel take away what dies inside its namespaces.
+pub fn hold_forever() -> ! {
+    // SAFETY: ignoring a signal installs no handler.
+    #[allow(unsafe_code)]
+    let ignored = unsafe {
+        nix::sys::signal::signal(nix::sys::signal::Signal::SIGCHLD, nix::sys::signal::SigHandler::SigIgn)
+    };
+    if let Err(error) = ignored {
+        eprintln!("children will stay as zombies: {error}");
+    }
+    loop {
+        nix::unistd::pause();
+    }
+}
+
+/// Starts a holder: the first process of new net, mount, pid, uts and ipc namespaces. When it ends, the kernel
 /// ends every process inside and drops links and mounts with the namespaces.
 pub fn hold(hostname: &str) -> anyhow::Result<Process> {
-    let pause = beside("pause")?;
-    let script = "mount -t proc proc /proc && mount -t tmpfs -o mode=755 tmpfs /run && hostname \"$1\" && exec \"$2\"";
+    let holder = std::env::current_exe()?;
+    let script = "mount -t proc proc /proc && mount -t tmpfs -o mode=755 tmpfs /run && hostname \"$1\" && exec \"$2\" hold";
     let mut unshare = Command::new("unshare");
     unshare.args(["--net", "--mount", "--pid", "--uts", "--ipc", "--propagation", "private", "--fork", "--"]);
-    unshare.args(["sh", "-c", script, "sh", hostname]).arg(&pause);
-    let child = unshare.stdin(Stdio::null()).stdout(Stdio::null()).process_group_of_its_own().spawn().context("unshare")?;
+    unshare.args(["sh", "-c", script, "sh", hostname]).arg(&holder);
+    let child = unshare
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .process_group_of_its_own()
+        .spawn()
+        .context("unshare")?;
     let parent = child.id();
     let begun = Instant::now();
     loop {
         // unshare forks: the holder is its only child.
-        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-        if let Some(process) = children.split_whitespace().next().and_then(|pid| Process::of(pid.parse().ok()?))
-            && std::fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok_and(|exe| exe == pause)
+        let children =
+            std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        if let Some(process) =
+            children.split_whitespace().next().and_then(|pid| Process::of(pid.parse().ok()?))
+            && std::fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok_and(|exe| exe == holder)
         {
             return Ok(process);
         }
@@ -73,7 +95,8 @@ pub fn start_inside(
         // Descriptor 3 and LISTEN_FDS; the shell is there to put the socket in its place.
         Some(fd) => {
             nix::fcntl::fcntl(borrowed(fd), nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
-            let script = format!("exec 3<&{fd}; [ {fd} = 3 ] || exec {fd}<&-; export LISTEN_FDS=1; exec \"$@\"");
+            let script =
+                format!("exec 3<&{fd}; [ {fd} = 3 ] || exec {fd}<&-; export LISTEN_FDS=1; exec \"$@\"");
             command.args(["sh", "-c", &script, "sh"]);
         }
         None => {}
@@ -84,7 +107,8 @@ pub fn start_inside(
     let parent = child.id();
     let begun = Instant::now();
     loop {
-        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        let children =
+            std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
         let process = children.split_whitespace().next().and_then(|pid| Process::of(pid.parse().ok()?));
         if let Some(process) = process
             && std::fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok_and(|exe| exe == program)
