@@ -16,3 +16,13 @@ pub mod env;
 pub mod downward;
 // Services as environment variables.
 pub mod service_env;
+// Requests and limits as the kernel's numbers.
+pub mod resources;
+// Security contexts.
+pub mod security;
+// Resolver, host names and /etc/hosts.
+pub mod dns;
+// The pod as a sandbox configuration.
+pub mod sandbox_config;
+// A container as a container configuration.
+pub mod container_config;
