@@ -1,5 +1,15 @@
 //! The Coracle node agent.
 
+// What the node was told.
+pub mod config;
+// Events people read.
+pub mod events;
+// ConfigMaps and Secrets in use.
+pub mod objects;
+// Addresses of services.
+pub mod services;
+// Volumes of pods.
+pub mod volume;
 // One pod's life: plan, configuration, worker.
 pub mod pod;
 // What the API server is told about pods.

@@ -26,3 +26,5 @@ pub mod dns;
 pub mod sandbox_config;
 // A container as a container configuration.
 pub mod container_config;
+// Node selectors.
+pub mod affinity;

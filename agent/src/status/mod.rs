@@ -10,3 +10,5 @@ pub mod phase;
 pub mod conditions;
 // The difference of two statuses as a patch.
 pub mod patch;
+// Sending it.
+pub mod report;

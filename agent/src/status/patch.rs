@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Map, Value, json};
 
+use super::conditions::OWNED;
+
 /// The patch that makes `old` into `new`; `None` when there is nothing to say.
 pub fn status_patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
     let (old, new) = (object(old), object(new));
@@ -13,7 +15,10 @@ pub fn status_patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value
             continue;
         }
         let value = match field.as_str() {
-            "conditions" => keyed(before, value),
+            "conditions" => match keyed(before, value) {
+                Value::Array(list) if list.is_empty() => continue,
+                list => list,
+            },
             // Merged by address: without the marker an old address would stay.
             "podIPs" | "hostIPs" => replaced(before, value),
             _ => value.clone(),
@@ -40,7 +45,9 @@ fn keyed(before: Option<&Value>, now: &Value) -> Value {
     let mut out = Vec::new();
     for condition in list(Some(now)) {
         let old = before.iter().find(|old| old["type"] == condition["type"]);
-        if old == Some(&condition) {
+        // Conditions of other owners are shown, never written.
+        let owned = condition["type"].as_str().is_some_and(|kind| OWNED.contains(&kind));
+        if old == Some(&condition) || !owned {
             continue;
         }
         let mut condition = condition;

@@ -1,0 +1,87 @@
+//! What the node was told: names, directories, reservations.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::pod::dns::Cluster;
+
+/// Settings of this node, fixed for the life of the process.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The Node object's name.
+    pub name: String,
+    /// Addresses of the node, the primary first.
+    pub ips: Vec<String>,
+    /// Data of pods.
+    pub root_dir: PathBuf,
+    /// Data that must not reach a disk: secrets and tokens. On a tmpfs.
+    pub memory_dir: PathBuf,
+    /// Logs of pods.
+    pub log_dir: PathBuf,
+    /// Static pod manifests.
+    pub manifests: Option<PathBuf>,
+    /// Where the network configuration is written once the pod range is known.
+    pub cni_conf_dir: Option<PathBuf>,
+    /// The cluster's names.
+    pub cluster: Cluster,
+    /// The host's resolver configuration.
+    pub resolv_conf: PathBuf,
+    /// Labels to register with.
+    pub labels: BTreeMap<String, String>,
+    /// Taints to register with, as `key=value:effect`.
+    pub taints: Vec<String>,
+    /// How many pods the node takes.
+    pub max_pods: u32,
+    /// Kept for the system: cpu in thousandths, memory in bytes.
+    pub reserved: BTreeMap<String, i64>,
+    /// Sysctls a pod may set beyond the safe ones; `*` at the end matches any rest.
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// Port of the node's own HTTPS API.
+    pub api_port: u16,
+    /// Give whole cpus to Guaranteed pods that ask for whole cpus.
+    pub static_cpus: bool,
+}
+
+impl NodeConfig {
+    /// Everything on disk of a pod.
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.root_dir.join("pods").join(uid)
+    }
+
+    /// A volume of a pod on disk.
+    pub fn volume_dir(&self, uid: &str, plugin: &str, volume: &str) -> PathBuf {
+        self.pod_dir(uid).join("volumes").join(format!("kubernetes.io~{plugin}")).join(volume)
+    }
+
+    /// A volume of a pod in memory.
+    pub fn memory_volume_dir(&self, uid: &str, volume: &str) -> PathBuf {
+        self.memory_dir.join(uid).join(volume)
+    }
+
+    /// Where a container's termination message is written on the host.
+    pub fn termination_log(&self, uid: &str, container: &str, attempt: u32) -> PathBuf {
+        self.pod_dir(uid).join("containers").join(container).join(attempt.to_string())
+    }
+
+    /// The directory of a pod's logs.
+    pub fn pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
+        self.log_dir.join(format!("{namespace}_{name}_{uid}"))
+    }
+
+    /// Uids that have data on this node, of pods that may be long gone.
+    pub fn uids_on_disk(&self) -> Vec<String> {
+        let list = |dir: &Path| -> Vec<String> {
+            std::fs::read_dir(dir)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter_map(|entry| entry.file_name().into_string().ok())
+                .collect()
+        };
+        let mut uids = list(&self.root_dir.join("pods"));
+        uids.extend(list(&self.memory_dir));
+        uids.sort();
+        uids.dedup();
+        uids
+    }
+}

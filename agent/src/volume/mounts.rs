@@ -1,0 +1,125 @@
+//! A container's volume mounts as the runtime's.
+
+use coracle_proto::cri;
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use super::subpath;
+use crate::config::NodeConfig;
+use crate::pod::env::expand;
+use crate::pod::spec;
+
+/// Where a volume's content is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// A path of the host.
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// Never writable, whatever the mount says.
+        read_only: bool,
+    },
+    /// The content of an image.
+    Image(cri::ImageSpec),
+}
+
+/// The mounts of a container; pins sub-paths on the way.
+pub fn mounts(
+    config: &NodeConfig,
+    pod: &Pod,
+    container: &Container,
+    volumes: &HashMap<String, Source>,
+    env: &BTreeMap<String, String>,
+) -> Result<Vec<cri::Mount>, String> {
+    let mut all = Vec::new();
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        let source = volumes.get(&mount.name).ok_or_else(|| {
+            format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name)
+        })?;
+        let sub_path = sub_path(mount, env)?;
+        all.push(match source {
+            Source::Image(image) => cri::Mount {
+                container_path: mount.mount_path.clone(),
+                readonly: true,
+                image: Some(image.clone()),
+                image_sub_path: sub_path,
+                ..cri::Mount::default()
+            },
+            Source::Path { path, read_only } => {
+                let mut host = path.clone();
+                if !sub_path.is_empty() {
+                    let pins = config.pod_dir(spec::uid(pod)).join("volume-subpaths");
+                    let pin = pins.join(&mount.name).join(&container.name).join(index.to_string());
+                    host = subpath::pin(path, &sub_path, &pin)?;
+                }
+                let readonly = *read_only || mount.read_only == Some(true);
+                cri::Mount {
+                    container_path: absolute(&mount.mount_path),
+                    host_path: host.to_string_lossy().into_owned(),
+                    readonly,
+                    propagation: propagation(mount),
+                    recursive_read_only: readonly && mount.recursive_read_only.as_deref() == Some("Enabled"),
+                    ..cri::Mount::default()
+                }
+            }
+        });
+    }
+    Ok(all)
+}
+
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
+
+fn sub_path(mount: &VolumeMount, env: &BTreeMap<String, String>) -> Result<String, String> {
+    if let Some(path) = mount.sub_path.as_ref().filter(|path| !path.is_empty()) {
+        return Ok(path.clone());
+    }
+    let Some(expression) = mount.sub_path_expr.as_ref().filter(|expression| !expression.is_empty()) else {
+        return Ok(String::new());
+    };
+    let missing = std::cell::Cell::new(false);
+    let path = expand(expression, |name| {
+        let value = env.get(name).cloned();
+        missing.set(missing.get() || value.is_none());
+        value
+    });
+    if missing.get() {
+        return Err(format!("missing value for {expression:?}"));
+    }
+    subpath::validate(&path)?;
+    Ok(path)
+}
+
+fn propagation(mount: &VolumeMount) -> i32 {
+    match mount.mount_propagation.as_deref() {
+        Some("HostToContainer") => cri::MountPropagation::PropagationHostToContainer as i32,
+        Some("Bidirectional") => cri::MountPropagation::PropagationBidirectional as i32,
+        _ => cri::MountPropagation::PropagationPrivate as i32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn sub_path_expressions() {
+        let env = BTreeMap::from([
+            ("POD".to_owned(), "p".to_owned()),
+            ("UP".to_owned(), "..".to_owned()),
+            ("ABS".to_owned(), "/x".to_owned()),
+        ]);
+        for (expression, want) in
+            [("$(POD)/x", Some("p/x")), ("$(NOPE)", None), ("$(UP)", None), ("$(ABS)", None)]
+        {
+            let mount: VolumeMount =
+                serde_json::from_value(json!({"name": "v", "mountPath": "/m", "subPathExpr": expression}))
+                    .unwrap();
+            assert_eq!(sub_path(&mount, &env).ok().as_deref(), want, "{expression}");
+        }
+    }
+}
