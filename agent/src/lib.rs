@@ -10,6 +10,8 @@ pub mod objects;
 pub mod services;
 // Volumes of pods.
 pub mod volume;
+// Probes of containers.
+pub mod probe;
 // One pod's life: plan, configuration, worker.
 pub mod pod;
 // What the API server is told about pods.

@@ -56,6 +56,16 @@ impl Backoffs {
         self.entries.insert(key.to_owned(), Entry { delay, updated: now });
     }
 
+    /// When the delay that began with the last retry is over.
+    pub fn since_update(&self, key: &str) -> Option<i64> {
+        self.entries.get(key).map(|entry| entry.updated + entry.delay)
+    }
+
+    /// Forgets every key that begins so.
+    pub fn forget_prefix(&mut self, prefix: &str) {
+        self.entries.retain(|key, _| !key.starts_with(prefix));
+    }
+
     /// Forgets a key after success.
     pub fn forget(&mut self, key: &str) {
         self.entries.remove(key);

@@ -28,3 +28,7 @@ pub mod sandbox_config;
 pub mod container_config;
 // Node selectors.
 pub mod affinity;
+// Registry credentials.
+pub mod pull_secret;
+// Images of containers.
+pub mod image;

@@ -1,0 +1,271 @@
+//! Brings a container's image onto the node, as its pull policy says.
+
+use coracle_proto::cri;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::backoff::Backoffs;
+use super::security::ImageUser;
+use super::spec;
+use crate::events::{Kind, Recorder};
+use crate::runtime::Runtime;
+
+/// Why an image is not there: what the container's waiting state says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullFailure {
+    /// `ErrImagePull`, `ImagePullBackOff`, …
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// When to try again.
+    pub retry: Duration,
+}
+
+/// An image that is on the node.
+#[derive(Debug, Clone, Default)]
+pub struct Present {
+    /// What to give the runtime.
+    pub spec: cri::ImageSpec,
+    /// The user it runs as.
+    pub user: ImageUser,
+}
+
+/// Pulls images: one pull per image at a time, whoever waits for it.
+pub struct Images {
+    runtime: Arc<dyn Runtime>,
+    events: Recorder,
+    backoffs: Mutex<Backoffs>,
+    last_errors: Mutex<HashMap<String, String>>,
+    pulling: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Images {
+    /// Pulls through this runtime.
+    pub fn new(runtime: Arc<dyn Runtime>, events: Recorder) -> Self {
+        Images {
+            runtime,
+            events,
+            backoffs: Mutex::new(Backoffs::default()),
+            last_errors: Mutex::default(),
+            pulling: Mutex::default(),
+        }
+    }
+
+    /// Makes sure that an image is on the node.
+    pub async fn ensure(
+        &self,
+        pod: &Pod,
+        about: &ObjectReference,
+        image: &str,
+        policy: Option<&str>,
+        credentials: &[cri::AuthConfig],
+        sandbox: &cri::PodSandboxConfig,
+    ) -> Result<Present, PullFailure> {
+        let policy = policy.unwrap_or_else(|| default_policy(image));
+        let wanted = cri::ImageSpec {
+            image: with_tag(image),
+            user_specified_image: image.to_owned(),
+            ..cri::ImageSpec::default()
+        };
+        if policy != "Always" {
+            match self.present(&wanted).await {
+                Ok(Some(present)) => {
+                    let text = format!(
+                        "Container image {image:?} already present on machine and can be accessed by the pod"
+                    );
+                    self.events.record(about.clone(), Kind::Normal, "Pulled", text);
+                    return Ok(present);
+                }
+                Ok(None) if policy == "Never" => {
+                    let message =
+                        format!("Container image {image:?} is not present with pull policy of Never");
+                    self.events.record(about.clone(), Kind::Warning, "ErrImageNeverPull", message.clone());
+                    return Err(PullFailure {
+                        reason: "ErrImageNeverPull",
+                        message,
+                        retry: Duration::from_secs(10),
+                    });
+                }
+                Ok(None) => {}
+                Err(error) if is_invalid(&error) => return Err(self.invalid(about, image, &error)),
+                Err(error) => {
+                    let message = format!("Failed to inspect image {image:?}: {error}");
+                    self.events.record(about.clone(), Kind::Warning, "InspectFailed", message.clone());
+                    return Err(PullFailure {
+                        reason: "ImageInspectError",
+                        message,
+                        retry: Duration::from_secs(10),
+                    });
+                }
+            }
+        }
+        self.pull(pod, about, image, wanted, credentials, sandbox).await
+    }
+
+    async fn present(&self, wanted: &cri::ImageSpec) -> Result<Option<Present>, String> {
+        let image = self.runtime.image_status(wanted.clone()).await.map_err(|error| error.to_string())?;
+        Ok(image.map(|image| Present {
+            spec: cri::ImageSpec {
+                image: image.id,
+                user_specified_image: wanted.user_specified_image.clone(),
+                ..cri::ImageSpec::default()
+            },
+            user: ImageUser { uid: image.uid.map(|uid| uid.value), name: image.username },
+        }))
+    }
+
+    fn invalid(&self, about: &ObjectReference, image: &str, error: &str) -> PullFailure {
+        let message = format!("Failed to apply default image tag {image:?}: {error}");
+        self.events.record(about.clone(), Kind::Warning, "InspectFailed", message.clone());
+        PullFailure { reason: "InvalidImageName", message, retry: Duration::from_secs(300) }
+    }
+
+    async fn pull(
+        &self,
+        pod: &Pod,
+        about: &ObjectReference,
+        image: &str,
+        wanted: cri::ImageSpec,
+        credentials: &[cri::AuthConfig],
+        sandbox: &cri::PodSandboxConfig,
+    ) -> Result<Present, PullFailure> {
+        let key = format!("{}_{image}", spec::uid(pod));
+        if let Some(wait) = self.waits(&key) {
+            let mut message = format!("Back-off pulling image {image:?}");
+            self.events.record(about.clone(), Kind::Normal, "BackOff", message.clone());
+            if let Some(last) = self.last_errors.lock().get(&key) {
+                message += &format!(": {last}");
+            }
+            return Err(PullFailure { reason: "ImagePullBackOff", message, retry: wait });
+        }
+        self.events.record(about.clone(), Kind::Normal, "Pulling", format!("Pulling image {image:?}"));
+        let asked = Instant::now();
+        let turn = self.pulling.lock().entry(wanted.image.clone()).or_default().clone();
+        let guard = turn.lock().await;
+        let started = Instant::now();
+        let result = self.try_credentials(&wanted, credentials, sandbox).await;
+        drop(guard);
+        self.pulling.lock().retain(|_, turn| Arc::strong_count(turn) > 1);
+        let present = match result {
+            Ok(()) => self.present(&wanted).await,
+            Err(error) => Err(error),
+        };
+        match present {
+            Ok(Some(present)) => {
+                self.backoffs.lock().forget(&key);
+                self.last_errors.lock().remove(&key);
+                let size = self
+                    .runtime
+                    .image_status(wanted)
+                    .await
+                    .ok()
+                    .flatten()
+                    .map(|image| image.size)
+                    .unwrap_or(0);
+                let text = format!(
+                    "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {size} bytes.",
+                    seconds(started.elapsed()),
+                    seconds(asked.elapsed())
+                );
+                self.events.record(about.clone(), Kind::Normal, "Pulled", text);
+                Ok(present)
+            }
+            failed => {
+                let error =
+                    failed.err().unwrap_or_else(|| "image is not there after it was pulled".to_owned());
+                if is_invalid(&error) {
+                    return Err(self.invalid(about, image, &error));
+                }
+                let text = format!("Failed to pull image {image:?}: {error}");
+                self.events.record(about.clone(), Kind::Warning, "Failed", text);
+                let reason = if error.starts_with("RegistryUnavailable") {
+                    "RegistryUnavailable"
+                } else {
+                    "ErrImagePull"
+                };
+                let now = nanos();
+                self.backoffs.lock().retried(&key, now, now);
+                self.last_errors.lock().insert(key, format!("{reason}: {error}"));
+                Err(PullFailure { reason, message: error, retry: Duration::from_millis(500) })
+            }
+        }
+    }
+
+    /// Every credential that applies in turn, or none at all; the last error counts.
+    async fn try_credentials(
+        &self,
+        wanted: &cri::ImageSpec,
+        credentials: &[cri::AuthConfig],
+        sandbox: &cri::PodSandboxConfig,
+    ) -> Result<(), String> {
+        let mut last = String::new();
+        let anonymous = credentials.is_empty().then_some(None);
+        for auth in credentials.iter().cloned().map(Some).chain(anonymous) {
+            match self.runtime.pull_image(wanted.clone(), auth, Some(sandbox.clone())).await {
+                Ok(_) => return Ok(()),
+                Err(error) => last = error.to_string(),
+            }
+        }
+        Err(last)
+    }
+
+    fn waits(&self, key: &str) -> Option<Duration> {
+        let backoffs = self.backoffs.lock();
+        let now = nanos();
+        // Since the last attempt, which is when the entry was made.
+        let until = backoffs.since_update(key)?;
+        u64::try_from(until - now).ok().filter(|left| *left > 0).map(Duration::from_nanos)
+    }
+
+    /// The pod is gone.
+    pub fn release(&self, uid: &str) {
+        self.last_errors.lock().retain(|key, _| !key.starts_with(uid));
+        self.backoffs.lock().forget_prefix(uid);
+    }
+}
+
+fn nanos() -> i64 {
+    i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+fn seconds(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    if millis < 1000 { format!("{millis}ms") } else { format!("{}.{:03}s", millis / 1000, millis % 1000) }
+}
+
+fn is_invalid(error: &str) -> bool {
+    error.contains("invalid reference format") || error.contains("couldn't parse image")
+}
+
+/// `Always` for `latest`, else `IfNotPresent`.
+fn default_policy(image: &str) -> &'static str {
+    if with_tag(image).ends_with(":latest") { "Always" } else { "IfNotPresent" }
+}
+
+/// The name with `:latest` where it has neither tag nor digest.
+fn with_tag(image: &str) -> String {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    if last.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_and_policies() {
+        for (image, tagged, policy) in [
+            ("nginx", "nginx:latest", "Always"),
+            ("nginx:1", "nginx:1", "IfNotPresent"),
+            ("host:5000/a/b", "host:5000/a/b:latest", "Always"),
+            ("a@sha256:1", "a@sha256:1", "IfNotPresent"),
+        ] {
+            assert_eq!((with_tag(image).as_str(), default_policy(image)), (tagged, policy));
+        }
+        assert_eq!(seconds(Duration::from_millis(1234)), "1.234s");
+    }
+}

@@ -1,0 +1,303 @@
+//! One HTTP GET, as probes and hooks make it: no certificate is checked, redirects stay on the host.
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderName, HeaderValue, LOCATION};
+use http::{HeaderMap, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::HTTPGetAction;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// How much of an answer is read.
+const BODY: usize = 10 << 10;
+const REDIRECTS: usize = 10;
+
+/// Where a request goes.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// `http` or `https`.
+    pub scheme: &'static str,
+    /// Address or name.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Path and query.
+    pub path: String,
+    /// Headers.
+    pub headers: HeaderMap,
+}
+
+impl Target {
+    /// The target of an `httpGet`, with the pod's address where it names no host.
+    pub fn new(action: &HTTPGetAction, port: u16, pod_ip: &str, agent: &str) -> Target {
+        let mut headers = HeaderMap::new();
+        for header in action.http_headers.iter().flatten() {
+            let (Ok(name), Ok(value)) =
+                (HeaderName::try_from(&header.name), HeaderValue::from_str(&header.value))
+            else {
+                continue;
+            };
+            headers.append(name, value);
+        }
+        let default = |headers: &mut HeaderMap, name: &'static str, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value)
+                && !headers.contains_key(name)
+            {
+                headers.insert(name, value);
+            }
+        };
+        default(&mut headers, "user-agent", agent);
+        default(&mut headers, "accept", "*/*");
+        // An empty value is a request to leave the header out.
+        headers.retain_non_empty();
+        let path = action.path.as_deref().unwrap_or("/");
+        Target {
+            scheme: if action.scheme.as_deref() == Some("HTTPS") { "https" } else { "http" },
+            host: action.host.clone().filter(|host| !host.is_empty()).unwrap_or_else(|| pod_ip.to_owned()),
+            port,
+            path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
+            headers,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("{}://{}:{}{}", self.scheme, bracketed(&self.host), self.port, self.path)
+    }
+}
+
+trait RetainNonEmpty {
+    fn retain_non_empty(&mut self);
+}
+
+impl RetainNonEmpty for HeaderMap {
+    fn retain_non_empty(&mut self) {
+        let empty: Vec<HeaderName> =
+            self.iter().filter(|(_, value)| value.is_empty()).map(|(name, _)| name.clone()).collect();
+        for name in empty {
+            self.remove(name);
+        }
+    }
+}
+
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// Status and beginning of the body; errors read as Go's.
+pub async fn get(target: &Target, timeout: Duration) -> Result<(StatusCode, String), String> {
+    let url = target.url();
+    match tokio::time::timeout(timeout, follow(target.clone())).await {
+        Ok(result) => result.map_err(|error| format!("Get {url:?}: {error}")),
+        Err(_) => Err(format!(
+            "Get {url:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+        )),
+    }
+}
+
+async fn follow(mut target: Target) -> Result<(StatusCode, String), String> {
+    for _ in 0..REDIRECTS {
+        let (status, headers, body) = once(&target).await?;
+        let location =
+            headers.get(LOCATION).and_then(|value| value.to_str().ok()).filter(|_| status.is_redirection());
+        let Some(next) = location.and_then(|location| redirect(&target, location)) else {
+            return Ok((status, body));
+        };
+        target = next;
+    }
+    Err("stopped after 10 redirects".to_owned())
+}
+
+/// The next target, when it is on the same host; a redirect elsewhere counts as an answer.
+fn redirect(from: &Target, location: &str) -> Option<Target> {
+    let uri: Uri = location.parse().ok()?;
+    let path = uri.path_and_query().map(|path| path.to_string()).unwrap_or_else(|| "/".into());
+    let Some(host) = uri.host() else {
+        return Some(Target {
+            path: if path.starts_with('/') { path } else { format!("/{path}") },
+            ..from.clone()
+        });
+    };
+    if host.trim_matches(['[', ']']) != from.host {
+        return None;
+    }
+    let scheme = if uri.scheme_str() == Some("https") { "https" } else { "http" };
+    let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+    Some(Target { scheme, port, path, ..from.clone() })
+}
+
+async fn once(target: &Target) -> Result<(StatusCode, HeaderMap, String), String> {
+    let address = format!("{}:{}", bracketed(&target.host), target.port);
+    let tcp = TcpStream::connect((target.host.as_str(), target.port))
+        .await
+        .map_err(|error| dial_error(&address, &error))?;
+    if target.scheme == "http" {
+        return exchange(target, &address, tcp).await;
+    }
+    let name = ServerName::try_from(target.host.clone()).map_err(|error| error.to_string())?;
+    let connector = tokio_rustls::TlsConnector::from(tls());
+    let tls = connector.connect(name, tcp).await.map_err(|error| error.to_string())?;
+    exchange(target, &address, tls).await
+}
+
+/// A failed connection in Go's words.
+pub fn dial_error(address: &str, error: &std::io::Error) -> String {
+    let reason = match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        std::io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
+        _ => match error.raw_os_error().map(nix::errno::Errno::from_raw) {
+            Some(errno) => format!("connect: {}", errno.desc().to_lowercase()),
+            None => error.to_string(),
+        },
+    };
+    format!("dial tcp {address}: {reason}")
+}
+
+async fn exchange<S>(
+    target: &Target,
+    address: &str,
+    stream: S,
+) -> Result<(StatusCode, HeaderMap, String), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    let connection = tokio::spawn(connection);
+    let mut request =
+        Request::get(&target.path).body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
+    *request.headers_mut() = target.headers.clone();
+    if !request.headers().contains_key(HOST)
+        && let Ok(host) = HeaderValue::from_str(address)
+    {
+        request.headers_mut().insert(HOST, host);
+    }
+    request.headers_mut().insert("connection", HeaderValue::from_static("close"));
+    let result = async {
+        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, BODY).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        Ok((parts.status, parts.headers, String::from_utf8_lossy(&body).into_owned()))
+    }
+    .await;
+    connection.abort();
+    result
+}
+
+fn tls() -> Arc<rustls::ClientConfig> {
+    static CONFIG: OnceLock<Arc<rustls::ClientConfig>> = OnceLock::new();
+    CONFIG
+        .get_or_init(|| {
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
+                .with_safe_default_protocol_versions()
+                .expect("ring has the default protocol versions");
+            let config =
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
+            Arc::new(config.with_no_client_auth())
+        })
+        .clone()
+}
+
+/// A probe asks whether something answers, not who it is.
+#[derive(Debug)]
+struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn serve(answers: Vec<&'static str>) -> u16 {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 1024];
+                let _ = stream.read(&mut request).await;
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        port
+    }
+
+    fn target(port: u16) -> Target {
+        Target::new(
+            &HTTPGetAction { path: Some("/x".into()), ..HTTPGetAction::default() },
+            port,
+            "127.0.0.1",
+            "kube-probe/1.35",
+        )
+    }
+
+    #[tokio::test]
+    async fn answers_redirects_and_refusals() {
+        let port = serve(vec!["HTTP/1.1 204 No Content\r\n\r\n"]).await;
+        assert_eq!(get(&target(port), Duration::from_secs(1)).await.unwrap().0, 204);
+        let port = serve(vec![
+            "HTTP/1.1 302 Found\r\nLocation: /y\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\nno",
+        ])
+        .await;
+        assert_eq!(
+            get(&target(port), Duration::from_secs(1)).await.unwrap(),
+            (StatusCode::INTERNAL_SERVER_ERROR, "no".into())
+        );
+        let port = serve(vec![
+            "HTTP/1.1 302 Found\r\nLocation: http://elsewhere.example/\r\nContent-Length: 0\r\n\r\n",
+        ])
+        .await;
+        assert_eq!(get(&target(port), Duration::from_secs(1)).await.unwrap().0, 302);
+        let port = serve(vec![]).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let error = get(&target(port), Duration::from_secs(1)).await.unwrap_err();
+        assert_eq!(
+            error,
+            format!(
+                "Get \"http://127.0.0.1:{port}/x\": dial tcp 127.0.0.1:{port}: connect: connection refused"
+            )
+        );
+    }
+}
