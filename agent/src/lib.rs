@@ -12,6 +12,8 @@ pub mod services;
 pub mod volume;
 // Probes of containers.
 pub mod probe;
+// What pod workers work with.
+pub mod context;
 // One pod's life: plan, configuration, worker.
 pub mod pod;
 // What the API server is told about pods.

@@ -32,3 +32,13 @@ pub mod affinity;
 pub mod pull_secret;
 // Images of containers.
 pub mod image;
+// Every pod of the node.
+pub mod table;
+// Asking the runtime.
+pub mod observe;
+// Carrying out a plan.
+pub mod execute;
+// Lifecycle hooks.
+pub mod hooks;
+// Stopping a container.
+pub mod stop;

@@ -1,0 +1,57 @@
+//! What every pod worker works with: the parts of the node, each with its own small interface.
+
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::config::NodeConfig;
+use crate::events::Recorder;
+use crate::objects::Objects;
+use crate::pod::image::Images;
+use crate::pod::table::PodTable;
+use crate::probe::wheel::Probes;
+use crate::runtime::Runtime;
+use crate::services::Services;
+use crate::status::report::Reporter;
+use crate::volume::token::Tokens;
+
+/// What the node has and offers: cpu in thousandths, the rest in units.
+#[derive(Clone, Debug, Default)]
+pub struct NodeFacts {
+    /// What pods may use.
+    pub allocatable: BTreeMap<String, i64>,
+    /// All memory of the machine.
+    pub memory: i64,
+    /// The Node object's labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The node's parts.
+pub struct Context {
+    /// Settings.
+    pub config: NodeConfig,
+    /// The API.
+    pub client: kube::Client,
+    /// Whatever runs containers.
+    pub runtime: Arc<dyn Runtime>,
+    /// Its name, the scheme of container ids.
+    pub runtime_name: String,
+    /// What the node has.
+    pub facts: RwLock<NodeFacts>,
+    /// Events.
+    pub events: Recorder,
+    /// Statuses to the API.
+    pub reporter: Reporter,
+    /// ConfigMaps and Secrets in use.
+    pub objects: Objects,
+    /// Addresses of services.
+    pub services: Services,
+    /// Service account tokens.
+    pub tokens: Tokens,
+    /// Images.
+    pub images: Images,
+    /// Probes.
+    pub probes: Probes,
+    /// Every pod of the node.
+    pub pods: PodTable,
+}

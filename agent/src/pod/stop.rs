@@ -1,0 +1,63 @@
+//! Stops one container: hook, signal, patience, kill.
+
+use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::plan::{Cause, Kill};
+use super::{hooks, spec};
+use crate::context::Context;
+use crate::events::Kind;
+
+/// After a hook used the grace period up, the process still gets this long.
+const LEAST: Duration = Duration::from_secs(2);
+
+/// How long a container has to end, by why it must.
+pub fn grace(pod: &Pod, kill: &Kill, pod_grace: Duration) -> Duration {
+    let spec = spec::spec(pod);
+    let container = spec::container(&spec, &kill.name).map(|(_, container)| container.into_owned());
+    let probe = container.and_then(|container| match kill.cause {
+        Cause::Liveness => container.liveness_probe,
+        Cause::Startup => container.startup_probe,
+        _ => None,
+    });
+    let own = probe
+        .and_then(|probe| probe.termination_grace_period_seconds)
+        .and_then(|seconds| u64::try_from(seconds).ok());
+    own.map_or(pod_grace, Duration::from_secs)
+}
+
+/// Stops a container; returns when it is stopped or could not be.
+pub async fn stop(context: Arc<Context>, pod: Arc<Pod>, kill: Kill, grace: Duration, ip: String) {
+    context.events.container(&pod, &kill.name, Kind::Normal, "Killing", kill.message.clone());
+    let began = Instant::now();
+    let spec = spec::spec(&pod);
+    let container = spec::container(&spec, &kill.name).map(|(_, container)| container.into_owned());
+    let hook = container.as_ref().and_then(|c| c.lifecycle.as_ref()).and_then(|l| l.pre_stop.as_ref());
+    if let (Some(hook), Some(container)) = (hook, &container)
+        && !grace.is_zero()
+    {
+        let run = hooks::run(&*context.runtime, hook, container, &kill.id, &ip);
+        let failed = match tokio::time::timeout(grace, run).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error),
+            Err(_) => Some("did not end in the grace period".to_owned()),
+        };
+        if let Some(error) = failed {
+            tracing::info!(uid = spec::uid(&pod), container = kill.name, error, "preStop hook failed");
+            context.events.container(
+                &pod,
+                &kill.name,
+                Kind::Warning,
+                "FailedPreStopHook",
+                "PreStopHook failed",
+            );
+        }
+    }
+    let left = grace.saturating_sub(began.elapsed()).max(LEAST.min(grace));
+    if let Err(error) = context.runtime.stop_container(&kill.id, left).await {
+        tracing::warn!(uid = spec::uid(&pod), container = kill.name, id = kill.id, %error, "container not stopped, will retry");
+        // A runtime that fails at once must not be asked in a loop.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
