@@ -1,5 +1,6 @@
 //! What every pod worker works with: the parts of the node, each with its own small interface.
 
+use k8s_openapi::api::core::v1::Taint;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub struct NodeFacts {
     pub memory: i64,
     /// The Node object's labels.
     pub labels: BTreeMap<String, String>,
+    /// The Node object's taints.
+    pub taints: Vec<Taint>,
 }
 
 /// The node's parts.

@@ -42,3 +42,9 @@ pub mod execute;
 pub mod hooks;
 // Stopping a container.
 pub mod stop;
+// Whether the node takes a pod.
+pub mod admit;
+// Which probes are due.
+pub mod watchlist;
+// The task that keeps a pod.
+pub mod worker;

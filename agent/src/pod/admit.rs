@@ -1,0 +1,307 @@
+//! Whether this node takes a pod that was given to it. Pure; reasons and messages as kubectl users know them.
+
+use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{affinity, spec};
+
+/// What the node goes by.
+pub struct AdmitFacts<'a> {
+    /// What pods may use, with `pods`: cpu in thousandths, the rest in units.
+    pub allocatable: &'a BTreeMap<String, i64>,
+    /// The node's labels.
+    pub labels: &'a BTreeMap<String, String>,
+    /// The node's name.
+    pub node: &'a str,
+    /// The node's taints.
+    pub taints: &'a [Taint],
+    /// Sysctls allowed beyond the safe ones.
+    pub allowed_sysctls: &'a [String],
+}
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Reason on the pod's status.
+    pub reason: String,
+    /// Message on the pod's status.
+    pub message: String,
+}
+
+fn refuse(reason: impl Into<String>, message: impl Into<String>) -> Result<(), Refusal> {
+    Err(Refusal { reason: reason.into(), message: message.into() })
+}
+
+const SAFE_SYSCTLS: [&str; 13] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.tcp_notsent_lowat",
+];
+
+/// Decides on a pod, given the pods the node has taken already.
+pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
+    let spec = spec::spec(pod);
+    let os = spec.node_selector.as_ref().and_then(|selector| selector.get("kubernetes.io/os"));
+    if os.is_some_and(|os| facts.labels.get("kubernetes.io/os") != Some(os)) {
+        let text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return refuse("PodOSSelectorNodeLabelDoesNotMatch", text);
+    }
+    if spec.os.as_ref().is_some_and(|os| os.name != "linux") {
+        return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
+    }
+    sysctls(pod, facts)?;
+    resources(pod, others, facts)?;
+    let selected =
+        spec.node_selector.iter().flatten().all(|(key, value)| facts.labels.get(key) == Some(value));
+    let required = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref())
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    if !selected || required.is_some_and(|required| !affinity::matches(required, facts.labels, facts.node)) {
+        return refuse(
+            "NodeAffinity",
+            "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+        );
+    }
+    if ports_conflict(pod, others) {
+        return refuse(
+            "NodePorts",
+            "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+        );
+    }
+    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+    let untolerated = facts
+        .taints
+        .iter()
+        .any(|taint| taint.effect == "NoExecute" && !tolerations.iter().any(|t| tolerates(t, taint)));
+    if untolerated && !spec::is_static(pod) {
+        return refuse(
+            "TaintToleration",
+            "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
+        );
+    }
+    Ok(())
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let given = |text: &Option<String>| text.clone().unwrap_or_default();
+    let effect = given(&toleration.effect);
+    let key = given(&toleration.key);
+    (effect.is_empty() || effect == taint.effect)
+        && (key.is_empty() || key == taint.key)
+        && match toleration.operator.as_deref() {
+            Some("Exists") => true,
+            _ => given(&toleration.value) == given(&taint.value),
+        }
+}
+
+fn sysctls(pod: &Pod, facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
+    let spec = spec::spec(pod);
+    let wanted = spec.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
+    for sysctl in wanted.into_iter().flatten() {
+        let name = sysctl.name.replace('/', ".");
+        let allowed = facts.allowed_sysctls.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => *pattern == name,
+        });
+        if !allowed && !SAFE_SYSCTLS.contains(&name.as_str()) {
+            return refuse("SysctlForbidden", format!("forbidden sysctl: {:?} not allowlisted", sysctl.name));
+        }
+        let shared = |host: Option<bool>, prefixes: &[&str]| {
+            host == Some(true) && prefixes.iter().any(|p| name.starts_with(p))
+        };
+        if shared(spec.host_network, &["net."]) {
+            return refuse(
+                "SysctlForbidden",
+                format!("forbidden sysctl: {:?} not allowed with host net enabled", sysctl.name),
+            );
+        }
+        if shared(spec.host_ipc, &["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."]) {
+            return refuse(
+                "SysctlForbidden",
+                format!("forbidden sysctl: {:?} not allowed with host ipc enabled", sysctl.name),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
+    let used_pods = i64::try_from(others.len()).unwrap_or(i64::MAX);
+    let pods = facts.allocatable.get("pods").copied().unwrap_or(i64::MAX);
+    if used_pods >= pods {
+        return refuse(
+            "OutOfpods",
+            format!(
+                "Node didn't have enough resource: pods, requested: 1, used: {used_pods}, capacity: {pods}"
+            ),
+        );
+    }
+    for (key, wanted) in spec::totals(&spec::spec(pod), false) {
+        // A resource the node does not know is somebody else's to count.
+        let Some(capacity) = facts.allocatable.get(&key).copied() else { continue };
+        let used: i64 = others
+            .iter()
+            .map(|other| spec::totals(&spec::spec(other), false).get(&key).copied().unwrap_or(0))
+            .sum();
+        if wanted > 0 && wanted + used > capacity {
+            let text = format!(
+                "Node didn't have enough resource: {key}, requested: {wanted}, used: {used}, capacity: {capacity}"
+            );
+            return refuse(format!("OutOf{key}"), text);
+        }
+    }
+    Ok(())
+}
+
+/// Host ports as (address, port, protocol).
+fn host_ports(pod: &Pod) -> Vec<(String, i32, String)> {
+    let spec = spec::spec(pod);
+    spec::containers(&spec)
+        .flat_map(|(_, container)| container.ports.clone().unwrap_or_default())
+        .filter_map(|port| {
+            let number = port.host_port.filter(|port| *port > 0)?;
+            let ip = port.host_ip.filter(|ip| !ip.is_empty()).unwrap_or_else(|| "0.0.0.0".into());
+            Some((ip, number, port.protocol.unwrap_or_else(|| "TCP".into())))
+        })
+        .collect()
+}
+
+fn ports_conflict(pod: &Pod, others: &[Arc<Pod>]) -> bool {
+    let wanted = host_ports(pod);
+    let any = |ip: &str| matches!(ip, "0.0.0.0" | "::");
+    !wanted.is_empty()
+        && others.iter().flat_map(|other| host_ports(other)).any(|(ip, port, protocol)| {
+            wanted.iter().any(|(own_ip, own_port, own_protocol)| {
+                *own_port == port && *own_protocol == protocol && (*own_ip == ip || any(own_ip) || any(&ip))
+            })
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(spec: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn refusals_by_reason() {
+        let allocatable = BTreeMap::from([
+            ("cpu".to_owned(), 1000),
+            ("memory".to_owned(), 1 << 30),
+            ("pods".to_owned(), 2),
+        ]);
+        let labels = BTreeMap::from([("kubernetes.io/os".to_owned(), "linux".to_owned())]);
+        let taints: Vec<Taint> =
+            serde_json::from_value(json!([{"key": "k", "value": "v", "effect": "NoExecute"}])).unwrap();
+        let tolerates = json!([{"key": "k", "operator": "Exists"}]);
+        let facts = AdmitFacts {
+            allocatable: &allocatable,
+            labels: &labels,
+            node: "n",
+            taints: &taints,
+            allowed_sysctls: &["net.core.*".to_owned()],
+        };
+        let other = Arc::new(pod(
+            json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "600m"}}, "ports": [{"containerPort": 80, "hostPort": 80, "hostIP": "127.0.0.1"}]}]}),
+        ));
+        let c = |extra: Value| {
+            let mut container = json!({"name": "a"});
+            container.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            json!({"tolerations": tolerates, "containers": [container]})
+        };
+        let with = |extra: Value| {
+            let mut spec = c(json!({}));
+            spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            spec
+        };
+        for (spec, want) in [
+            (c(json!({})), None),
+            (c(json!({"resources": {"requests": {"cpu": "400m"}}})), None),
+            (
+                c(json!({"resources": {"requests": {"cpu": "500m"}}})),
+                Some((
+                    "OutOfcpu",
+                    "Node didn't have enough resource: cpu, requested: 500, used: 600, capacity: 1000",
+                )),
+            ),
+            (
+                c(json!({"resources": {"requests": {"memory": "2Gi"}}})),
+                Some((
+                    "OutOfmemory",
+                    "Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824",
+                )),
+            ),
+            (c(json!({"resources": {"requests": {"example.com/x": "9"}}})), None),
+            (
+                c(json!({"ports": [{"containerPort": 80, "hostPort": 80}]})),
+                Some((
+                    "NodePorts",
+                    "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+                )),
+            ),
+            (c(json!({"ports": [{"containerPort": 80, "hostPort": 80, "hostIP": "127.0.0.2"}]})), None),
+            (c(json!({"ports": [{"containerPort": 80, "hostPort": 80, "protocol": "UDP"}]})), None),
+            (
+                with(json!({"nodeSelector": {"disk": "ssd"}})),
+                Some((
+                    "NodeAffinity",
+                    "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+                )),
+            ),
+            (
+                with(json!({"tolerations": []})),
+                Some((
+                    "TaintToleration",
+                    "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
+                )),
+            ),
+            (
+                with(json!({"os": {"name": "windows"}})),
+                Some(("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")),
+            ),
+            (
+                with(json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}})),
+                Some(("SysctlForbidden", "forbidden sysctl: \"kernel.msgmax\" not allowlisted")),
+            ),
+            (
+                with(
+                    json!({"securityContext": {"sysctls": [{"name": "net.core.somaxconn", "value": "1"}, {"name": "kernel.shm_rmid_forced", "value": "1"}]}}),
+                ),
+                None,
+            ),
+            (
+                with(
+                    json!({"hostNetwork": true, "securityContext": {"sysctls": [{"name": "net.core.somaxconn", "value": "1"}]}}),
+                ),
+                Some((
+                    "SysctlForbidden",
+                    "forbidden sysctl: \"net.core.somaxconn\" not allowed with host net enabled",
+                )),
+            ),
+        ] {
+            let got = admit(&pod(spec.clone()), std::slice::from_ref(&other), &facts)
+                .err()
+                .map(|r| (r.reason, r.message));
+            assert_eq!(got.as_ref().map(|(a, b)| (a.as_str(), b.as_str())), want, "{spec}");
+        }
+        let full = [other.clone(), other];
+        assert_eq!(admit(&pod(c(json!({}))), &full, &facts).unwrap_err().reason, "OutOfpods");
+    }
+}

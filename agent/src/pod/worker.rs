@@ -1,0 +1,328 @@
+//! One task per pod: Syncing → Terminating → Terminated, never backwards.
+//!
+//! The worker only decides; whatever takes time (volumes, images, starts, stops) is done beside it and comes back
+//! as a message, so that a deletion is never held up by a pull or a hook.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_util::sync::CancellationToken;
+
+use super::backoff::Backoffs;
+use super::execute::{self, Outcome};
+use super::observed::Observed;
+use super::table::{ContainerView, Message, View};
+use super::{observe, spec};
+use crate::context::Context;
+use crate::events::Kind;
+use crate::volume::prepare::Prepared;
+
+// Keeping a living pod as its spec says.
+mod sync;
+// Stopping it, and removing what it leaves.
+mod ending;
+// Telling about it.
+mod tell;
+
+const RETRY: Duration = Duration::from_secs(1);
+/// Nothing is polled; this only limits the harm of news that got lost.
+const SAFETY_NET: Duration = Duration::from_secs(300);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    /// Kept as its spec says.
+    Syncing,
+    /// Everything of it is being stopped, by this time.
+    Terminating(Instant),
+    /// Nothing of it runs.
+    Terminated,
+}
+
+/// The worker of one pod.
+pub struct Worker {
+    context: Arc<Context>,
+    pod: Arc<Pod>,
+    inbox: UnboundedReceiver<Message>,
+    own: UnboundedSender<Message>,
+    stage: Stage,
+    /// The source has no such pod any more.
+    gone: bool,
+    admitted: bool,
+    observed: Observed,
+    /// What was observed may have changed.
+    stale: bool,
+    /// A job runs beside the worker; these containers are being started by it.
+    busy: bool,
+    starting: BTreeSet<String>,
+    cancel: CancellationToken,
+    stopping: HashMap<String, tokio::task::AbortHandle>,
+    replaced: BTreeSet<String>,
+    backoffs: Backoffs,
+    /// No new attempt before this time: by container, `""` for the sandbox.
+    not_before: HashMap<String, Instant>,
+    waiting: BTreeMap<String, (String, String)>,
+    /// Instances whose back-off was told in an event.
+    told_backoff: BTreeSet<String>,
+    failure: Option<(String, String)>,
+    prepared: Option<Arc<Prepared>>,
+    status: PodStatus,
+    /// The API server may have another status than ours.
+    unsettled: bool,
+    began: Instant,
+    wake_at: Option<Instant>,
+    released: bool,
+    deletion_asked: bool,
+}
+
+/// Starts the worker of a pod, unless there is one; `false` when there is. `gone` is for what is left of a pod that
+/// is desired no more.
+pub fn spawn(context: &Arc<Context>, pod: Arc<Pod>, gone: bool) -> bool {
+    let (own, inbox) = unbounded_channel();
+    if !context.pods.insert(&pod, own.clone()) {
+        return false;
+    }
+    let worker = Worker {
+        context: context.clone(),
+        status: pod.status.clone().unwrap_or_default(),
+        pod,
+        inbox,
+        own,
+        stage: Stage::Syncing,
+        gone,
+        admitted: false,
+        observed: Observed::default(),
+        stale: true,
+        busy: false,
+        starting: BTreeSet::new(),
+        cancel: CancellationToken::new(),
+        stopping: HashMap::new(),
+        replaced: BTreeSet::new(),
+        backoffs: Backoffs::default(),
+        not_before: HashMap::new(),
+        waiting: BTreeMap::new(),
+        told_backoff: BTreeSet::new(),
+        failure: None,
+        prepared: None,
+        unsettled: true,
+        began: Instant::now(),
+        wake_at: None,
+        released: false,
+        deletion_asked: false,
+    };
+    tokio::spawn(worker.run());
+    true
+}
+
+fn now() -> i64 {
+    i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+impl Worker {
+    fn uid(&self) -> &str {
+        spec::uid(&self.pod)
+    }
+
+    async fn run(mut self) {
+        loop {
+            while let Ok(message) = self.inbox.try_recv() {
+                if self.take(message) {
+                    return;
+                }
+            }
+            self.wake_at = None;
+            self.pass().await;
+            let wake = self.wake_at.unwrap_or_else(|| Instant::now() + SAFETY_NET);
+            let message = tokio::select! {
+                message = self.inbox.recv() => message,
+                () = tokio::time::sleep_until(wake.into()) => {
+                    // The safety net looks at everything again.
+                    self.stale |= self.wake_at.is_none();
+                    None
+                }
+            };
+            if let Some(message) = message
+                && self.take(message)
+            {
+                return;
+            }
+        }
+    }
+
+    fn wake_in(&mut self, after: Duration) {
+        let at = Instant::now() + after;
+        self.wake_at = Some(self.wake_at.map_or(at, |old| old.min(at)));
+    }
+
+    /// One look at everything, and what follows from it.
+    async fn pass(&mut self) {
+        if self.stale && !self.observe().await {
+            return;
+        }
+        loop {
+            let before = self.stage;
+            match self.stage {
+                Stage::Syncing => self.sync().await,
+                Stage::Terminating(deadline) => self.end(deadline).await,
+                Stage::Terminated => self.rest().await,
+            }
+            if self.stage == before {
+                return;
+            }
+        }
+    }
+
+    /// Asks the runtime; `false` when it did not answer, to be tried again.
+    async fn observe(&mut self) -> bool {
+        let seen =
+            observe::observe(&*self.context.runtime, &self.context.config, self.uid(), &self.observed).await;
+        match seen {
+            Ok(observed) => {
+                self.observed = observed;
+                self.stale = false;
+                self.show();
+                true
+            }
+            Err(error) => {
+                tracing::warn!(uid = self.uid(), %error, "runtime does not answer, will retry");
+                self.wake_in(RETRY);
+                false
+            }
+        }
+    }
+
+    fn show(&self) {
+        let config = &self.context.config;
+        let logs = config.pod_log_dir(spec::namespace(&self.pod), spec::name(&self.pod), self.uid());
+        let containers = self.observed.instances.iter().map(|instance| ContainerView {
+            name: instance.name.clone(),
+            id: instance.id.clone(),
+            attempt: instance.attempt,
+            state: instance.state,
+            log_path: match instance.log_path.as_str() {
+                "" => logs.join(super::container_config::log_path(&instance.name, instance.attempt)),
+                path => path.into(),
+            },
+        });
+        let sandbox = self.observed.sandboxes.first();
+        let view = View {
+            sandbox: sandbox.map(|sandbox| sandbox.id.clone()),
+            ips: self.ips(),
+            containers: containers.collect(),
+        };
+        self.context.pods.show(self.uid(), view);
+    }
+
+    fn ips(&self) -> Vec<String> {
+        if spec::spec(&self.pod).host_network == Some(true) {
+            return self.context.config.ips.clone();
+        }
+        self.observed.ready_sandbox().map(|sandbox| sandbox.ips.clone()).unwrap_or_default()
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.gone || self.pod.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Takes news in; `true` when it was the last.
+    fn take(&mut self, message: Message) -> bool {
+        match message {
+            Message::Pod(pod) => self.updated(pod),
+            Message::Gone(pod) => {
+                if let Some(pod) = pod {
+                    self.pod = pod;
+                }
+                self.gone = true;
+                self.shorten();
+            }
+            Message::Observe => self.stale = true,
+            Message::Verdicts => {}
+            Message::Objects => self.refresh_volumes(),
+            Message::Done(outcome) => self.done(*outcome),
+            Message::Stopped(id) => {
+                self.stopping.remove(&id);
+                self.stale = true;
+            }
+            Message::Evict { reason, message, grace } => {
+                if self.stage == Stage::Syncing {
+                    self.failure = Some((reason, message));
+                    self.terminate(grace);
+                }
+            }
+            Message::Deleted => {
+                self.context.reporter.forget(self.uid());
+                self.context.pods.finish(self.uid(), self.gone);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn updated(&mut self, pod: Arc<Pod>) {
+        let told = |pod: &Pod| {
+            let containers = pod.spec.as_ref().map(|spec| spec.containers.clone());
+            (pod.metadata.labels.clone(), pod.metadata.annotations.clone(), containers)
+        };
+        let changed = told(&self.pod) != told(&pod);
+        self.pod = pod;
+        self.unsettled = true;
+        if changed {
+            self.refresh_volumes();
+        }
+        self.shorten();
+    }
+
+    /// A second deletion may give less time than the first.
+    fn shorten(&mut self) {
+        let Stage::Terminating(deadline) = self.stage else { return };
+        let sooner = Instant::now() + self.deletion_grace();
+        if self.is_deleting() && sooner + Duration::from_millis(500) < deadline {
+            self.stage = Stage::Terminating(sooner);
+            for (_, task) in self.stopping.drain() {
+                task.abort();
+            }
+            self.stale = true;
+        }
+    }
+
+    /// Even a forced deletion gives a second.
+    fn deletion_grace(&self) -> Duration {
+        Duration::from_secs(u64::try_from(spec::grace(&self.pod)).unwrap_or(0).max(1))
+    }
+
+    fn done(&mut self, outcome: Outcome) {
+        self.busy = false;
+        self.starting.clear();
+        self.stale = true;
+        if outcome.prepared.is_some() {
+            self.prepared = outcome.prepared;
+        }
+        for start in outcome.started {
+            self.waiting.remove(&start.name);
+            self.not_before.remove(&start.name);
+        }
+        for failure in outcome.failures {
+            let key = failure.container.clone().unwrap_or_default();
+            self.not_before.insert(key, Instant::now() + failure.retry);
+            if let Some(container) = failure.container {
+                self.waiting.insert(container, (failure.reason, failure.message));
+            }
+        }
+    }
+
+    /// Something outside changed: what failed for lack of it may work now, and content volumes follow it.
+    fn refresh_volumes(&mut self) {
+        self.not_before.clear();
+        if self.prepared.is_none() || self.stage != Stage::Syncing {
+            return;
+        }
+        let (context, pod) = (self.context.clone(), self.pod.clone());
+        tokio::spawn(async move {
+            if let Err(error) = execute::prepare(&context, &pod).await {
+                context.events.pod(&pod, Kind::Warning, "FailedMount", error);
+            }
+        });
+    }
+}
