@@ -1,5 +1,7 @@
 //! The Coracle node agent.
 
+// The commands.
+pub mod cli;
 // What the node was told.
 pub mod config;
 // Events people read.
@@ -14,6 +16,10 @@ pub mod volume;
 pub mod probe;
 // What pod workers work with.
 pub mod context;
+// The node itself.
+pub mod node;
+// Where pods come from.
+pub mod source;
 // One pod's life: plan, configuration, worker.
 pub mod pod;
 // What the API server is told about pods.

@@ -1,3 +1,8 @@
 //! The `coracle-agent` command.
 
-fn main() {}
+use clap::Parser;
+use coracle_agent::cli::Cli;
+
+fn main() -> anyhow::Result<()> {
+    Cli::parse().run()
+}

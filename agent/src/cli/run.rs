@@ -1,0 +1,234 @@
+//! `coracle-agent run`: the node.
+
+use anyhow::Context as _;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::config::NodeConfig;
+use crate::context::{Context, NodeFacts};
+use crate::events;
+use crate::node::keep::Keeper;
+use crate::node::machine::{self, Machine};
+use crate::node::status::allocatable;
+use crate::objects::{Objects, Wake};
+use crate::pod::amount;
+use crate::pod::dns::Cluster;
+use crate::pod::image::Images;
+use crate::pod::table::{Message, PodTable};
+use crate::probe::wheel::Probes;
+use crate::runtime::{CriRuntime, Runtime};
+use crate::services::Services;
+use crate::source;
+use crate::status::report::Reporter;
+use crate::volume::token::Tokens;
+
+/// `coracle-agent run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Who this node is to the API server.
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: PathBuf,
+    /// Name of the node; the host's name when not given.
+    #[arg(long)]
+    pub node_name: Option<String>,
+    /// Address of the node; may be given twice, for two families.
+    #[arg(long)]
+    pub node_ip: Vec<String>,
+    /// Data of pods.
+    #[arg(long, default_value = "/var/lib/coracle/agent")]
+    pub root_dir: PathBuf,
+    /// Secrets and tokens of pods; must be on a tmpfs.
+    #[arg(long, default_value = "/run/coracle/volumes")]
+    pub memory_dir: PathBuf,
+    /// Logs of pods.
+    #[arg(long, default_value = "/var/log/pods")]
+    pub pod_log_dir: PathBuf,
+    /// Static pod manifests.
+    #[arg(long)]
+    pub manifests: Option<PathBuf>,
+    /// Another CRI runtime, instead of the built-in engine.
+    #[arg(long)]
+    pub container_runtime_endpoint: Option<String>,
+    /// Do not write the network configuration: another network plugin does.
+    #[arg(long)]
+    pub external_network: bool,
+    /// The cluster's domain.
+    #[arg(long, default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// The cluster's DNS servers.
+    #[arg(long)]
+    pub cluster_dns: Vec<String>,
+    /// The host's resolver configuration.
+    #[arg(long, default_value = "/etc/resolv.conf")]
+    pub resolv_conf: PathBuf,
+    /// Labels to register with: key=value.
+    #[arg(long, value_delimiter = ',')]
+    pub node_labels: Vec<String>,
+    /// Taints to register with: key=value:effect.
+    #[arg(long, value_delimiter = ',')]
+    pub register_with_taints: Vec<String>,
+    /// How many pods the node takes.
+    #[arg(long, default_value_t = 110)]
+    pub max_pods: u32,
+    /// Kept for the system: cpu=100m,memory=256Mi.
+    #[arg(long, value_delimiter = ',')]
+    pub reserved: Vec<String>,
+    /// Sysctls pods may set beyond the safe ones.
+    #[arg(long, value_delimiter = ',')]
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// CPU manager policy: none or static.
+    #[arg(long, default_value = "none")]
+    pub cpu_manager_policy: String,
+    /// Port of the node's own HTTPS API.
+    #[arg(long, default_value_t = 10250)]
+    pub port: u16,
+    /// CNI configurations, where the pod range is written to.
+    #[arg(long, default_value = "/etc/cni/net.d")]
+    pub cni_conf_dir: PathBuf,
+}
+
+impl RunArgs {
+    /// Runs until SIGTERM or SIGINT; pods go on.
+    pub fn run(self) -> anyhow::Result<()> {
+        super::log_to_stderr();
+        // Two threads are enough for a node, and each costs memory.
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?
+            .block_on(self.serve())
+    }
+
+    async fn serve(self) -> anyhow::Result<()> {
+        let runtime: Arc<dyn Runtime> = match &self.container_runtime_endpoint {
+            Some(endpoint) => Arc::new(CriRuntime::new(endpoint)?),
+            None => anyhow::bail!("--container-runtime-endpoint is needed"),
+        };
+        let client = self.client().await?;
+        std::fs::create_dir_all(&self.root_dir).with_context(|| format!("{}", self.root_dir.display()))?;
+        let machine = machine::read_machine(&self.root_dir);
+        let config = self.config(&machine, &client)?;
+        let version = runtime.version().await.context("container runtime")?;
+        let (context, background) = assemble(config, client, runtime, version.runtime_name, &machine);
+        for task in background {
+            tokio::spawn(task);
+        }
+        tokio::spawn(Keeper::new(context.clone(), machine).run());
+        tokio::spawn(source::runtime::follow(context.clone()));
+        let (sender, listed) = oneshot::channel();
+        tokio::spawn(source::api::follow(context.clone(), sender));
+        let leftovers = context.clone();
+        tokio::spawn(async move {
+            if listed.await.is_ok() {
+                source::leftovers::end(&leftovers).await;
+            }
+        });
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        tracing::info!(node = context.config.name, "agent ends, pods go on");
+        Ok(())
+    }
+
+    async fn client(&self) -> anyhow::Result<kube::Client> {
+        let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).context("kubeconfig")?;
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(file, &options).await.context("kubeconfig")?;
+        kube::Client::try_from(config).context("API client")
+    }
+
+    fn config(&self, machine: &Machine, client: &kube::Client) -> anyhow::Result<NodeConfig> {
+        let pair =
+            |text: &String| text.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let reserved = self.reserved.iter().filter_map(pair).map(|(key, value)| {
+            let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(value);
+            let value = if key == "cpu" { amount::millis(&quantity) } else { amount::units(&quantity) };
+            (key, value)
+        });
+        let ips = if self.node_ip.is_empty() {
+            let _ = client;
+            vec![self.own_address().context("no address towards the API server; give --node-ip")?]
+        } else {
+            self.node_ip.clone()
+        };
+        Ok(NodeConfig {
+            name: self.node_name.clone().unwrap_or_else(|| machine.hostname.to_lowercase()),
+            ips,
+            root_dir: self.root_dir.clone(),
+            memory_dir: self.memory_dir.clone(),
+            log_dir: self.pod_log_dir.clone(),
+            manifests: self.manifests.clone(),
+            cni_conf_dir: (!self.external_network).then(|| self.cni_conf_dir.clone()),
+            cluster: Cluster { domain: self.cluster_domain.clone(), servers: self.cluster_dns.clone() },
+            resolv_conf: self.resolv_conf.clone(),
+            labels: self.node_labels.iter().filter_map(pair).collect(),
+            taints: self.register_with_taints.clone(),
+            max_pods: self.max_pods,
+            reserved: reserved.collect::<BTreeMap<_, _>>(),
+            allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
+            api_port: self.port,
+            static_cpus: self.cpu_manager_policy == "static",
+        })
+    }
+
+    fn own_address(&self) -> Option<String> {
+        let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).ok()?;
+        let server = file.clusters.first()?.cluster.as_ref()?.server.clone()?;
+        let uri: http::Uri = server.parse().ok()?;
+        let port = uri.port_u16().unwrap_or(443);
+        let address: SocketAddr =
+            (uri.host()?.trim_matches(['[', ']']), port).to_socket_addrs().ok()?.next()?;
+        Some(machine::address_towards(address)?.to_string())
+    }
+}
+
+/// A background task of the node.
+pub type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Puts the node's parts together; the tasks are to be spawned.
+pub fn assemble(
+    config: NodeConfig,
+    client: kube::Client,
+    runtime: Arc<dyn Runtime>,
+    runtime_name: String,
+    machine: &Machine,
+) -> (Arc<Context>, Vec<Task>) {
+    let pods = PodTable::default();
+    let table = pods.clone();
+    let objects_changed: Wake = Arc::new(move |uid| {
+        table.send(uid, Message::Objects);
+    });
+    let table = pods.clone();
+    let verdicts_changed: Wake = Arc::new(move |uid| {
+        table.send(uid, Message::Verdicts);
+    });
+    let (events, record) = events::recorder(client.clone(), config.name.clone());
+    let (services, follow) = Services::new(client.clone());
+    let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed);
+    let facts = NodeFacts {
+        allocatable: allocatable(&config, machine),
+        memory: machine.capacity.get("memory").copied().unwrap_or(0),
+        labels: crate::node::object::labels(&config, &machine.hostname),
+        taints: vec![],
+    };
+    let context = Context {
+        facts: RwLock::new(facts),
+        reporter: Reporter::new(client.clone()),
+        objects: Objects::new(client.clone(), objects_changed),
+        services,
+        tokens: Tokens::new(client.clone()),
+        images: Images::new(runtime.clone(), events.clone()),
+        probes: probes.clone(),
+        pods,
+        config,
+        client,
+        runtime,
+        runtime_name,
+        events,
+    };
+    (Arc::new(context), vec![Box::pin(record), Box::pin(follow), Box::pin(probes.run())])
+}

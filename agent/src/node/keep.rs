@@ -1,0 +1,202 @@
+//! Keeps the Node object and its lease current.
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::machine::Machine;
+use super::status::{self, Pressure, StatusInput};
+use super::{cni_conf, lease, object};
+use crate::context::Context;
+use crate::events::Kind;
+
+/// A status that did not change is sent again after this long.
+const RESEND: Duration = Duration::from_secs(300);
+/// How often a node that is not ready looks whether it is.
+const EAGER: Duration = Duration::from_millis(250);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The node's own task.
+pub struct Keeper {
+    context: Arc<Context>,
+    api: Api<Node>,
+    machine: Machine,
+    node: Option<Node>,
+    sent: NodeStatus,
+    sent_at: Option<Instant>,
+    ready: bool,
+    pod_cidrs: Vec<String>,
+}
+
+impl Keeper {
+    /// Nothing is registered yet.
+    pub fn new(context: Arc<Context>, machine: Machine) -> Self {
+        let api = Api::all(context.client.clone());
+        Keeper {
+            context,
+            api,
+            machine,
+            node: None,
+            sent: NodeStatus::default(),
+            sent_at: None,
+            ready: false,
+            pod_cidrs: vec![],
+        }
+    }
+
+    /// Registers the node and keeps it current, for ever.
+    pub async fn run(mut self) {
+        self.register().await;
+        let name = self.context.config.name.clone();
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let mut changes =
+            std::pin::pin!(watcher(self.api.clone(), config).default_backoff().applied_objects());
+        let mut beat = tokio::time::interval(lease::PERIOD);
+        loop {
+            let pause = if self.ready { lease::PERIOD } else { EAGER };
+            tokio::select! {
+                change = changes.next() => match change {
+                    Some(Ok(node)) => self.changed(node).await,
+                    Some(Err(error)) => tracing::warn!(node = name, %error, "node is not followed, will retry"),
+                    None => return,
+                },
+                _ = beat.tick() => self.beat().await,
+                () = tokio::time::sleep(pause) => self.report().await,
+            }
+        }
+    }
+
+    async fn register(&mut self) {
+        loop {
+            match object::register(&self.api, &self.context.config, &self.machine.hostname).await {
+                Ok(node) => {
+                    tracing::info!(node = self.context.config.name, "node registered");
+                    self.context.events.node(&node, Kind::Normal, "Starting", "Starting kubelet.");
+                    self.changed(node).await;
+                    self.report().await;
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(node = self.context.config.name, %error, "node not registered, will retry");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Takes labels, taints and the pod range over from the API's object.
+    async fn changed(&mut self, node: Node) {
+        {
+            let mut facts = self.context.facts.write();
+            facts.labels = node.metadata.labels.clone().unwrap_or_default();
+            facts.taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+            let mut allocatable = status::allocatable(&self.context.config, &self.machine);
+            // Extended resources that somebody else put there are kept and counted.
+            let foreign =
+                node.status.as_ref().and_then(|status| status.allocatable.clone()).unwrap_or_default();
+            for (key, quantity) in foreign {
+                let amount = crate::pod::spec::amount(&key, &quantity);
+                allocatable.entry(key).or_insert(amount);
+            }
+            facts.allocatable = allocatable;
+        }
+        let spec = node.spec.clone().unwrap_or_default();
+        let cidrs = spec.pod_cidrs.unwrap_or_else(|| spec.pod_cidr.into_iter().collect());
+        if !cidrs.is_empty() && cidrs != self.pod_cidrs {
+            self.network(&cidrs).await;
+            self.pod_cidrs = cidrs;
+        }
+        if self.sent_at.is_none() {
+            self.sent = node.status.clone().unwrap_or_default();
+        }
+        self.node = Some(node);
+    }
+
+    async fn network(&self, cidrs: &[String]) {
+        if let Some(dir) = &self.context.config.cni_conf_dir {
+            match cni_conf::write(dir, cidrs) {
+                Ok(true) => {
+                    tracing::info!(node = self.context.config.name, ?cidrs, "network configuration written")
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(dir = %dir.display(), %error, "network configuration not written")
+                }
+            }
+        }
+        if let Err(error) = self.context.runtime.update_runtime_config(&cidrs.join(",")).await {
+            tracing::debug!(%error, "runtime does not take the pod range");
+        }
+    }
+
+    async fn beat(&mut self) {
+        let uid = self.node.as_ref().and_then(|node| node.metadata.uid.as_deref());
+        if let Err(error) = lease::renew(&self.context.client, &self.context.config.name, uid).await {
+            tracing::warn!(node = self.context.config.name, %error, "lease not renewed, will retry");
+        }
+    }
+
+    /// Sends the status if it changed or is old.
+    async fn report(&mut self) {
+        let runtime = self.context.runtime.status(false).await;
+        let version = self
+            .context
+            .runtime
+            .version()
+            .await
+            .map(|v| format!("{}://{}", v.runtime_name, v.runtime_version));
+        let images = self.context.runtime.list_images(None).await.unwrap_or_default();
+        let new = status::status(&StatusInput {
+            config: &self.context.config,
+            machine: &self.machine,
+            runtime: runtime.as_ref().map_err(ToString::to_string),
+            runtime_version: version.as_deref().unwrap_or("unknown://"),
+            images: &images,
+            pressure: Pressure::default(),
+            previous: self.sent.conditions.as_deref().unwrap_or_default(),
+            now: Timestamp::now(),
+        });
+        let ready = new.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+        let fresh = self.sent_at.is_some_and(|at| at.elapsed() < RESEND);
+        if fresh && status::same(&self.sent, &new) {
+            self.ready = ready;
+            return;
+        }
+        let patch = json!({"status": new});
+        match self
+            .api
+            .patch_status(&self.context.config.name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+        {
+            Ok(node) => {
+                if ready != self.ready {
+                    let (reason, text) =
+                        if ready { ("NodeReady", "NodeReady") } else { ("NodeNotReady", "NodeNotReady") };
+                    let message = format!("Node {} status is now: {text}", self.context.config.name);
+                    self.context.events.node(&node, Kind::Normal, reason, message);
+                    tracing::info!(node = self.context.config.name, ready, "node readiness");
+                }
+                self.ready = ready;
+                self.sent = new;
+                self.sent_at = Some(Instant::now());
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                // Somebody deleted the Node: it registers again.
+                self.sent_at = None;
+                if let Err(error) =
+                    object::register(&self.api, &self.context.config, &self.machine.hostname).await
+                {
+                    tracing::warn!(%error, "node not registered, will retry");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(node = self.context.config.name, %error, "node status not reported, will retry")
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What the machine is: read from the kernel and a few files.
+
+use k8s_openapi::api::core::v1::NodeSystemInfo;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+
+/// Facts that do not change while the agent runs.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Cpu in thousandths, memory and disk in bytes, huge pages.
+    pub capacity: BTreeMap<String, i64>,
+    /// For `status.nodeInfo`.
+    pub info: NodeSystemInfo,
+    /// Host name of the kernel.
+    pub hostname: String,
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// Reads the machine; `data` is where pods' data goes.
+pub fn read_machine(data: &Path) -> Machine {
+    let uname = nix::sys::utsname::uname().ok();
+    let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
+        uname.as_ref().map(|uname| part(uname).to_string_lossy().into_owned()).unwrap_or_default()
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut capacity = BTreeMap::from([
+        ("cpu".to_owned(), i64::try_from(cpus).unwrap_or(1) * 1000),
+        ("memory".to_owned(), memory(&read("/proc/meminfo"))),
+    ]);
+    if let Ok(disk) = nix::sys::statvfs::statvfs(data) {
+        let bytes = u64::from(disk.blocks()) * disk.fragment_size();
+        capacity.insert("ephemeral-storage".to_owned(), i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+    capacity.extend(huge_pages(Path::new("/sys/kernel/mm/hugepages")));
+    let release = read("/etc/os-release");
+    let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
+    let version = concat!("v1.35.0+coracle-", env!("CARGO_PKG_VERSION"));
+    Machine {
+        capacity,
+        hostname: text(|uname| uname.nodename()),
+        info: NodeSystemInfo {
+            architecture: architecture().to_owned(),
+            boot_id: read("/proc/sys/kernel/random/boot_id"),
+            kernel_version: text(|uname| uname.release()),
+            kubelet_version: version.to_owned(),
+            kube_proxy_version: String::new(),
+            machine_id: read("/etc/machine-id"),
+            operating_system: "linux".to_owned(),
+            os_image: pretty.trim_matches('"').to_owned(),
+            system_uuid: read("/sys/class/dmi/id/product_uuid"),
+            container_runtime_version: String::new(),
+            swap: None,
+        },
+    }
+}
+
+/// The architecture as images name it.
+pub fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "powerpc64" => "ppc64le",
+        other => other,
+    }
+}
+
+fn memory(meminfo: &str) -> i64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse::<i64>().ok()).unwrap_or(0)
+        * 1024
+}
+
+/// `hugepages-2Mi` and so on, with how many bytes of them there are.
+fn huge_pages(dir: &Path) -> BTreeMap<String, i64> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(kib) = name
+            .strip_prefix("hugepages-")
+            .and_then(|rest| rest.strip_suffix("kB"))
+            .and_then(|n| n.parse::<i64>().ok())
+        else {
+            continue;
+        };
+        let count: i64 = read(&entry.path().join("nr_hugepages").to_string_lossy()).parse().unwrap_or(0);
+        let size = if kib % (1 << 20) == 0 { format!("{}Gi", kib >> 20) } else { format!("{}Mi", kib >> 10) };
+        all.insert(format!("hugepages-{size}"), count * kib * 1024);
+    }
+    all
+}
+
+/// The address this machine reaches the API server from: the one others should reach it at.
+pub fn address_towards(server: SocketAddr) -> Option<IpAddr> {
+    let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(server).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn reads_this_machine() {
+        let temp = tempfile::tempdir().unwrap();
+        let machine = read_machine(temp.path());
+        assert!(
+            machine.capacity["cpu"] >= 1000
+                && machine.capacity["memory"] > 0
+                && machine.capacity["ephemeral-storage"] > 0
+        );
+        assert!(!machine.info.kernel_version.is_empty() && !machine.info.os_image.is_empty());
+        assert_eq!(memory("MemTotal:  2048 kB\nMemFree: 1 kB\n"), 2 << 20);
+        assert_eq!(address_towards("127.0.0.1:6443".parse().unwrap()), Some("127.0.0.1".parse().unwrap()));
+    }
+}

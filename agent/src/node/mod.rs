@@ -1,0 +1,14 @@
+//! The node itself: what it is, and telling the API server so.
+
+// What the machine is.
+pub mod machine;
+// The Node object as this node registers it.
+pub mod object;
+// Conditions and what pods may use.
+pub mod status;
+// The heartbeat.
+pub mod lease;
+// The network configuration of the pod range.
+pub mod cni_conf;
+// The task that keeps it all current.
+pub mod keep;

@@ -1,0 +1,244 @@
+//! The status of the node: conditions, and what it has and offers. Pure but for its inputs.
+
+use coracle_proto::cri;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures,
+    NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeStatus,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::machine::Machine;
+use crate::config::NodeConfig;
+
+/// At most this many images are listed, the largest first.
+const IMAGES: usize = 50;
+
+/// Which resources run short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// Memory.
+    pub memory: bool,
+    /// Disk.
+    pub disk: bool,
+    /// Process numbers.
+    pub pids: bool,
+}
+
+/// What pods may use: capacity less what is kept back. Cpu in thousandths.
+pub fn allocatable(config: &NodeConfig, machine: &Machine) -> BTreeMap<String, i64> {
+    let mut all = machine.capacity.clone();
+    for (key, kept) in &config.reserved {
+        if let Some(amount) = all.get_mut(key) {
+            *amount = (*amount - kept).max(0);
+        }
+    }
+    all.insert("pods".to_owned(), i64::from(config.max_pods));
+    all
+}
+
+fn quantities(amounts: &BTreeMap<String, i64>) -> BTreeMap<String, Quantity> {
+    amounts.iter().map(|(key, amount)| (key.clone(), quantity(key, *amount))).collect()
+}
+
+fn quantity(key: &str, amount: i64) -> Quantity {
+    Quantity(match key {
+        "cpu" if amount % 1000 == 0 => (amount / 1000).to_string(),
+        "cpu" => format!("{amount}m"),
+        "pods" => amount.to_string(),
+        _ if amount % 1024 == 0 && amount != 0 => format!("{}Ki", amount / 1024),
+        _ => amount.to_string(),
+    })
+}
+
+/// What a status is made from.
+pub struct StatusInput<'a> {
+    /// Settings.
+    pub config: &'a NodeConfig,
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The runtime's own status, or why it has none.
+    pub runtime: Result<&'a cri::StatusResponse, String>,
+    /// Name and version of the runtime.
+    pub runtime_version: &'a str,
+    /// Images on the node.
+    pub images: &'a [cri::Image],
+    /// What runs short.
+    pub pressure: Pressure,
+    /// Conditions as they were.
+    pub previous: &'a [NodeCondition],
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// The node's status.
+pub fn status(input: &StatusInput<'_>) -> NodeStatus {
+    let mut info = input.machine.info.clone();
+    info.container_runtime_version = input.runtime_version.to_owned();
+    let mut capacity = input.machine.capacity.clone();
+    capacity.insert("pods".to_owned(), i64::from(input.config.max_pods));
+    let mut addresses: Vec<NodeAddress> = input
+        .config
+        .ips
+        .iter()
+        .filter(|ip| ip.parse::<IpAddr>().is_ok())
+        .map(|ip| NodeAddress { type_: "InternalIP".to_owned(), address: ip.clone() })
+        .collect();
+    addresses.push(NodeAddress { type_: "Hostname".to_owned(), address: input.machine.hostname.clone() });
+    NodeStatus {
+        addresses: Some(addresses),
+        allocatable: Some(quantities(&allocatable(input.config, input.machine))),
+        capacity: Some(quantities(&capacity)),
+        conditions: Some(conditions(input)),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(input.config.api_port) }),
+        }),
+        images: Some(images(input.images)),
+        node_info: Some(info),
+        runtime_handlers: input.runtime.as_ref().ok().map(|status| handlers(status)),
+        features: input.runtime.as_ref().ok().and_then(|status| status.features).map(|features| {
+            NodeFeatures { supplemental_groups_policy: Some(features.supplemental_groups_policy) }
+        }),
+        ..NodeStatus::default()
+    }
+}
+
+fn handlers(status: &cri::StatusResponse) -> Vec<NodeRuntimeHandler> {
+    let handler = |handler: &cri::RuntimeHandler| NodeRuntimeHandler {
+        name: Some(handler.name.clone()),
+        features: handler.features.as_ref().map(|features| NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(features.recursive_read_only_mounts),
+            user_namespaces: Some(features.user_namespaces),
+        }),
+    };
+    status.runtime_handlers.iter().map(handler).collect()
+}
+
+fn images(images: &[cri::Image]) -> Vec<ContainerImage> {
+    let mut sorted: Vec<&cri::Image> = images.iter().collect();
+    sorted.sort_by_key(|image| std::cmp::Reverse(image.size));
+    sorted
+        .into_iter()
+        .take(IMAGES)
+        .map(|image| ContainerImage {
+            names: Some(image.repo_digests.iter().chain(&image.repo_tags).take(5).cloned().collect()),
+            size_bytes: i64::try_from(image.size).ok(),
+        })
+        .filter(|image| image.names.as_ref().is_some_and(|names| !names.is_empty()))
+        .collect()
+}
+
+fn conditions(input: &StatusInput<'_>) -> Vec<NodeCondition> {
+    let pressure = input.pressure;
+    let ready = not_ready(input);
+    let list = [
+        (
+            "MemoryPressure",
+            pressure.memory,
+            ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+            ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ),
+        (
+            "DiskPressure",
+            pressure.disk,
+            ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+            ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ),
+        (
+            "PIDPressure",
+            pressure.pids,
+            ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+            ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ),
+    ];
+    let mut all: Vec<NodeCondition> = list
+        .into_iter()
+        .map(|(kind, on, yes, no)| {
+            let (reason, message) = if on { yes } else { no };
+            condition(input, kind, on, reason, message.to_owned())
+        })
+        .collect();
+    all.push(match ready {
+        None => condition(input, "Ready", true, "KubeletReady", "kubelet is posting ready status".to_owned()),
+        Some(why) => condition(input, "Ready", false, "KubeletNotReady", why),
+    });
+    all
+}
+
+/// Why the node is not ready.
+fn not_ready(input: &StatusInput<'_>) -> Option<String> {
+    let status = match &input.runtime {
+        Ok(status) => status.status.clone().unwrap_or_default(),
+        Err(error) => return Some(format!("container runtime is down: {error}")),
+    };
+    for (kind, text) in [
+        ("RuntimeReady", "container runtime not ready"),
+        ("NetworkReady", "container runtime network not ready"),
+    ] {
+        let Some(condition) = status.conditions.iter().find(|condition| condition.r#type == kind) else {
+            return Some(format!("container runtime status doesn't include {kind}"));
+        };
+        if !condition.status {
+            return Some(format!(
+                "{text}: {kind}=false reason:{} message:{}",
+                condition.reason, condition.message
+            ));
+        }
+    }
+    None
+}
+
+fn condition(
+    input: &StatusInput<'_>,
+    kind: &str,
+    status: bool,
+    reason: &str,
+    message: String,
+) -> NodeCondition {
+    let status = if status { "True" } else { "False" };
+    let old = input.previous.iter().find(|old| old.type_ == kind && old.status == status);
+    let now = Time(Timestamp::from_second(input.now.as_second()).unwrap_or(input.now));
+    NodeCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        last_heartbeat_time: Some(now.clone()),
+        last_transition_time: Some(old.and_then(|old| old.last_transition_time.clone()).unwrap_or(now)),
+    }
+}
+
+/// Whether two statuses say the same, heartbeats aside.
+pub fn same(old: &NodeStatus, new: &NodeStatus) -> bool {
+    let bare = |status: &NodeStatus| {
+        let mut status = status.clone();
+        for condition in status.conditions.iter_mut().flatten() {
+            condition.last_heartbeat_time = None;
+        }
+        status
+    };
+    bare(old) == bare(new)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn amounts_as_people_write_them() {
+        for (key, amount, want) in [
+            ("cpu", 2000, "2"),
+            ("cpu", 1500, "1500m"),
+            ("memory", 2048, "2Ki"),
+            ("memory", 1, "1"),
+            ("pods", 110, "110"),
+            ("hugepages-2Mi", 0, "0"),
+        ] {
+            assert_eq!(quantity(key, amount).0, want);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Where pods come from, and where news of their containers comes from.
+
+// Pods the API server gives to this node.
+pub mod api;
+// What earlier lives of the agent left.
+pub mod leftovers;
+// News from the runtime.
+pub mod runtime;
