@@ -33,7 +33,7 @@ pub fn read_machine(data: &Path) -> Machine {
         ("memory".to_owned(), memory(&read("/proc/meminfo"))),
     ]);
     if let Ok(disk) = nix::sys::statvfs::statvfs(data) {
-        let bytes = u64::from(disk.blocks()) * disk.fragment_size();
+        let bytes = disk.blocks() * disk.fragment_size();
         capacity.insert("ephemeral-storage".to_owned(), i64::try_from(bytes).unwrap_or(i64::MAX));
     }
     capacity.extend(huge_pages(Path::new("/sys/kernel/mm/hugepages")));

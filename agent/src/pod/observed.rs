@@ -159,8 +159,8 @@ impl Observed {
 
     /// Puts newest first; to be called after the lists were filled.
     pub fn sort(&mut self) {
-        self.sandboxes.sort_by(|a, b| (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)));
-        self.instances.sort_by(|a, b| (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)));
+        self.sandboxes.sort_by_key(|sandbox| std::cmp::Reverse((sandbox.attempt, sandbox.created_at)));
+        self.instances.sort_by_key(|instance| std::cmp::Reverse((instance.attempt, instance.created_at)));
     }
 }
 

@@ -179,7 +179,6 @@ fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
                         _ => "Disabled".to_owned(),
                     }
                 }),
-                ..VolumeMountStatus::default()
             })
             .collect(),
     )
