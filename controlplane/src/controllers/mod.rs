@@ -51,6 +51,11 @@ pub mod podgc;
 // Objects for tests.
 #[cfg(test)]
 mod testing;
+// A cluster for tests.
+#[cfg(test)]
+mod cluster;
+#[cfg(test)]
+mod cluster_tests;
 
 use setup::{ClientFactory, Setup};
 use std::sync::Arc;

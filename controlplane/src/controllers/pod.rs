@@ -84,7 +84,10 @@ struct WireContainer {
 impl Pod {
     /// Reads a pod; what cannot be read is as good as unset.
     pub fn read(object: &Arc<Object>) -> Self {
-        let wire: Wire = object.typed().unwrap_or_default();
+        let wire: Wire = object.typed().unwrap_or_else(|error| {
+            tracing::error!(pod = object.meta.name, namespace = object.meta.namespace, %error, "unreadable");
+            Wire::default()
+        });
         let ready = conditions::find(&wire.status.conditions, "Ready").filter(|c| c.is_true());
         let cost = wire.metadata.annotations.get("controller.kubernetes.io/pod-deletion-cost");
         Self {

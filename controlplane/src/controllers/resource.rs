@@ -52,7 +52,8 @@ impl Resource {
     }
 
     /// Creates an object.
-    pub async fn create(&self, namespace: &str, body: Value) -> Result<Arc<Object>, ApiError> {
+    pub async fn create(&self, namespace: &str, mut body: Value) -> Result<Arc<Object>, ApiError> {
+        drop_nulls(&mut body);
         self.client.create(&self.kind, namespace, body).await
     }
 
@@ -62,7 +63,8 @@ impl Resource {
     }
 
     /// Replaces an object's subresource; fails with a conflict if the object changed since it was read.
-    pub async fn write(&self, subresource: &str, body: Value) -> Result<Arc<Object>, ApiError> {
+    pub async fn write(&self, subresource: &str, mut body: Value) -> Result<Arc<Object>, ApiError> {
+        drop_nulls(&mut body);
         let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (namespace, name) = (text("namespace"), text("name"));
         self.client.update(&self.kind, &namespace, &name, subresource, body).await
@@ -118,6 +120,18 @@ impl Resource {
     fn note(&self, about: &Object, severity: Severity, reason: &'static str, message: String) {
         let kind = (&*self.kind.api_version(), &*self.kind.kind);
         self.recorder.send(Note::new(kind, about, severity, reason, message));
+    }
+}
+
+/// Leaves out what is null: looking up a field that is not there makes one.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, v| !v.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
+        _ => {}
     }
 }
 

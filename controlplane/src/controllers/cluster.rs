@@ -1,0 +1,186 @@
+//! A cluster for tests: the real pipeline on an embedded store in a directory of its own, the controllers, and nodes
+//! that bind and run every pod at once.
+
+use super::informer::Name;
+use super::{Options, start, time};
+use crate::actions::{self, Needs, reviews::Access};
+use crate::apiserver::admission::Chain;
+use crate::apiserver::api::Api;
+use crate::apiserver::authn::service_account::Keys;
+use crate::apiserver::options::DeleteOptions;
+use crate::apiserver::patching::Patch;
+use crate::apiserver::user::User;
+use crate::client::Client;
+use crate::object::Object;
+use crate::pki::Pki;
+use crate::registry::index::Registry;
+use crate::store;
+use crate::watch::cache::Cache;
+use crate::watch::feed::Feed;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+pub struct Cluster {
+    pub client: Client,
+    _controllers: JoinSet<()>,
+    _kubelet: JoinSet<()>,
+    _directory: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// A cluster whose pods start and become ready by themselves.
+    pub async fn start() -> Self {
+        let cluster = Self::without_nodes().await;
+        let mut kubelet = JoinSet::new();
+        kubelet.spawn(run_pods(cluster.client.clone()));
+        Self { _kubelet: kubelet, ..cluster }
+    }
+
+    /// A cluster whose pods stay pending.
+    pub async fn without_nodes() -> Self {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+        let directory = tempfile::tempdir().expect("a directory");
+        let pki = Pki::ensure(&directory.path().join("pki"), &["localhost".to_owned()]).expect("keys");
+        let keys = Arc::new(Keys::from_pem(&pki.service_account_key).expect("a key"));
+        let registry = Arc::new(Registry::builtin());
+        let store = store::open("embedded", directory.path()).await.expect("a store");
+        let feed = Arc::new(Feed::start(store.clone(), registry.all()).await.expect("a feed"));
+        let access = Arc::new(Access::default());
+        let needs = Needs { keys, access, service_cidr: "10.43.0.0/16".into() };
+        let api = Arc::new(Api {
+            hooks: actions::hooks(&registry, &needs).expect("hooks"),
+            actions: actions::actions(&registry, &needs),
+            registry,
+            store,
+            feed,
+            admission: Chain::default(),
+        });
+        let client = Client::new(api, User::server());
+        let factory = {
+            let client = client.clone();
+            move |name: &str| client.controller(name)
+        };
+        let options = Options {
+            ca: "PEM".into(),
+            pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
+            ..Options::default()
+        };
+        let controllers = start(&factory, &options);
+        let cluster =
+            Self { client, _controllers: controllers, _kubelet: JoinSet::new(), _directory: directory };
+        for name in ["default", "kube-system"] {
+            cluster.create("", "namespaces", "", json!({"metadata": {"name": name}})).await;
+        }
+        cluster
+    }
+
+    fn split(resource: &str) -> (&str, &str) {
+        resource.split_once('/').unwrap_or(("", resource))
+    }
+
+    fn cache(&self, group: &str, plural: &str) -> Arc<Cache> {
+        self.client.cache(&self.client.kind(group, plural))
+    }
+
+    pub async fn create(&self, group: &str, plural: &str, namespace: &str, body: Value) -> Arc<Object> {
+        let result = self.client.create(&self.client.kind(group, plural), namespace, body).await;
+        result.unwrap_or_else(|e| panic!("create {plural}: {e}"))
+    }
+
+    /// Changes an object of `group/plural`.
+    pub async fn patch(&self, resource: &str, name: &Name, change: Value) {
+        let (group, plural) = Self::split(resource);
+        let kind = self.client.kind(group, plural);
+        let result = self.client.patch(&kind, &name.namespace, &name.name, "", Patch::Merge(change)).await;
+        result.unwrap_or_else(|e| panic!("patch {name}: {e}"));
+    }
+
+    pub async fn delete(&self, resource: &str, name: &Name, policy: &str) {
+        let (group, plural) = Self::split(resource);
+        let options = DeleteOptions { propagation_policy: Some(policy.into()), ..DeleteOptions::default() };
+        let kind = self.client.kind(group, plural);
+        let result = self.client.delete(&kind, &name.namespace, &name.name, options).await;
+        result.unwrap_or_else(|e| panic!("delete {name}: {e}"));
+    }
+
+    /// An object of `group/plural`, or null.
+    pub fn get(&self, resource: &str, name: &Name) -> Value {
+        let (group, plural) = Self::split(resource);
+        self.cache(group, plural).get(&name.namespace, &name.name).map_or(Value::Null, |o| o.value())
+    }
+
+    /// All objects of `group/plural` in a namespace.
+    pub fn list(&self, resource: &str, namespace: &str) -> Vec<Value> {
+        let (group, plural) = Self::split(resource);
+        self.cache(group, plural).list(Some(namespace)).iter().map(|o| o.value()).collect()
+    }
+
+    /// Waits until something holds; panics with what there is when it does not for ten seconds.
+    pub async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..1000 {
+            if holds(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let pods: Vec<Value> = self.list("pods", "default");
+        let brief = |p: &Value| {
+            format!("{} {} {}", p["metadata"]["name"], p["status"], p["metadata"]["deletionTimestamp"])
+        };
+        let pods: Vec<String> = pods.iter().map(brief).collect();
+        let others = ["apps/deployments", "apps/replicasets"].map(|kind| self.list(kind, "default"));
+        let others: Vec<String> = others.iter().flatten().map(brief).collect();
+        panic!("never: {what}; pods: {pods:#?}, others: {others:#?}");
+    }
+}
+
+/// Binds pods to `node-1`, runs them, and lets them go when they are deleted.
+async fn run_pods(client: Client) {
+    let kind = client.kind("", "pods");
+    let cache = client.cache(&kind);
+    let (pods, _, mut cursor) = cache.list_and_watch(None);
+    for pod in pods {
+        run_pod(&client, &pod).await;
+    }
+    while let Ok(event) = cursor.next().await {
+        if let Some(pod) = cache.get(&event.object.meta.namespace, &event.object.meta.name) {
+            run_pod(&client, &pod).await;
+        }
+    }
+}
+
+async fn run_pod(client: &Client, pod: &Arc<Object>) {
+    let kind = client.kind("", "pods");
+    let (namespace, name) = (&pod.meta.namespace, &pod.meta.name);
+    let mut value = pod.value();
+    if pod.meta.deletion_timestamp.is_some() {
+        let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+        let _ = client.delete(&kind, namespace, name, options).await;
+        return;
+    }
+    if value["spec"]["nodeName"].is_null() {
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"}});
+        if let Err(error) = client.call(&kind, namespace, name, "binding", binding).await {
+            tracing::warn!(%error, "bind");
+        }
+        return;
+    }
+    if value["status"]["phase"] == "Pending" && value["metadata"]["annotations"]["test/hold"].is_null() {
+        let now = time::seconds(Timestamp::now());
+        let ends = value["metadata"]["annotations"]["test/ends"].as_str().map(str::to_owned);
+        let hash = name.bytes().fold(7u32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
+        let ip = format!("10.42.{}.{}", hash / 256 % 256, hash % 256);
+        value["status"]["phase"] = json!(ends.clone().unwrap_or("Running".into()));
+        value["status"]["podIP"] = json!(ip);
+        value["status"]["podIPs"] = json!([{"ip": ip}]);
+        let ready = if ends.is_none() { "True" } else { "False" };
+        value["status"]["conditions"] =
+            json!([{"type": "Ready", "status": ready, "lastTransitionTime": now}]);
+        let _ = client.update(&kind, namespace, name, "status", value).await;
+    }
+}
