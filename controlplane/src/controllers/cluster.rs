@@ -133,7 +133,8 @@ impl Cluster {
         };
         let pods: Vec<String> = pods.iter().map(brief).collect();
         let others = ["apps/deployments", "apps/replicasets"].map(|kind| self.list(kind, "default"));
-        let others: Vec<String> = others.iter().flatten().map(brief).collect();
+        let namespaces = self.cache("", "namespaces").list(None).into_iter().map(|n| n.value());
+        let others: Vec<String> = others.iter().flatten().map(brief).chain(namespaces.map(|n| n.to_string())).collect();
         panic!("never: {what}; pods: {pods:#?}, others: {others:#?}");
     }
 }
