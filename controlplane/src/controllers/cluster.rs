@@ -4,7 +4,7 @@
 use super::informer::Name;
 use super::{Options, start, time};
 use crate::actions::{self, Needs, reviews::Access};
-use crate::apiserver::admission::Chain;
+use crate::apiserver::admission::default_chain;
 use crate::apiserver::api::Api;
 use crate::apiserver::authn::service_account::Keys;
 use crate::apiserver::options::DeleteOptions;
@@ -57,7 +57,7 @@ impl Cluster {
             registry,
             store,
             feed,
-            admission: Chain::default(),
+            admission: default_chain(&[]),
         });
         let client = Client::new(api, User::server());
         let factory = {
@@ -134,7 +134,8 @@ impl Cluster {
         let pods: Vec<String> = pods.iter().map(brief).collect();
         let others = ["apps/deployments", "apps/replicasets"].map(|kind| self.list(kind, "default"));
         let namespaces = self.cache("", "namespaces").list(None).into_iter().map(|n| n.value());
-        let others: Vec<String> = others.iter().flatten().map(brief).chain(namespaces.map(|n| n.to_string())).collect();
+        let others: Vec<String> =
+            others.iter().flatten().map(brief).chain(namespaces.map(|n| n.to_string())).collect();
         panic!("never: {what}; pods: {pods:#?}, others: {others:#?}");
     }
 }
