@@ -31,3 +31,5 @@ pub mod tree;
 pub mod client;
 // Control loops on the informer interface.
 pub mod controllers;
+// Pods get nodes.
+pub mod scheduler;

@@ -1,0 +1,268 @@
+//! Pods that are the same to every node are one class, scheduled as a batch: nodes are filtered and scored once, and
+//! after each placement only the nodes that changed again.
+//!
+//! Nodes are kept in heaps by score, one heap per cell: nodes that share the domains of every rule of the class. A
+//! score that depends on domains is the same for the whole cell, so that only the best node of each cell is compared.
+
+use super::filters::{self, Query};
+use super::pod::PodInfo;
+use super::scores::{FULL, Weights, allocation, domains, fondness};
+use super::snapshot::{NodeId, Snapshot};
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+
+/// A node in a heap; the best is on top.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    score: i64,
+    tie: u32,
+    node: u32,
+    stamp: u32,
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    heap: BinaryHeap<Entry>,
+    /// Any node of the cell, to look up its domains.
+    sample: NodeId,
+}
+
+/// What does not depend on the pods at a node.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fixed {
+    shape: u32,
+    known: bool,
+    fits: bool,
+    affinity: i64,
+    discouragements: i64,
+    images: i64,
+}
+
+/// A class of pods with the nodes they may go to.
+#[derive(Debug)]
+pub struct Class {
+    query: Query,
+    soft: domains::Soft,
+    weights: Weights,
+    layout: u64,
+    rules: u64,
+    position: u64,
+    opening: bool,
+    fixed: Vec<Fixed>,
+    most_affinity: i64,
+    most_discouragements: i64,
+    cells: Vec<Cell>,
+    cell_of: Vec<u32>,
+    stamps: Vec<u32>,
+    seed: u32,
+    /// The clock of its last use.
+    pub used: u64,
+}
+
+impl Class {
+    /// Looks at every node once.
+    pub fn new(snapshot: &mut Snapshot, pod: Arc<PodInfo>, weights: Weights) -> Self {
+        let query = Query::new(snapshot, pod);
+        let soft = domains::Soft::new(snapshot, &query.pod);
+        let seed = query.pod.class as u32;
+        let mut class = Self {
+            opening: query.neighbours.opens(snapshot),
+            query,
+            soft,
+            weights,
+            layout: snapshot.layout,
+            rules: snapshot.rules,
+            position: snapshot.log_end(),
+            fixed: vec![Fixed::default(); snapshot.slots()],
+            most_affinity: 0,
+            most_discouragements: 0,
+            cells: Vec::new(),
+            cell_of: vec![0; snapshot.slots()],
+            stamps: vec![0; snapshot.slots()],
+            seed,
+            used: 0,
+        };
+        class.build(snapshot);
+        class
+    }
+
+    fn build(&mut self, snapshot: &Snapshot) {
+        self.group(snapshot);
+        for (id, _) in snapshot.nodes() {
+            self.look(snapshot, id);
+        }
+        let fitting = self.fixed.iter().filter(|f| f.fits);
+        self.most_affinity = fitting.clone().map(|f| f.affinity).max().unwrap_or(0);
+        self.most_discouragements = fitting.map(|f| f.discouragements).max().unwrap_or(0);
+        for (id, _) in snapshot.nodes() {
+            self.enter(snapshot, id);
+        }
+    }
+
+    /// Puts nodes with the same domains into one cell. Topologies in which every node is alone make no cells: what they
+    /// decide is part of the node's own score.
+    fn group(&mut self, snapshot: &Snapshot) {
+        let mut topologies = self.soft.topologies(snapshot);
+        topologies.extend(self.query.neighbours.topologies(snapshot));
+        topologies.extend(self.query.spread.topologies());
+        topologies.sort_unstable();
+        topologies.dedup();
+        topologies.retain(|t| !snapshot.topology_at(*t).is_per_node());
+        let mut cells: HashMap<Vec<u32>, u32> = HashMap::new();
+        for (id, _) in snapshot.nodes() {
+            let domains: Vec<u32> = topologies.iter().map(|t| snapshot.topology_at(*t).domain(id)).collect();
+            let next = self.cells.len() as u32;
+            let cell = *cells.entry(domains).or_insert(next);
+            if cell == next {
+                self.cells.push(Cell { sample: id, ..Cell::default() });
+            }
+            self.cell_of[id] = cell;
+        }
+    }
+
+    fn look(&mut self, snapshot: &Snapshot, id: NodeId) {
+        let Some(node) = snapshot.node(id) else { return };
+        let pod = &self.query.pod;
+        let fits = filters::fixed(pod, node).is_ok();
+        self.fixed[id] = Fixed {
+            shape: node.shape,
+            known: true,
+            fits,
+            affinity: if fits { fondness::affinity(pod, node) } else { 0 },
+            discouragements: if fits { fondness::discouragements(pod, node) } else { 0 },
+            images: if fits { fondness::images(pod, node, snapshot) } else { 0 },
+        };
+    }
+
+    /// Puts a node with its present score into its heap; older entries of it become void.
+    fn enter(&mut self, snapshot: &Snapshot, id: NodeId) {
+        self.stamps[id] = self.stamps[id].wrapping_add(1);
+        let Some(score) = self.score(snapshot, id) else { return };
+        let tie = (id as u32).wrapping_mul(0x9E37_79B9) ^ self.seed;
+        let entry = Entry { score, tie, node: id as u32, stamp: self.stamps[id] };
+        self.cells[self.cell_of[id] as usize].heap.push(entry);
+    }
+
+    /// The node's own score, or `None` when it has no room.
+    fn score(&self, snapshot: &Snapshot, id: NodeId) -> Option<i64> {
+        let fixed = self.fixed[id];
+        if !fixed.fits {
+            return None;
+        }
+        let (node, pod, weights) = (snapshot.node(id)?, &self.query.pod, &self.weights);
+        filters::local(pod, node).ok()?;
+        let mut score = weights.fit * allocation::fit(pod, node, weights.packing)
+            + weights.balance * allocation::balance(pod, node)
+            + weights.images * fixed.images
+            + weights.spread * self.soft.roominess(snapshot, id);
+        if self.most_affinity > 0 {
+            score +=
+                weights.node_affinity * FULL * fixed.affinity.min(self.most_affinity) / self.most_affinity;
+        }
+        if self.most_discouragements > 0 {
+            let fewer = (self.most_discouragements - fixed.discouragements).max(0);
+            score += weights.taints * FULL * fewer / self.most_discouragements;
+        }
+        Some(score)
+    }
+
+    /// Whether what it knows can be brought up to date; otherwise it must be made anew.
+    pub fn follows(&self, snapshot: &Snapshot) -> bool {
+        self.layout == snapshot.layout
+            && self.rules == snapshot.rules
+            && self.opening == self.query.neighbours.opens(snapshot)
+            && snapshot.changes_since(self.position).is_some()
+    }
+
+    fn catch_up(&mut self, snapshot: &Snapshot) {
+        let Some(changes) = snapshot.changes_since(self.position) else { return };
+        let mut changed: Vec<NodeId> = changes.collect();
+        self.position = snapshot.log_end();
+        changed.sort_unstable();
+        changed.dedup();
+        for id in changed {
+            if snapshot.node(id).is_some_and(|n| !self.fixed[id].known || n.shape != self.fixed[id].shape) {
+                self.look(snapshot, id);
+            }
+            self.enter(snapshot, id);
+        }
+    }
+
+    /// The best node for one more pod of the class, `None` when there is none. Every rule is checked against the present
+    /// state before a node is returned.
+    pub fn choose(&mut self, snapshot: &mut Snapshot) -> Option<NodeId> {
+        self.catch_up(snapshot);
+        if !self.query.spread.is_empty() {
+            self.query.spread = filters::spread::Hard::new(snapshot, &self.query.pod);
+        }
+        let mut cells: Vec<(usize, NodeId)> =
+            (0..self.cells.len()).map(|at| (at, self.cells[at].sample)).collect();
+        // In a cell, the rules about domains hold for all nodes or none; a rule about single nodes is checked below.
+        if self.cells.len() > 1 || self.is_entangled() {
+            let (spread, neighbours) = (&self.query.spread, &self.query.neighbours);
+            cells.retain(|(at, id)| {
+                !self.cells[*at].heap.is_empty()
+                    && spread.check_shared(snapshot, *id).is_ok()
+                    && neighbours.check_shared(snapshot, *id).is_ok()
+            });
+        }
+        let (crowding, company) = (self.rank_crowding(snapshot, &cells), self.rank_company(snapshot, &cells));
+        loop {
+            let mut best: Option<(i64, u32, usize)> = None;
+            for (n, (at, _)) in cells.iter().enumerate() {
+                let Some((score, tie)) = self.top(*at) else { continue };
+                let total = score + crowding.get(n).unwrap_or(&0) + company.get(n).unwrap_or(&0);
+                if best.is_none_or(|(s, t, _)| (total, tie) > (s, t)) {
+                    best = Some((total, tie, *at));
+                }
+            }
+            let (_, _, cell) = best?;
+            let entry = self.cells[cell].heap.pop()?;
+            let id = entry.node as NodeId;
+            if filters::check(snapshot, &self.query, id).is_ok() {
+                self.cells[cell].heap.push(entry);
+                return Some(id);
+            }
+            // Refused by a rule about pods: it comes back when something there changes, or with a new class.
+        }
+    }
+
+    /// The best valid entry of a cell.
+    fn top(&mut self, cell: usize) -> Option<(i64, u32)> {
+        let heap = &mut self.cells[cell].heap;
+        while let Some(entry) = heap.peek() {
+            if self.stamps[entry.node as usize] == entry.stamp {
+                return Some((entry.score, entry.tie));
+            }
+            heap.pop();
+        }
+        None
+    }
+
+    fn rank_crowding(&self, snapshot: &Snapshot, cells: &[(usize, NodeId)]) -> Vec<i64> {
+        if !self.soft.spreads() {
+            return Vec::new();
+        }
+        let raw: Vec<i64> = cells.iter().map(|(_, id)| self.soft.crowding(snapshot, *id)).collect();
+        let (least, most) = bounds(&raw);
+        raw.into_iter().map(|n| self.weights.spread * domains::scale_crowding(n, least, most)).collect()
+    }
+
+    fn rank_company(&self, snapshot: &Snapshot, cells: &[(usize, NodeId)]) -> Vec<i64> {
+        if !self.soft.has_neighbours() {
+            return Vec::new();
+        }
+        let raw: Vec<i64> = cells.iter().map(|(_, id)| self.soft.company(snapshot, *id)).collect();
+        let (least, most) = bounds(&raw);
+        raw.into_iter().map(|n| self.weights.neighbours * domains::scale_company(n, least, most)).collect()
+    }
+
+    /// Whether a refusal may be out of date because rules about pods changed elsewhere.
+    pub fn is_entangled(&self) -> bool {
+        !(self.query.spread.is_empty() && self.query.neighbours.is_empty())
+    }
+}
+
+fn bounds(list: &[i64]) -> (i64, i64) {
+    (list.iter().min().copied().unwrap_or(0), list.iter().max().copied().unwrap_or(0))
+}

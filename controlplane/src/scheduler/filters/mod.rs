@@ -1,0 +1,114 @@
+//! Where a pod may run. Each file answers for one rule; [`check`] asks them in upstream's order and stops at the first
+//! that refuses.
+
+// Cordoned nodes, node names, selectors and node affinity.
+pub mod placement;
+// Taints.
+pub mod taints;
+// Host ports.
+pub mod ports;
+// CPU, memory, storage, pods, extended resources.
+pub mod resources;
+// Topology spread.
+pub mod spread;
+// Affinity and anti-affinity to pods.
+pub mod neighbours;
+
+use super::node::NodeInfo;
+use super::pod::PodInfo;
+use super::snapshot::{NodeId, Snapshot};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The rule that refused, by upstream's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Plugin {
+    SchedulingGates,
+    NodeUnschedulable,
+    NodeName,
+    TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    VolumeRestrictions,
+    VolumeBinding,
+    VolumeZone,
+    PodTopologySpread,
+    InterPodAffinity,
+}
+
+/// Why a node is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// By which rule.
+    pub plugin: Plugin,
+    /// In upstream's words.
+    pub reasons: Vec<Cow<'static, str>>,
+    /// Whether removing pods from the node cannot help.
+    pub hopeless: bool,
+}
+
+impl Rejection {
+    /// Removing pods may help.
+    pub fn new(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { plugin, reasons: vec![reason.into()], hopeless: false }
+    }
+
+    /// Removing pods cannot help.
+    pub fn hopeless(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { hopeless: true, ..Self::new(plugin, reason) }
+    }
+}
+
+/// What is known about a pod before nodes are looked at: counts for its rules.
+#[derive(Debug)]
+pub struct Query {
+    /// The pod.
+    pub pod: Arc<PodInfo>,
+    /// Its hard spread constraints.
+    pub spread: spread::Hard,
+    /// Its rules about pods, and those of pods about it.
+    pub neighbours: neighbours::Hard,
+}
+
+impl Query {
+    /// Looks up counts for the pod's rules.
+    pub fn new(snapshot: &mut Snapshot, pod: Arc<PodInfo>) -> Self {
+        let neighbours = neighbours::Hard::new(snapshot, &pod);
+        let spread = spread::Hard::new(snapshot, &pod);
+        Self { pod, spread, neighbours }
+    }
+}
+
+/// Whether the node may ever host the pod, whatever runs there.
+pub fn fixed(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    placement::unschedulable(pod, node)?;
+    placement::name(pod, node)?;
+    taints::check(pod, node)?;
+    placement::affinity(pod, node)
+}
+
+/// Whether the node has room for the pod beside what runs there and what was promised to more important pods.
+pub fn local(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    let promised: Vec<&PodInfo> = node
+        .nominated
+        .iter()
+        .filter(|n| n.priority >= pod.priority && n.key != pod.key)
+        .map(AsRef::as_ref)
+        .collect();
+    ports::check(pod, node, &promised)?;
+    resources::check(pod, node, &promised)
+}
+
+/// Whether the pod may run on the node now.
+pub fn check(snapshot: &Snapshot, query: &Query, id: NodeId) -> Result<(), Rejection> {
+    let Some(node) = snapshot.node(id) else {
+        return Err(Rejection::hopeless(Plugin::NodeName, "node(s) didn't match the requested node name"));
+    };
+    fixed(&query.pod, node)?;
+    local(&query.pod, node)?;
+    snapshot.volumes.check(&query.pod, node)?;
+    query.spread.check(snapshot, id)?;
+    query.neighbours.check(snapshot, id)
+}

@@ -1,0 +1,168 @@
+//! Where the next pod goes: the snapshot, the classes of pods that are scheduled as batches, and refusals that still hold.
+
+use super::class::Class;
+use super::filters::{self, Plugin, Query};
+use super::pod::PodInfo;
+use super::preempt::{self, Budget, Plan};
+use super::scores::Weights;
+use super::snapshot::{NodeId, Snapshot};
+use super::why::Diagnosis;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// How many classes are kept.
+const MAX_CLASSES: usize = 64;
+
+/// A verdict that holds as long as nothing changes.
+#[derive(Debug)]
+struct Refusal {
+    version: u64,
+    why: Arc<Diagnosis>,
+    /// Why making room did not help either.
+    no_room: Option<String>,
+}
+
+/// The deciding part of the scheduler: pure but for its own memory.
+#[derive(Debug, Default)]
+pub struct Placer {
+    /// The cluster.
+    pub snapshot: Snapshot,
+    weights: Weights,
+    classes: HashMap<u64, Class>,
+    refusals: HashMap<u64, Refusal>,
+    clock: u64,
+}
+
+impl Placer {
+    /// With weights of its own.
+    pub fn with_weights(weights: Weights) -> Self {
+        Self { weights, ..Self::default() }
+    }
+
+    /// The best node for a pod, or why there is none. Does not count the pod there: see [`Snapshot::assume`].
+    pub fn place(&mut self, pod: &Arc<PodInfo>) -> Result<NodeId, Arc<Diagnosis>> {
+        let nodes = self.snapshot.node_count();
+        if nodes == 0 {
+            return Err(Arc::new(Diagnosis::default()));
+        }
+        if let Some(why) = self.snapshot.volumes.blocked(pod) {
+            return Err(Arc::new(Diagnosis::of_all(nodes, Plugin::VolumeBinding, why)));
+        }
+        if let Some(id) = self.nominated(pod) {
+            return Ok(id);
+        }
+        if let Some(names) = pod.named_nodes() {
+            return self.place_named(pod, &names);
+        }
+        let key = self.key(pod);
+        let version = self.snapshot.version();
+        if let Some(refusal) = self.refusals.get(&key).filter(|r| r.version == version) {
+            return Err(refusal.why.clone());
+        }
+        if let Some(id) = self.choose(key, pod) {
+            return Ok(id);
+        }
+        let why = Arc::new(self.diagnose(pod));
+        if self.refusals.len() > 4 * MAX_CLASSES {
+            self.refusals.clear();
+        }
+        let refusal = Refusal { version: self.snapshot.version(), why: why.clone(), no_room: None };
+        self.refusals.insert(key, refusal);
+        Err(why)
+    }
+
+    /// Which pods would have to go for this one, or why that does not help.
+    pub fn make_room(
+        &mut self,
+        pod: &Arc<PodInfo>,
+        why: &Diagnosis,
+        budgets: &[Budget],
+    ) -> Result<Plan, String> {
+        let key = self.key(pod);
+        let version = self.snapshot.version();
+        let known = self.refusals.get(&key).filter(|r| r.version == version);
+        if let Some(no_room) = known.and_then(|r| r.no_room.clone()).filter(|_| pod.nominated.is_empty()) {
+            return Err(no_room);
+        }
+        let current = known.is_some();
+        let plan = preempt::plan(&mut self.snapshot, pod, why, budgets);
+        if let (Err(no_room), true, Some(refusal)) = (&plan, current, self.refusals.get_mut(&key)) {
+            // Trying put everything back: what was found before still holds.
+            refusal.version = self.snapshot.version();
+            refusal.no_room = Some(no_room.clone());
+        }
+        plan
+    }
+
+    /// The node that was cleared for the pod, if it will do now.
+    fn nominated(&mut self, pod: &Arc<PodInfo>) -> Option<NodeId> {
+        let id = self.snapshot.node_named(&pod.nominated).filter(|_| !pod.nominated.is_empty())?;
+        let query = Query::new(&mut self.snapshot, pod.clone());
+        filters::check(&self.snapshot, &query, id).is_ok().then_some(id)
+    }
+
+    /// For pods whose affinity names their nodes, as those of DaemonSets: only these are looked at.
+    fn place_named(&mut self, pod: &Arc<PodInfo>, names: &[&str]) -> Result<NodeId, Arc<Diagnosis>> {
+        let query = Query::new(&mut self.snapshot, pod.clone());
+        let mut verdicts = Vec::new();
+        for name in names {
+            let Some(id) = self.snapshot.node_named(name) else { continue };
+            match filters::check(&self.snapshot, &query, id) {
+                Ok(()) => return Ok(id),
+                Err(rejection) => verdicts.push(((*name).to_owned(), rejection)),
+            }
+        }
+        let others = Some("node(s) didn't satisfy plugin(s) [NodeAffinity]".to_owned());
+        Err(Arc::new(Diagnosis { nodes: self.snapshot.node_count(), verdicts, others, general: None }))
+    }
+
+    fn key(&self, pod: &PodInfo) -> u64 {
+        if !self.snapshot.ordinal_rules {
+            return pod.class;
+        }
+        let mut hasher = DefaultHasher::new();
+        (pod.class, &pod.labels).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn choose(&mut self, key: u64, pod: &Arc<PodInfo>) -> Option<NodeId> {
+        self.clock += 1;
+        if let Some(class) = self.classes.get_mut(&key).filter(|c| c.follows(&self.snapshot)) {
+            class.used = self.clock;
+            if let Some(id) = class.choose(&mut self.snapshot) {
+                return Some(id);
+            }
+            // Rules about pods elsewhere may have come to allow what they refused.
+            if !class.is_entangled() {
+                return None;
+            }
+        }
+        let mut class = Class::new(&mut self.snapshot, pod.clone(), self.weights);
+        class.used = self.clock;
+        let chosen = class.choose(&mut self.snapshot);
+        if pod.claims.is_empty() {
+            if self.classes.len() >= MAX_CLASSES
+                && let Some(oldest) = self.classes.iter().min_by_key(|(_, c)| c.used).map(|(k, _)| *k)
+            {
+                self.classes.remove(&oldest);
+            }
+            self.classes.insert(key, class);
+        }
+        chosen
+    }
+
+    /// The verdict of every node.
+    pub fn diagnose(&mut self, pod: &Arc<PodInfo>) -> Diagnosis {
+        let query = Query::new(&mut self.snapshot, pod.clone());
+        let verdicts = self.snapshot.nodes().filter_map(|(id, node)| {
+            Some((node.name.clone(), filters::check(&self.snapshot, &query, id).err()?))
+        });
+        Diagnosis {
+            nodes: self.snapshot.node_count(),
+            verdicts: verdicts.collect(),
+            general: None,
+            others: None,
+        }
+    }
+}

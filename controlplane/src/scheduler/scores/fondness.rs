@@ -1,0 +1,37 @@
+//! What a pod likes about a node as such: labels it prefers, taints it need not endure, images that are there.
+
+use super::super::filters::placement::term_matches;
+use super::super::filters::taints::tolerates;
+use super::super::node::NodeInfo;
+use super::super::pod::PodInfo;
+use super::super::snapshot::Snapshot;
+use super::FULL;
+
+const MIN_IMAGE: i64 = 23 << 20;
+const MAX_IMAGE: i64 = 1000 << 20;
+
+/// Sum of the weights of preferred node terms that match.
+pub fn affinity(pod: &PodInfo, node: &NodeInfo) -> i64 {
+    pod.node_preferred.iter().filter(|(_, term)| term_matches(term, node)).map(|(weight, _)| weight).sum()
+}
+
+/// How many taints ask the pod to stay away, softly.
+pub fn discouragements(pod: &PodInfo, node: &NodeInfo) -> i64 {
+    let soft = node.taints.iter().filter(|t| t.effect == "PreferNoSchedule");
+    soft.filter(|t| !tolerates(&pod.tolerations, t)).count() as i64
+}
+
+/// How much of the pod's images is there; images that few nodes have count little, so that no node gets all pods.
+pub fn images(pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64 {
+    if node.images.is_empty() || pod.images.is_empty() {
+        return 0;
+    }
+    let nodes = snapshot.node_count().max(1) as i64;
+    let sum: i64 = pod
+        .images
+        .iter()
+        .filter_map(|image| Some(node.images.get(image)? / nodes * i64::from(snapshot.image_nodes(image))))
+        .sum();
+    let most = MAX_IMAGE * pod.images.len() as i64;
+    FULL * (sum.clamp(MIN_IMAGE, most) - MIN_IMAGE) / (most - MIN_IMAGE)
+}

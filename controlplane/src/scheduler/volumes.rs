@@ -1,0 +1,306 @@
+//! Claims and volumes: where a pod's storage is, or could be.
+
+use super::filters::{Plugin, Rejection, placement};
+use super::node::NodeInfo;
+use super::pod::PodInfo;
+use super::resources::whole;
+use super::wire::NodeSelector;
+use serde_json::Value;
+use std::collections::HashMap;
+
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+const ZONE_LABELS: [&str; 4] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+];
+
+/// A claim.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Claim {
+    volume: String,
+    bound: bool,
+    class: String,
+    modes: Vec<String>,
+    size: i64,
+    deleting: bool,
+    selected_node: String,
+}
+
+/// A volume.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Volume {
+    class: String,
+    modes: Vec<String>,
+    size: i64,
+    available: bool,
+    /// `namespace/name` of the claim it is reserved for.
+    claim: String,
+    affinity: Option<NodeSelector>,
+    zones: Vec<(String, Vec<String>)>,
+}
+
+/// A storage class.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Class {
+    waits: bool,
+    provisions: bool,
+    topologies: Option<NodeSelector>,
+}
+
+/// What must happen to a claim before its pod is bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// This volume is reserved for the claim.
+    Reserve {
+        /// Claim name.
+        claim: String,
+        /// Volume name.
+        volume: String,
+    },
+    /// A volume is made for the claim, near the chosen node.
+    Provision {
+        /// Claim name.
+        claim: String,
+    },
+}
+
+/// All storage objects that matter.
+#[derive(Debug, Default)]
+pub struct Volumes {
+    claims: HashMap<String, Claim>,
+    volumes: HashMap<String, Volume>,
+    classes: HashMap<String, Class>,
+    used: HashMap<String, u32>,
+    /// Counts changes.
+    pub version: u64,
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+impl Volumes {
+    /// A claim came, changed or went. Tells whether anything changed.
+    pub fn set_claim(&mut self, key: &str, object: Option<&Value>) -> bool {
+        let made = object.map(|o| Claim {
+            volume: text(&o["spec"]["volumeName"]),
+            bound: o["status"]["phase"] == "Bound",
+            class: text(&o["spec"]["storageClassName"]),
+            modes: texts(&o["spec"]["accessModes"]),
+            size: whole(&o["spec"]["resources"]["requests"]["storage"]),
+            deleting: o["metadata"]["deletionTimestamp"].is_string(),
+            selected_node: text(&o["metadata"]["annotations"][SELECTED_NODE]),
+        });
+        let changed = set(&mut self.claims, key, made);
+        self.version += u64::from(changed);
+        changed
+    }
+
+    /// A volume came, changed or went.
+    pub fn set_volume(&mut self, key: &str, object: Option<&Value>) -> bool {
+        let made = object.map(|o| {
+            let spec = &o["spec"];
+            let reserved = &spec["claimRef"];
+            let zones = ZONE_LABELS.iter().filter_map(|label| {
+                let value = o["metadata"]["labels"][*label].as_str()?;
+                Some(((*label).to_owned(), value.split("__").map(str::to_owned).collect()))
+            });
+            Volume {
+                class: text(&spec["storageClassName"]),
+                modes: texts(&spec["accessModes"]),
+                size: whole(&spec["capacity"]["storage"]),
+                available: matches!(o["status"]["phase"].as_str(), Some("Available") | None),
+                claim: if reserved.is_null() {
+                    String::new()
+                } else {
+                    format!("{}/{}", text(&reserved["namespace"]), text(&reserved["name"]))
+                },
+                affinity: serde_json::from_value(spec["nodeAffinity"]["required"].clone()).ok().flatten(),
+                zones: zones.collect(),
+            }
+        });
+        let changed = set(&mut self.volumes, key, made);
+        self.version += u64::from(changed);
+        changed
+    }
+
+    /// A storage class came, changed or went.
+    pub fn set_class(&mut self, key: &str, object: Option<&Value>) -> bool {
+        let made = object.map(|o| Class {
+            waits: o["volumeBindingMode"] == "WaitForFirstConsumer",
+            provisions: o["provisioner"].as_str().is_some_and(|p| p != NO_PROVISIONER),
+            topologies: allowed(&o["allowedTopologies"]),
+        });
+        let changed = set(&mut self.classes, key, made);
+        self.version += u64::from(changed);
+        changed
+    }
+
+    /// Counts a pod's use of its claims.
+    pub fn uses(&mut self, pod: &PodInfo, sign: i32) {
+        for claim in &pod.claims {
+            let used = self.used.entry(format!("{}/{claim}", pod.namespace)).or_default();
+            *used = used.saturating_add_signed(sign);
+        }
+    }
+
+    /// What keeps the pod from every node: a claim that is missing, going, or to be bound by somebody else first.
+    pub fn blocked(&self, pod: &PodInfo) -> Option<String> {
+        let mut immediate = false;
+        for name in &pod.claims {
+            match self.claims.get(&format!("{}/{name}", pod.namespace)) {
+                None => return Some(format!("persistentvolumeclaim \"{name}\" not found")),
+                Some(claim) if claim.deleting => {
+                    return Some(format!("persistentvolumeclaim \"{name}\" is being deleted"));
+                }
+                Some(claim) if claim.is_bound() => {}
+                Some(claim) => immediate |= !self.classes.get(&claim.class).is_some_and(|c| c.waits),
+            }
+        }
+        immediate.then(|| "pod has unbound immediate PersistentVolumeClaims".to_owned())
+    }
+
+    /// Whether every claim of the pod has its volume.
+    pub fn ready(&self, pod: &PodInfo) -> bool {
+        pod.claims
+            .iter()
+            .all(|name| self.claims.get(&format!("{}/{name}", pod.namespace)).is_some_and(Claim::is_bound))
+    }
+
+    /// Whether the pod's storage can be reached from a node.
+    pub fn check(&self, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        if pod.claims.is_empty() {
+            return Ok(());
+        }
+        self.check_single_use(pod)?;
+        self.decide(pod, node).map(drop)
+    }
+
+    fn check_single_use(&self, pod: &PodInfo) -> Result<(), Rejection> {
+        for name in &pod.claims {
+            let key = format!("{}/{name}", pod.namespace);
+            let single =
+                self.claims.get(&key).is_some_and(|c| c.modes.iter().any(|m| m == "ReadWriteOncePod"));
+            if single && self.used.get(&key).is_some_and(|n| *n > 0) {
+                return Err(Rejection::new(
+                    Plugin::VolumeRestrictions,
+                    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What must be done with the pod's claims to run it on a node.
+    pub fn decide(&self, pod: &PodInfo, node: &NodeInfo) -> Result<Vec<Decision>, Rejection> {
+        let mut decisions = Vec::new();
+        let mut taken: Vec<&str> = Vec::new();
+        for name in &pod.claims {
+            let key = format!("{}/{name}", pod.namespace);
+            let Some(claim) = self.claims.get(&key) else { continue };
+            if claim.is_bound() {
+                self.check_bound(claim, node)?;
+                continue;
+            }
+            let elsewhere = !claim.selected_node.is_empty() && claim.selected_node != node.name;
+            let found = (!elsewhere).then(|| self.smallest_fit(&key, claim, node, &taken)).flatten();
+            if let Some(volume) = found {
+                taken.push(volume);
+                decisions.push(Decision::Reserve { claim: name.clone(), volume: volume.to_owned() });
+                continue;
+            }
+            let class = self.classes.get(&claim.class);
+            let made = class.is_some_and(|c| {
+                c.provisions && c.topologies.as_ref().is_none_or(|t| placement::selects(t, node))
+            });
+            if elsewhere || !made {
+                return Err(Rejection::hopeless(
+                    Plugin::VolumeBinding,
+                    "node(s) didn't find available persistent volumes to bind",
+                ));
+            }
+            decisions.push(Decision::Provision { claim: name.clone() });
+        }
+        Ok(decisions)
+    }
+
+    fn check_bound(&self, claim: &Claim, node: &NodeInfo) -> Result<(), Rejection> {
+        let Some(volume) = self.volumes.get(&claim.volume) else {
+            return Err(Rejection::hopeless(
+                Plugin::VolumeBinding,
+                "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+            ));
+        };
+        if volume.affinity.as_ref().is_some_and(|a| !placement::selects(a, node)) {
+            return Err(Rejection::hopeless(
+                Plugin::VolumeBinding,
+                "node(s) didn't match PersistentVolume's node affinity",
+            ));
+        }
+        let zoned = |(label, values): &(String, Vec<String>)| {
+            node.labels.get(label).is_none_or(|value| values.contains(value))
+        };
+        if !volume.zones.iter().all(zoned) {
+            return Err(Rejection::hopeless(Plugin::VolumeZone, "node(s) had no available volume zone"));
+        }
+        Ok(())
+    }
+
+    fn smallest_fit(&self, key: &str, claim: &Claim, node: &NodeInfo, taken: &[&str]) -> Option<&str> {
+        self.volumes
+            .iter()
+            .filter(|(name, v)| {
+                v.class == claim.class
+                    && (v.claim == key || (v.claim.is_empty() && v.available))
+                    && v.size >= claim.size
+                    && claim.modes.iter().all(|m| v.modes.contains(m))
+                    && v.affinity.as_ref().is_none_or(|a| placement::selects(a, node))
+                    && !taken.contains(&name.as_str())
+            })
+            .min_by_key(|(name, v)| (v.claim.is_empty(), v.size, name.as_str()))
+            .map(|(name, _)| name.as_str())
+    }
+}
+
+impl Claim {
+    fn is_bound(&self) -> bool {
+        self.bound && !self.volume.is_empty()
+    }
+}
+
+fn set<T: PartialEq>(map: &mut HashMap<String, T>, key: &str, value: Option<T>) -> bool {
+    if map.get(key) == value.as_ref() {
+        return false;
+    }
+    match value {
+        Some(value) => map.insert(key.to_owned(), value),
+        None => map.remove(key),
+    };
+    true
+}
+
+/// `allowedTopologies` in the form of a node selector.
+fn allowed(value: &Value) -> Option<NodeSelector> {
+    use super::wire::{NodeRequirement, NodeTerm};
+    let terms = value.as_array().filter(|t| !t.is_empty())?.iter().map(|term| NodeTerm {
+        match_expressions: term["matchLabelExpressions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|e| NodeRequirement {
+                key: text(&e["key"]),
+                operator: "In".into(),
+                values: texts(&e["values"]),
+            })
+            .collect(),
+        match_fields: Vec::new(),
+    });
+    Some(NodeSelector { node_selector_terms: terms.collect() })
+}

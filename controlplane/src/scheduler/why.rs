@@ -1,0 +1,97 @@
+//! Why a pod waits: the verdict of every node, and the sentence in which events and conditions sum it up.
+
+use super::filters::{Plugin, Rejection};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was found when no node would do.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// What holds for every node, such as a missing claim.
+    pub general: Option<(Plugin, String)>,
+    /// The verdict of each node, by name.
+    pub verdicts: Vec<(String, Rejection)>,
+    /// The verdict of nodes that were not looked at.
+    pub others: Option<String>,
+}
+
+impl Diagnosis {
+    /// Nothing was even tried.
+    pub fn of_all(nodes: usize, plugin: Plugin, why: String) -> Self {
+        Self { nodes, general: Some((plugin, why)), ..Self::default() }
+    }
+
+    /// The rules that refused.
+    pub fn plugins(&self) -> BTreeSet<Plugin> {
+        let general = self.general.iter().map(|(plugin, _)| *plugin);
+        let unseen = self.others.iter().map(|_| Plugin::NodeAffinity);
+        general.chain(unseen).chain(self.verdicts.iter().map(|(_, r)| r.plugin)).collect()
+    }
+
+    /// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: …`
+    pub fn message(&self, preemption: &str) -> String {
+        if self.nodes == 0 {
+            return "no nodes available to schedule pods".into();
+        }
+        let mut text = format!("0/{} nodes are available:", self.nodes);
+        if let Some((_, why)) = &self.general {
+            text.push_str(&format!(" {why}."));
+        } else {
+            let reasons = self.verdicts.iter().flat_map(|(_, r)| r.reasons.iter().map(AsRef::as_ref));
+            let unseen = self.nodes - self.verdicts.len();
+            let others = self.others.iter().map(|why| (why.as_str(), unseen));
+            text.push_str(&format!(" {}.", histogram(reasons.map(|r| (r, 1)).chain(others))));
+        }
+        if !preemption.is_empty() {
+            text.push_str(&format!(" preemption: {preemption}"));
+        }
+        text
+    }
+}
+
+/// `1 that, 2 this`, sorted as text.
+pub fn histogram<'a>(reasons: impl Iterator<Item = (&'a str, usize)>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (reason, n) in reasons.filter(|(_, n)| *n > 0) {
+        *counts.entry(reason).or_default() += n;
+    }
+    let mut list: Vec<String> = counts.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+    list.sort();
+    list.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_is_upstreams() {
+        let taint = Rejection::hopeless(Plugin::TaintToleration, "node(s) had untolerated taint {a: b}");
+        let fit = Rejection {
+            plugin: Plugin::NodeResourcesFit,
+            reasons: vec!["Insufficient cpu".into(), "Insufficient memory".into()],
+            hopeless: false,
+        };
+        let why = Diagnosis {
+            nodes: 3,
+            verdicts: vec![("a".into(), taint), ("b".into(), fit.clone()), ("c".into(), fit)],
+            ..Diagnosis::default()
+        };
+        assert_eq!(
+            why.message("0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod."),
+            "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient cpu, 2 Insufficient memory. \
+             preemption: 0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod."
+        );
+        let general = Diagnosis::of_all(
+            2,
+            Plugin::VolumeBinding,
+            "pod has unbound immediate PersistentVolumeClaims".into(),
+        );
+        assert_eq!(
+            general.message(""),
+            "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+        );
+        assert_eq!(Diagnosis::default().message(""), "no nodes available to schedule pods");
+    }
+}
