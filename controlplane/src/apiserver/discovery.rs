@@ -21,7 +21,14 @@ use std::sync::Arc;
 /// The discovery documents.
 pub struct Discovery {
     registry: Arc<Registry>,
-    made: Mutex<(u64, HashMap<(String, Form), Document>)>,
+    made: Mutex<Made>,
+}
+
+/// Documents of one state of the table of kinds.
+#[derive(Default)]
+struct Made {
+    generation: u64,
+    documents: HashMap<(String, Form), Document>,
 }
 
 /// The form a client asks for.
@@ -48,7 +55,7 @@ struct Group {
 impl Discovery {
     /// Of a table of kinds.
     pub fn new(registry: Arc<Registry>) -> Self {
-        Self { registry, made: Mutex::new((0, HashMap::new())) }
+        Self { registry, made: Mutex::default() }
     }
 
     /// Every path that is served.
@@ -104,17 +111,17 @@ impl Discovery {
         let generation = *self.registry.changes().borrow();
         let key = (path.to_owned(), form);
         let mut made = self.made.lock();
-        if made.0 != generation {
-            *made = (generation, HashMap::new());
+        if made.generation != generation {
+            *made = Made { generation, ..Made::default() };
         }
-        if let Some(document) = made.1.get(&key) {
+        if let Some(document) = made.documents.get(&key) {
             return Ok(document.clone());
         }
         let value = render(&groups(&self.registry.all()), path, form).ok_or_else(ApiError::no_such_path)?;
         let bytes = Bytes::from(serde_json::to_vec(&value).map_err(ApiError::internal)?);
         let etag = HeaderValue::from_str(&format!("\"{}\"", hash(&bytes))).map_err(ApiError::internal)?;
         let document = Document { bytes, etag };
-        made.1.insert(key, document.clone());
+        made.documents.insert(key, document.clone());
         Ok(document)
     }
 }
