@@ -2,6 +2,8 @@
 
 // The node.
 pub mod run;
+// Images of this node.
+pub mod image;
 
 /// What `coracle-agent` is asked to do.
 #[derive(Debug, clap::Parser)]
@@ -17,6 +19,8 @@ pub struct Cli {
 pub enum Command {
     /// Run the node: keep the pods that the API server gives it.
     Run(Box<run::RunArgs>),
+    /// Images of this node: import, pull, ls, rm, gc.
+    Image(image::ImageArgs),
 }
 
 impl Cli {
@@ -24,6 +28,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Run(args) => args.run(),
+            Command::Image(args) => args.run(),
         }
     }
 }

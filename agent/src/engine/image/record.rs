@@ -15,10 +15,10 @@ pub struct ImageRecord {
     #[serde(default)]
     pub manifest: String,
     /// Names by tag. Kept in the store's name table, filled in when read.
-    #[serde(skip)]
+    #[serde(skip_deserializing)]
     pub repo_tags: Vec<String>,
     /// Names by digest. Kept in the store's name table, filled in when read.
-    #[serde(skip)]
+    #[serde(skip_deserializing)]
     pub repo_digests: Vec<String>,
     /// Bytes of its unpacked layers, shared ones included.
     pub size: u64,

@@ -78,6 +78,11 @@ impl ImageStore {
         Ok(store)
     }
 
+    /// Where unfinished work may lie: old files there are swept.
+    pub fn ingest_dir(&self) -> PathBuf {
+        self.root.join("ingest")
+    }
+
     pub(super) fn path(&self, sub: &str, name: &str) -> PathBuf {
         self.root.join(sub).join(name)
     }
@@ -374,18 +379,21 @@ impl ImageStore {
 
     /// Deletes in the background; what a crash leaves is deleted at the next opening.
     pub(super) fn empty_trash(&self) {
-        let trash = self.root.join("trash");
         if self.entries("trash").is_ok_and(|doomed| !doomed.is_empty()) {
-            std::thread::spawn(move || {
-                for doomed in names_in(&trash).unwrap_or_default() {
-                    let path = trash.join(doomed);
-                    if let Err(error) = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path))
-                        && error.kind() != io::ErrorKind::NotFound
-                    {
-                        tracing::warn!(path = %path.display(), %error, "deleting an image layer; retried at the next start");
-                    }
-                }
-            });
+            let store = self.clone();
+            std::thread::spawn(move || store.purge());
+        }
+    }
+
+    /// Deletes what removed images left, and waits for it.
+    pub fn purge(&self) {
+        for doomed in self.entries("trash").unwrap_or_default() {
+            let path = self.path("trash", &doomed);
+            if let Err(error) = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path))
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(path = %path.display(), %error, "deleting an image layer; retried at the next start");
+            }
         }
     }
 }
