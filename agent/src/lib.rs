@@ -30,3 +30,5 @@ pub mod runtime;
 pub mod engine;
 // The parent of every container: streams, logs and exits that outlive the agent.
 pub mod keeper;
+// The commands.
+pub mod cli;

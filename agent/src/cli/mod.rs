@@ -4,6 +4,8 @@
 pub mod run;
 // Images of this node.
 pub mod image;
+// The engine alone, as CRI.
+pub mod engine;
 
 /// What `coracle-agent` is asked to do.
 #[derive(Debug, clap::Parser)]
@@ -21,6 +23,8 @@ pub enum Command {
     Run(Box<run::RunArgs>),
     /// Images of this node: import, pull, ls, rm, gc.
     Image(image::ImageArgs),
+    /// Serve the container engine alone, as CRI on a unix socket.
+    Engine(engine::EngineArgs),
 }
 
 impl Cli {
@@ -29,6 +33,7 @@ impl Cli {
         match self.command {
             Command::Run(args) => args.run(),
             Command::Image(args) => args.run(),
+            Command::Engine(args) => args.run(),
         }
     }
 }

@@ -1,6 +1,303 @@
 //! The container engine: images, sandboxes, containers and their network.
+//!
+//! Every side effect is written down before it is made, in `record`, or can be found again; `recover` takes up whatever
+//! a killed engine left. Verbs on one sandbox or container wait for each other, others run side by side.
 
+// What the engine is told at its start.
+pub mod options;
+// Where it keeps things.
+pub mod paths;
+// What the host is and can.
+pub mod host;
+// Failures in CRI's terms.
+mod error;
+// Sandboxes and containers on disk.
+pub mod record;
+// The keeper, seen from here.
+pub mod keeper;
+// Resources as cgroup files.
+pub mod limits;
+// cgroups v2.
+pub mod cgroup;
 // Images: fetched, verified, unpacked, collected.
 pub mod image;
 // The runtime side of CNI.
 pub mod cni;
+// Sandboxes: pause, namespaces, network.
+mod sandbox;
+// A sandbox's files and pinned namespaces.
+mod sandbox_files;
+// The OCI runtime's configuration.
+pub mod spec;
+// Names in images to numbers.
+pub mod user;
+// Root filesystems and volumes.
+mod rootfs;
+// Containers: create, start, stop, remove.
+mod container;
+// Exits.
+mod exit;
+// Exec.
+mod exec;
+// Attach and port-forward.
+mod attach;
+// Status in CRI's terms.
+mod status;
+// Usage from cgroup files.
+mod stats;
+// After a restart.
+mod recover;
+// CRI on a unix socket.
+pub mod serve;
+// The verbs of `Runtime`.
+mod verbs;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use coracle_proto::cri;
+use parking_lot::Mutex;
+use tokio::sync::{broadcast, oneshot, watch};
+
+use self::cgroup::Hierarchy;
+use self::cni::Network;
+use self::error::internal;
+use self::image::{Hosts, ImageStore};
+use self::keeper::{Held, Keeper, Notice};
+pub use self::options::Options;
+use self::paths::Paths;
+use self::record::{ContainerPhase, ContainerRecord, Records, SandboxPhase, SandboxRecord};
+use crate::keeper::exits::Exit;
+use crate::runtime::{Result, RuntimeError};
+
+/// A subscriber that falls behind by more than this hears nothing of the oldest.
+const EVENTS: usize = 4096;
+
+/// A sandbox in memory.
+pub(crate) struct Sandbox {
+    id: String,
+    record: Mutex<SandboxRecord>,
+    held: Mutex<Held>,
+    /// Verbs wait for each other.
+    verb: tokio::sync::Mutex<()>,
+}
+
+/// A container in memory.
+pub(crate) struct Container {
+    id: String,
+    record: Mutex<ContainerRecord>,
+    held: Mutex<Held>,
+    verb: tokio::sync::Mutex<()>,
+    /// True once it has ended.
+    exited: watch::Sender<bool>,
+}
+
+impl Container {
+    fn new(record: ContainerRecord) -> Arc<Self> {
+        let exited = matches!(record.phase, ContainerPhase::Exited);
+        Arc::new(Self {
+            id: record.id.clone(),
+            record: Mutex::new(record),
+            held: Mutex::default(),
+            verb: tokio::sync::Mutex::default(),
+            exited: watch::Sender::new(exited),
+        })
+    }
+
+    fn phase(&self) -> ContainerPhase {
+        self.record.lock().phase
+    }
+
+    fn is_live(&self) -> bool {
+        matches!(self.phase(), ContainerPhase::Starting | ContainerPhase::Running)
+    }
+}
+
+impl Sandbox {
+    fn new(record: SandboxRecord) -> Arc<Self> {
+        Arc::new(Self {
+            id: record.id.clone(),
+            record: Mutex::new(record),
+            held: Mutex::default(),
+            verb: tokio::sync::Mutex::default(),
+        })
+    }
+
+    fn phase(&self) -> SandboxPhase {
+        self.record.lock().phase
+    }
+}
+
+#[derive(Default)]
+struct Objects {
+    sandboxes: HashMap<String, Arc<Sandbox>>,
+    containers: HashMap<String, Arc<Container>>,
+}
+
+struct Inner {
+    options: Options,
+    paths: Paths,
+    host: spec::Host,
+    hierarchy: Hierarchy,
+    hosts: Hosts,
+    images: ImageStore,
+    network: Network,
+    keeper: Keeper,
+    sandbox_records: Records,
+    container_records: Records,
+    objects: Mutex<Objects>,
+    /// Who waits for which exec.
+    execs: Mutex<HashMap<String, oneshot::Sender<Exit>>>,
+    events: broadcast::Sender<cri::ContainerEventResponse>,
+    cpu_samples: stats::Samples,
+}
+
+/// The engine; clones are the same one.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+impl Engine {
+    /// Opens the engine, with its keeper, and takes up what an earlier one left.
+    pub async fn open(options: Options) -> Result<Self> {
+        let paths = Paths::create(&options.root, &options.run).map_err(internal("engine directories"))?;
+        let hierarchy = Hierarchy::open(&options.cgroup_root)?;
+        let missing = hierarchy.missing();
+        if !missing.is_empty() {
+            tracing::warn!(?missing, "cgroup controllers are missing: their limits are not enforced");
+        }
+        let images = ImageStore::open(&paths.images())?;
+        let hosts = match &options.registries {
+            Some(path) => Hosts::load(path)?,
+            None => Hosts::default(),
+        };
+        let (keeper, notices, _) = Keeper::connect(&options.keeper, paths.run()).await?;
+        let engine = Self {
+            inner: Arc::new(Inner {
+                host: host::look(hierarchy.controllers().clone()),
+                network: Network::new(options.cni.clone()),
+                sandbox_records: Records::new(paths.sandbox_records()),
+                container_records: Records::new(paths.container_records()),
+                objects: Mutex::default(),
+                execs: Mutex::default(),
+                events: broadcast::Sender::new(EVENTS),
+                cpu_samples: stats::Samples::default(),
+                options,
+                paths,
+                hierarchy,
+                hosts,
+                images,
+                keeper,
+            }),
+        };
+        engine.recover().await?;
+        let listening = engine.clone();
+        tokio::spawn(async move { listening.listen(notices).await });
+        Ok(engine)
+    }
+
+    /// The image store, for commands that have no CRI verb.
+    pub fn images(&self) -> &ImageStore {
+        &self.inner.images
+    }
+
+    /// Pod controllers that the host's cgroups do not have.
+    pub fn missing_controllers(&self) -> Vec<&'static str> {
+        self.inner.hierarchy.missing()
+    }
+
+    async fn listen(&self, mut notices: tokio::sync::mpsc::UnboundedReceiver<Notice>) {
+        while let Some(notice) = notices.recv().await {
+            match notice {
+                Notice::Exited(exit) => self.exited(exit),
+                Notice::StdinClosed(id) => {
+                    if let Ok(container) = self.container(&id) {
+                        container.held.lock().stdin = None;
+                    }
+                }
+                Notice::Replaced => self.hand_over().await,
+            }
+        }
+    }
+
+    /// A sandbox by its id or the beginning of it.
+    fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>> {
+        let objects = self.inner.objects.lock();
+        by_prefix(&objects.sandboxes, id).ok_or_else(|| {
+            RuntimeError::NotFound(format!("an error occurred when try to find sandbox: {id:?}: not found"))
+        })
+    }
+
+    /// A container by its id or the beginning of it.
+    fn container(&self, id: &str) -> Result<Arc<Container>> {
+        let objects = self.inner.objects.lock();
+        by_prefix(&objects.containers, id).ok_or_else(|| {
+            RuntimeError::NotFound(format!("an error occurred when try to find container {id:?}: not found"))
+        })
+    }
+
+    fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
+        let objects = self.inner.objects.lock();
+        objects.containers.values().filter(|c| c.record.lock().sandbox == sandbox).cloned().collect()
+    }
+
+    /// Writes a sandbox's record after changing it.
+    fn change_sandbox<T>(
+        &self,
+        sandbox: &Sandbox,
+        change: impl FnOnce(&mut SandboxRecord) -> T,
+    ) -> Result<T> {
+        let mut record = sandbox.record.lock();
+        let result = change(&mut record);
+        self.inner.sandbox_records.put(&sandbox.id, &*record).map_err(internal("sandbox record"))?;
+        Ok(result)
+    }
+
+    /// Writes a container's record after changing it.
+    fn change_container<T>(
+        &self,
+        container: &Container,
+        change: impl FnOnce(&mut ContainerRecord) -> T,
+    ) -> Result<T> {
+        let mut record = container.record.lock();
+        let result = change(&mut record);
+        self.inner.container_records.put(&container.id, &*record).map_err(internal("container record"))?;
+        Ok(result)
+    }
+
+    /// Ids of everything that is not gone.
+    fn live_ids(&self) -> BTreeSet<String> {
+        let objects = self.inner.objects.lock();
+        objects.sandboxes.keys().chain(objects.containers.keys()).cloned().collect()
+    }
+}
+
+fn by_prefix<T>(map: &HashMap<String, Arc<T>>, id: &str) -> Option<Arc<T>> {
+    if let Some(found) = map.get(id) {
+        return Some(found.clone());
+    }
+    if id.is_empty() {
+        return None;
+    }
+    let mut fitting = map.iter().filter(|(full, _)| full.starts_with(id)).map(|(_, object)| object);
+    match (fitting.next(), fitting.next()) {
+        (Some(only), None) => Some(only.clone()),
+        _ => None,
+    }
+}
+
+/// 64 hex digits, as other runtimes have.
+fn new_id() -> String {
+    let bytes: [u8; 32] = rand::random();
+    bytes.iter().fold(String::with_capacity(64), |mut id, byte| {
+        use std::fmt::Write;
+        let _ = write!(id, "{byte:02x}");
+        id
+    })
+}
+
+/// Nanoseconds since 1970.
+fn now() -> i64 {
+    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
+}

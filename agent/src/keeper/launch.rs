@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -115,14 +116,20 @@ pub fn start_exec(argv: &[String], stdio: [OwnedFd; 3]) -> Result<Running, Failu
 
 fn spawn(argv: &[String], dir: &Path, [stdin, stdout, stderr]: [Stdio; 3]) -> Result<i32, Failure> {
     let (program, args) = argv.split_first().ok_or_else(|| Failure::system("launch", "no command"))?;
-    let child = Command::new(program)
-        .args(args)
-        .current_dir(dir)
-        .stdin(stdin)
-        .stdout(stdout)
-        .stderr(stderr)
-        .spawn()
-        .map_err(|e| Failure::system(program, e))?;
+    let mut command = Command::new(program);
+    command.args(args).current_dir(dir).stdin(stdin).stdout(stdout).stderr(stderr);
+    // A runtime whose keeper dies must not start a container that nobody knows of. The container itself is not
+    // concerned: the kernel clears this at fork.
+    // SAFETY: prctl and sigprocmask are async-signal-safe, and all that runs between fork and exec.
+    #[allow(unsafe_code)]
+    unsafe {
+        command.pre_exec(|| {
+            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+            nix::sys::signal::SigSet::empty().thread_set_mask()?;
+            Ok(())
+        });
+    }
+    let child = command.spawn().map_err(|e| Failure::system(program, e))?;
     // Reaped by the loop, which waits for every child.
     Ok(child.id() as i32)
 }
@@ -153,7 +160,7 @@ impl Running {
 }
 
 /// The runtime has connected and sent before it ended: nothing here waits.
-fn take_terminal(listener: &UnixListener) -> io::Result<OwnedFd> {
+pub(crate) fn take_terminal(listener: &UnixListener) -> io::Result<OwnedFd> {
     let (connection, _) = listener.accept()?;
     connection.set_nonblocking(true)?;
     let mut byte = [0; 64];

@@ -18,9 +18,9 @@ pub mod pidfd;
 // `pause` in fresh namespaces and its cgroup.
 mod sandbox;
 // Running the OCI runtime and taking over what it leaves.
-mod launch;
+pub(crate) mod launch;
 // Streams of one container.
-mod streams;
+pub(crate) mod streams;
 // Readiness.
 mod poll;
 // One connected agent.

@@ -1,0 +1,93 @@
+//! Exits: from the keeper into records and events.
+
+use std::sync::Arc;
+
+use coracle_proto::cri;
+
+use super::record::{ContainerPhase, SandboxPhase};
+use super::{Container, Engine, Sandbox};
+use crate::keeper::exits::Exit;
+use crate::keeper::wire::Call;
+
+/// Exit code of a container whose end nobody saw.
+const UNKNOWN: i32 = 255;
+
+impl Engine {
+    /// A task of the keeper ended.
+    pub(super) fn exited(&self, exit: Exit) {
+        if let Some(waiter) = self.inner.execs.lock().remove(&exit.id) {
+            let _ = waiter.send(exit);
+            return;
+        }
+        let (sandbox, container) = {
+            let objects = self.inner.objects.lock();
+            (objects.sandboxes.get(&exit.id).cloned(), objects.containers.get(&exit.id).cloned())
+        };
+        match (sandbox, container) {
+            (Some(sandbox), _) => self.pause_exited(&sandbox),
+            (_, Some(container)) => {
+                let engine = self.clone();
+                tokio::spawn(async move { engine.container_exited(&container, &exit).await });
+            }
+            // An exec whose session is over.
+            (None, None) => {
+                let engine = self.clone();
+                tokio::spawn(
+                    async move { engine.inner.keeper.order(Call::Forget { id: exit.id }, &[]).await },
+                );
+            }
+        }
+    }
+
+    fn pause_exited(&self, sandbox: &Arc<Sandbox>) {
+        if sandbox.phase() != SandboxPhase::Ready {
+            return;
+        }
+        tracing::warn!(sandbox = sandbox.id, "pause is gone, the sandbox is not ready");
+        if let Err(error) = self.change_sandbox(sandbox, |record| record.phase = SandboxPhase::NotReady) {
+            tracing::error!(sandbox = sandbox.id, %error, "recording the end of a sandbox");
+        }
+        self.emit_sandbox(sandbox, cri::ContainerEventType::ContainerStoppedEvent);
+    }
+
+    /// Records a container's end, then lets go of what it held.
+    pub(super) async fn container_exited(&self, container: &Arc<Container>, exit: &Exit) {
+        if !container.is_live() {
+            return;
+        }
+        let cgroup = self.inner.hierarchy.cgroup(&container.record.lock().cgroup);
+        // Read before the cgroup goes; a container may end well although a child of it was killed.
+        let oom = cgroup.as_ref().is_ok_and(|cgroup| cgroup.oom_killed());
+        let written = self.change_container(container, |record| {
+            record.phase = ContainerPhase::Exited;
+            record.exit_code = exit.code.unwrap_or(UNKNOWN);
+            record.finished_at = exit.at;
+            if record.started_at == 0 {
+                record.started_at = exit.at;
+            }
+            record.reason = match exit.code {
+                None => "Unknown",
+                Some(_) if oom => "OOMKilled",
+                Some(0) => "Completed",
+                Some(_) => "Error",
+            }
+            .into();
+            if exit.code.is_none() {
+                record.message = "the container ended while nobody watched".into();
+            }
+        });
+        if let Err(error) = written {
+            tracing::error!(container = container.id, %error, "recording an exit");
+        }
+        *container.held.lock() = Default::default();
+        // Processes that outlived the first one in a shared PID namespace go too.
+        if let Err(error) = self.release_processes(container).await {
+            tracing::warn!(container = container.id, %error, "after an exit; removing the container tries again");
+        }
+        if let Err(error) = self.inner.keeper.order(Call::Forget { id: container.id.clone() }, &[]).await {
+            tracing::debug!(container = container.id, %error, "forgetting an exit");
+        }
+        container.exited.send_replace(true);
+        self.emit_container(container, cri::ContainerEventType::ContainerStoppedEvent);
+    }
+}

@@ -1,0 +1,69 @@
+//! What the host is and can, and the view of cgroups the engine needs.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockopt};
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+
+use super::spec::{Host, capabilities};
+
+const CAP_SYS_RESOURCE: u8 = 24;
+
+/// Looks at the host once.
+pub fn look(controllers: BTreeSet<String>) -> Host {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    };
+    let capabilities = capabilities::from_mask(field("CapBnd:").unwrap_or(0));
+    // Without the capability, a process may only be made more likely to be killed than its parent.
+    let own = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    let own = own.trim().parse().unwrap_or(0);
+    let lowest = if capabilities.contains(&CAP_SYS_RESOURCE) { -1000 } else { own };
+    let apparmor = fs::read_to_string("/sys/module/apparmor/parameters/enabled").unwrap_or_default();
+    Host {
+        seccomp: status.lines().any(|line| line.starts_with("Seccomp:")),
+        apparmor: apparmor.starts_with('Y'),
+        oom_score_adj_min: lowest,
+        capabilities,
+        controllers,
+    }
+}
+
+/// Makes `/sys/fs/cgroup` a cgroup2 mount for this process without touching the host's mounts.
+///
+/// On a host that has only cgroup2 this does nothing. Else the process moves to a private mount namespace, the keeper's
+/// if one is running, because pinned namespaces and root filesystems are mounted there. Call it before any thread
+/// starts: a thread cannot follow.
+pub fn enter_cgroup2_view(keeper_socket: &Path) -> io::Result<()> {
+    const CGROUP: &str = "/sys/fs/cgroup";
+    const NONE: Option<&str> = None;
+    if statfs(CGROUP)?.filesystem_type() == CGROUP2_SUPER_MAGIC {
+        return Ok(());
+    }
+    if let Some(pid) = peer(keeper_socket) {
+        let namespace = File::open(format!("/proc/{pid}/ns/mnt"))?;
+        setns(&namespace, CloneFlags::CLONE_NEWNS)?;
+        if statfs(CGROUP)?.filesystem_type() == CGROUP2_SUPER_MAGIC {
+            return Ok(());
+        }
+    }
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_SLAVE, NONE)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("cgroup2"), CGROUP, Some("cgroup2"), flags, NONE)?;
+    Ok(())
+}
+
+fn peer(path: &Path) -> Option<i32> {
+    let fd = socket::socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
+    socket::connect(fd.as_raw_fd(), &UnixAddr::new(path).ok()?).ok()?;
+    Some(socket::getsockopt(&fd, sockopt::PeerCredentials).ok()?.pid())
+}

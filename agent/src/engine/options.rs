@@ -1,0 +1,54 @@
+//! What the engine is told at its start.
+
+use std::path::PathBuf;
+
+use super::cni::NetworkDirs;
+
+/// Settings of an engine.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What outlives a reboot: records, images, writable layers.
+    pub root: PathBuf,
+    /// What does not: namespaces, bundles, sockets.
+    pub run: PathBuf,
+    /// Executable of the keeper.
+    pub keeper: PathBuf,
+    /// Executable of the OCI runtime.
+    pub runtime: PathBuf,
+    /// Mount point of cgroup2.
+    pub cgroup_root: PathBuf,
+    /// Cgroup of sandboxes that name no parent.
+    pub cgroup_parent: String,
+    /// CNI directories.
+    pub cni: NetworkDirs,
+    /// Registry mirrors and credentials (`registries.yaml`).
+    pub registries: Option<PathBuf>,
+    /// Directory of seccomp profiles that pods name (`localhostProfile` is given as a full path by pod life).
+    pub seccomp_profiles: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            root: "/var/lib/coracle/engine".into(),
+            run: "/run/coracle".into(),
+            keeper: beside_us("coracle-keeper"),
+            runtime: "runc".into(),
+            cgroup_root: "/sys/fs/cgroup".into(),
+            cgroup_parent: "/coracle".into(),
+            cni: NetworkDirs {
+                conf: "/etc/cni/net.d".into(),
+                bin: vec!["/opt/cni/bin".into()],
+                cache: "/var/lib/cni".into(),
+            },
+            registries: None,
+            seccomp_profiles: "/var/lib/kubelet/seccomp".into(),
+        }
+    }
+}
+
+/// A program installed next to this one.
+fn beside_us(name: &str) -> PathBuf {
+    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
+    beside.filter(|path| path.exists()).unwrap_or_else(|| name.into())
+}

@@ -1,0 +1,93 @@
+//! Root filesystems: an image's layers under a container's own.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+
+use super::paths::{private_dir, remove_tree};
+use super::sandbox_files::unmount;
+
+/// Directories of one container's filesystem.
+#[derive(Debug, Clone)]
+pub struct Rootfs {
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// Holds `upper`, `work` and `volumes`.
+    pub layer: PathBuf,
+}
+
+impl Rootfs {
+    /// Writable layer.
+    pub fn upper(&self) -> PathBuf {
+        self.layer.join("upper")
+    }
+
+    /// Scratch space of overlayfs.
+    pub fn work(&self) -> PathBuf {
+        self.layer.join("work")
+    }
+
+    /// Creates the writable layer.
+    pub fn create(&self) -> io::Result<()> {
+        private_dir(&self.layer)?;
+        private_dir(&self.work())?;
+        private_dir(&self.mount)?;
+        // The root directory of the container: everybody in it must be able to pass.
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(self.upper())?;
+        fs::set_permissions(self.upper(), fs::Permissions::from_mode(0o755))
+    }
+
+    /// Mounts with `options` of overlayfs.
+    pub fn mount(&self, options: &str) -> io::Result<()> {
+        let options = format!("{options},index=off");
+        mount(Some("overlay"), &self.mount, Some("overlay"), MsFlags::empty(), Some(&*options))?;
+        Ok(())
+    }
+
+    /// Makes a directory for a volume of the image, with what the image has there.
+    pub fn volume(&self, number: usize, destination: &str) -> io::Result<PathBuf> {
+        let dir = self.layer.join("volumes").join(number.to_string());
+        private_dir(&dir)?;
+        let Some(source) = inside(&self.mount, destination) else {
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
+            return Ok(dir);
+        };
+        copy_tree(&source, &dir)?;
+        Ok(dir)
+    }
+
+    /// Unmounts and deletes it all. Doing it twice is fine.
+    pub fn remove(&self) -> io::Result<()> {
+        unmount(&self.mount)?;
+        remove_tree(&self.layer)
+    }
+}
+
+/// A directory of the image, unless a link leads out of it.
+fn inside(rootfs: &Path, destination: &str) -> Option<PathBuf> {
+    let path = fs::canonicalize(rootfs.join(destination.trim_start_matches('/'))).ok()?;
+    (path.starts_with(rootfs) && path.is_dir()).then_some(path)
+}
+
+fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+    let meta = fs::symlink_metadata(from)?;
+    if meta.is_dir() {
+        private_dir(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            copy_tree(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    } else if meta.is_symlink() {
+        return std::os::unix::fs::symlink(fs::read_link(from)?, to);
+    } else if meta.is_file() {
+        fs::copy(from, to)?;
+    } else {
+        return Ok(());
+    }
+    chown(to, Some(meta.uid()), Some(meta.gid()))?;
+    fs::set_permissions(to, fs::Permissions::from_mode(meta.mode() & 0o7777))
+}

@@ -1,0 +1,229 @@
+//! From CRI to the OCI runtime's `config.json`. Pure: what must be looked up on the host comes in as [`Facts`].
+
+// Arguments, environment, capabilities, user.
+pub mod process;
+// Capability names and sets.
+pub mod capabilities;
+// Mounts.
+pub mod mounts;
+// Devices.
+pub mod devices;
+// The default system call filter.
+pub mod seccomp;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use coracle_proto::cri;
+use serde_json::{Value, json};
+
+use self::devices::Node;
+use super::image::ImageConfig;
+use super::limits;
+
+/// Why a container can never run as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Neither the pod nor the image says what to run.
+    #[error("no command specified")]
+    NoCommand,
+    /// Not a capability.
+    #[error("unknown capability {0:?}")]
+    Capability(String),
+    /// A path that must be absolute is not.
+    #[error("{what} {path:?} is not an absolute path")]
+    Relative {
+        /// Which path.
+        what: &'static str,
+        /// As given.
+        path: String,
+    },
+    /// A profile the host does not have.
+    #[error("{0}")]
+    Profile(String),
+}
+
+/// What the host is like.
+#[derive(Debug, Clone, Default)]
+pub struct Host {
+    /// Capabilities the engine itself may give, by number.
+    pub capabilities: BTreeSet<u8>,
+    /// The kernel filters system calls.
+    pub seccomp: bool,
+    /// The kernel has AppArmor on.
+    pub apparmor: bool,
+    /// Lowest oom_score_adj the engine may set.
+    pub oom_score_adj_min: i64,
+    /// Controllers of its cgroup hierarchy.
+    pub controllers: BTreeSet<String>,
+}
+
+/// Namespaces that a container joins; none is a new one of its own.
+#[derive(Debug, Clone, Default)]
+pub struct Namespaces {
+    /// Paths by OCI name.
+    pub join: BTreeMap<&'static str, PathBuf>,
+    /// OCI names of those it shares with the host.
+    pub host: BTreeSet<&'static str>,
+}
+
+/// Who the container runs as.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Supplemental groups.
+    pub groups: Vec<u32>,
+}
+
+/// What was looked up for one container.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Container id.
+    pub id: String,
+    /// Sandbox id.
+    pub sandbox: String,
+    /// Host name in the container.
+    pub hostname: String,
+    /// Directory with the sandbox's resolv.conf, hosts, hostname and shm.
+    pub sandbox_dir: PathBuf,
+    /// Cgroup, from the root of the hierarchy.
+    pub cgroup: String,
+    /// Resolved from the image's passwd and group files.
+    pub user: User,
+    /// Namespaces.
+    pub namespaces: Namespaces,
+    /// Directories for the image's volumes, by destination.
+    pub volumes: BTreeMap<String, PathBuf>,
+    /// Device nodes to make.
+    pub devices: Vec<Node>,
+    /// A profile file of the node, when the pod names one.
+    pub seccomp: Option<Value>,
+}
+
+/// The runtime's configuration of a container.
+pub fn generate(
+    config: &cri::ContainerConfig,
+    sandbox: &cri::PodSandboxConfig,
+    image: &ImageConfig,
+    facts: &Facts,
+    host: &Host,
+) -> Result<Value, Error> {
+    let linux = config.linux.clone().unwrap_or_default();
+    let security = linux.security_context.clone().unwrap_or_default();
+    let mounts = mounts::generate(config, &security, facts)?;
+    let mut spec = json!({
+        "ociVersion": "1.0.2",
+        "process": process::generate(config, image, &security, facts, host)?,
+        "root": { "path": "rootfs", "readonly": security.readonly_rootfs },
+        "mounts": mounts.list,
+        "annotations": annotations(config, sandbox, facts),
+        "linux": {
+            "cgroupsPath": facts.cgroup,
+            "namespaces": namespaces(&security, &facts.namespaces),
+            "resources": resources(&linux.resources.unwrap_or_default(), &security, facts, host),
+            "devices": facts.devices,
+        },
+    });
+    let linux = &mut spec["linux"];
+    if let Some(propagation) = mounts.root_propagation {
+        linux["rootfsPropagation"] = propagation.into();
+    }
+    if !security.privileged {
+        linux["maskedPaths"] = json!(security.masked_paths);
+        linux["readonlyPaths"] = json!(security.readonly_paths);
+        if let Some(filter) = filter(&security, facts, host)? {
+            linux["seccomp"] = filter;
+        }
+    }
+    if let Some(user) = security.namespace_options.as_ref().and_then(|n| n.userns_options.as_ref())
+        && facts.namespaces.join.contains_key("user")
+    {
+        linux["uidMappings"] = mappings(&user.uids);
+        linux["gidMappings"] = mappings(&user.gids);
+    }
+    Ok(spec)
+}
+
+fn mappings(ids: &[cri::IdMapping]) -> Value {
+    let one =
+        |m: &cri::IdMapping| json!({ "containerID": m.container_id, "hostID": m.host_id, "size": m.length });
+    ids.iter().map(one).collect()
+}
+
+fn annotations(config: &cri::ContainerConfig, sandbox: &cri::PodSandboxConfig, facts: &Facts) -> Value {
+    let pod = sandbox.metadata.clone().unwrap_or_default();
+    let name = config.metadata.clone().unwrap_or_default().name;
+    json!({
+        "io.kubernetes.cri.container-type": "container",
+        "io.kubernetes.cri.container-name": name,
+        "io.kubernetes.cri.sandbox-id": facts.sandbox,
+        "io.kubernetes.cri.sandbox-name": pod.name,
+        "io.kubernetes.cri.sandbox-namespace": pod.namespace,
+        "io.kubernetes.cri.sandbox-uid": pod.uid,
+    })
+}
+
+fn namespaces(security: &cri::LinuxContainerSecurityContext, spaces: &Namespaces) -> Value {
+    let mut kinds = vec!["mount", "pid", "network", "ipc", "uts"];
+    if !security.privileged {
+        kinds.push("cgroup");
+    }
+    if spaces.join.contains_key("user") {
+        kinds.push("user");
+    }
+    kinds.retain(|kind| !spaces.host.contains(kind));
+    let one = |kind: &&str| match spaces.join.get(kind) {
+        Some(path) => json!({ "type": kind, "path": path }),
+        None => json!({ "type": kind }),
+    };
+    kinds.iter().map(one).collect()
+}
+
+fn resources(
+    resources: &cri::LinuxContainerResources,
+    security: &cri::LinuxContainerSecurityContext,
+    facts: &Facts,
+    host: &Host,
+) -> Value {
+    // As files of cgroup v2, so that every runtime writes the same; limits of absent controllers would fail.
+    let mut files = limits::files(resources);
+    limits::keep_available(&mut files, &host.controllers);
+    let mut rules = vec![json!({ "allow": security.privileged, "access": "rwm" })];
+    if !security.privileged {
+        rules.extend(facts.devices.iter().map(Node::rule));
+    }
+    json!({ "unified": files, "devices": rules })
+}
+
+/// The system call filter, none for unconfined.
+fn filter(
+    security: &cri::LinuxContainerSecurityContext,
+    facts: &Facts,
+    host: &Host,
+) -> Result<Option<Value>, Error> {
+    use cri::security_profile::ProfileType;
+    let Some(profile) = &security.seccomp else { return Ok(None) };
+    let kind = ProfileType::try_from(profile.profile_type).unwrap_or(ProfileType::Unconfined);
+    if kind == ProfileType::Unconfined {
+        return Ok(None);
+    }
+    if !host.seccomp {
+        return match kind {
+            ProfileType::RuntimeDefault => Ok(None),
+            _ => Err(Error::Profile("seccomp is not supported".into())),
+        };
+    }
+    match kind {
+        ProfileType::RuntimeDefault => {
+            let effective = capabilities::effective(security, &host.capabilities)?;
+            Ok(Some(seccomp::default_profile(&effective)))
+        }
+        _ => Ok(facts.seccomp.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

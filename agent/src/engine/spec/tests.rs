@@ -1,0 +1,173 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn host() -> Host {
+    Host {
+        capabilities: capabilities::from_mask(u64::MAX),
+        seccomp: true,
+        controllers: ["cpu", "memory"].map(str::to_owned).into(),
+        oom_score_adj_min: 0,
+        apparmor: false,
+    }
+}
+
+fn facts() -> Facts {
+    Facts {
+        id: "c".into(),
+        sandbox: "s".into(),
+        hostname: "web-0".into(),
+        sandbox_dir: "/run/s".into(),
+        cgroup: "/kubepods/podx/c".into(),
+        user: User { uid: 101, gid: 102, groups: vec![5] },
+        namespaces: Namespaces {
+            join: [("network", "/run/s/ns/net".into()), ("ipc", "/run/s/ns/ipc".into())].into(),
+            host: BTreeSet::new(),
+        },
+        ..Default::default()
+    }
+}
+
+fn image() -> ImageConfig {
+    ImageConfig {
+        entrypoint: vec!["/entry".into()],
+        cmd: vec!["serve".into()],
+        env: vec!["A=image".into(), "PATH=/opt/bin".into()],
+        working_dir: "/srv".into(),
+        ..Default::default()
+    }
+}
+
+fn container() -> cri::ContainerConfig {
+    cri::ContainerConfig {
+        metadata: Some(cri::ContainerMetadata { name: "web".into(), attempt: 0 }),
+        envs: vec![cri::KeyValue { key: "A".into(), value: "pod".into() }],
+        linux: Some(cri::LinuxContainerConfig::default()),
+        ..Default::default()
+    }
+}
+
+fn security(config: &mut cri::ContainerConfig) -> &mut cri::LinuxContainerSecurityContext {
+    config.linux.get_or_insert_default().security_context.get_or_insert_default()
+}
+
+fn spec(config: &cri::ContainerConfig) -> Value {
+    generate(config, &Default::default(), &image(), &facts(), &host()).unwrap()
+}
+
+#[test]
+fn is_a_valid_runtime_configuration() {
+    let mut config = container();
+    security(&mut config).seccomp = Some(cri::SecurityProfile::default());
+    let typed: oci_spec::runtime::Spec = serde_json::from_value(spec(&config)).unwrap();
+    let process = typed.process().as_ref().unwrap();
+    assert_eq!(process.args().as_ref().unwrap(), &["/entry", "serve"]);
+    assert_eq!(process.cwd(), &PathBuf::from("/srv"));
+    assert_eq!((process.user().uid(), process.user().gid()), (101, 102));
+    let linux = typed.linux().as_ref().unwrap();
+    assert!(linux.seccomp().is_some());
+    assert_eq!(linux.cgroups_path().as_ref().unwrap(), &PathBuf::from("/kubepods/podx/c"));
+}
+
+#[test]
+fn commands_and_arguments_replace_the_image_s() {
+    let strings = |list: &[&str]| -> Vec<String> { list.iter().map(|s| s.to_string()).collect() };
+    for (command, args, expected) in [
+        (&[][..], &[][..], &["/entry", "serve"][..]),
+        (&[], &["x"], &["/entry", "x"]),
+        (&["/c"], &[], &["/c"]),
+        (&["/c"], &["x"], &["/c", "x"]),
+    ] {
+        let config = cri::ContainerConfig { command: strings(command), args: strings(args), ..container() };
+        assert_eq!(process::args(&config, &image()).unwrap(), expected);
+    }
+    let nothing = ImageConfig::default();
+    assert_eq!(process::args(&container(), &nothing), Err(Error::NoCommand));
+}
+
+#[test]
+fn the_pod_s_environment_wins() {
+    let spec = spec(&container());
+    let env: Vec<&str> =
+        spec["process"]["env"].as_array().unwrap().iter().map(|e| e.as_str().unwrap()).collect();
+    assert_eq!(env, ["PATH=/opt/bin", "HOSTNAME=web-0", "A=pod"]);
+}
+
+#[test]
+fn joins_and_shares_namespaces() {
+    let mut facts = facts();
+    facts.namespaces.host.insert("pid");
+    let spec = generate(&container(), &Default::default(), &image(), &facts, &host()).unwrap();
+    let spaces = spec["linux"]["namespaces"].as_array().unwrap();
+    let find = |kind: &str| spaces.iter().find(|n| n["type"] == kind);
+    assert_eq!(find("network").unwrap()["path"], "/run/s/ns/net");
+    assert!(find("mount").unwrap().get("path").is_none());
+    assert!(find("pid").is_none());
+    assert!(find("cgroup").is_some());
+}
+
+#[test]
+fn privileged_has_everything_and_no_filter() {
+    let mut config = container();
+    security(&mut config).privileged = true;
+    security(&mut config).seccomp = Some(cri::SecurityProfile::default());
+    security(&mut config).masked_paths = vec!["/proc/kcore".into()];
+    let spec = spec(&config);
+    assert!(spec["linux"].get("seccomp").is_none());
+    assert!(spec["linux"].get("maskedPaths").is_none());
+    assert_eq!(spec["linux"]["resources"]["devices"][0]["allow"], true);
+    assert_eq!(spec["process"]["capabilities"]["bounding"].as_array().unwrap().len(), 41);
+    let sys = spec["mounts"].as_array().unwrap().iter().find(|m| m["destination"] == "/sys").unwrap();
+    assert!(sys["options"].as_array().unwrap().iter().any(|o| o == "rw"));
+}
+
+#[test]
+fn limits_of_absent_controllers_are_left_out() {
+    let mut config = container();
+    config.linux.as_mut().unwrap().resources = Some(cri::LinuxContainerResources {
+        cpu_shares: 1024,
+        memory_limit_in_bytes: 64 << 20,
+        cpuset_cpus: "0".into(),
+        oom_score_adj: -998,
+        ..Default::default()
+    });
+    let spec = spec(&config);
+    let unified = spec["linux"]["resources"]["unified"].as_object().unwrap();
+    assert_eq!(unified.keys().collect::<Vec<_>>(), ["cpu.weight", "memory.max"]);
+    assert_eq!(spec["process"]["oomScoreAdj"], 0, "not lower than the host allows");
+}
+
+#[test]
+fn mounts_are_ordered_and_the_pod_s_replace_ours() {
+    let mut config = container();
+    let mount = |container: &str, propagation: cri::MountPropagation| cri::Mount {
+        container_path: container.into(),
+        host_path: "/src".into(),
+        readonly: true,
+        propagation: propagation.into(),
+        ..Default::default()
+    };
+    config.mounts = vec![
+        mount("/data/deep/er", cri::MountPropagation::PropagationBidirectional),
+        mount("/data/", cri::MountPropagation::PropagationPrivate),
+        mount("/etc/hosts", cri::MountPropagation::PropagationHostToContainer),
+    ];
+    let spec = spec(&config);
+    let list = spec["mounts"].as_array().unwrap();
+    let at = |destination: &str| list.iter().position(|m| m["destination"] == destination).unwrap();
+    assert!(at("/data") < at("/data/deep/er"));
+    assert_eq!(list.iter().filter(|m| m["destination"] == "/etc/hosts").count(), 1);
+    assert_eq!(list[at("/etc/hosts")]["source"], "/src");
+    assert_eq!(list[at("/etc/hosts")]["options"], json!(["rbind", "rslave", "ro"]));
+    assert_eq!(list[at("/etc/resolv.conf")]["source"], "/run/s/resolv.conf");
+    assert_eq!(spec["linux"]["rootfsPropagation"], "rshared");
+}
+
+#[test]
+fn what_can_never_work_is_refused() {
+    let mut config = container();
+    config.mounts = vec![cri::Mount { container_path: "data".into(), ..Default::default() }];
+    let result = generate(&config, &Default::default(), &image(), &facts(), &host());
+    assert!(matches!(result, Err(Error::Relative { .. })));
+    let config = cri::ContainerConfig { working_dir: "srv".into(), ..container() };
+    assert!(generate(&config, &Default::default(), &image(), &facts(), &host()).is_err());
+}

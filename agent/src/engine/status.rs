@@ -1,0 +1,191 @@
+//! Sandboxes and containers in CRI's terms, and events about them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use coracle_proto::cri;
+use serde_json::json;
+
+use super::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
+use super::sandbox::namespace_options;
+use super::{Container, Engine, Sandbox, now};
+
+fn sandbox_state(record: &SandboxRecord) -> cri::PodSandboxState {
+    match record.phase {
+        SandboxPhase::Ready => cri::PodSandboxState::SandboxReady,
+        _ => cri::PodSandboxState::SandboxNotready,
+    }
+}
+
+fn container_state(record: &ContainerRecord) -> cri::ContainerState {
+    match record.phase {
+        ContainerPhase::Creating | ContainerPhase::Created | ContainerPhase::Starting => {
+            cri::ContainerState::ContainerCreated
+        }
+        ContainerPhase::Running => cri::ContainerState::ContainerRunning,
+        ContainerPhase::Exited | ContainerPhase::Removing => cri::ContainerState::ContainerExited,
+    }
+}
+
+fn sandbox_status(record: &SandboxRecord) -> cri::PodSandboxStatus {
+    let config = &record.config;
+    let mut ips = record.ips.iter().cloned();
+    let network = cri::PodSandboxNetworkStatus {
+        ip: ips.next().unwrap_or_default(),
+        additional_ips: ips.map(|ip| cri::PodIp { ip }).collect(),
+    };
+    cri::PodSandboxStatus {
+        id: record.id.clone(),
+        metadata: config.metadata.clone(),
+        state: sandbox_state(record).into(),
+        created_at: record.created_at,
+        network: Some(network),
+        linux: Some(cri::LinuxPodSandboxStatus {
+            namespaces: Some(cri::Namespace { options: Some(namespace_options(config)) }),
+        }),
+        labels: config.labels.clone(),
+        annotations: config.annotations.clone(),
+        runtime_handler: record.handler.clone(),
+    }
+}
+
+fn container_status(record: &ContainerRecord) -> cri::ContainerStatus {
+    let config = &record.config;
+    let resources = config.linux.as_ref().and_then(|l| l.resources.clone());
+    cri::ContainerStatus {
+        id: record.id.clone(),
+        metadata: config.metadata.clone(),
+        state: container_state(record).into(),
+        created_at: record.created_at,
+        started_at: record.started_at,
+        finished_at: record.finished_at,
+        exit_code: record.exit_code,
+        image: config.image.clone(),
+        image_ref: record.image_ref.clone(),
+        image_id: record.image_id.clone(),
+        reason: record.reason.clone(),
+        message: record.message.clone(),
+        labels: config.labels.clone(),
+        annotations: config.annotations.clone(),
+        mounts: config.mounts.clone(),
+        log_path: record.log.display().to_string(),
+        resources: Some(cri::ContainerResources { linux: resources, windows: None }),
+        user: Some(cri::ContainerUser {
+            linux: Some(cri::LinuxContainerUser {
+                uid: record.uid.into(),
+                gid: record.gid.into(),
+                supplemental_groups: record.groups.iter().map(|g| (*g).into()).collect(),
+            }),
+        }),
+        stop_signal: config.stop_signal,
+    }
+}
+
+fn labels_match(selector: &HashMap<String, String>, labels: &HashMap<String, String>) -> bool {
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+impl Sandbox {
+    pub(super) fn matches(&self, filter: &cri::PodSandboxFilter) -> bool {
+        let record = self.record.lock();
+        (filter.id.is_empty() || record.id.starts_with(&filter.id))
+            && filter.state.is_none_or(|s| s.state == i32::from(sandbox_state(&record)))
+            && labels_match(&filter.label_selector, &record.config.labels)
+    }
+
+    pub(super) fn listed(&self) -> cri::PodSandbox {
+        let record = self.record.lock();
+        cri::PodSandbox {
+            id: record.id.clone(),
+            metadata: record.config.metadata.clone(),
+            state: sandbox_state(&record).into(),
+            created_at: record.created_at,
+            labels: record.config.labels.clone(),
+            annotations: record.config.annotations.clone(),
+            runtime_handler: record.handler.clone(),
+        }
+    }
+}
+
+impl Container {
+    pub(super) fn matches(&self, filter: &cri::ContainerFilter) -> bool {
+        let record = self.record.lock();
+        (filter.id.is_empty() || record.id.starts_with(&filter.id))
+            && (filter.pod_sandbox_id.is_empty() || record.sandbox.starts_with(&filter.pod_sandbox_id))
+            && filter.state.is_none_or(|s| s.state == i32::from(container_state(&record)))
+            && labels_match(&filter.label_selector, &record.config.labels)
+    }
+
+    pub(super) fn listed(&self) -> cri::Container {
+        let record = self.record.lock();
+        cri::Container {
+            id: record.id.clone(),
+            pod_sandbox_id: record.sandbox.clone(),
+            metadata: record.config.metadata.clone(),
+            image: record.config.image.clone(),
+            image_ref: record.image_ref.clone(),
+            image_id: record.image_id.clone(),
+            state: container_state(&record).into(),
+            created_at: record.created_at,
+            labels: record.config.labels.clone(),
+            annotations: record.config.annotations.clone(),
+        }
+    }
+
+    pub(super) fn status(&self, verbose: bool) -> cri::ContainerStatusResponse {
+        let record = self.record.lock();
+        let info = json!({
+            "pid": record.pid, "sandboxID": record.sandbox, "cgroup": record.cgroup, "config": record.config,
+        });
+        let info =
+            if verbose { HashMap::from([("info".to_owned(), info.to_string())]) } else { HashMap::new() };
+        cri::ContainerStatusResponse { status: Some(container_status(&record)), info }
+    }
+}
+
+impl Engine {
+    pub(super) fn sandbox_status_of(
+        &self,
+        sandbox: &Sandbox,
+        verbose: bool,
+    ) -> cri::PodSandboxStatusResponse {
+        let containers = self.containers_of(&sandbox.id);
+        let record = sandbox.record.lock();
+        let info = json!({ "pid": record.pid, "cgroup": record.cgroup, "config": record.config });
+        let info =
+            if verbose { HashMap::from([("info".to_owned(), info.to_string())]) } else { HashMap::new() };
+        cri::PodSandboxStatusResponse {
+            status: Some(sandbox_status(&record)),
+            info,
+            containers_statuses: containers.iter().map(|c| container_status(&c.record.lock())).collect(),
+            timestamp: now(),
+        }
+    }
+
+    /// Tells subscribers about a sandbox's own process.
+    pub(super) fn emit_sandbox(&self, sandbox: &Arc<Sandbox>, kind: cri::ContainerEventType) {
+        self.emit(&sandbox.id, sandbox, kind);
+    }
+
+    /// Tells subscribers about a container.
+    pub(super) fn emit_container(&self, container: &Container, kind: cri::ContainerEventType) {
+        let sandbox = container.record.lock().sandbox.clone();
+        if let Ok(sandbox) = self.sandbox(&sandbox) {
+            self.emit(&container.id, &sandbox, kind);
+        }
+    }
+
+    fn emit(&self, id: &str, sandbox: &Sandbox, kind: cri::ContainerEventType) {
+        if self.inner.events.receiver_count() == 0 {
+            return;
+        }
+        let status = self.sandbox_status_of(sandbox, false);
+        let _ = self.inner.events.send(cri::ContainerEventResponse {
+            container_id: id.to_owned(),
+            container_event_type: kind.into(),
+            created_at: now(),
+            pod_sandbox_status: status.status,
+            containers_statuses: status.containers_statuses,
+        });
+    }
+}

@@ -1,0 +1,304 @@
+//! The engine as a [`Runtime`].
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coracle_proto::cri;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use serde_json::json;
+use tokio_stream::wrappers::BroadcastStream;
+
+use super::image::{Credentials, ImageRecord};
+use super::{Engine, now};
+use crate::keeper::wire::Call;
+use crate::runtime::{Duplex, Result, Runtime, RuntimeError, Session};
+
+fn image_of(record: &ImageRecord) -> cri::Image {
+    let user = record.config.user.split(':').next().unwrap_or_default();
+    let uid = if user.is_empty() { Some(0) } else { user.parse().ok() };
+    cri::Image {
+        id: record.id.clone(),
+        repo_tags: record.repo_tags.clone(),
+        repo_digests: record.repo_digests.clone(),
+        size: record.size,
+        uid: uid.map(|value| cri::Int64Value { value }),
+        username: if uid.is_some() { String::new() } else { user.to_owned() },
+        spec: Some(cri::ImageSpec { image: record.id.clone(), ..Default::default() }),
+        pinned: record.pinned,
+    }
+}
+
+impl Engine {
+    fn conditions(&self, network: Result<(), String>) -> Vec<cri::RuntimeCondition> {
+        let missing = self.missing_controllers();
+        let mut conditions = vec![
+            cri::RuntimeCondition { r#type: "RuntimeReady".into(), status: true, ..Default::default() },
+            cri::RuntimeCondition { r#type: "NetworkReady".into(), status: true, ..Default::default() },
+        ];
+        if let Err(message) = network {
+            let message = format!("Network plugin returns error: {message}");
+            conditions[1] = cri::RuntimeCondition {
+                r#type: "NetworkReady".into(),
+                status: false,
+                reason: "NetworkPluginNotReady".into(),
+                message,
+            };
+        }
+        if !missing.is_empty() {
+            conditions.push(cri::RuntimeCondition {
+                r#type: "ResourceLimitsEnforced".into(),
+                status: false,
+                reason: "CgroupControllersMissing".into(),
+                message: format!(
+                    "no cgroup v2 controllers {}: their limits are not enforced",
+                    missing.join(", ")
+                ),
+            });
+        }
+        conditions
+    }
+}
+
+#[async_trait]
+impl Runtime for Engine {
+    async fn version(&self) -> Result<cri::VersionResponse> {
+        Ok(cri::VersionResponse {
+            version: "0.1.0".into(),
+            runtime_name: "coracle".into(),
+            runtime_version: env!("CARGO_PKG_VERSION").into(),
+            runtime_api_version: "v1".into(),
+        })
+    }
+
+    async fn status(&self, verbose: bool) -> Result<cri::StatusResponse> {
+        let network = self.inner.network.status().await.map_err(|e| super::error::chain(&e));
+        let mut info = HashMap::new();
+        if verbose {
+            let options = &self.inner.options;
+            let config = json!({
+                "root": options.root, "run": options.run, "runtime": options.runtime,
+                "cgroupControllers": self.inner.hierarchy.controllers(),
+                "missingControllers": self.missing_controllers(),
+                "cniConfDir": options.cni.conf, "cniBinDirs": options.cni.bin,
+            });
+            info.insert("config".to_owned(), config.to_string());
+        }
+        let features =
+            cri::RuntimeHandlerFeatures { recursive_read_only_mounts: false, user_namespaces: false };
+        let handler = |name: String| cri::RuntimeHandler { name, features: Some(features) };
+        Ok(cri::StatusResponse {
+            status: Some(cri::RuntimeStatus { conditions: self.conditions(network) }),
+            info,
+            runtime_handlers: vec![handler(String::new()), handler(self.handler_name())],
+            features: Some(cri::RuntimeFeatures { supplemental_groups_policy: true }),
+        })
+    }
+
+    async fn update_runtime_config(&self, pod_cidr: &str) -> Result<()> {
+        // The network's configuration is written by the node's network, which knows the range itself.
+        tracing::debug!(pod_cidr, "runtime configuration");
+        Ok(())
+    }
+
+    async fn run_pod_sandbox(&self, config: cri::PodSandboxConfig, handler: &str) -> Result<String> {
+        self.run_sandbox(config, handler).await
+    }
+
+    async fn stop_pod_sandbox(&self, id: &str) -> Result<()> {
+        self.stop_sandbox(id).await
+    }
+
+    async fn remove_pod_sandbox(&self, id: &str) -> Result<()> {
+        self.remove_sandbox(id).await
+    }
+
+    async fn pod_sandbox_status(&self, id: &str, verbose: bool) -> Result<cri::PodSandboxStatusResponse> {
+        Ok(self.sandbox_status_of(&*self.sandbox(id)?, verbose))
+    }
+
+    async fn list_pod_sandboxes(
+        &self,
+        filter: Option<cri::PodSandboxFilter>,
+    ) -> Result<Vec<cri::PodSandbox>> {
+        let filter = filter.unwrap_or_default();
+        let objects = self.inner.objects.lock();
+        Ok(objects.sandboxes.values().filter(|s| s.matches(&filter)).map(|s| s.listed()).collect())
+    }
+
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &str,
+        _overhead: Option<cri::LinuxContainerResources>,
+        _resources: Option<cri::LinuxContainerResources>,
+    ) -> Result<()> {
+        // A notice: whoever made the pod's cgroup has changed it already.
+        self.sandbox(id).map(drop)
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &str,
+        config: cri::ContainerConfig,
+        sandbox_config: cri::PodSandboxConfig,
+    ) -> Result<String> {
+        self.create(sandbox, config, sandbox_config).await
+    }
+
+    async fn start_container(&self, id: &str) -> Result<()> {
+        self.start(id).await
+    }
+
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        self.stop(id, grace).await
+    }
+
+    async fn remove_container(&self, id: &str) -> Result<()> {
+        self.remove(id).await
+    }
+
+    async fn list_containers(&self, filter: Option<cri::ContainerFilter>) -> Result<Vec<cri::Container>> {
+        let filter = filter.unwrap_or_default();
+        let objects = self.inner.objects.lock();
+        Ok(objects.containers.values().filter(|c| c.matches(&filter)).map(|c| c.listed()).collect())
+    }
+
+    async fn container_status(&self, id: &str, verbose: bool) -> Result<cri::ContainerStatusResponse> {
+        Ok(self.container(id)?.status(verbose))
+    }
+
+    async fn update_container_resources(
+        &self,
+        id: &str,
+        resources: cri::LinuxContainerResources,
+    ) -> Result<()> {
+        self.update_resources(id, resources).await
+    }
+
+    async fn reopen_container_log(&self, id: &str) -> Result<()> {
+        let container = self.container(id)?;
+        if !container.is_live() {
+            return Err(RuntimeError::FailedPrecondition("container is not running".into()));
+        }
+        Ok(self.inner.keeper.order(Call::Reopen { id: container.id.clone() }, &[]).await?)
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &str,
+        command: Vec<String>,
+        timeout: Duration,
+    ) -> Result<cri::ExecSyncResponse> {
+        self.run_exec_sync(id, command, timeout).await
+    }
+
+    async fn exec(&self, request: cri::ExecRequest) -> Result<Session> {
+        self.open_exec(request).await
+    }
+
+    async fn attach(&self, request: cri::AttachRequest) -> Result<Session> {
+        self.open_attach(request).await
+    }
+
+    async fn port_forward(&self, sandbox: &str, port: u16) -> Result<Box<dyn Duplex>> {
+        self.connect_port(sandbox, port).await
+    }
+
+    async fn container_stats(&self, id: &str) -> Result<cri::ContainerStats> {
+        self.stats_of(&*self.container(id)?)
+    }
+
+    async fn list_container_stats(
+        &self,
+        filter: Option<cri::ContainerStatsFilter>,
+    ) -> Result<Vec<cri::ContainerStats>> {
+        let filter = filter.unwrap_or_default();
+        let filter = cri::ContainerFilter {
+            id: filter.id,
+            pod_sandbox_id: filter.pod_sandbox_id,
+            label_selector: filter.label_selector,
+            state: Some(cri::ContainerStateValue { state: cri::ContainerState::ContainerRunning.into() }),
+        };
+        let containers: Vec<_> = {
+            let objects = self.inner.objects.lock();
+            objects.containers.values().filter(|c| c.matches(&filter)).cloned().collect()
+        };
+        containers.iter().map(|c| self.stats_of(c)).collect()
+    }
+
+    async fn pod_sandbox_stats(&self, id: &str) -> Result<cri::PodSandboxStats> {
+        self.sandbox_stats_of(&*self.sandbox(id)?)
+    }
+
+    async fn list_pod_sandbox_stats(
+        &self,
+        filter: Option<cri::PodSandboxStatsFilter>,
+    ) -> Result<Vec<cri::PodSandboxStats>> {
+        let filter = filter.unwrap_or_default();
+        let filter = cri::PodSandboxFilter {
+            id: filter.id,
+            label_selector: filter.label_selector,
+            state: Some(cri::PodSandboxStateValue { state: cri::PodSandboxState::SandboxReady.into() }),
+        };
+        let sandboxes: Vec<_> = {
+            let objects = self.inner.objects.lock();
+            objects.sandboxes.values().filter(|s| s.matches(&filter)).cloned().collect()
+        };
+        sandboxes.iter().map(|s| self.sandbox_stats_of(s)).collect()
+    }
+
+    async fn events(&self) -> Result<BoxStream<'static, cri::ContainerEventResponse>> {
+        // A subscriber that fell behind goes on with what is next: it has to look at the state anyway.
+        Ok(BroadcastStream::new(self.inner.events.subscribe()).filter_map(async |event| event.ok()).boxed())
+    }
+
+    async fn pull_image(
+        &self,
+        image: cri::ImageSpec,
+        auth: Option<cri::AuthConfig>,
+        _sandbox_config: Option<cri::PodSandboxConfig>,
+    ) -> Result<String> {
+        let credentials = match &auth {
+            Some(auth) => Credentials::from_parts(
+                &auth.username,
+                &auth.password,
+                &auth.auth,
+                &auth.identity_token,
+                &auth.registry_token,
+            ),
+            None => Credentials::Anonymous,
+        };
+        Ok(self.inner.images.pull(&image.image, &credentials, &self.inner.hosts, None).await?.id)
+    }
+
+    async fn list_images(&self, filter: Option<cri::ImageSpec>) -> Result<Vec<cri::Image>> {
+        match filter.filter(|spec| !spec.image.is_empty()) {
+            Some(spec) => Ok(self.inner.images.find(&spec.image)?.iter().map(image_of).collect()),
+            None => Ok(self.inner.images.list()?.iter().map(image_of).collect()),
+        }
+    }
+
+    async fn image_status(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>> {
+        Ok(self.inner.images.find(&image.image)?.as_ref().map(image_of))
+    }
+
+    async fn remove_image(&self, image: cri::ImageSpec) -> Result<()> {
+        Ok(self.inner.images.remove(&image.image)?)
+    }
+
+    async fn image_fs_info(&self) -> Result<cri::ImageFsInfoResponse> {
+        let usage = |path: std::path::PathBuf, bytes: u64| cri::FilesystemUsage {
+            timestamp: now(),
+            fs_id: Some(cri::FilesystemIdentifier { mountpoint: path.display().to_string() }),
+            used_bytes: Some(cri::UInt64Value { value: bytes }),
+            inodes_used: None,
+        };
+        let images = usage(self.inner.paths.images(), self.inner.images.used_bytes()?);
+        let containers = usage(self.inner.paths.container_records(), 0);
+        Ok(cri::ImageFsInfoResponse {
+            image_filesystems: vec![images],
+            container_filesystems: vec![containers],
+        })
+    }
+}
