@@ -62,7 +62,8 @@ impl Engine {
             record.phase = ContainerPhase::Exited;
             record.exit_code = exit.code.unwrap_or(UNKNOWN);
             record.finished_at = exit.at;
-            if record.started_at == 0 {
+            // A short life can be over before its beginning is written down.
+            if record.started_at == 0 || record.started_at > exit.at {
                 record.started_at = exit.at;
             }
             record.reason = match exit.code {

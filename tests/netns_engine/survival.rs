@@ -1,0 +1,121 @@
+//! `kill -9` anywhere.
+
+use std::time::Duration;
+
+use coracle_agent::runtime::Runtime;
+use coracle_proto::cri::{ContainerState, PodSandboxState};
+
+use crate::node::{Node, kill, processes};
+
+const COUNTING: &str = "i=0; while true; do i=$((i+1)); echo $i; sleep 0.01; done";
+
+/// The numbers in a counting container's log, in order.
+fn counted(log: &str) -> Vec<u32> {
+    log.lines().filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect()
+}
+
+fn assert_gapless(log: &str) {
+    let numbers = counted(log);
+    assert!(numbers.len() > 5, "{log}");
+    for (at, number) in numbers.iter().enumerate() {
+        assert_eq!(*number as usize, at + 1, "a gap in the log");
+    }
+}
+
+#[tokio::test]
+#[ignore = "run by in_namespaces"]
+async fn containers_do_not_notice_a_killed_engine() {
+    let mut node = Node::start().await;
+    let sandbox = node.sandbox("calm").await;
+    let counter = node.run(&sandbox, "calm", node.container_config("count", &["sh", "-c", COUNTING])).await;
+    let ending =
+        node.run(&sandbox, "calm", node.container_config("end", &["sh", "-c", "sleep 0.6; exit 42"])).await;
+    let pid = node.pid(&counter).await;
+    node.kill_engine();
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    node.start_engine().await;
+    assert_eq!(node.pid(&counter).await, pid);
+    let status = node.status(&counter).await;
+    assert_eq!(status.state(), ContainerState::ContainerRunning);
+    let ended = node.status(&ending).await;
+    assert_eq!(
+        (ended.state(), ended.exit_code),
+        (ContainerState::ContainerExited, 42),
+        "while the engine was away"
+    );
+    assert_eq!(node.exec(&counter, "exit 5").await.exit_code, 5);
+    node.cri.stop_container(&counter, Duration::from_secs(0)).await.unwrap();
+    assert_gapless(&node.container_log("calm", "count"));
+    node.cri.remove_pod_sandbox(&sandbox).await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "run by in_namespaces"]
+async fn a_new_keeper_takes_over_from_a_killed_one() {
+    let node = Node::start().await;
+    let sandbox = node.sandbox("heir").await;
+    let counter = node.run(&sandbox, "heir", node.container_config("count", &["sh", "-c", COUNTING])).await;
+    let wait = "while [ ! -e /tmp/go ]; do sleep 0.02; done; exit 9";
+    let ending = node.run(&sandbox, "heir", node.container_config("end", &["sh", "-c", wait])).await;
+    let quick =
+        node.run(&sandbox, "heir", node.container_config("quick", &["sh", "-c", "sleep 0.3; exit 3"])).await;
+    let pid = node.pid(&counter).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let old = node.kill_keeper();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_ne!(node.keeper_pid(), old);
+    assert_eq!(node.pid(&counter).await, pid);
+    assert_eq!(node.status(&counter).await.state(), ContainerState::ContainerRunning);
+    assert_eq!(node.exec(&ending, "touch /tmp/go; exit 6").await.exit_code, 6);
+    assert_eq!(node.exited(&ending).await.exit_code, 9);
+    assert_eq!(node.exited(&quick).await.exit_code, 3, "ended under the new keeper");
+    node.cri.stop_container(&counter, Duration::from_secs(0)).await.unwrap();
+    assert_gapless(&node.container_log("heir", "count"));
+    let later = node.run(&sandbox, "heir", node.container_config("later", &["sh", "-c", "exit 4"])).await;
+    assert_eq!(node.exited(&later).await.exit_code, 4);
+    node.cri.remove_pod_sandbox(&sandbox).await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "run by in_namespaces"]
+async fn both_killed_at_once_containers_are_found_again() {
+    let mut node = Node::start().await;
+    let sandbox = node.sandbox("both").await;
+    let counter = node.run(&sandbox, "both", node.container_config("count", &["sh", "-c", COUNTING])).await;
+    let ending =
+        node.run(&sandbox, "both", node.container_config("end", &["sh", "-c", "sleep 0.5; exit 42"])).await;
+    let pid = node.pid(&counter).await;
+    node.kill_keeper();
+    node.kill_engine();
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    node.start_engine().await;
+    assert_eq!(node.pid(&counter).await, pid);
+    assert_eq!(node.status(&counter).await.state(), ContainerState::ContainerRunning);
+    let ended = node.exited(&ending).await;
+    assert_eq!((ended.exit_code, ended.reason.as_str()), (255, "Unknown"), "nobody saw it");
+    let status = node.cri.pod_sandbox_status(&sandbox, false).await.unwrap().status.unwrap();
+    assert_eq!(status.state(), PodSandboxState::SandboxReady);
+    node.cri.stop_container(&counter, Duration::from_secs(0)).await.unwrap();
+    assert_eq!(node.status(&counter).await.exit_code, 137);
+    assert_gapless(&node.container_log("both", "count"));
+    node.cri.remove_pod_sandbox(&sandbox).await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "run by in_namespaces"]
+async fn a_killed_pause_makes_its_sandbox_not_ready() {
+    let node = Node::start().await;
+    let sandbox = node.sandbox("tired").await;
+    let pause = processes().into_iter().find(|(_, command)| command == "/pause").unwrap().0;
+    kill(pause, 9);
+    let begun = std::time::Instant::now();
+    loop {
+        let status = node.cri.pod_sandbox_status(&sandbox, false).await.unwrap().status.unwrap();
+        if status.state() == PodSandboxState::SandboxNotready {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    node.cri.remove_pod_sandbox(&sandbox).await.unwrap();
+}
