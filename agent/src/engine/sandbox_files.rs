@@ -10,7 +10,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::paths::private_dir;
 
-const NSFS_MAGIC: nix::libc::c_long = 0x6e73_6673;
+const NSFS_MAGIC: libc::c_long = 0x6e73_6673;
 const SHM_SIZE: &str = "mode=1777,size=65536k";
 const NONE: Option<&str> = None;
 
@@ -55,7 +55,7 @@ fn read_host(path: &str) -> String {
 
 /// True when a namespace is mounted there.
 pub fn is_pinned(path: &Path) -> bool {
-    nix::sys::statfs::statfs(path).is_ok_and(|s| s.filesystem_type().0 as i64 == NSFS_MAGIC)
+    nix::sys::statfs::statfs(path).is_ok_and(|s| s.filesystem_type().0 == NSFS_MAGIC)
 }
 
 /// Pins a namespace of a process; one that is pinned already stays.
