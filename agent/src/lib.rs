@@ -1,7 +1,5 @@
 //! The Coracle node agent.
 
-// The commands.
-pub mod cli;
 // What the node was told.
 pub mod config;
 // Events people read.
