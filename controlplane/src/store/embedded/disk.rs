@@ -1,6 +1,9 @@
 //! The files: how they are opened, read at a revision, and trimmed.
 
-use super::record::{Marks, Record, Version, broken, number};
+use super::{
+    record::{Marks, Record, Version, broken, number},
+    torn,
+};
 use crate::store::{Change, KeyValue, Revision, StoreError};
 use fjall::{
     Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot,
@@ -17,6 +20,9 @@ const LOG_BUFFER: u64 = 4 << 20;
 const INDEX_BUFFER: u64 = 1 << 20;
 const JOURNALS: u64 = 64 << 20;
 
+/// When there are up to this many entries in the log for one that is wanted, it is quicker to read all.
+const SPARSE: u64 = 8;
+
 /// Sorts before every key, which begin with `/`.
 const MARKS: &str = "!marks";
 
@@ -24,6 +30,12 @@ impl From<fjall::Error> for StoreError {
     fn from(error: fjall::Error) -> Self {
         Self::Engine(format!("embedded store: {error}"))
     }
+}
+
+fn engine(path: &Path) -> Result<Database, fjall::Error> {
+    // More than one worker makes the engine poll while a table is merged.
+    let builder = Database::builder(path).cache_size(BLOCK_CACHE).max_journaling_size(JOURNALS);
+    builder.worker_threads(1).open()
 }
 
 #[derive(Clone)]
@@ -37,13 +49,20 @@ impl Disk {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         std::fs::create_dir_all(path)
             .map_err(|e| StoreError::Engine(format!("create {}: {e}", path.display())))?;
-        // More than one worker makes the engine poll while a table is merged.
-        let db = Database::builder(path)
-            .cache_size(BLOCK_CACHE)
-            .max_journaling_size(JOURNALS)
-            .worker_threads(1)
-            .open()
-            .map_err(|e| StoreError::Engine(format!("open {}: {e}", path.display())))?;
+        let db = match engine(path) {
+            Err(fjall::Error::JournalRecovery(torn)) => {
+                let cut = torn::repair(path)
+                    .map_err(|e| StoreError::Engine(format!("open {}: {e}", path.display())))?;
+                tracing::warn!(
+                    ?torn,
+                    cut,
+                    "the last writes before a power cut were not whole and are cut off"
+                );
+                engine(path)
+            }
+            result => result,
+        };
+        let db = db.map_err(|e| StoreError::Engine(format!("open {}: {e}", path.display())))?;
         let options = |buffer| move || KeyspaceCreateOptions::default().max_memtable_size(buffer);
         let index = db.keyspace("index", options(INDEX_BUFFER))?;
         let log = db.keyspace("log", options(LOG_BUFFER))?;
@@ -162,8 +181,26 @@ impl View<'_> {
         let mut order: Vec<_> = versions.into_values().enumerate().collect();
         order.sort_unstable_by_key(|(_, revision)| *revision);
         let mut found = Vec::with_capacity(order.len());
-        for (place, revision) in order {
-            found.push((place, self.put_at(revision)?));
+        match (order.first(), order.last()) {
+            (Some((_, first)), Some((_, last))) if last - first < SPARSE * order.len() as u64 => {
+                let log = self.at.range(&self.disk.log, first.to_be_bytes()..=last.to_be_bytes());
+                let mut wanted = order.iter().peekable();
+                for entry in log {
+                    let (revision, raw) = entry.into_inner()?;
+                    let revision = number(&revision, 0)?;
+                    if let Some((place, _)) = wanted.next_if(|(_, one)| *one == revision) {
+                        found.push((*place, Record::decode(&raw)?.key_value(revision).ok_or_else(broken)?));
+                    }
+                }
+                if wanted.next().is_some() {
+                    return Err(broken());
+                }
+            }
+            _ => {
+                for (place, revision) in order {
+                    found.push((place, self.put_at(revision)?));
+                }
+            }
         }
         found.sort_unstable_by_key(|(place, _)| *place);
         Ok(found.into_iter().map(|(_, found)| found).collect())

@@ -8,6 +8,8 @@
 mod record;
 // The files.
 mod disk;
+// Their end after a power cut.
+mod torn;
 // How much of the past stays.
 mod history;
 // Who watches.
@@ -30,7 +32,7 @@ use std::{
     thread::JoinHandle,
 };
 use tokio::sync::oneshot;
-use writer::{Answer, Request, Writer};
+use writer::{Answer, Pace, Request, Writer};
 
 /// History that stays on disk.
 const KEEP_CHANGES: u64 = 8192;
@@ -60,6 +62,7 @@ impl Embedded {
             revision,
             history: History::new(KEEP_CHANGES, KEEP_BYTES, revision),
             unsynced: None,
+            pace: Pace::default(),
         };
         let (requests, queue) = mpsc::channel();
         let writer = std::thread::Builder::new()

@@ -45,6 +45,22 @@ pub(super) struct Writer {
     pub history: History,
     /// When the oldest write that is not synced was made.
     pub unsynced: Option<Instant>,
+    pub pace: Pace,
+}
+
+/// How the last batch went. Those who were in it are likely to write again, but need a moment to hear of it; without
+/// waiting for them they would split into two halves that take turns.
+#[derive(Default)]
+pub(super) struct Pace {
+    writes: usize,
+    sync: Duration,
+}
+
+impl Pace {
+    /// How long to wait for as many writes as last time: little against what the sync takes.
+    fn gather(&self) -> Duration {
+        (self.sync / 8).min(Duration::from_millis(1))
+    }
 }
 
 /// A key as it is within the batch that is being put together.
@@ -83,6 +99,7 @@ impl Writer {
     fn serve(&mut self, first: Request, requests: &Receiver<Request>) {
         let (mut writes, mut bytes, mut next) = (Vec::new(), 0, Some(first));
         let mut other = None;
+        let gather = Instant::now() + self.pace.gather();
         while let Some(request) = next.take() {
             match request {
                 Request::Write(write, answer) => {
@@ -96,6 +113,10 @@ impl Writer {
             }
             if writes.len() < BATCH_WRITES && bytes < BATCH_BYTES {
                 next = requests.try_recv().ok();
+                if next.is_none() && writes.len() < self.pace.writes {
+                    let left = gather.saturating_duration_since(Instant::now());
+                    next = requests.recv_timeout(left).ok();
+                }
             }
         }
         if !writes.is_empty() {
@@ -130,7 +151,9 @@ impl Writer {
                 Err(conflict) => refused.push((answer, conflict)),
             }
         }
+        let start = Instant::now();
         let result = if changes.is_empty() { Ok(()) } else { self.land(batch, sync, excess) };
+        self.pace = Pace { writes: changes.len(), sync: if sync { start.elapsed() } else { Duration::ZERO } };
         if result.is_ok() {
             self.hub.publish(&changes);
         }
