@@ -33,6 +33,7 @@ impl Kind {
         let mut errors = Vec::new();
         meta::check(new, self.namespaced(), self.names.rule(), &mut errors);
         (self.strategy.validate)(new, &mut errors);
+        (self.strategy.validate_create)(new, &mut errors);
         errors
     }
 

@@ -61,6 +61,8 @@ pub struct Strategy {
     pub removable: fn(&Value) -> bool,
     /// Field rules of a new object.
     pub validate: fn(&Value, &mut Vec<FieldError>),
+    /// Field rules that only a new object is held to; called besides `validate`.
+    pub validate_create: fn(&Value, &mut Vec<FieldError>),
     /// Field rules of a change, `new` then `old`; called besides `validate`.
     pub validate_update: fn(&Value, &Value, &mut Vec<FieldError>),
     /// Field rules of a change of `/status`, `new` then `old`.
@@ -80,6 +82,7 @@ impl Strategy {
         begin_delete: |_| (),
         removable: |_| true,
         validate: |_, _| (),
+        validate_create: |_, _| (),
         validate_update: |_, _, _| (),
         validate_status: |_, _, _| (),
         warnings: |_, _| Vec::new(),
@@ -171,7 +174,8 @@ impl NameRule {
     }
 }
 
-/// Where a kind keeps its objects when it is a view on another kind.
+/// Where a kind keeps its objects when it is a view on another kind. Defaults see the view's form; preparation, field
+/// rules, selectable fields and columns see the stored form.
 #[derive(Clone, Copy)]
 pub struct StoredAs {
     /// Group of the kind that is stored.
@@ -398,6 +402,12 @@ impl Kind {
     ) -> Self {
         self.strategy.validate = object;
         self.strategy.validate_update = change;
+        self
+    }
+
+    /// With field rules for new objects only.
+    pub fn validate_create(mut self, object: fn(&Value, &mut Vec<FieldError>)) -> Self {
+        self.strategy.validate_create = object;
         self
     }
 

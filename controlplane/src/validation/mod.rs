@@ -3,7 +3,38 @@
 
 // A value, its path and where its errors go.
 pub mod spot;
-// Names, and short texts that follow a pattern.
+// Names, addresses, and short texts that follow a pattern.
 pub mod names;
 // Metadata of every object.
 pub mod meta;
+// Pods and pod templates.
+pub mod pods;
+// Deployments and the like.
+pub mod workloads;
+// Jobs and CronJobs.
+pub mod jobs;
+// Schedules of CronJobs.
+pub mod cron;
+// Services and endpoints.
+pub mod services;
+pub mod endpoints;
+// Ingresses and network policies.
+pub mod network;
+// Volumes, claims and classes.
+pub mod storage;
+// ConfigMaps and Secrets.
+pub mod data;
+// Namespaces, Nodes, quotas, limits, events, leases.
+pub mod cluster;
+pub mod limits;
+// Roles and signing requests.
+pub mod access;
+// Autoscalers and disruption budgets.
+pub mod scaling;
+// Webhooks, admission policies, custom resource definitions.
+pub mod extensions;
+// Flow schemas and priority levels.
+pub mod flow;
+
+#[cfg(test)]
+mod testing;

@@ -2,8 +2,6 @@
 
 // Pods, their ephemeral containers and resizes.
 pub mod pods;
-// Quality of service classes.
-pub mod qos;
 // Deployments, sets, Jobs.
 pub mod workloads;
 // Services and their neighbours.

@@ -1,12 +1,73 @@
 //! Services and their neighbours before a write.
 
 use crate::registry::kinds::keep_status;
-use crate::tree::{Grow, Tree};
+use crate::tree::{Grow, Tree, is_empty};
 use serde_json::{Value, json};
 
-/// A new Service has no load balancer yet.
+/// A new Service has no load balancer yet; its one address is also its list of addresses.
 pub fn create_service(object: &mut Value) {
     object.put("status", json!({"loadBalancer": {}}));
+    let spec = object.section("spec");
+    let address = spec.at("clusterIP").clone();
+    if !is_empty(&address) && spec.items("clusterIPs").is_empty() {
+        spec.put("clusterIPs", json!([address]));
+    }
+}
+
+/// Old clients know one address, new ones a list: whichever changed alone is followed by the other.
+fn follow_addresses(spec: &mut Value, old: &Value) {
+    let (one, before) = (spec.text("clusterIP").to_owned(), old.text("clusterIP"));
+    let list_unchanged = spec.at("clusterIPs") == old.at("clusterIPs") || spec.items("clusterIPs").is_empty();
+    if one != before && list_unchanged {
+        if one.is_empty() {
+            spec.drop_key("clusterIPs");
+        } else {
+            spec.put("clusterIPs", json!([one]));
+        }
+    }
+}
+
+/// A client that replaces a Service without its allocated values means to keep them.
+fn keep_allocated(spec: &mut Value, old: &Value) {
+    if has_address(spec) && has_address(old) {
+        let one = old.at("clusterIP").clone();
+        if !is_empty(&one) && is_empty(spec.at("clusterIP")) && is_empty(spec.at("clusterIPs")) {
+            spec.put("clusterIP", one.clone());
+        }
+        if spec.items("clusterIPs").is_empty() && spec.at("clusterIP") == &one && old.has("clusterIPs") {
+            spec.put("clusterIPs", old.at("clusterIPs").clone());
+        }
+        for key in ["ipFamilies", "ipFamilyPolicy"] {
+            if old.has(key) {
+                spec.default_empty(key, old.at(key).clone());
+            }
+        }
+    }
+    if has_node_ports(spec) && has_node_ports(old) {
+        let known: Vec<(Value, Value, Value)> = old
+            .items("ports")
+            .iter()
+            .map(|port| (port.at("protocol").clone(), port.at("port").clone(), port.at("nodePort").clone()))
+            .collect();
+        let mut taken: Vec<Value> =
+            spec.items("ports").iter().map(|port| port.at("nodePort").clone()).collect();
+        spec.each("ports", |port| {
+            let same = known
+                .iter()
+                .find(|(protocol, number, _)| protocol == port.at("protocol") && number == port.at("port"));
+            if let Some((_, _, node_port)) = same
+                && is_empty(port.at("nodePort"))
+                && !is_empty(node_port)
+                && !taken.contains(node_port)
+            {
+                taken.push(node_port.clone());
+                port.put("nodePort", node_port.clone());
+            }
+        });
+    }
+    if has_health_port(spec) && has_health_port(old) && old.has("healthCheckNodePort") {
+        spec.default_empty("healthCheckNodePort", old.at("healthCheckNodePort").clone());
+    }
 }
 
 /// A Service is a union by `type`: fields that the new type does not use are dropped, when the client did not
@@ -15,6 +76,8 @@ pub fn update_service(new: &mut Value, old: &Value) {
     keep_status(new, old);
     let old_spec = old.at("spec");
     let spec = new.section("spec");
+    keep_allocated(spec, old_spec);
+    follow_addresses(spec, old_spec);
     if has_address(old_spec) && !has_address(spec) {
         if same(spec, old_spec, "clusterIP") && same(spec, old_spec, "clusterIPs") {
             spec.drop_key("clusterIP");
@@ -101,6 +164,20 @@ pub fn update_slice(new: &mut Value, _old: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_replacement_without_allocated_values_keeps_them() {
+        let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"],
+            "ipFamilies": ["IPv4"], "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30080}]}});
+        let mut new = json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]}});
+        update_service(&mut new, &old);
+        assert_eq!(new["spec"]["clusterIPs"], json!(["10.0.0.9"]));
+        assert_eq!(new["spec"]["ports"][0]["nodePort"], 30080);
+        let mut moved =
+            json!({"spec": {"type": "ClusterIP", "clusterIP": "10.0.0.10", "clusterIPs": ["10.0.0.9"]}});
+        update_service(&mut moved, &old);
+        assert_eq!(moved["spec"]["clusterIPs"], json!(["10.0.0.10"]));
+    }
 
     #[test]
     fn a_type_change_releases_what_it_does_not_need() {

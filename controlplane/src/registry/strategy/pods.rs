@@ -1,8 +1,8 @@
 //! Pods before a write.
 
-use super::qos;
 use crate::registry::kinds::{keep, keep_all_but_status};
 use crate::tree::{Grow, Tree, is_empty};
+use crate::validation::pods::qos;
 use serde_json::{Value, json};
 
 /// A new Pod is pending, knows its quality of service, and carries the selectors that its label keys stand for.

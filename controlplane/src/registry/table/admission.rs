@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, defaults};
+use crate::validation::extensions;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("admissionregistration.k8s.io", "v1", kind, plural)
@@ -15,25 +16,29 @@ pub(super) fn kinds() -> Vec<Kind> {
             .category("api-extensions")
             .generation()
             .columns(columns::webhooks())
-            .defaults(defaults::extensions::mutating_webhooks),
+            .defaults(defaults::extensions::mutating_webhooks)
+            .validate(extensions::webhooks, |_, _, _| ()),
         row("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
             .cluster()
             .category("api-extensions")
             .status()
             .generation()
             .columns(columns::admission_policy())
-            .defaults(defaults::extensions::admission_policy),
+            .defaults(defaults::extensions::admission_policy)
+            .validate(extensions::admission_policy, |_, _, _| ()),
         row("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
             .cluster()
             .category("api-extensions")
             .generation()
             .columns(columns::policy_binding())
-            .defaults(defaults::extensions::policy_binding),
+            .defaults(defaults::extensions::policy_binding)
+            .validate(extensions::policy_binding, |_, _, _| ()),
         row("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
             .cluster()
             .category("api-extensions")
             .generation()
             .columns(columns::webhooks())
-            .defaults(defaults::extensions::validating_webhooks),
+            .defaults(defaults::extensions::validating_webhooks)
+            .validate(extensions::webhooks, |_, _, _| ()),
     ]
 }

@@ -3,6 +3,7 @@
 use crate::registry::convert::autoscalers::STORED_AS;
 use crate::registry::kinds::{Kind, keep_status};
 use crate::registry::{columns, defaults, strategy};
+use crate::validation::scaling;
 
 fn row(version: &str) -> Kind {
     Kind::new("autoscaling", version, "HorizontalPodAutoscaler", "horizontalpodautoscalers")
@@ -11,6 +12,8 @@ fn row(version: &str) -> Kind {
         .status()
         .columns(columns::autoscaler())
         .prepare(strategy::workloads::create_autoscaler, keep_status)
+        .validate(scaling::autoscaler, |_, _, _| ())
+        .validate_status(scaling::autoscaler_status)
 }
 
 /// The kinds.

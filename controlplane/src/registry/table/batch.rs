@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::{Kind, keep_status};
 use crate::registry::{columns, defaults, fields, strategy};
+use crate::validation::jobs;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("batch", "v1", kind, plural)
@@ -18,6 +19,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::cron_job())
             .defaults(defaults::jobs::cron_job)
             .prepare(strategy::workloads::create_cron_job, keep_status)
+            .validate(jobs::cron_job, |_, _, _| ())
+            .validate_create(jobs::new_cron_job)
             .warnings(strategy::warnings::cron_job),
         row("Job", "jobs")
             .category("all")
@@ -27,6 +30,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::job())
             .defaults(defaults::jobs::job)
             .prepare(strategy::workloads::create_job, keep_status)
+            .validate(jobs::job, jobs::job_update)
+            .validate_status(jobs::job_status)
             .warnings(strategy::warnings::job),
     ]
 }

@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::{Kind, NameRule};
 use crate::registry::{columns, fields, strategy};
+use crate::validation::access;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("certificates.k8s.io", "v1", kind, plural)
@@ -20,6 +21,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::certificate_request())
             .prepare(strategy::cluster::create_signing_request, strategy::cluster::update_signing_request)
             .prepare_status(strategy::cluster::signing_request_status)
-            .change("approval", strategy::cluster::approve_signing_request, |_, _, _| ()),
+            .validate(access::signing_request, |_, _, _| ())
+            .validate_status(access::signing_request_status)
+            .change("approval", strategy::cluster::approve_signing_request, access::signing_request_approval),
     ]
 }

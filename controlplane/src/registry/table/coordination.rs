@@ -2,6 +2,7 @@
 
 use crate::registry::columns;
 use crate::registry::kinds::Kind;
+use crate::validation::cluster;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("coordination.k8s.io", "v1", kind, plural)
@@ -9,5 +10,5 @@ fn row(kind: &str, plural: &str) -> Kind {
 
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
-    vec![row("Lease", "leases").lazy().create_on_update().columns(columns::lease())]
+    vec![row("Lease", "leases").lazy().create_on_update().columns(columns::lease()).validate(cluster::lease, |_, _, _| ())]
 }

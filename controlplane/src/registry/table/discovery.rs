@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, defaults, strategy};
+use crate::validation::endpoints;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("discovery.k8s.io", "v1", kind, plural)
@@ -15,6 +16,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::endpoint_slice())
             .defaults(defaults::network::endpoint_slice)
             .prepare(strategy::network::create_slice, strategy::network::update_slice)
+            .validate(endpoints::slice, endpoints::slice_update)
             .warnings(strategy::warnings::endpoint_slice),
     ]
 }

@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, defaults, strategy};
+use crate::validation::extensions;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("apiextensions.k8s.io", "v1", kind, plural)
@@ -18,6 +19,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .generation()
             .columns(columns::plain())
             .defaults(defaults::extensions::definition)
-            .prepare(strategy::cluster::create_definition, strategy::cluster::update_definition),
+            .prepare(strategy::cluster::create_definition, strategy::cluster::update_definition)
+            .validate(extensions::definition, extensions::definition_update),
     ]
 }

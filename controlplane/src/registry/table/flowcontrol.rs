@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, defaults};
+use crate::validation::flow;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("flowcontrol.apiserver.k8s.io", "v1", kind, plural)
@@ -15,12 +16,14 @@ pub(super) fn kinds() -> Vec<Kind> {
             .status()
             .generation()
             .columns(columns::flow_schema())
-            .defaults(defaults::shares::flow_schema),
+            .defaults(defaults::shares::flow_schema)
+            .validate(flow::schema, |_, _, _| ()),
         row("PriorityLevelConfiguration", "prioritylevelconfigurations")
             .cluster()
             .status()
             .generation()
             .columns(columns::priority_level())
-            .defaults(defaults::shares::priority_level),
+            .defaults(defaults::shares::priority_level)
+            .validate(flow::level, |_, _, _| ()),
     ]
 }

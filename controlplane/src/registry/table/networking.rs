@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::{Kind, NameRule, keep_status};
 use crate::registry::{columns, defaults, strategy};
+use crate::validation::network;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("networking.k8s.io", "v1", kind, plural)
@@ -14,24 +15,34 @@ pub(super) fn kinds() -> Vec<Kind> {
             .cluster()
             .generation()
             .columns(columns::ingress_class())
-            .defaults(defaults::network::ingress_class),
+            .defaults(defaults::network::ingress_class)
+            .validate(network::ingress_class, network::ingress_class_update),
         row("Ingress", "ingresses")
             .short(&["ing"])
             .status()
             .generation()
             .columns(columns::ingress())
             .defaults(defaults::network::ingress)
-            .prepare(strategy::network::create_ingress, keep_status),
+            .prepare(strategy::network::create_ingress, keep_status)
+            .validate(network::ingress, |_, _, _| ())
+            .validate_create(network::new_ingress)
+            .validate_status(network::ingress_status),
         row("IPAddress", "ipaddresses")
             .cluster()
             .short(&["ip"])
             .names(NameRule::Ip)
-            .columns(columns::ip_address()),
+            .columns(columns::ip_address())
+            .validate(network::ip_address, network::ip_address_update),
         row("NetworkPolicy", "networkpolicies")
             .short(&["netpol"])
             .generation()
             .columns(columns::network_policy())
-            .defaults(defaults::network::network_policy),
-        row("ServiceCIDR", "servicecidrs").cluster().status().columns(columns::service_cidr()),
+            .defaults(defaults::network::network_policy)
+            .validate(network::network_policy, |_, _, _| ()),
+        row("ServiceCIDR", "servicecidrs")
+            .cluster()
+            .status()
+            .columns(columns::service_cidr())
+            .validate(network::service_cidr, network::service_cidr_update),
     ]
 }

@@ -2,6 +2,7 @@
 
 use crate::registry::columns;
 use crate::registry::kinds::Kind;
+use crate::validation::cluster;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("node.k8s.io", "v1", kind, plural)
@@ -9,5 +10,10 @@ fn row(kind: &str, plural: &str) -> Kind {
 
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
-    vec![row("RuntimeClass", "runtimeclasses").cluster().columns(columns::runtime_class())]
+    vec![
+        row("RuntimeClass", "runtimeclasses")
+            .cluster()
+            .columns(columns::runtime_class())
+            .validate(cluster::runtime_class, cluster::runtime_class_update),
+    ]
 }

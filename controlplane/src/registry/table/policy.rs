@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::{Kind, keep_status};
 use crate::registry::{columns, strategy};
+use crate::validation::scaling;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("policy", "v1", kind, plural)
@@ -15,6 +16,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .status()
             .generation()
             .columns(columns::budget())
-            .prepare(strategy::workloads::create_budget, keep_status),
+            .prepare(strategy::workloads::create_budget, keep_status)
+            .validate(scaling::budget, |_, _, _| ())
+            .validate_status(scaling::budget_status),
     ]
 }

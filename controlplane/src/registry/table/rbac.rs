@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::{Kind, NameRule};
 use crate::registry::{columns, defaults};
+use crate::validation::access;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("rbac.authorization.k8s.io", "v1", kind, plural)
@@ -14,12 +15,21 @@ pub(super) fn kinds() -> Vec<Kind> {
             .cluster()
             .names(NameRule::PathSegment)
             .columns(columns::role_binding())
-            .defaults(defaults::cluster::role_binding),
-        row("ClusterRole", "clusterroles").cluster().names(NameRule::PathSegment).columns(columns::plain()),
+            .defaults(defaults::cluster::role_binding)
+            .validate(access::cluster_role_binding, access::binding_update),
+        row("ClusterRole", "clusterroles")
+            .cluster()
+            .names(NameRule::PathSegment)
+            .columns(columns::plain())
+            .validate(access::cluster_role, |_, _, _| ()),
         row("RoleBinding", "rolebindings")
             .names(NameRule::PathSegment)
             .columns(columns::role_binding())
-            .defaults(defaults::cluster::role_binding),
-        row("Role", "roles").names(NameRule::PathSegment).columns(columns::plain()),
+            .defaults(defaults::cluster::role_binding)
+            .validate(access::role_binding, access::binding_update),
+        row("Role", "roles")
+            .names(NameRule::PathSegment)
+            .columns(columns::plain())
+            .validate(access::role, |_, _, _| ()),
     ]
 }

@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, defaults};
+use crate::validation::extensions;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("apiregistration.k8s.io", "v1", kind, plural)
@@ -15,6 +16,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .category("api-extensions")
             .status()
             .columns(columns::api_service())
-            .defaults(defaults::extensions::api_service),
+            .defaults(defaults::extensions::api_service)
+            .validate(extensions::api_service, |_, _, _| ()),
     ]
 }

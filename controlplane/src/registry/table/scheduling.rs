@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, defaults};
+use crate::validation::cluster;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("scheduling.k8s.io", "v1", kind, plural)
@@ -15,6 +16,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .short(&["pc"])
             .generation()
             .columns(columns::priority_class())
-            .defaults(defaults::cluster::priority_class),
+            .defaults(defaults::cluster::priority_class)
+            .validate(cluster::priority_class, cluster::priority_class_update),
     ]
 }

@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::{Kind, keep_status};
 use crate::registry::{columns, defaults, strategy};
+use crate::validation::storage;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("storage.k8s.io", "v1", kind, plural)
@@ -14,23 +15,32 @@ pub(super) fn kinds() -> Vec<Kind> {
             .cluster()
             .generation()
             .columns(columns::driver())
-            .defaults(defaults::storage::driver),
-        row("CSINode", "csinodes").cluster().columns(columns::storage_node()),
-        row("CSIStorageCapacity", "csistoragecapacities").columns(columns::capacity()),
+            .defaults(defaults::storage::driver)
+            .validate(storage::driver, storage::driver_update),
+        row("CSINode", "csinodes")
+            .cluster()
+            .columns(columns::storage_node())
+            .validate(storage::storage_node, |_, _, _| ()),
+        row("CSIStorageCapacity", "csistoragecapacities")
+            .columns(columns::capacity())
+            .validate(storage::capacity, storage::capacity_update),
         row("StorageClass", "storageclasses")
             .cluster()
             .short(&["sc"])
             .columns(columns::class())
-            .defaults(defaults::storage::class),
+            .defaults(defaults::storage::class)
+            .validate(storage::class, storage::class_update),
         row("VolumeAttachment", "volumeattachments")
             .cluster()
             .status()
             .columns(columns::volume_attachment())
             .defaults(defaults::storage::attachment)
-            .prepare(strategy::cluster::create_attachment, keep_status),
+            .prepare(strategy::cluster::create_attachment, keep_status)
+            .validate(storage::attachment, storage::attachment_update),
         row("VolumeAttributesClass", "volumeattributesclasses")
             .cluster()
             .short(&["vac"])
-            .columns(columns::attributes_class()),
+            .columns(columns::attributes_class())
+            .validate(storage::attributes_class, storage::attributes_class_update),
     ]
 }

@@ -1,0 +1,170 @@
+//! Field rules of Endpoints and EndpointSlices.
+
+use super::names::is_ip;
+use super::spot::{Spot, walk};
+use crate::tree::Tree;
+use coracle_proto::names::{dns1123_label, dns1123_subdomain, port_number, qualified_name};
+use coracle_proto::status::FieldError;
+use serde_json::Value;
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+/// An address that traffic can be sent to.
+pub(super) fn usable_address(spot: &Spot<'_>, address: IpAddr) {
+    if address.is_unspecified() {
+        spot.invalid(format!("may not be unspecified ({})", spot.text()));
+    }
+    if address.is_loopback() {
+        spot.invalid("may not be in the loopback range (127.0.0.0/8, ::1/128)");
+    }
+    let (local, multicast) = match address {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
+    };
+    if local {
+        spot.invalid("may not be in the link-local range (169.254.0.0/16, fe80::/10)");
+    }
+    if multicast {
+        spot.invalid("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
+    }
+}
+
+/// Endpoints.
+pub fn endpoints(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        for subset in root.each("subsets") {
+            let lists = [subset.at("addresses"), subset.at("notReadyAddresses")];
+            if lists.iter().all(Spot::is_empty) {
+                subset.required("must specify `addresses` or `notReadyAddresses`");
+            }
+            for address in lists.iter().flat_map(Spot::items) {
+                if let Some(ip) = is_ip(&address.at("ip")) {
+                    usable_address(&address.at("ip"), ip);
+                }
+                if !address.at("hostname").is_empty() {
+                    address.at("hostname").follows(dns1123_label);
+                }
+                if address.at("nodeName").is_set() {
+                    address.at("nodeName").follows(dns1123_subdomain);
+                }
+            }
+            let named = subset.at("ports").len() > 1;
+            for port in subset.each("ports") {
+                if !port.at("name").is_empty() {
+                    port.at("name").follows(dns1123_label);
+                } else if named {
+                    port.at("name").required("");
+                }
+                let number = port.value.int("port").unwrap_or_default();
+                for message in port_number(number) {
+                    port.at("port").invalid_as(number, message);
+                }
+                protocol(&port);
+            }
+        }
+    });
+}
+
+fn protocol(port: &Spot<'_>) {
+    port.at("protocol").required_one_of(&["SCTP", "TCP", "UDP"]);
+    if port.at("appProtocol").is_set() {
+        port.at("appProtocol").follows(qualified_name);
+    }
+}
+
+/// An EndpointSlice.
+pub fn slice(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        let kind = root.at("addressType");
+        kind.required_one_of(&["FQDN", "IPv4", "IPv6"]);
+        let ports = root.at("ports");
+        if ports.len() > 20_000 {
+            ports.too_many(20_000);
+        }
+        let mut names = HashSet::new();
+        for port in ports.items() {
+            let name = port.at("name");
+            if !name.is_empty() {
+                name.follows(dns1123_label);
+            }
+            if !names.insert(name.text()) {
+                name.duplicate();
+            }
+            protocol(&port);
+        }
+        let list = root.at("endpoints");
+        if list.len() > 1000 {
+            list.too_many(1000);
+        }
+        for endpoint in list.items() {
+            addresses(&endpoint.at("addresses"), kind.text());
+            if endpoint.at("nodeName").is_set() {
+                endpoint.at("nodeName").follows(dns1123_subdomain);
+            }
+            if endpoint.at("hostname").is_set() {
+                endpoint.at("hostname").follows(dns1123_label);
+            }
+            for hint in ["hints.forZones", "hints.forNodes"] {
+                if endpoint.at(hint).len() > 8 {
+                    endpoint.at(hint).too_many(8);
+                }
+                endpoint.at(hint).unique("name");
+            }
+        }
+    });
+}
+
+fn addresses(list: &Spot<'_>, kind: &str) {
+    if list.is_empty() {
+        return list.required("must contain at least 1 address");
+    }
+    if list.len() > 100 {
+        list.too_many(100);
+    }
+    for address in list.items() {
+        if kind == "FQDN" {
+            address.follows(dns1123_subdomain);
+            continue;
+        }
+        let Some(ip) = is_ip(&address) else { continue };
+        if matches!(kind, "IPv4" | "IPv6") && (kind == "IPv4") != ip.is_ipv4() {
+            list.invalid_as(address.text(), format!("must be an {kind} address"));
+        }
+        usable_address(&address, ip);
+    }
+}
+
+/// The family of a slice never changes.
+pub fn slice_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        root.at("addressType").immutable(old.at("addressType"));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::errors;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn slices_and_endpoints() {
+        let port = json!([{"name": "", "port": 80, "protocol": "TCP"}]);
+        let with = |kind: &str, address: &str| json!({"addressType": kind, "ports": port, "endpoints": [{"addresses": [address]}]});
+        assert_eq!(errors(slice, &with("IPv4", "10.1.1.1")), [""; 0]);
+        assert_eq!(
+            errors(slice, &with("IPv6", "10.1.1.1")),
+            ["endpoints[0].addresses: Invalid value: \"10.1.1.1\": must be an IPv6 address"]
+        );
+        assert_eq!(
+            errors(slice, &with("IPv4", "169.254.1.1")),
+            [
+                "endpoints[0].addresses[0]: Invalid value: \"169.254.1.1\": may not be in the link-local range (169.254.0.0/16, fe80::/10)"
+            ]
+        );
+        assert_eq!(
+            errors(endpoints, &json!({"subsets": [{"ports": [{"port": 80, "protocol": "TCP"}]}]})),
+            ["subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`"]
+        );
+    }
+}

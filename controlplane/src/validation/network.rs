@@ -1,0 +1,396 @@
+//! Field rules of Ingresses, network policies and service address ranges.
+
+use super::meta;
+use super::names::{is_cidr, network};
+use super::pods;
+use super::services::balancer_point;
+use super::spot::{Spot, walk};
+use crate::tree::Tree;
+use coracle_proto::names::{
+    dns1035_label, dns1123_label, dns1123_subdomain, path_segment, port_name, port_number,
+    wildcard_dns1123_subdomain,
+};
+use coracle_proto::status::FieldError;
+use serde_json::Value;
+use std::net::IpAddr;
+
+const NOT_AN_ADDRESS: &str = "must be a DNS name, not an IP address";
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+
+/// An Ingress.
+pub fn ingress(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        let spec = root.at("spec");
+        let (rules, backend) = (spec.at("rules"), spec.at("defaultBackend"));
+        if rules.is_empty() && !backend.is_set() {
+            spec.with(rules.value).invalid("either `defaultBackend` or `rules` must be specified");
+        }
+        if backend.is_set() {
+            ingress_backend(&backend);
+        }
+        for rule in rules.items() {
+            host(&rule.at("host"), true);
+            let http = rule.at("http");
+            if http.is_set() {
+                if http.at("paths").is_empty() {
+                    http.at("paths").required("");
+                }
+                http.each("paths").for_each(|path| ingress_path(&path));
+            }
+        }
+        for tls in spec.each("tls") {
+            tls.each("hosts").for_each(|name| host(&name, false));
+            if !tls.at("secretName").is_empty() {
+                tls.at("secretName").follows(dns1123_subdomain);
+            }
+        }
+        if spec.at("ingressClassName").is_set() {
+            spec.at("ingressClassName").follows(dns1123_subdomain);
+        }
+    });
+}
+
+/// A new Ingress says its class in one way.
+pub fn new_ingress(object: &Value, errors: &mut Vec<FieldError>) {
+    let (annotated, class) =
+        (object.at("metadata.annotations").get(CLASS_ANNOTATION), object.at("spec.ingressClassName"));
+    if let Some(annotated) = annotated
+        && !class.is_null()
+        && annotated != class
+    {
+        errors.push(FieldError::invalid(
+            format!("annotations.{CLASS_ANNOTATION}"),
+            annotated,
+            "must match `ingressClassName` when both are specified",
+        ));
+    }
+}
+
+fn host(host: &Spot<'_>, no_address: bool) {
+    if host.text().is_empty() && no_address {
+        return;
+    }
+    if no_address && host.text().parse::<IpAddr>().is_ok() {
+        host.invalid(NOT_AN_ADDRESS);
+    }
+    host.follows(if host.text().contains('*') { wildcard_dns1123_subdomain } else { dns1123_subdomain });
+}
+
+fn ingress_path(path: &Spot<'_>) {
+    let (kind, text) = (path.at("pathType"), path.at("path"));
+    match kind.text() {
+        "" => return kind.required("pathType must be specified"),
+        "Exact" | "Prefix" => {
+            if !text.text().starts_with('/') {
+                text.invalid_as(text.text(), "must be an absolute path");
+            }
+            for bad in ["//", "/./", "/../", "%2f", "%2F"] {
+                if text.text().contains(bad) {
+                    text.invalid(format!("must not contain '{bad}'"));
+                }
+            }
+            for bad in ["/..", "/."] {
+                if text.text().ends_with(bad) {
+                    text.invalid(format!("cannot end with '{bad}'"));
+                }
+            }
+        }
+        "ImplementationSpecific" => {
+            if !text.text().is_empty() && !text.text().starts_with('/') {
+                text.invalid("must be an absolute path");
+            }
+        }
+        _ => kind.unsupported(&["Exact", "ImplementationSpecific", "Prefix"]),
+    }
+    ingress_backend(&path.at("backend"));
+}
+
+fn ingress_backend(backend: &Spot<'_>) {
+    let (resource, service) = (backend.at("resource"), backend.at("service"));
+    match (resource.is_set(), service.is_set()) {
+        (true, true) => backend.invalid_as("", "cannot set both resource and service backends"),
+        (true, false) => {
+            if resource.at("apiGroup").is_set() {
+                resource.at("apiGroup").follows(dns1123_subdomain);
+            }
+            resource.at("kind").named(path_segment);
+            resource.at("name").named(path_segment);
+        }
+        (false, true) => {
+            service.at("name").named(dns1035_label);
+            let (name, number) = (service.at("port.name"), service.at("port.number"));
+            match (!name.is_empty(), !number.is_empty()) {
+                (true, true) => backend.invalid_as("", "cannot set both port name & port number"),
+                (true, false) => name.follows(port_name),
+                (false, true) => number.all_good(port_number(number.int().unwrap_or_default())),
+                (false, false) => backend.required("port name or number is required"),
+            }
+        }
+        (false, false) => backend.invalid_as("", "resource or service backend is required"),
+    }
+}
+
+/// A change of an Ingress' status.
+pub fn ingress_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        root.each("status.loadBalancer.ingress").for_each(|point| balancer_point(&point));
+    });
+}
+
+/// An IngressClass.
+pub fn ingress_class(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        let spec = root.at("spec");
+        let controller = spec.at("controller");
+        if controller.text().len() > 250 {
+            controller.too_long(250);
+        }
+        domain_path(&controller);
+        let parameters = spec.at("parameters");
+        if !parameters.is_set() {
+            return;
+        }
+        if parameters.at("apiGroup").is_set() {
+            parameters.at("apiGroup").follows(dns1123_subdomain);
+        }
+        parameters.at("kind").named(path_segment);
+        parameters.at("name").named(path_segment);
+        let namespace = parameters.at("namespace");
+        match parameters.value.text("scope") {
+            "" => parameters.at("scope").required(""),
+            "Namespace" if !namespace.is_set() => {
+                namespace.required("`parameters.scope` is set to 'Namespace'")
+            }
+            "Namespace" => namespace.follows(dns1123_label),
+            "Cluster" => {
+                if namespace.is_set() {
+                    namespace.forbidden("`parameters.scope` is set to 'Cluster'");
+                }
+            }
+            _ => parameters.at("scope").unsupported(&["Cluster", "Namespace"]),
+        }
+    });
+}
+
+/// A name such as `example.com/controller`.
+fn domain_path(spot: &Spot<'_>) {
+    match spot.text().split_once('/') {
+        _ if spot.text().is_empty() => spot.required(""),
+        Some((domain, path)) if !domain.is_empty() && !path.is_empty() => {
+            for message in dns1123_subdomain(domain) {
+                spot.invalid_as(domain, message);
+            }
+        }
+        _ => spot.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"),
+    }
+}
+
+/// The controller of an IngressClass never changes.
+pub fn ingress_class_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        root.at("spec.controller").immutable(old.at("spec.controller"));
+    });
+}
+
+/// A NetworkPolicy.
+pub fn network_policy(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        let spec = root.at("spec");
+        meta::selector(&spec.at("podSelector"));
+        for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
+            for rule in spec.each(rules) {
+                rule.each("ports").for_each(|port| policy_port(&port));
+                rule.each(peers).for_each(|peer| policy_peer(&peer));
+            }
+        }
+        let kinds = spec.at("policyTypes");
+        if kinds.len() > 2 {
+            return kinds.invalid("may not specify more than two policyTypes");
+        }
+        kinds.items().for_each(|kind| kind.one_of(&["Ingress", "Egress"]));
+    });
+}
+
+fn policy_port(port: &Spot<'_>) {
+    if port.at("protocol").is_set() {
+        port.at("protocol").one_of(&["TCP", "UDP", "SCTP"]);
+    }
+    let (number, end) = (port.at("port"), port.at("endPort"));
+    if number.is_set() {
+        pods::port_or_name(&number);
+    }
+    if !end.is_set() {
+        return;
+    }
+    match number.value {
+        Value::Null => end.invalid("may not be specified when `port` is not specified"),
+        Value::String(_) => end.invalid("may not be specified when `port` is non-numeric"),
+        first => {
+            if end.int() < first.as_i64() {
+                end.with(first).invalid("must be greater than or equal to `port`");
+            }
+            end.all_good(port_number(end.int().unwrap_or_default()));
+        }
+    }
+}
+
+fn policy_peer(peer: &Spot<'_>) {
+    let selectors = [peer.at("podSelector"), peer.at("namespaceSelector")];
+    selectors.iter().for_each(meta::selector);
+    let selected = selectors.iter().filter(|selector| selector.is_set()).count();
+    let block = peer.at("ipBlock");
+    if block.is_set() {
+        ip_block(&block);
+    }
+    if selected == 0 && !block.is_set() {
+        peer.required("must specify a peer");
+    } else if selected > 0 && block.is_set() {
+        peer.forbidden("may not specify both ipBlock and another peer");
+    }
+}
+
+fn ip_block(block: &Spot<'_>) {
+    let whole = block.at("cidr");
+    if !whole.has_text("") {
+        return;
+    }
+    let Some((address, bits)) = is_cidr(&whole) else { return };
+    for except in block.each("except") {
+        let Some((inner, inner_bits)) = is_cidr(&except) else { continue };
+        let inside = inner.is_ipv4() == address.is_ipv4() && network(inner, bits) == network(address, bits);
+        if !inside || bits >= inner_bits {
+            except.invalid("must be a strict subset of `cidr`");
+        }
+    }
+}
+
+/// A ServiceCIDR.
+pub fn service_cidr(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        let list = root.at("spec.cidrs");
+        if list.is_empty() {
+            return list.required("at least one CIDR required");
+        }
+        if list.len() > 2 {
+            return list.with(root.value.at("spec")).invalid("may only hold up to 2 values");
+        }
+        let families: Vec<bool> =
+            list.items().filter_map(|cidr| is_cidr(&cidr)).map(|(address, _)| address.is_ipv4()).collect();
+        if families.len() == 2 && families[0] == families[1] {
+            list.invalid(
+                "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64",
+            );
+        }
+    });
+}
+
+/// Ranges only grow a second family.
+pub fn service_cidr_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        let list = root.at("spec.cidrs");
+        let before = old.items("spec.cidrs");
+        if list.len() < before.len() {
+            list.invalid("field is immutable");
+        }
+        for (now, before) in list.items().zip(before) {
+            now.immutable(before);
+        }
+    });
+}
+
+/// An IPAddress.
+pub fn ip_address(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        let spec = root.at("spec");
+        let parent = spec.at("parentRef");
+        if !parent.is_set() {
+            return parent.required("");
+        }
+        let at = |key: &str| spec.at(key).with(parent.value.at(key));
+        if !at("group").is_empty() {
+            at("group").follows(dns1123_subdomain);
+        }
+        at("resource").named(path_segment);
+        at("name").named(path_segment);
+        if !at("namespace").is_empty() {
+            at("namespace").follows(path_segment);
+        }
+    });
+}
+
+/// Who has an address never changes.
+pub fn ip_address_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        root.at("spec.parentRef").immutable(old.at("spec.parentRef"));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::errors;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ingresses() {
+        let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
+        let with = |path: Value| json!({"spec": {"rules": [{"host": "a.b", "http": {"paths": [path]}}]}});
+        let good = with(json!({"path": "/", "pathType": "Prefix", "backend": backend}));
+        assert_eq!(errors(ingress, &good), [""; 0]);
+        let cases = [
+            (
+                json!({"path": "/", "backend": backend}),
+                "spec.rules[0].http.paths[0].pathType: Required value: pathType must be specified",
+            ),
+            (
+                json!({"path": "x", "pathType": "Exact", "backend": backend}),
+                "spec.rules[0].http.paths[0].path: Invalid value: \"x\": must be an absolute path",
+            ),
+            (
+                json!({"path": "/", "pathType": "Exact", "backend": {"service": {"name": "s"}}}),
+                "spec.rules[0].http.paths[0].backend: Required value: port name or number is required",
+            ),
+            (
+                json!({"path": "/", "pathType": "Exact", "backend": {}}),
+                "spec.rules[0].http.paths[0].backend: Invalid value: \"\": resource or service backend is required",
+            ),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(errors(ingress, &with(path)), [expected]);
+        }
+        assert_eq!(
+            errors(ingress, &json!({"spec": {}})),
+            ["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"]
+        );
+    }
+
+    #[test]
+    fn network_policies() {
+        let with = |peer: Value| json!({"spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": [peer]}]}});
+        assert_eq!(
+            errors(
+                network_policy,
+                &with(json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}))
+            ),
+            [""; 0]
+        );
+        let cases = [
+            (json!({}), "spec.ingress[0].from[0]: Required value: must specify a peer"),
+            (
+                json!({"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}}),
+                "spec.ingress[0].from[0]: Forbidden: may not specify both ipBlock and another peer",
+            ),
+            (
+                json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["11.0.0.0/9"]}}),
+                "spec.ingress[0].from[0].ipBlock.except[0]: Invalid value: \"11.0.0.0/9\": must be a strict subset of `cidr`",
+            ),
+            (
+                json!({"ipBlock": {"cidr": "nope"}}),
+                "spec.ingress[0].from[0].ipBlock.cidr: Invalid value: \"nope\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+            ),
+        ];
+        for (peer, expected) in cases {
+            assert_eq!(errors(network_policy, &with(peer)), [expected]);
+        }
+    }
+}
