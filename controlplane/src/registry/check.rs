@@ -4,6 +4,7 @@ use super::kinds::Kind;
 use crate::validation::meta;
 use coracle_proto::status::FieldError;
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// What an update subresource other than `/status` does, such as `/approval`.
 #[derive(Clone, Copy)]
@@ -32,8 +33,9 @@ impl Kind {
     pub fn check_create(&self, new: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         meta::check(new, self.namespaced(), self.names.rule(), &mut errors);
-        (self.strategy.validate)(new, &mut errors);
-        (self.strategy.validate_create)(new, &mut errors);
+        let new = self.stored_form(new);
+        (self.strategy.validate)(&new, &mut errors);
+        (self.strategy.validate_create)(&new, &mut errors);
         errors
     }
 
@@ -41,22 +43,77 @@ impl Kind {
     pub fn check_update(&self, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         meta::check_update(new, old, &mut errors);
+        let (new, old) = (self.stored_form(new), self.stored_form(old));
         match subresource {
             "" => {
-                (self.strategy.validate)(new, &mut errors);
-                (self.strategy.validate_update)(new, old, &mut errors);
+                (self.strategy.validate)(&new, &mut errors);
+                (self.strategy.validate_update)(&new, &old, &mut errors);
             }
-            "status" => (self.strategy.validate_status)(new, old, &mut errors),
+            "status" => (self.strategy.validate_status)(&new, &old, &mut errors),
             other => {
                 if let Some(change) = self.change_of(other) {
-                    (change.validate)(new, old, &mut errors);
+                    (change.validate)(&new, &old, &mut errors);
                 }
             }
         }
         errors
     }
 
+    /// The form that field rules know: a view's objects as they are stored.
+    fn stored_form<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
+        let Some(stored) = self.stored_as else { return Cow::Borrowed(object) };
+        let mut object = object.clone();
+        (stored.encode)(&mut object);
+        Cow::Owned(object)
+    }
+
     fn change_of(&self, subresource: &str) -> Option<Change> {
         self.changes.iter().find(|(name, _)| *name == subresource).map(|(_, change)| *change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::registry::index::Registry;
+    use serde_json::json;
+
+    #[test]
+    fn views_are_held_to_the_rules_of_what_is_stored() {
+        let kind = Registry::builtin().resource("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
+        let mut hpa = json!({"metadata": {"name": "h", "namespace": "n"}, "spec": {"maxReplicas": 0,
+            "targetCPUUtilizationPercentage": 0, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+        (kind.strategy.defaults)(&mut hpa);
+        let errors: Vec<String> = kind.check_create(&hpa).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            errors,
+            [
+                "spec.maxReplicas: Invalid value: 0: must be greater than 0",
+                "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
+                "spec.metrics[0].resource.target.averageUtilization: Invalid value: 0: must be greater than 0",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_kind_survives_an_empty_object_and_itself() {
+        for kind in Registry::builtin().all() {
+            let mut object = json!({"metadata": {"name": "a", "namespace": "b", "uid": "u"}});
+            (kind.strategy.defaults)(&mut object);
+            (kind.strategy.prepare_create)(&mut object);
+            kind.check_create(&object);
+            (kind.strategy.warnings)(&object, None);
+            let old = object.clone();
+            for subresource in ["", "status", "finalize", "approval", "resize", "ephemeralcontainers"] {
+                let mut new = old.clone();
+                kind.prepare_update(subresource, &mut new, &old);
+                kind.check_update(subresource, &new, &old);
+            }
+            for column in &kind.columns {
+                if let crate::registry::kinds::Cell::With(draw) = &column.cell {
+                    draw(&object);
+                }
+            }
+        }
     }
 }

@@ -174,8 +174,8 @@ impl NameRule {
     }
 }
 
-/// Where a kind keeps its objects when it is a view on another kind. Defaults see the view's form; preparation, field
-/// rules, selectable fields and columns see the stored form.
+/// Where a kind keeps its objects when it is a view on another kind. Defaults and preparation see the view's form;
+/// field rules, selectable fields and columns see the stored form.
 #[derive(Clone, Copy)]
 pub struct StoredAs {
     /// Group of the kind that is stored.

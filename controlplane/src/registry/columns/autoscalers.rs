@@ -1,4 +1,4 @@
-//! Columns of HorizontalPodAutoscalers, read from their v2 form.
+//! Columns of HorizontalPodAutoscalers, in either form.
 
 use super::{age, count, name, text};
 use crate::registry::kinds::Column;
@@ -27,6 +27,10 @@ pub fn autoscaler() -> Vec<Column> {
 fn targets(object: &Value) -> String {
     let statuses = object.items("status.currentMetrics");
     let metrics = object.items("spec.metrics");
+    if let (true, Some(goal)) = (metrics.is_empty(), object.int("spec.targetCPUUtilizationPercentage")) {
+        let now = object.int("status.currentCPUUtilizationPercentage");
+        return format!("cpu: {}/{goal}%", now.map_or("<unknown>".into(), |percent| format!("{percent}%")));
+    }
     if metrics.is_empty() {
         return "<none>".into();
     }

@@ -58,39 +58,58 @@ fn address<'a>(node: &'a Value, kind: &str) -> &'a str {
     addresses.find(|address| address.text("type") == kind).map_or("<none>", |address| address.text("address"))
 }
 
-/// Events.
+/// The value under its core name, or under the name that `events.k8s.io` has for it.
+fn of<'a>(event: &'a Value, core: &str, view: &str) -> &'a Value {
+    if event.has(core) { event.at(core) } else { event.at(view) }
+}
+
+fn about<'a>(event: &'a Value, field: &str) -> &'a str {
+    of(event, "involvedObject", "regarding").text(field)
+}
+
+/// Events, in either form.
 pub fn event() -> Vec<Column> {
     vec![
         text("Last Seen", |event| {
             let series = event.at("series.lastObservedTime");
-            let last = [series, event.at("lastTimestamp"), event.at("firstTimestamp"), event.at("eventTime")];
+            let (first, last) = (
+                of(event, "firstTimestamp", "deprecatedFirstTimestamp"),
+                of(event, "lastTimestamp", "deprecatedLastTimestamp"),
+            );
+            let last = [series, last, first, event.at("eventTime")];
             let time = last.into_iter().find(|time| !time.is_null()).unwrap_or(&Value::Null);
             json!(since(time))
         }),
         text("Type", |event| json!(event.text("type"))),
         text("Reason", |event| json!(event.text("reason"))),
         text("Object", |event| {
-            let kind = event.text("involvedObject.kind").to_lowercase();
-            match event.text("involvedObject.name") {
+            let kind = about(event, "kind").to_lowercase();
+            match about(event, "name") {
                 "" => json!(kind),
                 name => json!(format!("{kind}/{name}")),
             }
         }),
-        wide("Subobject", |event| json!(event.text("involvedObject.fieldPath"))),
+        wide("Subobject", |event| json!(about(event, "fieldPath"))),
         wide("Source", |event| {
-            let component = first(event.text("source.component"), event.text("reportingComponent"));
-            match first(event.text("source.host"), event.text("reportingInstance")) {
+            let source = of(event, "source", "deprecatedSource");
+            let reporting =
+                of(event, "reportingComponent", "reportingController").as_str().unwrap_or_default();
+            let component = first(source.text("component"), reporting);
+            match first(source.text("host"), event.text("reportingInstance")) {
                 "" => json!(component),
                 host => json!(format!("{component}, {host}")),
             }
         }),
-        text("Message", |event| json!(event.text("message").trim())),
+        text("Message", |event| json!(of(event, "message", "note").as_str().unwrap_or_default().trim())),
         wide("First Seen", |event| {
-            let first = event.at("firstTimestamp");
+            let first = of(event, "firstTimestamp", "deprecatedFirstTimestamp");
             json!(since(if first.is_null() { event.at("eventTime") } else { first }))
         }),
         wide("Count", |event| {
-            let count = event.int("series.count").or(event.int("count")).unwrap_or_default();
+            let count = event
+                .int("series.count")
+                .or(of(event, "count", "deprecatedCount").as_i64())
+                .unwrap_or_default();
             json!(count.max(1))
         }),
         Column { format: "name", ..wide("Name", |event| event.at("metadata.name").clone()) },

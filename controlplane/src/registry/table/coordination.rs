@@ -10,5 +10,11 @@ fn row(kind: &str, plural: &str) -> Kind {
 
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
-    vec![row("Lease", "leases").lazy().create_on_update().columns(columns::lease()).validate(cluster::lease, |_, _, _| ())]
+    vec![
+        row("Lease", "leases")
+            .lazy()
+            .create_on_update()
+            .columns(columns::lease())
+            .validate(cluster::lease, |_, _, _| ()),
+    ]
 }

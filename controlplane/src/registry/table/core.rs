@@ -118,7 +118,10 @@ fn more() -> Vec<Kind> {
             .columns(columns::secret())
             .defaults(defaults::cluster::secret)
             .validate(data::secret, data::secret_update),
-        row("ServiceAccount", "serviceaccounts").returns_deleted().short(&["sa"]).with_subresources(&["token"]),
+        row("ServiceAccount", "serviceaccounts")
+            .returns_deleted()
+            .short(&["sa"])
+            .with_subresources(&["token"]),
         row("Service", "services")
             .short(&["svc"])
             .category("all")
