@@ -13,6 +13,8 @@ pub mod up;
 pub mod apiserver;
 // What some kinds do besides being stored.
 pub mod actions;
+// Requests that end at a node.
+pub mod connect;
 // Counters.
 pub mod metrics;
 // The table of kinds and what each kind does on its way to the store.

@@ -12,6 +12,7 @@ use crate::apiserver::wellknown::WellKnown;
 use crate::apiserver::{authn, authz, tls};
 use crate::client::Client;
 use crate::config::Config;
+use crate::connect;
 use crate::controllers;
 use crate::pki::{Pki, kubeconfig};
 use crate::registry::index::Registry;
@@ -19,7 +20,6 @@ use crate::store;
 use crate::watch::feed::Feed;
 use anyhow::Context as _;
 use serde_json::json;
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,7 +81,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         tokens: vec![Box::new(ServiceAccounts { keys: keys.clone(), api: api.clone() })],
         anonymous: false,
     });
-    let authz: Arc<dyn authz::Authorizer> = Arc::new(authz::Union(vec![Box::new(authz::Masters)]));
+    let authz: Arc<dyn authz::Authorizer> = Arc::new(authz::Union(vec![Box::new(authz::Masters), Box::new(authz::rbac::Rbac::new(api.clone()))]));
     let _ = access.authz.set(authz.clone());
     let _ = access.authn.set(Arc::downgrade(&authn));
     let server = Arc::new(Server {
@@ -90,7 +90,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         authz,
         discovery: Discovery::new(registry.clone()),
         openapi: OpenApi::new(registry),
-        connectors: HashMap::new(),
+        connectors: connect::connectors(Arc::new(connect::node::Nodes::new(api.clone(), &pki)?)),
         wellknown: WellKnown { issuer: issuer(&keys, bound), ..WellKnown::default() },
     });
 

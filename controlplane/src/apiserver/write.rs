@@ -219,7 +219,8 @@ impl Api {
         built(kind, bytes, revision)
     }
 
-    pub(super) fn attributes<'a>(
+    /// A request as admission sees it.
+    pub fn attributes<'a>(
         &'a self,
         target: &Target<'a>,
         operation: Operation,

@@ -1,6 +1,9 @@
 //! Authorization: an ordered union; the first authorizer that has an opinion decides, and nobody's opinion is a no.
 
 use super::request_info::RequestInfo;
+// Roles and bindings.
+pub mod rbac;
+
 use super::user::{MASTERS, User};
 use serde_json::{Value, json};
 

@@ -1,0 +1,28 @@
+//! Requests that end at a node: logs, exec, attach, port-forward and proxies. The server finds the node, forwards the
+//! request to the agent's API and joins the two connections; what flows over them is between client and agent.
+
+// A connection to a node's agent.
+pub mod node;
+// One HTTP exchange passed on, upgrades included.
+pub mod forward;
+// Subresources of pods.
+pub mod pods;
+// `/proxy` of pods, services and nodes.
+pub mod proxy;
+
+use crate::apiserver::hook::Connector;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Every connector, by resource and subresource.
+pub fn connectors(nodes: Arc<node::Nodes>) -> HashMap<(String, String), Arc<dyn Connector>> {
+    let mut all: HashMap<(String, String), Arc<dyn Connector>> = HashMap::new();
+    for what in [pods::Stream::Log, pods::Stream::Exec, pods::Stream::Attach, pods::Stream::PortForward] {
+        let stream: Arc<dyn Connector> = Arc::new(pods::Pods { what, nodes: nodes.clone() });
+        all.insert(("pods".into(), what.subresource().into()), stream);
+    }
+    for resource in ["pods", "services", "nodes"] {
+        all.insert((resource.into(), "proxy".into()), Arc::new(proxy::Proxy { nodes: nodes.clone() }));
+    }
+    all
+}

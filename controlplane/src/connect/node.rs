@@ -1,0 +1,162 @@
+//! A connection to a node's agent: its address from the Node object, TLS with the server's own client certificate.
+
+use crate::apiserver::api::Api;
+use crate::pki::Pki;
+use crate::pki::authority::Profile;
+use coracle_proto::status::ApiError;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long a node may take to answer.
+const DIAL: Duration = Duration::from_secs(10);
+/// The agent's port when the Node does not say.
+const PORT: u64 = 10250;
+
+/// Dials agents.
+pub struct Nodes {
+    tls: TlsConnector,
+    api: Arc<Api>,
+}
+
+/// Agents make their own serving certificates; like upstream without `--kubelet-certificate-authority`, the server proves
+/// itself to them and takes their word for who they are.
+#[derive(Debug)]
+struct AnyAgent(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyAgent {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl Nodes {
+    /// With a client certificate of the cluster's authority.
+    pub fn new(api: Arc<Api>, pki: &Pki) -> anyhow::Result<Self> {
+        let profile = Profile::client("kube-apiserver-kubelet-client", &["system:masters"]);
+        let signed = pki.authority.ensure_signed(&pki.dir, "apiserver-kubelet-client", &profile)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyAgent(provider)))
+            .with_client_auth_cert(
+                vec![CertificateDer::from_pem_slice(signed.certificate.as_bytes())?],
+                PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?,
+            )?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { tls: TlsConnector::from(Arc::new(config)), api })
+    }
+
+    /// The server.
+    pub fn api(&self) -> &Arc<Api> {
+        &self.api
+    }
+
+    /// Host and port of a node's agent.
+    fn address(&self, node: &str) -> Result<(String, u16), ApiError> {
+        let kind = self.api.registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
+        let object = self.api.cached(&kind, "", node)?.value();
+        let addresses = object["status"]["addresses"].as_array().cloned().unwrap_or_default();
+        let find = |kind: &str| addresses.iter().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str());
+        let host = find("InternalIP").or_else(|| find("ExternalIP")).or_else(|| find("Hostname"));
+        let host = host.ok_or_else(|| ApiError::internal(format!("no preferred addresses found for node {node}")))?;
+        let port = &object["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
+        Ok((host.to_owned(), u16::try_from(port.as_u64().unwrap_or(PORT)).unwrap_or(10250)))
+    }
+
+    /// Opens a connection to a node's agent.
+    pub async fn dial(&self, node: &str) -> Result<tokio_rustls::client::TlsStream<TcpStream>, ApiError> {
+        let (host, port) = self.address(node)?;
+        let failed = |why: String| ApiError::internal(format!("error dialing backend: {why}"));
+        let connect = async {
+            let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|e| format!("dial tcp {host}:{port}: {e}"))?;
+            let _ = stream.set_nodelay(true);
+            let name = ServerName::try_from(host.clone()).map_err(|e| e.to_string())?;
+            self.tls.connect(name, stream).await.map_err(|e| format!("tls to {host}:{port}: {e}"))
+        };
+        match tokio::time::timeout(DIAL, connect).await {
+            Ok(result) => result.map_err(failed),
+            Err(_) => Err(failed(format!("dial tcp {host}:{port}: i/o timeout"))),
+        }
+    }
+
+    /// One request to a node's agent.
+    pub async fn send<B>(&self, node: &str, request: Request<B>) -> Result<Response<Incoming>, ApiError>
+    where
+        B: hyper::body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let stream = self.dial(node).await?;
+        exchange(stream, request).await
+    }
+
+    /// A small JSON document from a node's agent, such as `/stats/summary`.
+    pub async fn json(&self, node: &str, path: &str) -> Result<Value, ApiError> {
+        use http_body_util::{BodyExt, Empty};
+        let request = Request::get(path).header("host", node).body(Empty::<bytes::Bytes>::new()).map_err(ApiError::internal)?;
+        let response = self.send(node, request).await?;
+        if !response.status().is_success() {
+            return Err(ApiError::internal(format!("{node} answered {path} with {}", response.status())));
+        }
+        let body = response.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
+        serde_json::from_slice(&body).map_err(ApiError::internal)
+    }
+}
+
+/// One HTTP/1.1 exchange over a connection of its own.
+pub async fn exchange<S, B>(stream: S, request: Request<B>) -> Result<Response<Incoming>, ApiError>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    B: hyper::body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let failed = |e: hyper::Error| ApiError::new(502, "ServiceUnavailable", format!("error trying to reach service: {e}"));
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    tokio::spawn(async move {
+        let _ = connection.with_upgrades().await;
+    });
+    sender.send_request(request).await.map_err(failed)
+}

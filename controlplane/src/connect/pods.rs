@@ -1,0 +1,246 @@
+//! Logs, exec, attach and port-forward of pods.
+
+use super::forward;
+use super::node::Nodes;
+use crate::apiserver::admission::Operation;
+use crate::apiserver::chain::{Context, Server};
+use crate::apiserver::hook::Connector;
+use crate::apiserver::options::WriteOptions;
+use crate::apiserver::respond::Body;
+use crate::apiserver::write::Target;
+use crate::registry::kinds::Kind;
+use async_trait::async_trait;
+use coracle_proto::status::{ApiError, FieldError};
+use form_urlencoded::Serializer;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Which stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// `/log`.
+    Log,
+    /// `/exec`.
+    Exec,
+    /// `/attach`.
+    Attach,
+    /// `/portforward`.
+    PortForward,
+}
+
+impl Stream {
+    /// The subresource.
+    pub fn subresource(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Exec => "exec",
+            Self::Attach => "attach",
+            Self::PortForward => "portforward",
+        }
+    }
+}
+
+/// The connector.
+pub struct Pods {
+    /// Which stream it serves.
+    pub what: Stream,
+    /// Where the agents are.
+    pub nodes: Arc<Nodes>,
+}
+
+#[async_trait]
+impl Connector for Pods {
+    async fn connect(
+        &self,
+        server: &Arc<Server>,
+        context: &Context,
+        kind: &Kind,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, ApiError> {
+        if !forward::is_stream_method(request.method()) || (self.what == Stream::Log && request.method() == http::Method::POST) {
+            return Err(ApiError::method_not_allowed());
+        }
+        let info = &context.info;
+        let pod = server.api.get(kind, &info.namespace, &info.name).await?.value();
+        if self.what != Stream::Log {
+            admit(server, context, kind).await?;
+        }
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let path = self.path(&pod, context)?;
+        if node.is_empty() {
+            // A pod that is nowhere has no logs yet; for the other streams it does not exist.
+            if self.what == Stream::Log {
+                return Ok(crate::apiserver::respond::text(200, ""));
+            }
+            return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", info.name)));
+        }
+        let client = forward::client_side(&mut request);
+        let (request, _) = forward::rewritten(request, node, &path)?;
+        let mut response = forward::answer(client, self.nodes.send(node, request).await?);
+        if self.what == Stream::Log && !response.status().is_success() {
+            response = refused(response, &info.name).await;
+        }
+        Ok(response)
+    }
+}
+
+/// What an agent says of a log it does not have becomes a Status.
+async fn refused(response: Response<Body>, pod: &str) -> Response<Body> {
+    use http_body_util::BodyExt;
+    let code = response.status().as_u16();
+    let text = match response.into_body().collect().await {
+        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let error = match code {
+        404 => ApiError::new(404, "NotFound", format!("the server could not find the requested resource ( pods/log {pod}): {text}")),
+        400 => ApiError::bad_request(text),
+        _ => ApiError::new(500, "InternalError", text),
+    };
+    crate::apiserver::respond::error(&error)
+}
+
+async fn admit(server: &Arc<Server>, context: &Context, kind: &Kind) -> Result<(), ApiError> {
+    let options = WriteOptions::default();
+    let target = Target {
+        user: &context.user,
+        kind,
+        namespace: &context.info.namespace,
+        name: &context.info.name,
+        subresource: &context.info.subresource,
+        options: &options,
+        applied: false,
+    };
+    let mut at = server.api.attributes(&target, Operation::Connect, None);
+    server.api.admission.validate(&mut at, &Value::Null).await
+}
+
+impl Pods {
+    /// Path and query of the agent's own API.
+    fn path(&self, pod: &Value, context: &Context) -> Result<String, ApiError> {
+        let info = &context.info;
+        let first = |key: &str| context.query.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
+        let mut query = Serializer::new(String::new());
+        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+        let place = format!("{}/{}", info.namespace, info.name);
+        let path = match self.what {
+            Stream::PortForward => {
+                query.append_pair("uid", uid);
+                for (key, value) in context.query.iter().filter(|(k, _)| k == "ports") {
+                    query.append_pair(if key == "ports" { "port" } else { key }, value);
+                }
+                format!("/portForward/{place}")
+            }
+            Stream::Log => {
+                check_log_options(&info.name, &first)?;
+                for key in ["follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream"] {
+                    if let Some(value) = first(key) {
+                        query.append_pair(key, value);
+                    }
+                }
+                format!("/containerLogs/{place}/{}", container(pod, &info.name, first("container"))?)
+            }
+            Stream::Exec | Stream::Attach => {
+                query.append_pair("uid", uid);
+                let on = |key: &str, usual: bool| first(key).map_or(usual, |v| matches!(v, "true" | "1"));
+                // Output is on when nobody says otherwise, as in upstream's defaults.
+                let none = ["stdin", "stdout", "stderr"].iter().all(|k| first(k).is_none());
+                for (key, name, usual) in
+                    [("stdin", "input", false), ("stdout", "output", none), ("stderr", "error", none), ("tty", "tty", false)]
+                {
+                    if on(key, usual) {
+                        query.append_pair(name, "1");
+                    }
+                }
+                let commands: Vec<&str> = context.query.iter().filter(|(k, _)| k == "command").map(|(_, v)| v.as_str()).collect();
+                if self.what == Stream::Exec {
+                    if commands.is_empty() {
+                        return Err(ApiError::bad_request("you must specify at least one command for the container"));
+                    }
+                    for command in commands {
+                        query.append_pair("command", command);
+                    }
+                }
+                let name = container(pod, &info.name, first("container"))?;
+                format!("/{}/{place}/{name}", if self.what == Stream::Exec { "exec" } else { "attach" })
+            }
+        };
+        let query = query.finish();
+        Ok(if query.is_empty() { path } else { format!("{path}?{query}") })
+    }
+}
+
+/// The container that was named, or the only one; 400 with the choices otherwise.
+fn container(pod: &Value, name: &str, asked: Option<&str>) -> Result<String, ApiError> {
+    let names = |list: &str| -> Vec<String> {
+        let all = pod["spec"][list].as_array().into_iter().flatten();
+        all.filter_map(|c| c["name"].as_str().map(str::to_owned)).collect()
+    };
+    let (main, init, ephemeral) = (names("containers"), names("initContainers"), names("ephemeralContainers"));
+    match asked.filter(|c| !c.is_empty()) {
+        Some(wanted) => {
+            let known = main.iter().chain(&init).chain(&ephemeral).any(|c| c == wanted);
+            known.then(|| wanted.to_owned()).ok_or_else(|| {
+                ApiError::bad_request(format!("container {wanted} is not valid for pod {name}"))
+            })
+        }
+        None => match (main.as_slice(), init.len() + ephemeral.len()) {
+            ([only], _) => Ok(only.clone()),
+            ([], _) => Err(ApiError::bad_request(format!("a container name must be specified for pod {name}"))),
+            (many, others) => {
+                let mut text = format!(
+                    "a container name must be specified for pod {name}, choose one of: [{}]",
+                    many.join(" ")
+                );
+                if others > 0 && !init.is_empty() {
+                    text.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
+                }
+                Err(ApiError::bad_request(text))
+            }
+        },
+    }
+}
+
+fn check_log_options<'a>(pod: &str, first: &impl Fn(&str) -> Option<&'a str>) -> Result<(), ApiError> {
+    let mut causes = Vec::new();
+    let number = |key: &str| first(key).filter(|v| !v.is_empty()).map(|v| (v.to_owned(), v.parse::<i64>()));
+    for (key, least, why) in [
+        ("tailLines", 0, "must be greater than or equal to 0"),
+        ("limitBytes", 1, "must be greater than 0"),
+        ("sinceSeconds", 1, "must be greater than 0"),
+    ] {
+        match number(key) {
+            Some((_, Ok(n))) if n < least => causes.push(FieldError::invalid(key, &json!(n), why)),
+            Some((text, Err(_))) => {
+                return Err(ApiError::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax")));
+            }
+            _ => {}
+        }
+    }
+    if first("sinceSeconds").is_some() && first("sinceTime").is_some() {
+        causes.push(FieldError::forbidden("sinceSeconds", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+    }
+    if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "PodLogOptions", pod, causes)) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_container_must_be_named_when_there_are_two() {
+        let one = json!({"spec": {"containers": [{"name": "a"}]}});
+        assert_eq!(container(&one, "p", None).unwrap(), "a");
+        let two = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "initContainers": [{"name": "i"}]}});
+        let error = container(&two, "p", None).unwrap_err().message;
+        assert_eq!(
+            error,
+            "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]"
+        );
+        assert_eq!(container(&two, "p", Some("i")).unwrap(), "i");
+        assert_eq!(container(&two, "p", Some("x")).unwrap_err().message, "container x is not valid for pod p");
+    }
+}

@@ -1,0 +1,173 @@
+//! `/proxy` of pods, services and nodes: HTTP to something inside the cluster. The server need not be on the pod network:
+//! the connection goes through the agent of the node where the backend runs.
+
+use super::forward;
+use super::node::{Nodes, exchange};
+use crate::apiserver::chain::{Context, Server};
+use crate::apiserver::hook::Connector;
+use crate::apiserver::respond::Body;
+use crate::registry::kinds::Kind;
+use async_trait::async_trait;
+use coracle_proto::status::ApiError;
+use http::{Request, Response};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use rand::seq::IndexedRandom;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The protocol of a raw connection through an agent.
+pub const DIAL: &str = "coracle-dial";
+
+/// The connector.
+pub struct Proxy {
+    /// Where the agents are.
+    pub nodes: Arc<Nodes>,
+}
+
+/// `[scheme:]name[:port]`.
+struct Address<'a> {
+    scheme: &'a str,
+    name: &'a str,
+    port: &'a str,
+}
+
+impl<'a> Address<'a> {
+    fn parse(text: &'a str) -> Result<Self, ApiError> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let address = match parts.as_slice() {
+            [name] => Self { scheme: "", name, port: "" },
+            [name, port] => Self { scheme: "", name, port },
+            [scheme, name, port] => Self { scheme, name, port },
+            _ => return Err(ApiError::bad_request(format!("invalid request {text:?}"))),
+        };
+        if !matches!(address.scheme, "" | "http" | "https") {
+            return Err(ApiError::bad_request(format!("invalid scheme {:?}", address.scheme)));
+        }
+        Ok(address)
+    }
+}
+
+/// Where a request goes: an address, reached from a node.
+struct Backend {
+    node: String,
+    address: String,
+    tls: bool,
+}
+
+#[async_trait]
+impl Connector for Proxy {
+    async fn connect(
+        &self,
+        server: &Arc<Server>,
+        context: &Context,
+        kind: &Kind,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, ApiError> {
+        let info = &context.info;
+        let address = Address::parse(&info.name)?;
+        let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
+        let path = format!("/{}{query}", info.rest);
+        let client = forward::client_side(&mut request);
+        if info.resource == "nodes" {
+            let (request, _) = forward::rewritten(request, address.name, &path)?;
+            return Ok(forward::answer(client, self.nodes.send(address.name, request).await?));
+        }
+        let backend = match info.resource.as_str() {
+            "pods" => pod_backend(&server.api.get(kind, &info.namespace, address.name).await?.value(), &address)?,
+            _ => service_backend(server, &info.namespace, &address).await?,
+        };
+        let (request, _) = forward::rewritten(request, &backend.address, &path)?;
+        let stream = self.tunnel(&backend).await?;
+        if backend.tls {
+            return Err(ApiError::bad_request("https backends are reached with port-forward"));
+        }
+        Ok(forward::answer(client, exchange(stream, request).await?))
+    }
+}
+
+impl Proxy {
+    /// A raw connection to a backend through the agent of its node.
+    async fn tunnel(&self, backend: &Backend) -> Result<TokioIo<hyper::upgrade::Upgraded>, ApiError> {
+        let request = Request::get(format!("/dial/{}", backend.address))
+            .header("host", &backend.node)
+            .header("connection", "Upgrade")
+            .header("upgrade", DIAL)
+            .body(Empty::<bytes::Bytes>::new())
+            .map_err(ApiError::internal)?;
+        let mut response = self.nodes.send(&backend.node, request).await?;
+        if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
+            return Err(ApiError::new(
+                503,
+                "ServiceUnavailable",
+                format!("error trying to reach service: dial tcp {}: connect: connection refused", backend.address),
+            ));
+        }
+        Ok(TokioIo::new(hyper::upgrade::on(&mut response).await.map_err(ApiError::internal)?))
+    }
+}
+
+fn pod_backend(pod: &Value, address: &Address<'_>) -> Result<Backend, ApiError> {
+    let ip = pod["status"]["podIP"].as_str().filter(|ip| !ip.is_empty());
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    let Some(ip) = ip else {
+        return Err(ApiError::bad_request("address not allowed"));
+    };
+    let port = match address.port {
+        "" => pod["spec"]["containers"].as_array().into_iter().flatten()
+            .flat_map(|c| c["ports"].as_array().into_iter().flatten())
+            .find_map(|p| p["containerPort"].as_u64())
+            .unwrap_or(80)
+            .to_string(),
+        named if named.parse::<u16>().is_err() => pod["spec"]["containers"].as_array().into_iter().flatten()
+            .flat_map(|c| c["ports"].as_array().into_iter().flatten())
+            .find(|p| p["name"] == named)
+            .and_then(|p| p["containerPort"].as_u64())
+            .ok_or_else(|| ApiError::bad_request(format!("no port {named:?} on the pod")))?
+            .to_string(),
+        number => number.to_owned(),
+    };
+    Ok(Backend { node: node.into(), address: join(ip, &port), tls: address.scheme == "https" })
+}
+
+fn join(ip: &str, port: &str) -> String {
+    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
+}
+
+/// A ready endpoint of a Service, from its EndpointSlices.
+async fn service_backend(server: &Arc<Server>, namespace: &str, address: &Address<'_>) -> Result<Backend, ApiError> {
+    let services = server.api.registry.resource("", "v1", "services").ok_or_else(ApiError::no_such_path)?;
+    let service = server.api.get(&services, namespace, address.name).await?.value();
+    let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
+    let wanted = ports.iter().find(|p| {
+        address.port.is_empty() || p["name"] == address.port || p["port"].to_string() == address.port
+    });
+    let Some(wanted) = wanted else {
+        return Err(ApiError::new(503, "ServiceUnavailable", format!("no service port {:?} found for service {:?}", address.port, address.name)));
+    };
+    let port_name = wanted["name"].as_str().unwrap_or_default();
+    let slices = server.api.registry.resource("discovery.k8s.io", "v1", "endpointslices").ok_or_else(ApiError::no_such_path)?;
+    let mut backends = Vec::new();
+    for slice in server.api.cache(&slices)?.list(Some(namespace)) {
+        if slice.meta.labels.get("kubernetes.io/service-name").map(String::as_str) != Some(address.name) {
+            continue;
+        }
+        let slice = slice.value();
+        let port = slice["ports"].as_array().into_iter().flatten().find(|p| p["name"].as_str().unwrap_or_default() == port_name);
+        let Some(port) = port.and_then(|p| p["port"].as_u64()) else { continue };
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            if endpoint["conditions"]["ready"] == Value::Bool(false) {
+                continue;
+            }
+            let node = endpoint["nodeName"].as_str().unwrap_or_default();
+            for ip in endpoint["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                backends.push((node.to_owned(), join(ip, &port.to_string())));
+            }
+        }
+    }
+    let Some((node, chosen)) = backends.choose(&mut rand::rng()).cloned() else {
+        return Err(ApiError::new(503, "ServiceUnavailable", format!("no endpoints available for service {:?}", address.name)));
+    };
+    Ok(Backend { node, address: chosen, tls: address.scheme == "https" })
+}
