@@ -1,0 +1,23 @@
+//! Measurements: `coracle-bench NAME [--json]`. Figures are medians of what was measured in this run, on this machine.
+
+#![allow(clippy::unwrap_used)]
+
+// The API server under load.
+mod api;
+// A client that keeps its connections.
+mod client;
+// How figures are shown.
+mod report;
+
+fn main() -> anyhow::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let json = args.iter().any(|a| a == "--json");
+    let name = args.iter().find(|a| !a.starts_with("--")).map_or("", String::as_str);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let report = match name {
+        "api" => runtime.block_on(api::run())?,
+        other => anyhow::bail!("unknown measurement {other:?}: one of api"),
+    };
+    report.print(json);
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! How figures are shown: a table for people, one JSON object for programs.
+
+use serde_json::{Map, Value, json};
+
+/// Named figures with units.
+#[derive(Default)]
+pub struct Report {
+    rows: Vec<(String, f64, &'static str)>,
+}
+
+impl Report {
+    /// Adds a figure.
+    pub fn add(&mut self, name: &str, value: f64, unit: &'static str) {
+        self.rows.push((name.to_owned(), value, unit));
+    }
+
+    /// Prints it.
+    pub fn print(&self, as_json: bool) {
+        if as_json {
+            let figures: Map<String, Value> =
+                self.rows.iter().map(|(n, v, u)| (format!("{} [{u}]", n), json!(v))).collect();
+            println!("{}", Value::Object(figures));
+            return;
+        }
+        let width = self.rows.iter().map(|(n, ..)| n.len()).max().unwrap_or(0);
+        for (name, value, unit) in &self.rows {
+            println!("{name:width$}  {value:>12.2} {unit}");
+        }
+    }
+}
+
+/// The value below which `part` of the samples lie.
+pub fn percentile(samples: &mut [f64], part: f64) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let at = ((samples.len() as f64 * part) as usize).min(samples.len().saturating_sub(1));
+    samples.get(at).copied().unwrap_or(f64::NAN)
+}
