@@ -143,6 +143,8 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
             ("--kubeconfig", kubeconfig.display().to_string()),
             ("--root-dir", dir.display().to_string()),
             ("--node-ip", node.address.clone()),
+            ("--pod-log-dir", dir.join("logs").display().to_string()),
+            ("--cni-conf-dir", dir.join("cni").display().to_string()),
         ] {
             flags.extend([flag.to_owned(), value]);
         }
@@ -158,7 +160,7 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
         return Ok(());
     }
     wait(&format!("{name} is ready"), &log, &agent, || {
-        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("node is ready"))
+        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("ready=true"))
     })
 }
 
