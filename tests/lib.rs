@@ -18,7 +18,10 @@ pub fn program(name: &str) -> PathBuf {
     let here = std::env::current_exe().expect("a test knows its own path");
     // Tests run from target/<profile>/deps, measurements from target/<profile>.
     let dirs = here.ancestors().skip(1).take(2);
-    let path = dirs.map(|dir| dir.join(name)).find(|path| path.exists()).unwrap_or_else(|| here.with_file_name(name));
+    let path = dirs
+        .map(|dir| dir.join(name))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| here.with_file_name(name));
     assert!(path.exists(), "{} is missing: run cargo build --workspace first", path.display());
     path
 }

@@ -81,7 +81,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         tokens: vec![Box::new(ServiceAccounts { keys: keys.clone(), api: api.clone() })],
         anonymous: false,
     });
-    let authz: Arc<dyn authz::Authorizer> = Arc::new(authz::Union(vec![Box::new(authz::Masters), Box::new(authz::rbac::Rbac::new(api.clone()))]));
+    let authz: Arc<dyn authz::Authorizer> =
+        Arc::new(authz::Union(vec![Box::new(authz::Masters), Box::new(authz::rbac::Rbac::new(api.clone()))]));
     let _ = access.authz.set(authz.clone());
     let _ = access.authn.set(Arc::downgrade(&authn));
     let server = Arc::new(Server {

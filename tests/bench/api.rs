@@ -30,7 +30,11 @@ pub async fn run() -> anyhow::Result<Report> {
     report.add("RSS idle", rss(server.pid()), "MiB");
     let (written, pause) = (disk(server.pid()), Duration::from_secs(20));
     tokio::time::sleep(pause).await;
-    report.add("disk writes idle", (disk(server.pid()) - written) / pause.as_secs_f64() * 60.0 / 1024.0, "KiB/min");
+    report.add(
+        "disk writes idle",
+        (disk(server.pid()) - written) / pause.as_secs_f64() * 60.0 / 1024.0,
+        "KiB/min",
+    );
     report.add("floor: append + fdatasync of 1 KiB", floor(server.data_dir())?, "/s");
 
     let create = |i: usize| ("POST", PATH.to_owned(), object(&format!("c{i}"), "x"));
@@ -85,7 +89,11 @@ async fn rate(
     for client in clients {
         times.extend(client.await??);
     }
-    report.add(&format!("{name}, {CLIENTS} connections"), OBJECTS as f64 / begun.elapsed().as_secs_f64(), "/s");
+    report.add(
+        &format!("{name}, {CLIENTS} connections"),
+        OBJECTS as f64 / begun.elapsed().as_secs_f64(),
+        "/s",
+    );
     report.add(&format!("{name} p50"), percentile(&mut times, 0.5), "ms");
     report.add(&format!("{name} p99"), percentile(&mut times, 0.99), "ms");
     Ok(())
@@ -107,7 +115,8 @@ async fn lists(report: &mut Report, connection: &mut Connection) -> anyhow::Resu
 
 async fn watches(report: &mut Report, target: &Target) -> anyhow::Result<()> {
     let mut connection = target.connect().await?;
-    let list: serde_json::Value = serde_json::from_slice(&connection.call("GET", &format!("{PATH}?limit=1"), Bytes::new()).await?)?;
+    let list: serde_json::Value =
+        serde_json::from_slice(&connection.call("GET", &format!("{PATH}?limit=1"), Bytes::new()).await?)?;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or("0").to_owned();
     let mut watchers = Vec::new();
     for _ in 0..WATCHERS {
@@ -147,7 +156,10 @@ fn rss(pid: u32) -> f64 {
 
 fn disk(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-    text.lines().find_map(|l| l.strip_prefix("write_bytes: ")).and_then(|n| n.parse().ok()).unwrap_or(f64::NAN)
+    text.lines()
+        .find_map(|l| l.strip_prefix("write_bytes: "))
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(f64::NAN)
 }
 
 fn floor(dir: &std::path::Path) -> anyhow::Result<f64> {

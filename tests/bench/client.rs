@@ -24,7 +24,8 @@ pub struct Target {
 impl Target {
     /// The server whose state is in `data_dir`.
     pub fn new(data_dir: &Path, url: &str) -> anyhow::Result<Self> {
-        let pem = |name: &str| std::fs::read(data_dir.join("pki").join(name)).with_context(|| name.to_owned());
+        let pem =
+            |name: &str| std::fs::read(data_dir.join("pki").join(name)).with_context(|| name.to_owned());
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(&pem("ca.crt")?)?)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -57,7 +58,12 @@ pub struct Connection {
 
 impl Connection {
     /// Sends a request and gives the head of the answer.
-    pub async fn open(&mut self, method: &str, path: &str, body: Bytes) -> anyhow::Result<Response<Incoming>> {
+    pub async fn open(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Response<Incoming>> {
         self.sender.ready().await?;
         let request = Request::builder()
             .method(method)

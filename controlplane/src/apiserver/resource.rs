@@ -16,7 +16,7 @@ use crate::registry::kinds::{Kind, Subresource};
 use bytes::Bytes;
 use coracle_proto::status::ApiError;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Limited, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -376,13 +376,28 @@ fn to_bytes(value: &Value) -> Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-/// The whole body, or 413.
+/// The whole body, or 413. The rest of a body that is too large is read and dropped, up to a point: a client that is
+/// still sending would otherwise never see the answer.
 pub async fn read(request: Request<Incoming>) -> Result<Bytes, ApiError> {
-    match Limited::new(request.into_body(), BODY_LIMIT).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(ApiError::too_large(format!("Request entity too large: limit is {BODY_LIMIT}")))
+    let mut body = request.into_body();
+    let mut bytes = bytes::BytesMut::new();
+    let mut total = 0;
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|e| ApiError::bad_request(format!("the request body could not be read: {e}")))?;
+        let Some(data) = frame.data_ref() else { continue };
+        total += data.len();
+        if total <= BODY_LIMIT {
+            bytes.extend_from_slice(data);
+        } else {
+            bytes.clear();
         }
-        Err(error) => Err(ApiError::bad_request(format!("the request body could not be read: {error}"))),
+        if total > BODY_LIMIT * 8 {
+            break;
+        }
     }
+    if total > BODY_LIMIT {
+        return Err(ApiError::too_large(format!("Request entity too large: limit is {BODY_LIMIT}")));
+    }
+    Ok(bytes.freeze())
 }

@@ -16,11 +16,16 @@ const HOP: [&str; 7] =
 /// Whether a client asks for another protocol.
 pub fn wants_upgrade(headers: &HeaderMap) -> bool {
     let connection = headers.get_all(CONNECTION).iter().filter_map(|v| v.to_str().ok());
-    headers.contains_key(UPGRADE) && connection.flat_map(|v| v.split(',')).any(|t| t.trim().eq_ignore_ascii_case("upgrade"))
+    headers.contains_key(UPGRADE)
+        && connection.flat_map(|v| v.split(',')).any(|t| t.trim().eq_ignore_ascii_case("upgrade"))
 }
 
 /// The request for the backend: the same method, body and headers, another path.
-pub fn rewritten(request: Request<Incoming>, host: &str, path: &str) -> Result<(Request<Incoming>, bool), ApiError> {
+pub fn rewritten(
+    request: Request<Incoming>,
+    host: &str,
+    path: &str,
+) -> Result<(Request<Incoming>, bool), ApiError> {
     let upgrade = wants_upgrade(request.headers());
     let (mut parts, body) = request.into_parts();
     let protocol = parts.headers.get(UPGRADE).cloned();

@@ -53,7 +53,12 @@ impl ServerCertVerifier for AnyAgent {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, signature, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls12_signature(
+            message,
+            cert,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -62,7 +67,12 @@ impl ServerCertVerifier for AnyAgent {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, signature, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -98,9 +108,11 @@ impl Nodes {
         let kind = self.api.registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
         let object = self.api.cached(&kind, "", node)?.value();
         let addresses = object["status"]["addresses"].as_array().cloned().unwrap_or_default();
-        let find = |kind: &str| addresses.iter().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str());
+        let find =
+            |kind: &str| addresses.iter().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str());
         let host = find("InternalIP").or_else(|| find("ExternalIP")).or_else(|| find("Hostname"));
-        let host = host.ok_or_else(|| ApiError::internal(format!("no preferred addresses found for node {node}")))?;
+        let host =
+            host.ok_or_else(|| ApiError::internal(format!("no preferred addresses found for node {node}")))?;
         let port = &object["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
         Ok((host.to_owned(), u16::try_from(port.as_u64().unwrap_or(PORT)).unwrap_or(10250)))
     }
@@ -110,7 +122,9 @@ impl Nodes {
         let (host, port) = self.address(node)?;
         let failed = |why: String| ApiError::internal(format!("error dialing backend: {why}"));
         let connect = async {
-            let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|e| format!("dial tcp {host}:{port}: {e}"))?;
+            let stream = TcpStream::connect((host.as_str(), port))
+                .await
+                .map_err(|e| format!("dial tcp {host}:{port}: {e}"))?;
             let _ = stream.set_nodelay(true);
             let name = ServerName::try_from(host.clone()).map_err(|e| e.to_string())?;
             self.tls.connect(name, stream).await.map_err(|e| format!("tls to {host}:{port}: {e}"))
@@ -135,7 +149,10 @@ impl Nodes {
     /// A small JSON document from a node's agent, such as `/stats/summary`.
     pub async fn json(&self, node: &str, path: &str) -> Result<Value, ApiError> {
         use http_body_util::{BodyExt, Empty};
-        let request = Request::get(path).header("host", node).body(Empty::<bytes::Bytes>::new()).map_err(ApiError::internal)?;
+        let request = Request::get(path)
+            .header("host", node)
+            .body(Empty::<bytes::Bytes>::new())
+            .map_err(ApiError::internal)?;
         let response = self.send(node, request).await?;
         if !response.status().is_success() {
             return Err(ApiError::internal(format!("{node} answered {path} with {}", response.status())));
@@ -153,7 +170,9 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let failed = |e: hyper::Error| ApiError::new(502, "ServiceUnavailable", format!("error trying to reach service: {e}"));
+    let failed = |e: hyper::Error| {
+        ApiError::new(502, "ServiceUnavailable", format!("error trying to reach service: {e}"))
+    };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     tokio::spawn(async move {
         let _ = connection.with_upgrades().await;

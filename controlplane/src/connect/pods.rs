@@ -59,7 +59,9 @@ impl Connector for Pods {
         kind: &Kind,
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, ApiError> {
-        if !forward::is_stream_method(request.method()) || (self.what == Stream::Log && request.method() == http::Method::POST) {
+        if !forward::is_stream_method(request.method())
+            || (self.what == Stream::Log && request.method() == http::Method::POST)
+        {
             return Err(ApiError::method_not_allowed());
         }
         let info = &context.info;
@@ -95,7 +97,11 @@ async fn refused(response: Response<Body>, pod: &str) -> Response<Body> {
         Err(error) => error.to_string(),
     };
     let error = match code {
-        404 => ApiError::new(404, "NotFound", format!("the server could not find the requested resource ( pods/log {pod}): {text}")),
+        404 => ApiError::new(
+            404,
+            "NotFound",
+            format!("the server could not find the requested resource ( pods/log {pod}): {text}"),
+        ),
         400 => ApiError::bad_request(text),
         _ => ApiError::new(500, "InternalError", text),
     };
@@ -135,7 +141,16 @@ impl Pods {
             }
             Stream::Log => {
                 check_log_options(&info.name, &first)?;
-                for key in ["follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream"] {
+                for key in [
+                    "follow",
+                    "previous",
+                    "sinceSeconds",
+                    "sinceTime",
+                    "timestamps",
+                    "tailLines",
+                    "limitBytes",
+                    "stream",
+                ] {
                     if let Some(value) = first(key) {
                         query.append_pair(key, value);
                     }
@@ -147,17 +162,23 @@ impl Pods {
                 let on = |key: &str, usual: bool| first(key).map_or(usual, |v| matches!(v, "true" | "1"));
                 // Output is on when nobody says otherwise, as in upstream's defaults.
                 let none = ["stdin", "stdout", "stderr"].iter().all(|k| first(k).is_none());
-                for (key, name, usual) in
-                    [("stdin", "input", false), ("stdout", "output", none), ("stderr", "error", none), ("tty", "tty", false)]
-                {
+                for (key, name, usual) in [
+                    ("stdin", "input", false),
+                    ("stdout", "output", none),
+                    ("stderr", "error", none),
+                    ("tty", "tty", false),
+                ] {
                     if on(key, usual) {
                         query.append_pair(name, "1");
                     }
                 }
-                let commands: Vec<&str> = context.query.iter().filter(|(k, _)| k == "command").map(|(_, v)| v.as_str()).collect();
+                let commands: Vec<&str> =
+                    context.query.iter().filter(|(k, _)| k == "command").map(|(_, v)| v.as_str()).collect();
                 if self.what == Stream::Exec {
                     if commands.is_empty() {
-                        return Err(ApiError::bad_request("you must specify at least one command for the container"));
+                        return Err(ApiError::bad_request(
+                            "you must specify at least one command for the container",
+                        ));
                     }
                     for command in commands {
                         query.append_pair("command", command);
@@ -178,7 +199,8 @@ fn container(pod: &Value, name: &str, asked: Option<&str>) -> Result<String, Api
         let all = pod["spec"][list].as_array().into_iter().flatten();
         all.filter_map(|c| c["name"].as_str().map(str::to_owned)).collect()
     };
-    let (main, init, ephemeral) = (names("containers"), names("initContainers"), names("ephemeralContainers"));
+    let (main, init, ephemeral) =
+        (names("containers"), names("initContainers"), names("ephemeralContainers"));
     match asked.filter(|c| !c.is_empty()) {
         Some(wanted) => {
             let known = main.iter().chain(&init).chain(&ephemeral).any(|c| c == wanted);
@@ -188,7 +210,9 @@ fn container(pod: &Value, name: &str, asked: Option<&str>) -> Result<String, Api
         }
         None => match (main.as_slice(), init.len() + ephemeral.len()) {
             ([only], _) => Ok(only.clone()),
-            ([], _) => Err(ApiError::bad_request(format!("a container name must be specified for pod {name}"))),
+            ([], _) => {
+                Err(ApiError::bad_request(format!("a container name must be specified for pod {name}")))
+            }
             (many, others) => {
                 let mut text = format!(
                     "a container name must be specified for pod {name}, choose one of: [{}]",
@@ -214,13 +238,18 @@ fn check_log_options<'a>(pod: &str, first: &impl Fn(&str) -> Option<&'a str>) ->
         match number(key) {
             Some((_, Ok(n))) if n < least => causes.push(FieldError::invalid(key, &json!(n), why)),
             Some((text, Err(_))) => {
-                return Err(ApiError::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax")));
+                return Err(ApiError::bad_request(format!(
+                    "strconv.ParseInt: parsing \"{text}\": invalid syntax"
+                )));
             }
             _ => {}
         }
     }
     if first("sinceSeconds").is_some() && first("sinceTime").is_some() {
-        causes.push(FieldError::forbidden("sinceSeconds", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+        causes.push(FieldError::forbidden(
+            "sinceSeconds",
+            "at most one of `sinceTime` or `sinceSeconds` may be specified",
+        ));
     }
     if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "PodLogOptions", pod, causes)) }
 }
@@ -241,6 +270,9 @@ mod tests {
             "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]"
         );
         assert_eq!(container(&two, "p", Some("i")).unwrap(), "i");
-        assert_eq!(container(&two, "p", Some("x")).unwrap_err().message, "container x is not valid for pod p");
+        assert_eq!(
+            container(&two, "p", Some("x")).unwrap_err().message,
+            "container x is not valid for pod p"
+        );
     }
 }

@@ -75,7 +75,9 @@ impl Connector for Proxy {
             return Ok(forward::answer(client, self.nodes.send(address.name, request).await?));
         }
         let backend = match info.resource.as_str() {
-            "pods" => pod_backend(&server.api.get(kind, &info.namespace, address.name).await?.value(), &address)?,
+            "pods" => {
+                pod_backend(&server.api.get(kind, &info.namespace, address.name).await?.value(), &address)?
+            }
             _ => service_backend(server, &info.namespace, &address).await?,
         };
         let (request, _) = forward::rewritten(request, &backend.address, &path)?;
@@ -101,7 +103,10 @@ impl Proxy {
             return Err(ApiError::new(
                 503,
                 "ServiceUnavailable",
-                format!("error trying to reach service: dial tcp {}: connect: connection refused", backend.address),
+                format!(
+                    "error trying to reach service: dial tcp {}: connect: connection refused",
+                    backend.address
+                ),
             ));
         }
         Ok(TokioIo::new(hyper::upgrade::on(&mut response).await.map_err(ApiError::internal)?))
@@ -115,12 +120,18 @@ fn pod_backend(pod: &Value, address: &Address<'_>) -> Result<Backend, ApiError> 
         return Err(ApiError::bad_request("address not allowed"));
     };
     let port = match address.port {
-        "" => pod["spec"]["containers"].as_array().into_iter().flatten()
+        "" => pod["spec"]["containers"]
+            .as_array()
+            .into_iter()
+            .flatten()
             .flat_map(|c| c["ports"].as_array().into_iter().flatten())
             .find_map(|p| p["containerPort"].as_u64())
             .unwrap_or(80)
             .to_string(),
-        named if named.parse::<u16>().is_err() => pod["spec"]["containers"].as_array().into_iter().flatten()
+        named if named.parse::<u16>().is_err() => pod["spec"]["containers"]
+            .as_array()
+            .into_iter()
+            .flatten()
             .flat_map(|c| c["ports"].as_array().into_iter().flatten())
             .find(|p| p["name"] == named)
             .and_then(|p| p["containerPort"].as_u64())
@@ -136,7 +147,11 @@ fn join(ip: &str, port: &str) -> String {
 }
 
 /// A ready endpoint of a Service, from its EndpointSlices.
-async fn service_backend(server: &Arc<Server>, namespace: &str, address: &Address<'_>) -> Result<Backend, ApiError> {
+async fn service_backend(
+    server: &Arc<Server>,
+    namespace: &str,
+    address: &Address<'_>,
+) -> Result<Backend, ApiError> {
     let services = server.api.registry.resource("", "v1", "services").ok_or_else(ApiError::no_such_path)?;
     let service = server.api.get(&services, namespace, address.name).await?.value();
     let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
@@ -144,17 +159,29 @@ async fn service_backend(server: &Arc<Server>, namespace: &str, address: &Addres
         address.port.is_empty() || p["name"] == address.port || p["port"].to_string() == address.port
     });
     let Some(wanted) = wanted else {
-        return Err(ApiError::new(503, "ServiceUnavailable", format!("no service port {:?} found for service {:?}", address.port, address.name)));
+        return Err(ApiError::new(
+            503,
+            "ServiceUnavailable",
+            format!("no service port {:?} found for service {:?}", address.port, address.name),
+        ));
     };
     let port_name = wanted["name"].as_str().unwrap_or_default();
-    let slices = server.api.registry.resource("discovery.k8s.io", "v1", "endpointslices").ok_or_else(ApiError::no_such_path)?;
+    let slices = server
+        .api
+        .registry
+        .resource("discovery.k8s.io", "v1", "endpointslices")
+        .ok_or_else(ApiError::no_such_path)?;
     let mut backends = Vec::new();
     for slice in server.api.cache(&slices)?.list(Some(namespace)) {
         if slice.meta.labels.get("kubernetes.io/service-name").map(String::as_str) != Some(address.name) {
             continue;
         }
         let slice = slice.value();
-        let port = slice["ports"].as_array().into_iter().flatten().find(|p| p["name"].as_str().unwrap_or_default() == port_name);
+        let port = slice["ports"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|p| p["name"].as_str().unwrap_or_default() == port_name);
         let Some(port) = port.and_then(|p| p["port"].as_u64()) else { continue };
         for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
             if endpoint["conditions"]["ready"] == Value::Bool(false) {
@@ -167,7 +194,11 @@ async fn service_backend(server: &Arc<Server>, namespace: &str, address: &Addres
         }
     }
     let Some((node, chosen)) = backends.choose(&mut rand::rng()).cloned() else {
-        return Err(ApiError::new(503, "ServiceUnavailable", format!("no endpoints available for service {:?}", address.name)));
+        return Err(ApiError::new(
+            503,
+            "ServiceUnavailable",
+            format!("no endpoints available for service {:?}", address.name),
+        ));
     };
     Ok(Backend { node, address: chosen, tls: address.scheme == "https" })
 }

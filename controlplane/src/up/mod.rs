@@ -138,18 +138,23 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
         std::fs::create_dir_all(&dir)?;
         let kubeconfig = dir.join("kubeconfig");
         write_node_kubeconfig(&args.data_dir, &kubeconfig)?;
+        let program = process::beside("coracle-agent")?;
+        load_images(&program, &dir, &args.image)?;
         let mut flags: Vec<String> = vec!["run".into(), "--node-name".into(), name.clone()];
         for (flag, value) in [
             ("--kubeconfig", kubeconfig.display().to_string()),
             ("--root-dir", dir.display().to_string()),
             ("--node-ip", node.address.clone()),
             ("--pod-log-dir", dir.join("logs").display().to_string()),
+            ("--root", dir.join("engine").display().to_string()),
             ("--cni-conf-dir", dir.join("cni").display().to_string()),
+            ("--cni-cache-dir", dir.join("cni-state").display().to_string()),
+            ("--cni-bin-dir", program.with_file_name("").display().to_string()),
+            ("--cgroup-parent", format!("/coracle-{name}")),
         ] {
             flags.extend([flag.to_owned(), value]);
         }
         flags.extend(args.agent_flags.iter().cloned());
-        let program = process::beside("coracle-agent")?;
         node.agent = Some(process::start_inside(&node.holder, &program, &flags, &log, None)?);
     }
     let agent = node.agent.clone().context("the agent was started")?;
@@ -162,6 +167,24 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
     wait(&format!("{name} is ready"), &log, &agent, || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("ready=true"))
     })
+}
+
+/// Loads image archives into a node's store; those that are there already cost nothing.
+fn load_images(agent: &Path, dir: &Path, archives: &[PathBuf]) -> anyhow::Result<()> {
+    if archives.is_empty() {
+        return Ok(());
+    }
+    let store = dir.join("engine").join("images");
+    let output = std::process::Command::new(agent)
+        .args(["image", "--image-dir"])
+        .arg(&store)
+        .arg("import")
+        .args(archives)
+        .output()?;
+    if !output.status.success() {
+        bail!("images could not be loaded: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
 }
 
 /// The administrator's kubeconfig with the address that nodes reach the server on.

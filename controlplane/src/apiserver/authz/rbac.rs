@@ -142,7 +142,9 @@ impl Rbac {
 
     fn list(&self, plural: &str, namespace: Option<&str>) -> Vec<Arc<Object>> {
         let kind = self.api.registry.resource(GROUP, "v1", plural);
-        kind.and_then(|kind| self.api.cache(&kind).ok()).map(|cache| cache.list(namespace)).unwrap_or_default()
+        kind.and_then(|kind| self.api.cache(&kind).ok())
+            .map(|cache| cache.list(namespace))
+            .unwrap_or_default()
     }
 
     fn role(&self, reference: &RoleRef, namespace: &str) -> Option<Arc<Role>> {
@@ -207,7 +209,13 @@ mod tests {
 
     fn rule(verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]) -> Rule {
         let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
-        Rule { verbs: own(verbs), api_groups: own(groups), resources: own(resources), resource_names: own(names), ..Rule::default() }
+        Rule {
+            verbs: own(verbs),
+            api_groups: own(groups),
+            resources: own(resources),
+            resource_names: own(names),
+            ..Rule::default()
+        }
     }
 
     fn request(verb: &str, group: &str, resource: &str, sub: &str, name: &str) -> RequestInfo {
@@ -243,7 +251,11 @@ mod tests {
 
     #[test]
     fn paths_may_end_in_a_star() {
-        let rule = Rule { verbs: vec!["get".into()], paths: vec!["/healthz".into(), "/apis/*".into()], ..Rule::default() };
+        let rule = Rule {
+            verbs: vec!["get".into()],
+            paths: vec!["/healthz".into(), "/apis/*".into()],
+            ..Rule::default()
+        };
         let path = |p: &str| RequestInfo { verb: "get".into(), path: p.into(), ..RequestInfo::default() };
         assert!(rule.allows(&path("/healthz")));
         assert!(rule.allows(&path("/apis/apps")));
