@@ -46,18 +46,18 @@ pub fn read_any(tree: Tree) -> Read {
 }
 
 #[derive(Default)]
-struct Reader {
+struct Reader<'t> {
     strict: Vec<String>,
     /// Where we are, with list indices: `spec.containers[0].name`.
     path: String,
     /// Where we are as Go's type errors say it: field names only.
-    fields: Vec<String>,
+    fields: Vec<&'t str>,
     /// The innermost struct.
-    within: String,
+    within: &'t str,
     error: Option<DecodeError>,
 }
 
-impl Reader {
+impl<'t> Reader<'t> {
     fn report(&mut self, what: &str) {
         let text = format!("{what} field \"{}\"", self.path);
         if self.strict.len() < MAX_STRICT && !self.strict.contains(&text) {
@@ -98,11 +98,11 @@ impl Reader {
         result
     }
 
-    fn object(&mut self, kind: &Type, fields: Vec<(String, Tree)>) -> Map<String, Value> {
+    fn object(&mut self, kind: &'t Type, fields: Vec<(String, Tree)>) -> Map<String, Value> {
         let mut object = Map::new();
-        let mut seen: Vec<String> = Vec::with_capacity(fields.len());
+        let mut seen = vec![false; kind.fields.len()];
         for (name, tree) in fields {
-            let Some(field) = kind.field(&name) else {
+            let Some(at) = kind.position(&name) else {
                 if kind.open {
                     let value = self.at(&name, |r| r.any(tree));
                     object.insert(name, value);
@@ -111,13 +111,12 @@ impl Reader {
                 }
                 continue;
             };
-            if seen.contains(&name) {
+            let field = &kind.fields[at];
+            if std::mem::replace(&mut seen[at], true) {
                 self.at(&name, |r| r.report("duplicate"));
-            } else {
-                seen.push(name.clone());
             }
-            let outer = std::mem::replace(&mut self.within, kind.name.to_string());
-            self.fields.push(name.clone());
+            let outer = std::mem::replace(&mut self.within, &kind.name);
+            self.fields.push(&field.name);
             let value = self.at(&name, |r| r.field(kind, field, tree));
             self.fields.pop();
             self.within = outer;
@@ -131,7 +130,7 @@ impl Reader {
     }
 
     /// The value of a field, or nothing where Go would write nothing.
-    fn field(&mut self, kind: &Type, field: &Field, tree: Tree) -> Option<Value> {
+    fn field(&mut self, kind: &'t Type, field: &'t Field, tree: Tree) -> Option<Value> {
         if kind.package.is_none() {
             return match (&field.shape, tree) {
                 (_, Tree::Null) => Some(Value::Null),
@@ -145,7 +144,7 @@ impl Reader {
         kept.then_some(value)
     }
 
-    fn value(&mut self, shape: &Shape, tree: Tree) -> Option<Value> {
+    fn value(&mut self, shape: &'t Shape, tree: Tree) -> Option<Value> {
         match (shape, tree) {
             (_, Tree::Null) => None,
             (Shape::Scalar { of, .. }, tree) => self.scalar(shape, *of, tree),
@@ -177,7 +176,7 @@ impl Reader {
     }
 
     /// A value of a custom resource: kept even when the type is wrong.
-    fn loose(&mut self, shape: &Shape, tree: Tree) -> Value {
+    fn loose(&mut self, shape: &'t Shape, tree: Tree) -> Value {
         match (shape, tree) {
             (Shape::Object(object), Tree::Object(fields)) => Value::Object(self.object(object.get(), fields)),
             (Shape::List(list), Tree::Array(items)) => {

@@ -198,8 +198,12 @@ impl Object {
 impl Type {
     /// A JSON field, those of inlined structs included.
     pub fn field(&self, name: &str) -> Option<&Field> {
-        let found = self.fields.binary_search_by(|f| f.name.as_ref().cmp(name));
-        found.ok().map(|i| &self.fields[i])
+        self.position(name).map(|at| &self.fields[at])
+    }
+
+    /// Where a JSON field stands in `fields`.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.fields.binary_search_by(|f| f.name.as_ref().cmp(name)).ok()
     }
 
     /// A field of the struct itself by protobuf number.

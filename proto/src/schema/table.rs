@@ -374,6 +374,19 @@ mod tests {
         }
     }
 
+    /// Start-up time and memory are promises; a debug build may take several times as long.
+    #[test]
+    fn the_table_is_cheap() {
+        let start = std::time::Instant::now();
+        let table = parse();
+        let took = start.elapsed();
+        let fields: usize = table.types.iter().map(|t| t.fields.len()).sum();
+        let size = table.types.len() * size_of::<Type>() + fields * (size_of::<Field>() + size_of::<List>());
+        println!("{} types, {fields} fields, about {size} bytes, {took:?}", table.types.len());
+        assert!(size < 2 << 20, "{size}");
+        assert!(took.as_millis() < 500, "{took:?}");
+    }
+
     #[test]
     fn enum_values_are_listed() {
         let port = type_of("io.k8s.api.core.v1.ContainerPort").unwrap().field("protocol").unwrap();

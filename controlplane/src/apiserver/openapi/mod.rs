@@ -27,6 +27,7 @@ use flate2::write::GzEncoder;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, ETAG, HeaderValue, LOCATION, VARY};
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
+use paths::PathItem;
 use schemas::Dialect;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -236,9 +237,9 @@ impl Source<'_> {
         json!({"title": "Kubernetes", "version": "v1.35.0"})
     }
 
-    fn paths(&self) -> BTreeMap<String, Value> {
-        let all = self.kinds.iter().flat_map(|kind| paths::of(kind, self.dialect));
-        all.map(|path| (path.path, path.item)).collect()
+    /// One after the other, so that only one is in memory at a time.
+    fn paths(&self) -> impl Iterator<Item = PathItem> {
+        self.kinds.iter().flat_map(|kind| paths::of(kind, self.dialect))
     }
 
     /// The names of all schemas that the paths need.
@@ -276,8 +277,8 @@ impl Source<'_> {
             Dialect::V3 => ("\"openapi\":\"3.0.0\"", "\"components\":{\"schemas\":{", "}}}"),
         };
         write!(out, "{{{head},\"info\":{},\"paths\":{{", Self::info())?;
-        for (i, (path, item)) in self.paths().iter().enumerate() {
-            write!(out, "{}{}:{item}", if i == 0 { "" } else { "," }, Value::from(path.as_str()))?;
+        for (i, PathItem { path, item }) in self.paths().enumerate() {
+            write!(out, "{}{}:{item}", if i == 0 { "" } else { "," }, Value::from(path))?;
         }
         write!(out, "}},{schemas}")?;
         for (i, name) in self.names().iter().enumerate() {
@@ -289,7 +290,7 @@ impl Source<'_> {
 
     fn protobuf(&self) -> Vec<u8> {
         let mut written = protobuf::Message::default();
-        for (path, item) in self.paths() {
+        for PathItem { path, item } in self.paths() {
             written.bytes(2, &protobuf::named(&path, &protobuf::path_item(&item)).finish());
         }
         let mut definitions = protobuf::Message::default();
@@ -364,6 +365,16 @@ mod tests {
         let packed = api.answer("/openapi/v2", &plain(asked)).unwrap();
         assert_eq!(packed.headers()[http::header::CONTENT_TYPE], V2_PROTOBUF);
         assert!(body(packed).await.starts_with(b"\x0a\x032.0\x12"));
+    }
+
+    #[test]
+    fn every_row_has_its_type() {
+        for kind in Registry::builtin().all() {
+            let found = schema::type_of(&kind.schema).unwrap_or_else(|| panic!("{}", kind.schema));
+            assert!(found.kind, "{}", kind.schema);
+            let list = kind.verbs.contains(&"list");
+            assert_eq!(schema::type_of(&format!("{}List", kind.schema)).is_some(), list, "{}", kind.schema);
+        }
     }
 
     #[tokio::test]
