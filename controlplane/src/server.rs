@@ -104,6 +104,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let path = config.data_dir.join("admin.kubeconfig");
     kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
     let _controllers = if config.api_only { None } else { Some(start_controllers(&client, &config, &pki)?) };
+    let _scheduler = (!config.api_only).then(|| crate::scheduler::start(&client));
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
     let tls = tls::config(&pki)?;

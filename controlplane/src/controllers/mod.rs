@@ -53,7 +53,7 @@ pub mod podgc;
 mod testing;
 // A cluster for tests.
 #[cfg(test)]
-mod cluster;
+pub(crate) mod cluster;
 #[cfg(test)]
 mod cluster_tests;
 

@@ -33,5 +33,15 @@ pub mod place;
 pub mod preempt;
 // Why a pod waits.
 pub mod why;
+// From changes of objects to the snapshot and the queue.
+pub mod intake;
+// What is written.
+pub mod writes;
+// The loop.
+pub mod run;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod run_tests;
+
+pub use run::{Verdicts, start};

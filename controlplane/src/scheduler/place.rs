@@ -113,6 +113,7 @@ impl Placer {
                 Err(rejection) => verdicts.push(((*name).to_owned(), rejection)),
             }
         }
+        verdicts.sort_by(|a, b| a.0.cmp(&b.0));
         let others = Some("node(s) didn't satisfy plugin(s) [NodeAffinity]".to_owned());
         Err(Arc::new(Diagnosis { nodes: self.snapshot.node_count(), verdicts, others, general: None }))
     }

@@ -34,7 +34,10 @@ pub enum Event<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Ready,
+    /// May be taken early.
     BackingOff,
+    /// After an error: not before its time.
+    Healing,
     Stuck,
     Gated,
 }
@@ -59,6 +62,7 @@ pub struct Queue {
     pods: HashMap<PodKey, Waiting>,
     ready: BinaryHeap<(i32, Reverse<u64>, u64, PodKey)>,
     backing_off: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
+    healing: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
     stuck: HashMap<u64, Vec<PodKey>>,
     stamp: u64,
 }
@@ -109,6 +113,7 @@ impl Queue {
             Stage::BackingOff => {
                 self.backing_off.push((Reverse(waiting.backoff_until), self.stamp, key.clone()))
             }
+            Stage::Healing => self.healing.push((Reverse(waiting.backoff_until), self.stamp, key.clone())),
             Stage::Stuck => self.stuck.entry(waiting.pod.class).or_default().push(key.clone()),
             Stage::Gated => {}
         }
@@ -122,11 +127,15 @@ impl Queue {
     /// The next pod to try: the most important, then the one that waits longest. When none is ready, pods that back off
     /// are taken early rather than to sit idle.
     pub fn pop(&mut self, now: Millis) -> Option<Arc<PodInfo>> {
-        while self.backing_off.peek().is_some_and(|(Reverse(until), ..)| *until <= now) {
-            if let Some((_, stamp, key)) = self.backing_off.pop()
-                && self.pods.get(&key).is_some_and(|w| w.stamp == stamp)
-            {
-                self.enter(&key, Stage::Ready);
+        for heap in [&mut self.backing_off, &mut self.healing] {
+            while heap.peek().is_some_and(|(Reverse(until), ..)| *until <= now) {
+                if let Some((_, stamp, key)) = heap.pop()
+                    && let Some(waiting) = self.pods.get_mut(&key).filter(|w| w.stamp == stamp)
+                {
+                    self.stamp += 1;
+                    (waiting.stage, waiting.stamp) = (Stage::Ready, self.stamp);
+                    self.ready.push((waiting.pod.priority, Reverse(waiting.arrived), self.stamp, key));
+                }
             }
         }
         loop {
@@ -157,7 +166,7 @@ impl Queue {
     pub fn retry(&mut self, key: &PodKey, now: Millis) {
         let Some(waiting) = self.pods.get_mut(key) else { return };
         waiting.backoff_until = now + backoff(waiting.attempts);
-        self.enter(key, Stage::BackingOff);
+        self.enter(key, Stage::Healing);
     }
 
     /// Something happened: pods that it may help are tried again.
@@ -169,7 +178,7 @@ impl Queue {
             // Pods of a class are alike: what helps one helps all.
             let sample = keys.first().and_then(|key| pods.get(key));
             let Some(sample) = sample else { return false };
-            if !helps(&sample.pod, &sample.rejected, event, snapshot) {
+            if !helps(sample, event, snapshot) {
                 return true;
             }
             helped.append(keys);
@@ -185,6 +194,13 @@ impl Queue {
         self.enter(key, if until <= now { Stage::Ready } else { Stage::BackingOff });
     }
 
+    /// Tries a stuck pod again.
+    pub fn activate(&mut self, key: &PodKey, now: Millis) {
+        if self.pods.get(key).is_some_and(|w| w.stage == Stage::Stuck && w.stamp != 0) {
+            self.revive(key, now);
+        }
+    }
+
     /// Tries pods again that have waited very long. To be called now and then.
     pub fn flush(&mut self, now: Millis) {
         let old = self
@@ -197,9 +213,14 @@ impl Queue {
         }
     }
 
-    /// Whether a pod could be popped.
-    pub fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.backing_off.is_empty()
+    /// When the next pod that failed is to be tried again.
+    pub fn next_due(&self) -> Option<Millis> {
+        self.healing.peek().map(|(Reverse(until), ..)| *until)
+    }
+
+    /// Whether a pod can be popped without waiting.
+    pub fn has_ready(&self) -> bool {
+        !(self.ready.is_empty() && self.backing_off.is_empty())
     }
 
     /// A waiting pod.
@@ -210,6 +231,11 @@ impl Queue {
     /// Why a pod waits: the verdict of each node and the sentence that sums it up.
     pub fn why(&self, key: &str) -> Option<&(Arc<Diagnosis>, String)> {
         self.pods.get(key)?.why.as_ref()
+    }
+
+    /// Keys of all pods that wait.
+    pub fn keys(&self) -> impl Iterator<Item = &PodKey> {
+        self.pods.keys()
     }
 
     /// How many pods wait.
@@ -227,19 +253,32 @@ fn backoff(attempts: u32) -> Millis {
     (FIRST_BACKOFF << attempts.saturating_sub(1).min(10)).min(LONGEST_BACKOFF)
 }
 
-/// Whether an event may help a pod that was refused by these rules.
-fn helps(pod: &PodInfo, rejected: &BTreeSet<Plugin>, event: Event, snapshot: &Snapshot) -> bool {
+/// Whether an event may help a pod, or change what it has to say.
+fn helps(waiting: &Waiting, event: Event, snapshot: &Snapshot) -> bool {
+    let (pod, rejected) = (&waiting.pod, &waiting.rejected);
     let any = |plugins: &[Plugin]| plugins.iter().any(|p| rejected.contains(p));
     let by_pods = any(&[Plugin::PodTopologySpread, Plugin::InterPodAffinity]);
-    let room = |id: Option<NodeId>| {
-        let node = id.and_then(|id| snapshot.node(id));
-        node.is_some_and(|n| filters::fixed(pod, n).is_ok() && (by_pods || filters::local(pod, n).is_ok()))
+    let verdict = |id: Option<NodeId>| {
+        let node = id.and_then(|id| snapshot.node(id))?;
+        Some(
+            filters::fixed(pod, node).and_then(|()| if by_pods { Ok(()) } else { filters::local(pod, node) }),
+        )
     };
     match event {
         // Refused when there were no nodes at all, no rule is named.
-        Event::Node(id) => rejected.is_empty() || room(Some(id)),
+        Event::Node(_) if rejected.is_empty() => true,
+        Event::Node(id) => match verdict(Some(id)) {
+            Some(Ok(())) => true,
+            Some(Err(now)) => {
+                let name = snapshot.node(id).map(|n| n.name.as_str()).unwrap_or_default();
+                let before = waiting.why.as_ref().and_then(|(why, _)| why.of_node(name));
+                before.is_some_and(|before| *before != now)
+            }
+            None => false,
+        },
         Event::Gone(gone, id) => {
-            (any(&[Plugin::NodeResourcesFit, Plugin::NodePorts]) && room(id))
+            let room = || matches!(verdict(id), Some(Ok(())));
+            (any(&[Plugin::NodeResourcesFit, Plugin::NodePorts]) && room())
                 || (any(&[Plugin::VolumeRestrictions]) && gone.namespace == pod.namespace)
                 || (by_pods && concerns(pod, gone, snapshot))
         }

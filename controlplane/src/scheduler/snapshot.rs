@@ -88,6 +88,21 @@ impl Snapshot {
         self.pods.get(key).map(|p| &p.info)
     }
 
+    /// Where a pod is.
+    pub fn pod_node(&self, key: &str) -> Option<NodeId> {
+        self.pods.get(key).and_then(|p| p.node)
+    }
+
+    /// Keys of all pods that have a node.
+    pub fn pod_keys(&self) -> impl Iterator<Item = &PodKey> {
+        self.pods.keys()
+    }
+
+    /// Whether a pod is counted at a node that the API does not know of yet.
+    pub fn is_assumed(&self, key: &str) -> bool {
+        self.pods.get(key).is_some_and(|p| p.assumed)
+    }
+
     /// How many nodes have an image.
     pub fn image_nodes(&self, image: &str) -> u32 {
         self.images.get(image).copied().unwrap_or(0)

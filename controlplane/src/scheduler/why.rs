@@ -10,7 +10,7 @@ pub struct Diagnosis {
     pub nodes: usize,
     /// What holds for every node, such as a missing claim.
     pub general: Option<(Plugin, String)>,
-    /// The verdict of each node, by name.
+    /// The verdict of each node, sorted by name.
     pub verdicts: Vec<(String, Rejection)>,
     /// The verdict of nodes that were not looked at.
     pub others: Option<String>,
@@ -27,6 +27,12 @@ impl Diagnosis {
         let general = self.general.iter().map(|(plugin, _)| *plugin);
         let unseen = self.others.iter().map(|_| Plugin::NodeAffinity);
         general.chain(unseen).chain(self.verdicts.iter().map(|(_, r)| r.plugin)).collect()
+    }
+
+    /// The verdict of one node.
+    pub fn of_node(&self, name: &str) -> Option<&Rejection> {
+        let at = self.verdicts.binary_search_by(|(n, _)| n.as_str().cmp(name)).ok()?;
+        Some(&self.verdicts[at].1)
     }
 
     /// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: …`

@@ -246,6 +246,11 @@ impl Cursor {
         }
     }
 
+    /// Returns once there may be events to take, for those who wait for several kinds at once.
+    pub async fn changed(&mut self) {
+        self.wait().await;
+    }
+
     /// The next events if there are any now.
     pub fn try_batch(&mut self) -> Result<Vec<Arc<Event>>, Expired> {
         self.ready(BATCH)

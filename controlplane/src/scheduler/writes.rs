@@ -1,0 +1,130 @@
+//! What the scheduler writes: bindings, conditions, evictions, claims, events.
+
+use super::pod::PodInfo;
+use super::volumes::Decision;
+use crate::apiserver::options::{DeleteOptions, Preconditions};
+use crate::apiserver::patching::Patch;
+use crate::client::Client;
+use crate::controllers::resource::{Recorder, Resource, Writer};
+use coracle_proto::status::ApiError;
+use coracle_proto::time;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The API, as the scheduler uses it.
+#[derive(Clone)]
+pub struct Writes {
+    client: Client,
+    pods: Resource,
+}
+
+impl Writes {
+    /// Writes through a client; the future writes events and must run beside.
+    pub fn new(client: &Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
+        let writer = Writer { client: client.clone(), kind: client.kind("", "events") };
+        let (recorder, task) = Recorder::new("default-scheduler", writer);
+        let kind = client.kind("", "pods");
+        let cache = client.cache(&kind);
+        let pods = Resource::new(client, &recorder, kind, cache);
+        (Self { client: client.clone(), pods }, task)
+    }
+
+    /// Gives a pod its node. A conflict means that somebody else was faster or the pod is going.
+    pub async fn bind(&self, pod: &PodInfo, node: &str) -> Result<(), ApiError> {
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        self.client.call(&self.pods.kind, &pod.namespace, &pod.name, "binding", binding).await?;
+        let message = format!("Successfully assigned {} to {node}", pod.key);
+        self.note(pod, |pods, object| pods.normal(object, "Scheduled", message));
+        Ok(())
+    }
+
+    /// Says why a pod waits, and on which node it will make room, if on any.
+    pub async fn explain(
+        &self,
+        pod: &PodInfo,
+        message: &str,
+        nominated: Option<&str>,
+    ) -> Result<(), ApiError> {
+        let text = message.to_owned();
+        self.note(pod, |pods, object| pods.warn(object, "FailedScheduling", text));
+        let mut condition =
+            json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+        if pod.condition.is_none() {
+            condition["lastTransitionTime"] = json!(time::now());
+        }
+        let mut status = json!({"conditions": [condition]});
+        match nominated {
+            Some(node) => status["nominatedNodeName"] = json!(node),
+            None if !pod.nominated.is_empty() => status["nominatedNodeName"] = Value::Null,
+            None => {}
+        }
+        self.patch_status(pod, status).await
+    }
+
+    /// Removes a pod to make room for another.
+    pub async fn evict(&self, victim: &PodInfo, pod: &PodInfo, node: &str) -> Result<(), ApiError> {
+        if victim.deleting {
+            return Ok(());
+        }
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+            "message": "default-scheduler: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": time::now(),
+        });
+        gone_is_fine(self.patch_status(victim, json!({"conditions": [condition]})).await)?;
+        let message = format!("Preempted by pod {} on node {node}", pod.uid);
+        self.note(victim, |pods, object| pods.normal(object, "Preempted", message));
+        let preconditions = Preconditions { uid: Some(victim.uid.clone()), resource_version: None };
+        let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+        let deleted = self.client.delete(&self.pods.kind, &victim.namespace, &victim.name, options).await;
+        gone_is_fine(deleted.map(drop))
+    }
+
+    /// Has a claim's volume reserved or made.
+    pub async fn decide(&self, pod: &PodInfo, node: &str, decision: &Decision) -> Result<(), ApiError> {
+        match decision {
+            Decision::Provision { claim } => {
+                let kind = self.client.kind("", "persistentvolumeclaims");
+                let change =
+                    json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": node}}});
+                self.client.patch(&kind, &pod.namespace, claim, "", Patch::Merge(change)).await.map(drop)
+            }
+            Decision::Reserve { claim, volume } => {
+                let claims = self.client.kind("", "persistentvolumeclaims");
+                let found = self.client.get(&claims, &pod.namespace, claim).await?;
+                let reserved = json!({
+                    "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                    "namespace": pod.namespace, "name": claim, "uid": found.meta.uid,
+                });
+                let change = json!({
+                    "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
+                    "spec": {"claimRef": reserved},
+                });
+                let volumes = self.client.kind("", "persistentvolumes");
+                self.client.patch(&volumes, "", volume, "", Patch::Merge(change)).await.map(drop)
+            }
+        }
+    }
+
+    async fn patch_status(&self, pod: &PodInfo, status: Value) -> Result<(), ApiError> {
+        let patch = Patch::Strategic(json!({"metadata": {"uid": pod.uid}, "status": status}));
+        self.client.patch(&self.pods.kind, &pod.namespace, &pod.name, "status", patch).await.map(drop)
+    }
+
+    fn note(&self, pod: &PodInfo, say: impl FnOnce(&Resource, &Arc<crate::object::Object>)) {
+        if let Some(object) = self.pods.cache.get(&pod.namespace, &pod.name) {
+            say(&self.pods, &object);
+        }
+    }
+}
+
+fn gone_is_fine(result: Result<(), ApiError>) -> Result<(), ApiError> {
+    match result {
+        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+        other => other,
+    }
+}
