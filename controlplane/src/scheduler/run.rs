@@ -29,13 +29,16 @@ const VOLUME_PATIENCE: Millis = 600_000;
 /// How often pods are looked for that have waited very long.
 const FLUSH_EVERY: Duration = Duration::from_secs(30);
 
+/// The verdict of each node on a pod, and the sentence that sums them up.
+pub type Verdict = (Arc<Diagnosis>, String);
+
 /// Why pods wait, for those who ask.
 #[derive(Clone, Default)]
-pub struct Verdicts(Arc<RwLock<HashMap<PodKey, (Arc<Diagnosis>, String)>>>);
+pub struct Verdicts(Arc<RwLock<HashMap<PodKey, Verdict>>>);
 
 impl Verdicts {
-    /// The verdict of each node on a waiting pod, and the sentence that sums them up.
-    pub fn of(&self, namespace: &str, name: &str) -> Option<(Arc<Diagnosis>, String)> {
+    /// What was found for a waiting pod.
+    pub fn of(&self, namespace: &str, name: &str) -> Option<Verdict> {
         self.0.read().get(format!("{namespace}/{name}").as_str()).cloned()
     }
 }
