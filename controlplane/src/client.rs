@@ -116,6 +116,10 @@ impl Client {
         let changed = |current: &Value| {
             let mut new = current.clone();
             change(&mut new);
+            // With a version in it a lost race would be a conflict instead of another try.
+            if let Some(meta) = new["metadata"].as_object_mut() {
+                meta.remove("resourceVersion");
+            }
             Ok(new)
         };
         Ok(self.api.change(&target, &changed).await?.object)

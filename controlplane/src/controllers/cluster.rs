@@ -91,6 +91,17 @@ impl Cluster {
         result.unwrap_or_else(|e| panic!("create {plural}: {e}"))
     }
 
+    /// A node that is ready.
+    pub async fn node(&self, name: &str, labels: Value) {
+        let node = self.create("", "nodes", "", json!({"metadata": {"name": name, "labels": labels}})).await;
+        let kind = self.client.kind("", "nodes");
+        let ready = |value: &mut Value| {
+            value["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+        };
+        let result = self.client.modify(&kind, "", &node.meta.name, "status", ready).await;
+        result.unwrap_or_else(|e| panic!("node {name}: {e}"));
+    }
+
     /// Changes an object of `group/plural`.
     pub async fn patch(&self, resource: &str, name: &Name, change: Value) {
         let (group, plural) = Self::split(resource);
@@ -165,8 +176,9 @@ async fn run_pod(client: &Client, pod: &Arc<Object>) {
         return;
     }
     if value["spec"]["nodeName"].is_null() {
+        let node = super::daemonset::fit::pinned_node(&value["spec"]).unwrap_or("node-1").to_owned();
         let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"}});
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
         if let Err(error) = client.call(&kind, namespace, name, "binding", binding).await {
             tracing::warn!(%error, "bind");
         }

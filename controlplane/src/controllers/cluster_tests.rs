@@ -162,7 +162,7 @@ async fn services_have_the_endpoints_of_their_ready_pods() {
 async fn nodes_get_ranges_and_pods_of_lost_nodes_are_replaced() {
     let cluster = Cluster::start().await;
     for name in ["node-1", "node-2"] {
-        cluster.create("", "nodes", "", json!({"metadata": {"name": name}})).await;
+        cluster.node(name, json!({})).await;
     }
     let range = |c: &Cluster, n: &str| c.get("nodes", &Name::new("", n))["spec"]["podCIDR"].clone();
     cluster
@@ -181,4 +181,87 @@ async fn nodes_get_ranges_and_pods_of_lost_nodes_are_replaced() {
             pods.iter().any(|p| !before.contains(&p["metadata"]["uid"]))
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stateful_set_has_ordinals_and_claims_and_updates_from_the_top() {
+    let cluster = Cluster::start().await;
+    let set = json!({"metadata": {"name": "db", "namespace": "default"}, "spec": {
+        "replicas": 3, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
+        "template": template(json!({"app": "db"}), "v1"),
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}],
+    }});
+    cluster.create("apps", "statefulsets", "default", set).await;
+    let db = Name::new("default", "db");
+    let names = |c: &Cluster| -> Vec<String> {
+        let pods = c.list("pods", "default");
+        pods.iter().map(|p| p["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let done = |c: &Cluster, n: i64| {
+        let status = c.get("apps/statefulsets", &db)["status"].clone();
+        status["readyReplicas"] == n
+            && status["updatedReplicas"] == n
+            && status["currentRevision"] == status["updateRevision"]
+    };
+    cluster.until("three pods", |c| names(c) == ["db-0", "db-1", "db-2"] && done(c, 3)).await;
+    assert_eq!(cluster.list("persistentvolumeclaims", "default").len(), 3);
+    cluster.patch("apps/statefulsets", &db, json!({"spec": {"template": template(json!({}), "v2")}})).await;
+    let images =
+        |c: &Cluster| c.list("pods", "default").iter().all(|p| p["spec"]["containers"][0]["image"] == "v2");
+    cluster.until("updated", |c| images(c) && done(c, 3)).await;
+    assert_eq!(cluster.list("apps/controllerrevisions", "default").len(), 2);
+    cluster.patch("apps/statefulsets", &db, json!({"spec": {"replicas": 1}})).await;
+    cluster.until("one pod", |c| names(c) == ["db-0"]).await;
+    assert_eq!(cluster.list("persistentvolumeclaims", "default").len(), 3, "claims stay");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_runs_on_every_node_that_fits() {
+    let cluster = Cluster::start().await;
+    for (name, labels) in [("node-1", json!({"disk": "ssd"})), ("node-2", json!({}))] {
+        cluster.node(name, labels).await;
+    }
+    let set = json!({"metadata": {"name": "agent", "namespace": "default"}, "spec": {
+        "selector": {"matchLabels": {"app": "agent"}}, "template": template(json!({"app": "agent"}), "v1")}});
+    cluster.create("apps", "daemonsets", "default", set).await;
+    let agent = Name::new("default", "agent");
+    let status = |c: &Cluster| c.get("apps/daemonsets", &agent)["status"].clone();
+    cluster.until("two pods", |c| status(c)["numberReady"] == 2).await;
+    let selector = json!({"spec": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}}});
+    cluster.patch("apps/daemonsets", &agent, selector).await;
+    cluster
+        .until("only where it fits", |c| {
+            let s = status(c);
+            s["desiredNumberScheduled"] == 1
+                && s["numberReady"] == 1
+                && s["updatedNumberScheduled"] == 1
+                && c.list("pods", "default").len() == 1
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_completes() {
+    let cluster = Cluster::start().await;
+    let mut template = template(json!({}), "v1");
+    template["spec"]["restartPolicy"] = json!("Never");
+    template["metadata"]["annotations"] = json!({"test/ends": "Succeeded"});
+    let job = json!({"metadata": {"name": "sum", "namespace": "default"},
+        "spec": {"completions": 4, "parallelism": 2, "completionMode": "Indexed", "template": template}});
+    cluster.create("batch", "jobs", "default", job).await;
+    let status = |c: &Cluster| c.get("batch/jobs", &Name::new("default", "sum"))["status"].clone();
+    cluster
+        .until("complete", |c| {
+            let all = status(c)["conditions"].as_array().cloned().unwrap_or_default();
+            all.iter().any(|c| c["type"] == "Complete" && c["status"] == "True")
+        })
+        .await;
+    let told = status(&cluster);
+    assert_eq!((&told["succeeded"], &told["completedIndexes"]), (&json!(4), &json!("0-3")), "{told}");
+    let pods = cluster.list("pods", "default");
+    assert_eq!(pods.len(), 4);
+    assert!(pods.iter().all(|p| p["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty)));
+    cluster.delete("batch/jobs", &Name::new("default", "sum"), "Background").await;
+    cluster.until("no pods", |c| c.list("pods", "default").is_empty()).await;
 }

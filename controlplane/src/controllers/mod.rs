@@ -36,6 +36,14 @@ pub mod replicas;
 pub mod replicaset;
 // ReplicaSets per template.
 pub mod deployment;
+// Templates that were.
+pub mod history;
+// Pods with names and claims.
+pub mod statefulset;
+// A pod on each node.
+pub mod daemonset;
+// Pods that end.
+pub mod job;
 // What every namespace gets.
 pub mod account;
 // The end of namespaces.
@@ -76,6 +84,9 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     account::start(&mut setup, options.ca.clone());
     replicaset::start(&mut setup);
     deployment::start(&mut setup);
+    statefulset::start(&mut setup);
+    daemonset::start(&mut setup);
+    job::start(&mut setup);
     endpoints::start(&mut setup);
     nodes::start(&mut setup, &options.pod_ranges);
     podgc::start(&mut setup);

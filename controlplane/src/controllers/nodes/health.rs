@@ -59,9 +59,9 @@ pub struct Status {
 }
 
 impl Node {
-    /// Its state of readiness: `True`, `False` or `Unknown`.
+    /// Its state of readiness: `True`, `False` or `Unknown`; empty for a node that has never said.
     pub fn readiness(&self) -> &str {
-        conditions::find(&self.status.conditions, "Ready").map_or("Unknown", |c| c.status.as_str())
+        conditions::find(&self.status.conditions, "Ready").map_or("", |c| c.status.as_str())
     }
 
     /// What changes with each sign of life in the status.
@@ -117,6 +117,10 @@ pub fn taints(node: &Node, all_down: bool, now: Timestamp) -> Option<Vec<Taint>>
     ];
     let mut taints = node.spec.taints.clone();
     for (key, effect, wanted) in rules {
+        // A node that is new keeps what it was given until it speaks.
+        if readiness.is_empty() && [NOT_READY, UNREACHABLE].contains(&key) {
+            continue;
+        }
         let there = taints.iter().any(|t| t.key == key && t.effect == effect);
         if wanted && !there {
             let time_added = Some(time::seconds(now));

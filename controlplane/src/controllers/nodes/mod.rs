@@ -197,7 +197,7 @@ impl Controller for Lifecycle {
             let others = self.nodes.all().into_iter().filter(|n| n.meta.name != name.name);
             others.for_each(|n| self.queue.add(Name::of(&n)));
         }
-        if node.readiness() != "True" {
+        if matches!(node.readiness(), "False" | "Unknown") {
             self.unready_pods(&name.name, now).await?;
         }
         let silent = due <= now;
