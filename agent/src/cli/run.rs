@@ -96,6 +96,8 @@ impl RunArgs {
     /// Runs until SIGTERM or SIGINT; pods go on.
     pub fn run(self) -> anyhow::Result<()> {
         super::log_to_stderr();
+        // More than one provider is compiled in; an error only says that one was chosen already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         // Two threads are enough for a node, and each costs memory.
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

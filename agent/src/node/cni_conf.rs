@@ -22,7 +22,6 @@ pub fn conflist(pod_cidrs: &[String]) -> Value {
                 "type": "bridge",
                 "bridge": "coracle0",
                 "isGateway": true,
-                "isDefaultGateway": true,
                 "ipMasq": true,
                 "hairpinMode": true,
                 "ipam": {"type": "host-local", "ranges": ranges, "routes": routes},
