@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::node::pressure::Threshold;
 use crate::pod::dns::Cluster;
 
 /// Settings of this node, fixed for the life of the process.
@@ -38,6 +39,8 @@ pub struct NodeConfig {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// Port of the node's own HTTPS API.
     pub api_port: u16,
+    /// Least amounts that must be free, by signal; below them pods are evicted.
+    pub eviction: BTreeMap<String, Threshold>,
     /// Give whole cpus to Guaranteed pods that ask for whole cpus.
     pub static_cpus: bool,
 }

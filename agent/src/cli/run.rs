@@ -9,8 +9,10 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::engine::EngineOptions;
 use crate::config::NodeConfig;
 use crate::context::{Context, NodeFacts};
+use crate::engine::{Engine, serve};
 use crate::events;
 use crate::node::keep::Keeper;
 use crate::node::machine::{self, Machine};
@@ -81,20 +83,29 @@ pub struct RunArgs {
     /// Sysctls pods may set beyond the safe ones.
     #[arg(long, value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// What must be free; below it pods are evicted.
+    #[arg(long, default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%")]
+    pub eviction_hard: String,
     /// CPU manager policy: none or static.
     #[arg(long, default_value = "none")]
     pub cpu_manager_policy: String,
     /// Port of the node's own HTTPS API.
     #[arg(long, default_value_t = 10250)]
     pub port: u16,
-    /// CNI configurations, where the pod range is written to.
-    #[arg(long, default_value = "/etc/cni/net.d")]
-    pub cni_conf_dir: PathBuf,
+    /// Where the built-in engine is served as CRI, for crictl and the like.
+    #[arg(long, default_value = "/run/coracle/engine.sock")]
+    pub cri_socket: PathBuf,
+    /// The built-in engine.
+    #[command(flatten)]
+    pub engine: EngineOptions,
 }
 
 impl RunArgs {
     /// Runs until SIGTERM or SIGINT; pods go on.
     pub fn run(self) -> anyhow::Result<()> {
+        if self.container_runtime_endpoint.is_none() {
+            self.engine.enter_cgroup2_view()?;
+        }
         super::log_to_stderr();
         // More than one provider is compiled in; an error only says that one was chosen already.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -109,7 +120,7 @@ impl RunArgs {
     async fn serve(self) -> anyhow::Result<()> {
         let runtime: Arc<dyn Runtime> = match &self.container_runtime_endpoint {
             Some(endpoint) => Arc::new(CriRuntime::new(endpoint)?),
-            None => anyhow::bail!("--container-runtime-endpoint is needed"),
+            None => self.open_engine().await?,
         };
         let client = self.client().await?;
         std::fs::create_dir_all(&self.root_dir).with_context(|| format!("{}", self.root_dir.display()))?;
@@ -122,6 +133,9 @@ impl RunArgs {
         }
         tokio::spawn(Keeper::new(context.clone(), machine).run());
         tokio::spawn(source::runtime::follow(context.clone()));
+        if let Some(dir) = context.config.manifests.clone() {
+            tokio::spawn(source::manifests::follow(context.clone(), dir));
+        }
         let (sender, listed) = oneshot::channel();
         tokio::spawn(source::api::follow(context.clone(), sender));
         let leftovers = context.clone();
@@ -134,6 +148,18 @@ impl RunArgs {
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
         tracing::info!(node = context.config.name, "agent ends, pods go on");
         Ok(())
+    }
+
+    /// The engine in this process, also served as CRI.
+    async fn open_engine(&self) -> anyhow::Result<Arc<dyn Runtime>> {
+        let engine = Arc::new(Engine::open(self.engine.options()).await.context("container engine")?);
+        let (served, socket) = (engine.clone(), self.cri_socket.clone());
+        tokio::spawn(async move {
+            if let Err(error) = serve::serve(served, &socket, std::future::pending()).await {
+                tracing::error!(socket = %socket.display(), %error, "engine is not served as CRI");
+            }
+        });
+        Ok(engine)
     }
 
     async fn client(&self) -> anyhow::Result<kube::Client> {
@@ -164,7 +190,7 @@ impl RunArgs {
             memory_dir: self.memory_dir.clone(),
             log_dir: self.pod_log_dir.clone(),
             manifests: self.manifests.clone(),
-            cni_conf_dir: (!self.external_network).then(|| self.cni_conf_dir.clone()),
+            cni_conf_dir: (!self.external_network).then(|| self.engine.cni_conf_dir.clone()),
             cluster: Cluster { domain: self.cluster_domain.clone(), servers: self.cluster_dns.clone() },
             resolv_conf: self.resolv_conf.clone(),
             labels: self.node_labels.iter().filter_map(pair).collect(),
@@ -173,6 +199,7 @@ impl RunArgs {
             reserved: reserved.collect::<BTreeMap<_, _>>(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
             api_port: self.port,
+            eviction: crate::node::pressure::parse_thresholds(&self.eviction_hard),
             static_cpus: self.cpu_manager_policy == "static",
         })
     }

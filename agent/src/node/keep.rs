@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::machine::Machine;
-use super::status::{self, Pressure, StatusInput};
-use super::{cni_conf, lease, object};
+use super::status::{self, StatusInput};
+use super::{cni_conf, lease, object, pressure};
 use crate::context::Context;
 use crate::events::Kind;
 
@@ -31,6 +31,7 @@ pub struct Keeper {
     sent_at: Option<Instant>,
     ready: bool,
     pod_cidrs: Vec<String>,
+    pressure: pressure::Watcher,
 }
 
 impl Keeper {
@@ -46,6 +47,7 @@ impl Keeper {
             sent_at: None,
             ready: false,
             pod_cidrs: vec![],
+            pressure: pressure::Watcher::default(),
         }
     }
 
@@ -151,13 +153,14 @@ impl Keeper {
             .await
             .map(|v| format!("{}://{}", v.runtime_name, v.runtime_version));
         let images = self.context.runtime.list_images(None).await.unwrap_or_default();
+        let pressure = self.pressure.check(&self.context).await;
         let new = status::status(&StatusInput {
             config: &self.context.config,
             machine: &self.machine,
             runtime: runtime.as_ref().map_err(ToString::to_string),
             runtime_version: version.as_deref().unwrap_or("unknown://"),
             images: &images,
-            pressure: Pressure::default(),
+            pressure,
             previous: self.sent.conditions.as_deref().unwrap_or_default(),
             now: Timestamp::now(),
         });

@@ -10,5 +10,7 @@ pub mod status;
 pub mod lease;
 // The network configuration of the pod range.
 pub mod cni_conf;
+// What to do when something runs short.
+pub mod pressure;
 // The task that keeps it all current.
 pub mod keep;

@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::execute::Outcome;
@@ -36,6 +37,8 @@ pub enum Message {
         /// Seconds it has to end.
         grace: i64,
     },
+    /// Its API object was seen anew: it may need to be told the status again.
+    Report,
     /// Its API object is deleted.
     Deleted,
 }
@@ -89,6 +92,7 @@ struct Slot {
 #[derive(Clone, Default)]
 pub struct PodTable {
     slots: Arc<Mutex<HashMap<String, Slot>>>,
+    left: Arc<Notify>,
 }
 
 impl PodTable {
@@ -157,6 +161,22 @@ impl PodTable {
             slots.remove(uid);
         } else if let Some(slot) = slots.get_mut(uid) {
             slot.finished = true;
+        }
+        drop(slots);
+        self.left.notify_waiters();
+    }
+
+    /// Returns when no worker is left of any of these pods.
+    pub async fn wait_gone(&self, uids: &[String]) {
+        loop {
+            let left = self.left.notified();
+            {
+                let slots = self.slots.lock();
+                if uids.iter().all(|uid| slots.get(uid).is_none_or(|slot| slot.finished)) {
+                    return;
+                }
+            }
+            left.await;
         }
     }
 

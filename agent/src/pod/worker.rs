@@ -22,6 +22,8 @@ use crate::volume::prepare::Prepared;
 
 // Keeping a living pod as its spec says.
 mod sync;
+// Following changed resources.
+mod resize;
 // Stopping it, and removing what it leaves.
 mod ending;
 // Telling about it.
@@ -60,6 +62,8 @@ pub struct Worker {
     cancel: CancellationToken,
     stopping: HashMap<String, tokio::task::AbortHandle>,
     replaced: BTreeSet<String>,
+    /// Resources running containers have, by id.
+    applied: HashMap<String, resize::Applied>,
     backoffs: Backoffs,
     /// No new attempt before this time: by container, `""` for the sandbox.
     not_before: HashMap<String, Instant>,
@@ -100,6 +104,7 @@ pub fn spawn(context: &Arc<Context>, pod: Arc<Pod>, gone: bool) -> bool {
         cancel: CancellationToken::new(),
         stopping: HashMap::new(),
         replaced: BTreeSet::new(),
+        applied: HashMap::new(),
         backoffs: Backoffs::default(),
         not_before: HashMap::new(),
         waiting: BTreeMap::new(),
@@ -251,6 +256,7 @@ impl Worker {
                     self.terminate(grace);
                 }
             }
+            Message::Report => self.unsettled = true,
             Message::Deleted => {
                 self.context.reporter.forget(self.uid());
                 self.context.pods.finish(self.uid(), self.gone);

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
+use super::mirror;
 use crate::context::Context;
 use crate::pod::table::Message;
 use crate::pod::{spec, worker};
@@ -32,6 +33,10 @@ pub async fn follow(context: Arc<Context>, listed: oneshot::Sender<()>) {
             Ok(watcher::Event::Apply(pod)) => deliver(&context, pod),
             Ok(watcher::Event::Delete(pod)) => {
                 let pod = slim(pod);
+                if spec::is_mirror(&pod) {
+                    mirror::deleted(&context, &pod);
+                    continue;
+                }
                 let uid = spec::uid(&pod).to_owned();
                 context.pods.send(&uid, Message::Gone(Some(Arc::new(pod))));
             }
@@ -60,6 +65,7 @@ fn reset(context: &Arc<Context>, mut pods: Vec<Pod>) {
 fn deliver(context: &Arc<Context>, pod: Pod) {
     let pod = Arc::new(slim(pod));
     if spec::is_mirror(&pod) {
+        mirror::seen(context, &pod);
         return;
     }
     context.reporter.seen(&pod);

@@ -2,6 +2,10 @@
 
 // Pods the API server gives to this node.
 pub mod api;
+// Pods from manifests on this node.
+pub mod manifests;
+// Their images in the API.
+pub mod mirror;
 // What earlier lives of the agent left.
 pub mod leftovers;
 // News from the runtime.

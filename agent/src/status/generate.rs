@@ -55,6 +55,13 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
         let list = if role == Role::Sidecar { Role::Init } else { role };
         by_role.entry(list).or_default().push(status);
     }
+    // A pod that was refused never had containers to speak of.
+    if facts.failure.is_some()
+        && facts.observed.instances.is_empty()
+        && facts.previous.container_statuses.is_none()
+    {
+        by_role.clear();
+    }
     let phase = decide_phase(facts, &counted);
     let old = facts.previous;
     let same_phase = old.phase.as_deref() == Some(phase.as_str());

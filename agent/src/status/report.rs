@@ -27,6 +27,8 @@ pub struct Reporter {
 }
 
 struct Entry {
+    /// Uid of the API object; another one than the pod's own for a mirror pod.
+    api_uid: String,
     namespace: String,
     name: String,
     /// What the API server has, as far as we know.
@@ -54,9 +56,17 @@ impl Reporter {
 
     /// The API's object of a pod was seen: what it says is what the server has, unless we wrote something newer.
     pub fn seen(&self, pod: &Pod) {
-        let uid = spec::uid(pod).to_owned();
+        self.seen_as(spec::uid(pod), pod);
+    }
+
+    /// The same for the API object that shows the static pod `uid`.
+    pub fn seen_as(&self, uid: &str, pod: &Pod) {
         let mut entries = self.entries.lock();
-        let entry = entries.entry(uid).or_insert_with(|| Entry {
+        if entries.get(uid).is_some_and(|entry| entry.api_uid != spec::uid(pod)) {
+            entries.remove(uid);
+        }
+        let entry = entries.entry(uid.to_owned()).or_insert_with(|| Entry {
+            api_uid: spec::uid(pod).to_owned(),
             namespace: spec::namespace(pod).to_owned(),
             name: spec::name(pod).to_owned(),
             sent: PodStatus::default(),
@@ -107,7 +117,7 @@ impl Reporter {
     async fn drain(&self, uid: &str) {
         let mut pause = Duration::from_millis(100);
         loop {
-            let Some((namespace, name, work)) = self.next(uid) else { return };
+            let Some((namespace, name, api_uid, work)) = self.next(uid) else { return };
             let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
             let result = {
                 let _slot = self.slots.acquire().await;
@@ -117,8 +127,7 @@ impl Reporter {
                         .await
                         .map(Some),
                     Work::Delete => {
-                        let preconditions =
-                            Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+                        let preconditions = Preconditions { uid: Some(api_uid), resource_version: None };
                         let params = DeleteParams::default().grace_period(0).preconditions(preconditions);
                         api.delete(&name, &params).await.map(|_| None)
                     }
@@ -143,11 +152,12 @@ impl Reporter {
         }
     }
 
-    fn next(&self, uid: &str) -> Option<(String, String, Work)> {
+    fn next(&self, uid: &str) -> Option<(String, String, String, Work)> {
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(uid)?;
         let patch = entry.desired.as_ref().and_then(|desired| {
-            status_patch(uid, &entry.sent, desired).map(|patch| Work::Patch(patch, Box::new(desired.clone())))
+            status_patch(&entry.api_uid, &entry.sent, desired)
+                .map(|patch| Work::Patch(patch, Box::new(desired.clone())))
         });
         let work = match patch {
             Some(work) => work,
@@ -158,7 +168,7 @@ impl Reporter {
                 return None;
             }
         };
-        Some((entry.namespace.clone(), entry.name.clone(), work))
+        Some((entry.namespace.clone(), entry.name.clone(), entry.api_uid.clone(), work))
     }
 
     fn done(&self, uid: &str, work: Work, answer: Option<Pod>) {

@@ -24,8 +24,10 @@ pub fn ensure(dir: &Path, source: &EmptyDirVolumeSource, memory_limit: i64) -> R
         mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), data.as_deref())
             .map_err(|error| io("mount tmpfs on", dir)(error.into()))?;
     }
-    if fs::metadata(dir).map_err(io("stat", dir))?.permissions().mode() & 0o777 != 0o777 {
-        fs::set_permissions(dir, Permissions::from_mode(0o777)).map_err(io("chmod", dir))?;
+    let mode = fs::metadata(dir).map_err(io("stat", dir))?.permissions().mode();
+    // A tmpfs comes sticky; a group of the pod's stays.
+    if mode & 0o1777 != 0o777 {
+        fs::set_permissions(dir, Permissions::from_mode(mode & 0o2000 | 0o777)).map_err(io("chmod", dir))?;
     }
     Ok(())
 }

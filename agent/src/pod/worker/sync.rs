@@ -33,6 +33,7 @@ impl Worker {
         let plan = self.plan();
         self.act(&plan).await;
         self.held(&plan);
+        self.resize().await;
         let phase = self.tell(false);
         if phase.is_terminal() && !self.busy {
             self.terminate(spec::grace(&self.pod));

@@ -1,0 +1,245 @@
+//! Eviction: what to do when memory, disk or inodes run short.
+
+use coracle_proto::cri;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::status::Pressure;
+use crate::context::Context;
+use crate::events::Kind;
+use crate::pod::observed::label;
+use crate::pod::table::Message;
+use crate::pod::{amount, spec};
+
+/// A condition stays this long after its cause went away, so that the node does not flap.
+const STAYS: Duration = Duration::from_secs(300);
+/// One pod at a time: what it frees is seen before the next one goes.
+const BETWEEN: Duration = Duration::from_secs(10);
+
+/// Least amounts that must be free, by signal: bytes or counts, or a part of the whole.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Threshold {
+    /// An amount.
+    Amount(i64),
+    /// Percent of the whole.
+    Percent(f64),
+}
+
+/// `memory.available<100Mi,nodefs.available<10%,…`; what is not understood is left out.
+pub fn parse_thresholds(text: &str) -> BTreeMap<String, Threshold> {
+    text.split(',')
+        .filter_map(|part| {
+            let (signal, value) = part.trim().split_once('<')?;
+            let threshold = match value.strip_suffix('%') {
+                Some(percent) => Threshold::Percent(percent.parse().ok()?),
+                None => Threshold::Amount(amount::units(&Quantity(value.to_owned()))),
+            };
+            Some((signal.to_owned(), threshold))
+        })
+        .collect()
+}
+
+/// What is free of what, by signal.
+pub type Signals = BTreeMap<&'static str, (i64, i64)>;
+
+/// Reads the machine.
+pub fn read_signals(data: &Path) -> Signals {
+    let mut signals = Signals::new();
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<i64>().ok().map(|kib| kib * 1024)
+    };
+    if let (Some(free), Some(total)) = (field("MemAvailable:"), field("MemTotal:")) {
+        signals.insert("memory.available", (free, total));
+    }
+    if let Ok(disk) = nix::sys::statvfs::statvfs(data) {
+        let bytes = |blocks: u64| i64::try_from(blocks * disk.fragment_size()).unwrap_or(i64::MAX);
+        signals.insert("nodefs.available", (bytes(disk.blocks_available()), bytes(disk.blocks())));
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        if disk.files() > 0 {
+            signals.insert("nodefs.inodesFree", (count(disk.files_available()), count(disk.files())));
+        }
+    }
+    signals
+}
+
+/// The signals below their threshold, with threshold and free amount.
+pub fn met(signals: &Signals, thresholds: &BTreeMap<String, Threshold>) -> Vec<(&'static str, i64, i64)> {
+    let least = |threshold: &Threshold, total: i64| match threshold {
+        Threshold::Amount(amount) => *amount,
+        #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+        Threshold::Percent(percent) => (total as f64 * percent / 100.0) as i64,
+    };
+    signals
+        .iter()
+        .filter_map(|(signal, (free, total))| {
+            let least = least(thresholds.get(*signal)?, *total);
+            (*free < least).then_some((*signal, least, *free))
+        })
+        .collect()
+}
+
+/// Who goes first: pods that use more than they asked for, then lower priority, then the largest excess.
+pub fn rank(pods: &[Arc<Pod>], usage: &HashMap<String, i64>, resource: &str) -> Vec<Arc<Pod>> {
+    let key = |pod: &Arc<Pod>| {
+        let used = usage.get(spec::uid(pod)).copied().unwrap_or(0);
+        let asked = spec::totals(&spec::spec(pod), false).get(resource).copied().unwrap_or(0);
+        let priority = spec::spec(pod).priority.unwrap_or(0);
+        (used <= asked, priority, std::cmp::Reverse(used - asked))
+    };
+    let mut ranked: Vec<Arc<Pod>> = pods.iter().filter(|pod| !spec::is_critical(pod)).cloned().collect();
+    ranked.sort_by_key(key);
+    ranked
+}
+
+/// Watches for shortage and answers it.
+#[derive(Default)]
+pub struct Watcher {
+    seen: BTreeMap<&'static str, Instant>,
+    last_eviction: Option<Instant>,
+}
+
+impl Watcher {
+    /// Looks once: frees images for disk, then evicts one pod if that is not enough.
+    pub async fn check(&mut self, context: &Context) -> Pressure {
+        let signals = read_signals(&context.config.root_dir);
+        let short = met(&signals, &context.config.eviction);
+        let now = Instant::now();
+        for (signal, _, _) in &short {
+            self.seen.insert(signal, now);
+        }
+        self.seen.retain(|_, at| at.elapsed() < STAYS);
+        let mut short = short.into_iter();
+        if let Some((signal, least, free)) = short.next()
+            && self.last_eviction.is_none_or(|at| at.elapsed() >= BETWEEN)
+        {
+            let disk = signal.starts_with("nodefs");
+            if !(disk && free_images(context).await) {
+                self.last_eviction = Some(now);
+                evict(context, signal, least, free).await;
+            }
+        }
+        Pressure {
+            memory: self.seen.contains_key("memory.available"),
+            disk: self.seen.keys().any(|signal| signal.starts_with("nodefs")),
+            pids: false,
+        }
+    }
+}
+
+/// Removes images that no container uses; whether any was.
+async fn free_images(context: &Context) -> bool {
+    let (Ok(images), Ok(containers)) =
+        (context.runtime.list_images(None).await, context.runtime.list_containers(None).await)
+    else {
+        return false;
+    };
+    let used: HashSet<&str> = containers
+        .iter()
+        .flat_map(|container| {
+            [
+                container.image_ref.as_str(),
+                container.image_id.as_str(),
+                container.image.as_ref().map_or("", |image| &image.image),
+            ]
+        })
+        .collect();
+    let mut removed = false;
+    for image in images.iter().filter(|image| !image.pinned) {
+        let names = image.repo_tags.iter().chain(&image.repo_digests).chain([&image.id]);
+        if names.into_iter().any(|name| used.contains(name.as_str())) {
+            continue;
+        }
+        let spec = cri::ImageSpec { image: image.id.clone(), ..cri::ImageSpec::default() };
+        match context.runtime.remove_image(spec).await {
+            Ok(()) => removed = true,
+            Err(error) => tracing::warn!(image = image.id, %error, "unused image not removed"),
+        }
+    }
+    removed
+}
+
+async fn evict(context: &Context, signal: &str, least: i64, free: i64) {
+    let resource = if signal.starts_with("memory") { "memory" } else { "ephemeral-storage" };
+    let usage = usage(context, resource).await;
+    let pods: Vec<Arc<Pod>> = context.pods.list().into_iter().map(|entry| entry.pod).collect();
+    let Some(pod) = rank(&pods, &usage, resource).into_iter().next() else { return };
+    let message =
+        format!("The node was low on resource: {resource}. Threshold quantity: {least}, available: {free}. ");
+    context.events.pod(&pod, Kind::Warning, "Evicted", message.clone());
+    tracing::info!(
+        pod = spec::name(&pod),
+        namespace = spec::namespace(&pod),
+        uid = spec::uid(&pod),
+        signal,
+        free,
+        "pod evicted"
+    );
+    context.pods.send(spec::uid(&pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
+}
+
+/// What each pod uses, by uid.
+async fn usage(context: &Context, resource: &str) -> HashMap<String, i64> {
+    let mut all: HashMap<String, i64> = HashMap::new();
+    for stats in context.runtime.list_container_stats(None).await.unwrap_or_default() {
+        let Some(attributes) = &stats.attributes else { continue };
+        let Some(uid) = attributes.labels.get(label::POD_UID) else { continue };
+        let bytes = if resource == "memory" {
+            stats.memory.as_ref().and_then(|memory| memory.working_set_bytes).map(|value| value.value)
+        } else {
+            stats.writable_layer.as_ref().and_then(|layer| layer.used_bytes).map(|value| value.value)
+        };
+        *all.entry(uid.clone()).or_default() += i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn thresholds_are_met_by_amount_and_by_percent() {
+        let thresholds = parse_thresholds("memory.available<100Mi,nodefs.available<10%,nonsense");
+        assert_eq!(thresholds.len(), 2);
+        let signals =
+            Signals::from([("memory.available", (99 << 20, 1 << 30)), ("nodefs.available", (11, 100))]);
+        assert_eq!(met(&signals, &thresholds), [("memory.available", 100 << 20, 99 << 20)]);
+        let signals =
+            Signals::from([("memory.available", (100 << 20, 1 << 30)), ("nodefs.available", (9, 100))]);
+        assert_eq!(met(&signals, &thresholds), [("nodefs.available", 10, 9)]);
+    }
+
+    #[test]
+    fn who_goes_first() {
+        let pod = |uid: &str, request: &str, priority: i32| -> Arc<Pod> {
+            Arc::new(
+                serde_json::from_value(
+                    json!({"metadata": {"uid": uid, "name": uid}, "spec": {"priority": priority,
+                "containers": [{"name": "c", "resources": {"requests": {"memory": request}}}]}}),
+                )
+                .unwrap(),
+            )
+        };
+        let pods = [
+            pod("within", "100", 0),
+            pod("over", "10", 0),
+            pod("over-more", "0", 0),
+            pod("over-important", "0", 10),
+            pod("system", "0", 2_000_000_000),
+        ];
+        let usage = HashMap::from(
+            ["within", "over", "over-more", "over-important", "system"].map(|uid| (uid.to_owned(), 50)),
+        );
+        let order: Vec<String> =
+            rank(&pods, &usage, "memory").iter().map(|pod| spec::uid(pod).to_owned()).collect();
+        assert_eq!(order, ["over-more", "over", "over-important", "within"]);
+    }
+}

@@ -1,0 +1,194 @@
+//! Static pods: manifests in a directory, kept as long as their files are there.
+
+use futures::StreamExt;
+use inotify::{Inotify, WatchMask};
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::mirror;
+use crate::context::Context;
+use crate::pod::spec::{self, HASH_ANNOTATION, SOURCE_ANNOTATION};
+use crate::pod::table::Message;
+use crate::pod::worker;
+
+/// An editor writes more than once: changes are looked at after this much quiet.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Why a manifest is no pod.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// Not YAML or JSON of a pod.
+    #[error("{path}: {reason}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Starts the pods that are there now, and returns what follows the directory from then on, for ever. Bad manifests
+/// are logged and skipped.
+pub fn follow(context: Arc<Context>, dir: PathBuf) -> impl Future<Output = ()> + Send {
+    let mut known: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
+    apply(&context, &mut known, read(&dir, &context.config.name));
+    changes(context, dir, known)
+}
+
+async fn changes(context: Arc<Context>, dir: PathBuf, mut known: BTreeMap<String, Arc<Pod>>) {
+    loop {
+        let changes = watch(&dir);
+        apply(&context, &mut known, read(&dir, &context.config.name));
+        match changes {
+            Ok(mut changes) => {
+                changes.next().await;
+                while tokio::time::timeout(QUIET, changes.next()).await.is_ok_and(|event| event.is_some()) {}
+            }
+            Err(error) => {
+                tracing::warn!(dir = %dir.display(), %error, "manifests are not followed, will retry");
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+        }
+    }
+}
+
+fn watch(dir: &Path) -> std::io::Result<impl futures::Stream + Unpin + use<>> {
+    let inotify = Inotify::init()?;
+    let mask = WatchMask::CLOSE_WRITE
+        | WatchMask::MOVED_TO
+        | WatchMask::MOVED_FROM
+        | WatchMask::DELETE
+        | WatchMask::ATTRIB;
+    inotify.watches().add(dir, mask)?;
+    inotify.into_event_stream([0; 1024])
+}
+
+/// Every pod in the directory, by uid.
+fn read(dir: &Path, node: &str) -> BTreeMap<String, Arc<Pod>> {
+    let mut pods = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if hidden || !path.is_file() {
+            continue;
+        }
+        match parse(&path, node) {
+            Ok(pod) => {
+                pods.insert(spec::uid(&pod).to_owned(), Arc::new(pod));
+            }
+            Err(error) => tracing::error!(%error, "static pod manifest not used"),
+        }
+    }
+    pods
+}
+
+/// The pod in a file, as this node runs it.
+pub fn parse(path: &Path, node: &str) -> Result<Pod, ManifestError> {
+    let failed = |reason: String| ManifestError::Parse { path: path.to_owned(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let value: serde_json::Value =
+        serde_saphyr::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    if value["kind"] != "Pod" {
+        return Err(failed(format!("kind is {}, not Pod", value["kind"])));
+    }
+    let mut pod: Pod = serde_json::from_value(value).map_err(|error| failed(error.to_string()))?;
+    let name = pod
+        .metadata
+        .name
+        .clone()
+        .filter(|name| !name.is_empty())
+        .ok_or_else(|| failed("metadata.name: Required value".into()))?;
+    if spec::spec(&pod).containers.is_empty() {
+        return Err(failed("spec.containers: Required value".into()));
+    }
+    let digest = Sha256::new()
+        .chain_update(node)
+        .chain_update(path.to_string_lossy().as_bytes())
+        .chain_update(&text)
+        .finalize();
+    let uid: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    pod.metadata.name = Some(format!("{name}-{}", node.to_lowercase()));
+    pod.metadata.namespace.get_or_insert_with(|| "default".into());
+    pod.metadata.uid = Some(uid.clone());
+    pod.metadata.generation = Some(1);
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(HASH_ANNOTATION.into(), uid);
+    annotations.insert(SOURCE_ANNOTATION.into(), "file".into());
+    annotations.insert("kubernetes.io/config.seen".into(), jiff::Timestamp::now().to_string());
+    let spec = pod.spec.get_or_insert_default();
+    spec.node_name = Some(node.to_owned());
+    spec.restart_policy.get_or_insert_with(|| "Always".into());
+    spec.enable_service_links.get_or_insert(true);
+    // A static pod stays on a node that everything else is driven from.
+    spec.tolerations.get_or_insert_default().push(Toleration {
+        operator: Some("Exists".into()),
+        effect: Some("NoExecute".into()),
+        ..Toleration::default()
+    });
+    pod.status = None;
+    Ok(pod)
+}
+
+fn apply(context: &Arc<Context>, known: &mut BTreeMap<String, Arc<Pod>>, now: BTreeMap<String, Arc<Pod>>) {
+    let full = |pod: &Pod| (spec::namespace(pod).to_owned(), spec::name(pod).to_owned());
+    let removed: Vec<(String, Arc<Pod>)> = known
+        .iter()
+        .filter(|(uid, _)| !now.contains_key(*uid))
+        .map(|(uid, pod)| (uid.clone(), pod.clone()))
+        .collect();
+    for (uid, pod) in &removed {
+        context.pods.send(uid, Message::Gone(None));
+        if !now.values().any(|other| full(other) == full(pod)) {
+            mirror::remove(context, pod.clone());
+        }
+    }
+    for (uid, pod) in &now {
+        if known.contains_key(uid) {
+            continue;
+        }
+        // The pod that a manifest described before must be gone first.
+        let before: Vec<String> =
+            removed.iter().filter(|(_, old)| full(old) == full(pod)).map(|(uid, _)| uid.clone()).collect();
+        let (context, pod) = (context.clone(), pod.clone());
+        if before.is_empty() {
+            worker::spawn(&context, pod.clone(), false);
+        }
+        tokio::spawn(async move {
+            context.pods.wait_gone(&before).await;
+            worker::spawn(&context, pod.clone(), false);
+            mirror::ensure(context, pod).await;
+        });
+    }
+    *known = now;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn manifests_become_pods_of_this_node() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("web.yaml");
+        std::fs::write(
+            &path,
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n",
+        )
+        .unwrap();
+        let pod = parse(&path, "Node1").unwrap();
+        assert_eq!((spec::name(&pod), spec::namespace(&pod)), ("web-node1", "default"));
+        assert!(spec::is_static(&pod) && spec::is_critical(&pod));
+        assert_eq!(spec::uid(&pod), spec::uid(&parse(&path, "Node1").unwrap()), "stable over restarts");
+        std::fs::write(temp.path().join("bad.yaml"), "kind: [").unwrap();
+        std::fs::write(temp.path().join("other.json"), "{\"kind\": \"Service\"}").unwrap();
+        std::fs::write(temp.path().join(".hidden"), "x").unwrap();
+        assert_eq!(read(temp.path(), "Node1").len(), 1);
+        let error = parse(&temp.path().join("other.json"), "n").unwrap_err().to_string();
+        assert!(error.ends_with("kind is \"Service\", not Pod"), "{error}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Mirror pods: what the API shows of static pods. Deleting one changes nothing but the picture.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::context::Context;
+use crate::pod::spec::{self, MIRROR_ANNOTATION};
+use crate::pod::table::Message;
+
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// The uid of the static pod that a mirror shows.
+fn shown(mirror: &Pod) -> String {
+    spec::annotation(mirror, MIRROR_ANNOTATION).unwrap_or_default().to_owned()
+}
+
+/// A mirror pod was seen in the API.
+pub fn seen(context: &Arc<Context>, mirror: &Arc<Pod>) {
+    let uid = shown(mirror);
+    if context.pods.get(&uid).is_some() && mirror.metadata.deletion_timestamp.is_none() {
+        context.reporter.seen_as(&uid, mirror);
+        context.pods.send(&uid, Message::Report);
+        return;
+    }
+    // It shows a static pod that is no more, or somebody deletes it: it goes, and comes back if it should.
+    let (context, mirror) = (context.clone(), mirror.clone());
+    tokio::spawn(async move {
+        if let Err(error) = delete(&context, &mirror).await {
+            tracing::warn!(pod = spec::name(&mirror), %error, "mirror pod not deleted");
+        }
+    });
+}
+
+/// A mirror pod is gone from the API: it is made again while its static pod is there.
+pub fn deleted(context: &Arc<Context>, mirror: &Pod) {
+    if let Some(entry) = context.pods.get(&shown(mirror)) {
+        tokio::spawn(ensure(context.clone(), entry.pod));
+    }
+}
+
+/// Makes the mirror of a static pod, in place of one that shows an older pod of the same name. Tries until it is
+/// there or the static pod is gone.
+pub async fn ensure(context: Arc<Context>, pod: Arc<Pod>) {
+    let mut pause = Duration::from_millis(200);
+    while context.pods.get(spec::uid(&pod)).is_some() {
+        match try_ensure(&context, &pod).await {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::debug!(pod = spec::name(&pod), %error, "mirror pod not made, will retry");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_RETRY);
+            }
+        }
+    }
+}
+
+async fn try_ensure(context: &Context, pod: &Pod) -> Result<(), kube::Error> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), spec::namespace(pod));
+    if let Some(old) = api.get_opt(spec::name(pod)).await? {
+        if shown(&old) == spec::uid(pod) && old.metadata.deletion_timestamp.is_none() {
+            return Ok(());
+        }
+        delete(context, &old).await?;
+    }
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    let node = nodes.get(&context.config.name).await?;
+    let mut mirror = pod.clone();
+    mirror.metadata.uid = None;
+    mirror.metadata.generation = None;
+    mirror
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(MIRROR_ANNOTATION.into(), spec::uid(pod).to_owned());
+    mirror.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: context.config.name.clone(),
+        uid: node.metadata.uid.unwrap_or_default(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    }]);
+    api.create(&PostParams::default(), &mirror).await.map(|_| ())
+}
+
+/// Deletes the mirror of a static pod whose manifest is gone.
+pub fn remove(context: &Arc<Context>, pod: Arc<Pod>) {
+    let context = context.clone();
+    tokio::spawn(async move {
+        context.pods.wait_gone(&[spec::uid(&pod).to_owned()]).await;
+        let api: Api<Pod> = Api::namespaced(context.client.clone(), spec::namespace(&pod));
+        if let Ok(Some(mirror)) = api.get_opt(spec::name(&pod)).await
+            && let Err(error) = delete(&context, &mirror).await
+        {
+            tracing::warn!(pod = spec::name(&pod), %error, "mirror pod not deleted");
+        }
+    });
+}
+
+async fn delete(context: &Context, mirror: &Pod) -> Result<(), kube::Error> {
+    if !spec::is_mirror(mirror) {
+        return Ok(());
+    }
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), spec::namespace(mirror));
+    let preconditions = Preconditions { uid: mirror.metadata.uid.clone(), resource_version: None };
+    let params = DeleteParams::default().grace_period(0).preconditions(preconditions);
+    match api.delete(spec::name(mirror), &params).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
