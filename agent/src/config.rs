@@ -39,6 +39,8 @@ pub struct NodeConfig {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// Port of the node's own HTTPS API.
     pub api_port: u16,
+    /// Where cgroup2 is mounted.
+    pub cgroup_root: PathBuf,
     /// Least amounts that must be free, by signal; below them pods are evicted.
     pub eviction: BTreeMap<String, Threshold>,
     /// Give whole cpus to Guaranteed pods that ask for whole cpus.

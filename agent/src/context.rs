@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::NodeConfig;
+use crate::engine::cgroup::Hierarchy;
 use crate::events::Recorder;
 use crate::objects::Objects;
 use crate::pod::image::Images;
@@ -55,6 +56,8 @@ pub struct Context {
     pub images: Images,
     /// Probes.
     pub probes: Probes,
+    /// Cgroups, where the host has version 2 of them.
+    pub cgroups: Option<Hierarchy>,
     /// Every pod of the node.
     pub pods: PodTable,
 }

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::engine::EngineOptions;
 use crate::config::NodeConfig;
 use crate::context::{Context, NodeFacts};
+use crate::engine::cgroup::Hierarchy;
 use crate::engine::{Engine, serve};
 use crate::events;
 use crate::node::keep::Keeper;
@@ -199,6 +200,7 @@ impl RunArgs {
             reserved: reserved.collect::<BTreeMap<_, _>>(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
             api_port: self.port,
+            cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             eviction: crate::node::pressure::parse_thresholds(&self.eviction_hard),
             static_cpus: self.cpu_manager_policy == "static",
         })
@@ -252,6 +254,9 @@ pub fn assemble(
         tokens: Tokens::new(client.clone()),
         images: Images::new(runtime.clone(), events.clone()),
         probes: probes.clone(),
+        cgroups: Hierarchy::open(&config.cgroup_root)
+            .inspect_err(|error| tracing::warn!(%error, "pods get no cgroup of their own"))
+            .ok(),
         pods,
         config,
         client,

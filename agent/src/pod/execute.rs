@@ -20,7 +20,7 @@ use super::observed::Observed;
 use super::plan::Start;
 use super::sandbox_config::{SandboxFacts, sandbox_config};
 use super::spec::Role;
-use super::{hooks, pull_secret, security, spec};
+use super::{cgroup, hooks, pull_secret, security, spec};
 use crate::context::Context;
 use crate::events::{Kind, pod_reference};
 use crate::volume::mounts::{self, Source};
@@ -146,6 +146,12 @@ impl Job {
     }
 
     async fn sandbox(&self, attempt: u32) -> Result<(), String> {
+        if let Some(hierarchy) = &self.context.cgroups
+            && let Err(error) = cgroup::ensure(hierarchy, &self.pod)
+        {
+            self.context.events.pod(&self.pod, Kind::Warning, "FailedCreatePodContainer", error.clone());
+            return Err(error);
+        }
         let handler = self.runtime_handler().await?;
         let config = self.sandbox_config(attempt);
         let id = self

@@ -32,6 +32,8 @@ pub mod affinity;
 pub mod pull_secret;
 // Images of containers.
 pub mod image;
+// The pod's own cgroup.
+pub mod cgroup;
 // Every pod of the node.
 pub mod table;
 // Asking the runtime.

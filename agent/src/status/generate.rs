@@ -55,11 +55,10 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
         let list = if role == Role::Sidecar { Role::Init } else { role };
         by_role.entry(list).or_default().push(status);
     }
-    // A pod that was refused never had containers to speak of.
-    if facts.failure.is_some()
-        && facts.observed.instances.is_empty()
-        && facts.previous.container_statuses.is_none()
-    {
+    // A pod that was refused never had containers to speak of, now and after a restart of the agent.
+    let was_terminal = facts.previous.phase.as_deref().and_then(Phase::parse).is_some_and(Phase::is_terminal);
+    let refused = (facts.failure.is_some() || was_terminal) && facts.previous.container_statuses.is_none();
+    if refused && facts.observed.instances.is_empty() {
         by_role.clear();
     }
     let phase = decide_phase(facts, &counted);

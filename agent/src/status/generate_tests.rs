@@ -231,3 +231,18 @@ fn a_status_that_did_not_change_is_equal() {
     case.previous = first.clone();
     assert_eq!(case.generate(), first);
 }
+
+#[test]
+fn a_refused_pod_has_no_containers_now_and_later() {
+    let mut case =
+        Case::new(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "100"}}}]}));
+    case.observed = Observed::default();
+    case.failure = Some(("OutOfcpu", "Pod was rejected: no"));
+    case.ended = true;
+    let status = case.generate();
+    assert_eq!((status.phase.as_deref(), status.container_statuses.is_none()), (Some("Failed"), true));
+    case.failure = None;
+    case.pod.status = Some(status.clone());
+    case.previous = status.clone();
+    assert_eq!(case.generate(), status);
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::super::table::Message;
-use super::super::{plan, spec};
+use super::super::{cgroup, plan, spec};
 use super::{RETRY, Stage, Worker};
 use crate::volume::teardown;
 
@@ -122,6 +122,12 @@ impl Worker {
         }
         if !clean {
             self.stale = true;
+            return false;
+        }
+        if let Some(hierarchy) = &self.context.cgroups
+            && let Err(error) = cgroup::remove(hierarchy, self.uid()).await
+        {
+            tracing::warn!(uid = self.uid(), error, "pod's cgroup not removed, will retry");
             return false;
         }
         let config = &self.context.config;
