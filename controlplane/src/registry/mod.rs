@@ -20,3 +20,5 @@ pub mod defaults;
 pub mod strategy;
 // How the pipeline asks a kind: defaults, preparation, checks.
 pub mod check;
+// What every cluster has from its first moment.
+pub mod bootstrap;

@@ -1,0 +1,31 @@
+//! What every cluster has from its first moment. Everything is data; who creates it leaves alone what is there already.
+
+use serde_json::Value;
+
+// Namespaces, the `kubernetes` Service, its address range, priorities.
+mod furniture;
+// Flow schemas and priority levels.
+mod flow;
+// Default roles, and who has them.
+mod roles;
+
+/// What bootstrap objects need to know of their cluster.
+pub struct Cluster<'a> {
+    /// Address ranges of Services, one per family.
+    pub service_ranges: &'a [String],
+    /// The first address of the first range: where pods find the API server.
+    pub service_address: &'a str,
+    /// The port that the API server listens on.
+    pub port: u16,
+}
+
+/// Every object with its `apiVersion` and `kind`, in an order in which they can be created one after the other.
+pub fn objects(cluster: &Cluster<'_>) -> Vec<Value> {
+    let mut objects = furniture::objects(cluster);
+    objects.extend(flow::objects());
+    objects.extend(roles::objects());
+    objects
+}
+
+#[cfg(test)]
+mod tests;
