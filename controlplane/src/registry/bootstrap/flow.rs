@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 /// Name, nominal shares, lendable percent, and queues with their hand size (none rejects instead).
-const LEVELS: [(&str, i64, i64, Option<(i64, i64)>); 7] = [
+type Level = (&'static str, i64, i64, Option<(i64, i64)>);
+
+const LEVELS: [Level; 7] = [
     ("catch-all", 5, 0, None),
     ("system", 30, 33, Some((64, 6))),
     ("node-high", 40, 25, Some((64, 6))),

@@ -27,9 +27,6 @@ pub fn finalize_namespace(new: &mut Value, old: &Value) {
     keep_status(new, old);
 }
 
-/// A Node keeps its status only when the update does not come to `/status`.
-pub fn create_node(_object: &mut Value) {}
-
 /// A CertificateSigningRequest starts unapproved; who asks is written by the request chain.
 pub fn create_signing_request(object: &mut Value) {
     object.put("status", json!({}));

@@ -97,7 +97,7 @@ pub fn cron_job(object: &Value, old: Option<&Value>) -> Vec<String> {
         warnings
             .extend(template("spec.jobTemplate.spec.template.", object.at("spec.jobTemplate.spec.template")));
         if object.text("spec.schedule").contains("TZ") {
-            warnings.push("spec.schedule: TZ or CRON_TZ is deprecated; use spec.timeZone".into());
+            warnings.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".into());
         }
     }
     warnings
