@@ -44,6 +44,12 @@ pub mod statefulset;
 pub mod daemonset;
 // Pods that end.
 pub mod job;
+// Jobs by the clock.
+pub mod cronjob;
+// Finished jobs.
+pub mod ttl;
+// How many pods may go.
+pub mod disruption;
 // What every namespace gets.
 pub mod account;
 // The end of namespaces.
@@ -87,6 +93,9 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     statefulset::start(&mut setup);
     daemonset::start(&mut setup);
     job::start(&mut setup);
+    cronjob::start(&mut setup);
+    ttl::start(&mut setup);
+    disruption::start(&mut setup);
     endpoints::start(&mut setup);
     nodes::start(&mut setup, &options.pod_ranges);
     podgc::start(&mut setup);

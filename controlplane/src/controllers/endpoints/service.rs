@@ -244,11 +244,14 @@ fn endpoint(
 /// How many addresses an Endpoints object holds at most.
 const ENDPOINTS_CAPACITY: usize = 1000;
 
+/// Ports, addresses that are ready, addresses that are not.
+type Subset = (Vec<Value>, Vec<Value>, Vec<Value>);
+
 /// The subsets of the older Endpoints kind, and whether some addresses were left out.
 pub fn subsets(name: &str, service: &Spec, pods: &[Backend]) -> (Vec<Value>, bool) {
     let families = service.families();
     let family = families.first().copied().unwrap_or("IPv4");
-    let mut by_ports: BTreeMap<String, (Vec<Value>, Vec<Value>, Vec<Value>)> = BTreeMap::new();
+    let mut by_ports: BTreeMap<String, Subset> = BTreeMap::new();
     let mut all: Vec<&Backend> = pods.iter().filter(|p| !p.ended()).collect();
     all.sort_by(|a, b| a.address(family).cmp(&b.address(family)));
     let mut count = 0;
@@ -282,7 +285,7 @@ pub fn subsets(name: &str, service: &Spec, pods: &[Backend]) -> (Vec<Value>, boo
             not_ready.push(entry)
         }
     }
-    let subset = |(ports, ready, not_ready): (Vec<Value>, Vec<Value>, Vec<Value>)| {
+    let subset = |(ports, ready, not_ready): Subset| {
         let mut subset = json!({});
         for (field, list) in [("addresses", ready), ("notReadyAddresses", not_ready), ("ports", ports)] {
             if !list.is_empty() {

@@ -130,7 +130,7 @@ impl Controller for Ranges {
         }
         let given: Option<Vec<String>> = {
             let mut pieces = self.pieces.lock();
-            pieces.iter_mut().map(|p| p.next().map(|r| r.to_string())).collect()
+            pieces.iter_mut().map(|p| p.give().map(|r| r.to_string())).collect()
         };
         let Some(given) = given else {
             self.nodes.normal(&node, "CIDRNotAvailable", "Node has no pod CIDR: all ranges are taken");

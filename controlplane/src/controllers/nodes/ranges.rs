@@ -100,7 +100,7 @@ impl Pieces {
     }
 
     /// Takes the first free piece; `None` when there is none.
-    pub fn next(&mut self) -> Option<Range> {
+    pub fn give(&mut self) -> Option<Range> {
         let mut index = self.floor;
         for taken in self.taken.range(self.floor..) {
             if *taken != index {
@@ -129,15 +129,15 @@ mod tests {
         let mut pieces = Pieces::new("10.42.0.0/16".parse().unwrap(), 24);
         pieces.take("10.42.1.0/24");
         pieces.take("192.168.0.0/24");
-        let mut next = || pieces.next().unwrap().to_string();
+        let mut next = || pieces.give().unwrap().to_string();
         assert_eq!([next(), next(), next()], ["10.42.0.0/24", "10.42.2.0/24", "10.42.3.0/24"]);
         pieces.free("10.42.2.0/24");
-        assert_eq!(pieces.next().unwrap().to_string(), "10.42.2.0/24");
-        assert_eq!(pieces.next().unwrap().to_string(), "10.42.4.0/24");
+        assert_eq!(pieces.give().unwrap().to_string(), "10.42.2.0/24");
+        assert_eq!(pieces.give().unwrap().to_string(), "10.42.4.0/24");
         let mut small = Pieces::new("fd00::/63".parse().unwrap(), 64);
-        assert_eq!(small.next().unwrap().to_string(), "fd00::/64");
-        assert_eq!(small.next().unwrap().to_string(), "fd00:0:0:1::/64");
-        assert_eq!(small.next(), None);
+        assert_eq!(small.give().unwrap().to_string(), "fd00::/64");
+        assert_eq!(small.give().unwrap().to_string(), "fd00:0:0:1::/64");
+        assert_eq!(small.give(), None);
         for wrong in ["10.0.0.0", "10.0.0.0/33", "x/8"] {
             assert!(wrong.parse::<Range>().is_err(), "{wrong}");
         }
@@ -150,7 +150,7 @@ mod tests {
             let mut held: Vec<String> = Vec::new();
             for (take, n) in steps {
                 if take {
-                    match pieces.next() {
+                    match pieces.give() {
                         Some(range) => {
                             let text = range.to_string();
                             prop_assert!(!held.contains(&text));

@@ -1,0 +1,61 @@
+//! Finished jobs that are to be forgotten after a while.
+
+use super::informer::Name;
+use super::job::{plan::finished, view};
+use super::resource::{Resource, same_uid};
+use super::runner::{Again, Controller, Failure};
+use super::setup::Setup;
+use super::{conditions, time};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+const NAME: &str = "ttl-after-finished-controller";
+
+struct Ttl {
+    jobs: Resource,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    #[serde(default)]
+    spec: view::Spec,
+    #[serde(default)]
+    status: view::Status,
+}
+
+/// Starts the controller.
+pub fn start(setup: &mut Setup<'_>) {
+    let jobs = setup.resource(NAME, "batch", "jobs");
+    let queue = setup.feed(&jobs).queue.clone();
+    setup.run(Ttl { jobs }, &queue, 1);
+}
+
+#[async_trait]
+impl Controller for Ttl {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let Some(job) = self.jobs.get(name).filter(|j| j.meta.deletion_timestamp.is_none()) else {
+            return Ok(Again::No);
+        };
+        let Wire { spec, status } = job.typed()?;
+        let (Some(ttl), true) = (spec.ttl_seconds_after_finished, finished(&status)) else {
+            return Ok(Again::No);
+        };
+        let ended = ["Complete", "Failed"]
+            .iter()
+            .filter_map(|kind| conditions::find(&status.conditions, kind))
+            .find_map(|c| time::parse(c.last_transition_time.as_deref()));
+        let due = time::after(ended.unwrap_or(now), ttl);
+        if due > now {
+            return Ok(Again::At(due));
+        }
+        let mut options = same_uid(&job);
+        options.propagation_policy = Some("Foreground".into());
+        self.jobs.delete_with(name, options).await?;
+        Ok(Again::No)
+    }
+}
