@@ -41,6 +41,8 @@ pub struct NodeConfig {
     pub api_port: u16,
     /// Where cgroup2 is mounted.
     pub cgroup_root: PathBuf,
+    /// The cgroup that all pods' ones are under; `""` for the root.
+    pub cgroup_parent: String,
     /// Least amounts that must be free, by signal; below them pods are evicted.
     pub eviction: BTreeMap<String, Threshold>,
     /// Give whole cpus to Guaranteed pods that ask for whole cpus.

@@ -84,6 +84,9 @@ pub struct RunArgs {
     /// Sysctls pods may set beyond the safe ones.
     #[arg(long, value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// The cgroup that pods are put under.
+    #[arg(long, default_value = "/")]
+    pub cgroup_root: String,
     /// What must be free; below it pods are evicted.
     #[arg(long, default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%")]
     pub eviction_hard: String,
@@ -201,6 +204,7 @@ impl RunArgs {
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
             api_port: self.port,
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
+            cgroup_parent: self.cgroup_root.trim_end_matches('/').to_owned(),
             eviction: crate::node::pressure::parse_thresholds(&self.eviction_hard),
             static_cpus: self.cpu_manager_policy == "static",
         })

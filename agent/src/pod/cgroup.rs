@@ -7,11 +7,11 @@ use crate::engine::cgroup::Hierarchy;
 use crate::engine::limits;
 
 /// Makes the cgroup and sets its limits. Limits of controllers that the kernel does not give are left out.
-pub fn ensure(hierarchy: &Hierarchy, pod: &Pod) -> Result<(), String> {
+pub fn ensure(hierarchy: &Hierarchy, parent: &str, pod: &Pod) -> Result<(), String> {
     let text = |error: crate::engine::cgroup::Error| {
         format!("unable to ensure pod container exists: {}", describe(&error))
     };
-    let cgroup = hierarchy.ensure(&resources::cgroup(pod)).map_err(text)?;
+    let cgroup = hierarchy.ensure(&format!("{parent}{}", resources::cgroup(pod))).map_err(text)?;
     let limits = limits::files(&resources::pod(&spec::spec(pod)));
     cgroup.apply(limits, hierarchy.controllers()).map_err(text)?;
     Ok(())
@@ -25,10 +25,11 @@ fn describe(error: &crate::engine::cgroup::Error) -> String {
 }
 
 /// Removes the cgroup, whichever class the pod was in. Nothing runs in it any more.
-pub async fn remove(hierarchy: &Hierarchy, uid: &str) -> Result<(), String> {
+pub async fn remove(hierarchy: &Hierarchy, parent: &str, uid: &str) -> Result<(), String> {
     for class in ["guaranteed", "burstable", "besteffort"] {
-        let cgroup =
-            hierarchy.cgroup(&format!("/kubepods/{class}/pod{uid}")).map_err(|error| error.to_string())?;
+        let cgroup = hierarchy
+            .cgroup(&format!("{parent}/kubepods/{class}/pod{uid}"))
+            .map_err(|error| error.to_string())?;
         if cgroup.path().exists() {
             cgroup.remove().await.map_err(|error| describe(&error))?;
         }

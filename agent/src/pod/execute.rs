@@ -147,7 +147,7 @@ impl Job {
 
     async fn sandbox(&self, attempt: u32) -> Result<(), String> {
         if let Some(hierarchy) = &self.context.cgroups
-            && let Err(error) = cgroup::ensure(hierarchy, &self.pod)
+            && let Err(error) = cgroup::ensure(hierarchy, &self.context.config.cgroup_parent, &self.pod)
         {
             self.context.events.pod(&self.pod, Kind::Warning, "FailedCreatePodContainer", error.clone());
             return Err(error);
@@ -183,6 +183,7 @@ impl Job {
                 host: &host,
                 node: &config.name,
                 log_directory: logs.to_string_lossy().into_owned(),
+                cgroup_parent: &config.cgroup_parent,
                 userns: None,
             },
         )

@@ -18,6 +18,8 @@ pub struct SandboxFacts<'a> {
     pub node: &'a str,
     /// Directory of the pod's logs.
     pub log_directory: String,
+    /// The cgroup that all pods' ones are under.
+    pub cgroup_parent: &'a str,
     /// User namespace of the pod, unless it is the host's.
     pub userns: Option<cri::UserNamespace>,
 }
@@ -62,7 +64,7 @@ pub fn sandbox_config(pod: &Pod, attempt: u32, facts: &SandboxFacts<'_>) -> cri:
         labels: labels(pod),
         annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
         linux: Some(cri::LinuxPodSandboxConfig {
-            cgroup_parent: resources::cgroup(pod),
+            cgroup_parent: format!("{}{}", facts.cgroup_parent, resources::cgroup(pod)),
             security_context: Some(security_context),
             sysctls: sysctls.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect(),
             overhead: Some(cri::LinuxContainerResources::default()),

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::execute::Outcome;
 use super::observed::State;
 use super::spec;
+use crate::volume::prepare::Prepared;
 
 /// News for a pod's worker.
 pub enum Message {
@@ -24,6 +25,8 @@ pub enum Message {
     Verdicts,
     /// A ConfigMap or Secret it uses changed.
     Objects,
+    /// Its volumes were brought up to date.
+    Prepared(Arc<Prepared>),
     /// Something that was being done is done.
     Done(Box<Outcome>),
     /// A container that was being stopped is stopped, or not.

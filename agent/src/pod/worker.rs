@@ -245,6 +245,7 @@ impl Worker {
             Message::Observe => self.stale = true,
             Message::Verdicts => {}
             Message::Objects => self.refresh_volumes(),
+            Message::Prepared(prepared) => self.prepared = self.prepared.as_ref().map(|_| prepared),
             Message::Done(outcome) => self.done(*outcome),
             Message::Stopped(id) => {
                 self.stopping.remove(&id);
@@ -319,15 +320,18 @@ impl Worker {
     }
 
     /// Something outside changed: what failed for lack of it may work now, and content volumes follow it.
-    fn refresh_volumes(&mut self) {
+    pub(super) fn refresh_volumes(&mut self) {
         self.not_before.clear();
         if self.prepared.is_none() || self.stage != Stage::Syncing {
             return;
         }
-        let (context, pod) = (self.context.clone(), self.pod.clone());
+        let (context, pod, own) = (self.context.clone(), self.pod.clone(), self.own.clone());
         tokio::spawn(async move {
-            if let Err(error) = execute::prepare(&context, &pod).await {
-                context.events.pod(&pod, Kind::Warning, "FailedMount", error);
+            match execute::prepare(&context, &pod).await {
+                Ok(prepared) => {
+                    let _ = own.send(Message::Prepared(Arc::new(prepared)));
+                }
+                Err(error) => context.events.pod(&pod, Kind::Warning, "FailedMount", error),
             }
         });
     }

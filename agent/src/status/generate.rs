@@ -1,7 +1,7 @@
 //! The status of a pod, from its spec, what was observed and what was reported before. Pure.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, Pod, PodIP, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,19 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
     });
     // Set once by whoever disrupts the pod, this node's eviction included.
     let disruption = old.conditions.iter().flatten().chain(foreign).find(|c| c.type_ == "DisruptionTarget");
-    all.extend(disruption.cloned());
+    match (disruption, facts.failure) {
+        (Some(condition), _) => all.push(condition.clone()),
+        (None, Some(("Evicted", message))) => all.push(PodCondition {
+            type_: "DisruptionTarget".into(),
+            status: "True".into(),
+            reason: Some("TerminationByKubelet".into()),
+            message: Some(message.to_owned()),
+            last_transition_time: Some(Time(whole_second(facts.now))),
+            observed_generation: facts.pod.metadata.generation,
+            last_probe_time: None,
+        }),
+        _ => {}
+    }
     all.extend(foreign.iter().filter(|c| !conditions::OWNED.contains(&c.type_.as_str())).cloned());
     let pod_ips = pod_ips(facts);
     PodStatus {

@@ -170,6 +170,7 @@ fn terminal_phases_are_final_and_keep_their_reason() {
     case.failure = Some(("Evicted", "The node was low on resource: memory."));
     let failed = case.generate();
     assert_eq!((failed.phase.as_deref(), failed.reason.as_deref()), (Some("Failed"), Some("Evicted")));
+    assert_eq!(condition(&failed, "DisruptionTarget").1.as_deref(), Some("TerminationByKubelet"));
     case.failure = None;
     case.previous = failed;
     let status = case.generate();

@@ -125,7 +125,8 @@ impl Worker {
             return false;
         }
         if let Some(hierarchy) = &self.context.cgroups
-            && let Err(error) = cgroup::remove(hierarchy, self.uid()).await
+            && let Err(error) =
+                cgroup::remove(hierarchy, &self.context.config.cgroup_parent, self.uid()).await
         {
             tracing::warn!(uid = self.uid(), error, "pod's cgroup not removed, will retry");
             return false;

@@ -34,6 +34,7 @@ impl Worker {
         self.act(&plan).await;
         self.held(&plan);
         self.resize().await;
+        self.renew_tokens();
         let phase = self.tell(false);
         if phase.is_terminal() && !self.busy {
             self.terminate(spec::grace(&self.pod));
@@ -195,6 +196,17 @@ impl Worker {
             let outcome = job.run().await;
             let _ = own.send(Message::Done(Box::new(outcome)));
         });
+    }
+
+    /// Wakes when a token of the pod is to be renewed, and renews it then.
+    fn renew_tokens(&mut self) {
+        let Some(at) = self.prepared.as_ref().and_then(|prepared| prepared.renew_at) else { return };
+        let left = at - now() / 1_000_000_000;
+        if left <= 0 {
+            self.refresh_volumes();
+        }
+        // A renewal that fails is tried again after a minute.
+        self.wake_in(Duration::from_secs(u64::try_from(left).unwrap_or(0).max(60)));
     }
 
     /// Says why containers wait, once per ended instance, and wakes when the first may start.

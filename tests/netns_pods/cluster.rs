@@ -1,0 +1,256 @@
+//! A server and a node of one's own, an image for it, and a picture of what pods leave behind.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Once;
+use std::time::Duration;
+
+use coracle_tests::kubectl::{self, Kubectl};
+use coracle_tests::server::Server;
+use coracle_tests::{eventually, program};
+use serde_json::Value;
+
+pub const IMAGE: &str = "example.test/busybox:1";
+const WAIT: Duration = Duration::from_secs(60);
+
+pub fn run(script: &str) -> String {
+    let output = Command::new("sh").args(["-c", script]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{script}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// Mounts and links that all tests of the process share.
+fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        assert!(std::env::var_os("CORACLE_NETNS").is_some(), "run by in_namespaces, not directly");
+        run("mount -t sysfs sysfs /sys && mount -t cgroup2 none /sys/fs/cgroup && mount -t tmpfs tmpfs /run
+             hostname node1; ip link set lo up; ip link add eth0 type veth peer name outside
+             ip addr add 192.0.2.10/24 dev eth0; ip link set eth0 up; ip link set outside up");
+    });
+}
+
+/// A docker archive with a static busybox whose every applet is there.
+fn archive(dir: &Path) -> PathBuf {
+    let d = dir.display();
+    run(&format!(
+        "set -e; mkdir -p {d}/root/bin {d}/root/etc {d}/root/tmp {d}/image; cp $(command -v busybox) {d}/root/bin/busybox
+         for f in $(busybox --list); do [ $f = busybox ] || ln -s busybox {d}/root/bin/$f; done
+         printf 'root:x:0:0::/root:/bin/sh\\nweb:x:1000:1000::/:/bin/sh\\n' > {d}/root/etc/passwd
+         tar -C {d}/root -cf {d}/image/layer.tar ."
+    ));
+    let digest = run(&format!("sha256sum {d}/image/layer.tar | cut -d' ' -f1"));
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let config = serde_json::json!({
+        "architecture": arch, "os": "linux", "config": {"Cmd": ["sh"], "Env": ["PATH=/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", digest.trim())]},
+    });
+    let manifest =
+        serde_json::json!([{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]);
+    fs::write(dir.join("image/config.json"), config.to_string()).unwrap();
+    fs::write(dir.join("image/manifest.json"), manifest.to_string()).unwrap();
+    run(&format!("tar -C {d}/image -cf {d}/busybox.tar manifest.json config.json layer.tar"));
+    dir.join("busybox.tar")
+}
+
+/// A server, an agent and kubectl; everything is gone when dropped.
+pub struct Cluster {
+    dir: tempfile::TempDir,
+    pub server: Server,
+    agent: Option<Child>,
+    pub kubectl: Kubectl,
+    cgroup: String,
+}
+
+impl Cluster {
+    pub fn start() -> Self {
+        prepare();
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().file_name().unwrap().to_string_lossy().replace('.', "");
+        fs::create_dir(dir.path().join("manifests")).unwrap();
+        let tar = archive(dir.path());
+        let images = dir.path().join("engine/images");
+        let import = Command::new(program("coracle-agent"))
+            .args(["image", "--image-dir"])
+            .arg(&images)
+            .arg("import")
+            .arg(tar)
+            .output()
+            .unwrap();
+        assert!(import.status.success(), "{}", String::from_utf8_lossy(&import.stderr));
+        let server = Server::start();
+        let kubectl = kubectl::newest(&server.kubeconfig());
+        let mut cluster = Self { dir, server, agent: None, kubectl, cgroup: format!("/coracle-test-{name}") };
+        cluster.start_agent();
+        let ready = |c: &Cluster| {
+            c.kubectl
+                .try_with("get node node1 -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}", "")
+                .out
+                == "True"
+        };
+        eventually("the node is ready", WAIT, || ready(&cluster));
+        cluster
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn start_agent(&mut self) {
+        let d = self.dir.path().display();
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("agent.log")).unwrap();
+        let flags = format!(
+            "run --node-name node1 --node-ip 192.0.2.10 --root-dir {d}/agent --memory-dir {d}/memory --pod-log-dir {d}/logs \
+             --manifests {d}/manifests --root {d}/engine --state {d}/run --cri-socket {d}/cri.sock --cni-conf-dir {d}/net.d \
+             --cni-bin-dir /usr/lib/cni --cni-bin-dir /opt/cni/bin --cni-cache-dir {d}/cni --cgroup-root {} \
+             --cluster-dns 10.96.0.10 --eviction-hard memory.available<1Mi",
+            self.cgroup
+        );
+        let agent = Command::new(program("coracle-agent"))
+            .args(flags.split_whitespace())
+            .arg("--kubeconfig")
+            .arg(self.server.kubeconfig())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.agent = Some(agent);
+    }
+
+    pub fn kill_agent(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("agent.log")).unwrap_or_default()
+    }
+
+    /// Applies a pod given as its spec's fields in YAML flow style.
+    pub fn pod(&self, name: &str, spec: &str) {
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{app: {name}}}}}, spec: {{terminationGracePeriodSeconds: 1, {spec}}}}}"
+        );
+        self.apply(&text);
+    }
+
+    pub fn apply(&self, yaml: &str) {
+        self.kubectl.run_with("apply --validate=false -f -", yaml);
+    }
+
+    /// The pod's object.
+    pub fn get(&self, name: &str) -> Value {
+        serde_json::from_str(&self.kubectl.run(&format!("get pod {name} -o json"))).unwrap()
+    }
+
+    /// Waits until the pod's status satisfies a condition; the status.
+    pub fn wait(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < WAIT {
+            last = self.get(name)["status"].clone();
+            if check(&last) {
+                return last;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{name}: {what}: not within {WAIT:?}; status {last:#}\n{}", self.log());
+    }
+
+    pub fn wait_phase(&self, name: &str, phase: &str) -> Value {
+        self.wait(name, phase, |status| status["phase"] == phase)
+    }
+
+    pub fn wait_ready(&self, name: &str) -> Value {
+        self.wait(name, "Ready", |status| condition(status, "Ready") == "True")
+    }
+
+    /// Waits for a container's waiting reason; its message.
+    pub fn wait_waiting(&self, name: &str, reason: &str) -> String {
+        let status = self.wait(name, reason, |status| {
+            status["containerStatuses"][0]["state"]["waiting"]["reason"] == reason
+        });
+        status["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// What a container wrote, in its n-th run.
+    pub fn output(&self, pod: &str, container: &str, attempt: u32) -> String {
+        let uid = self.get(pod)["metadata"]["uid"].as_str().unwrap().to_owned();
+        let path = self.path("logs").join(format!("default_{pod}_{uid}/{container}/{attempt}.log"));
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect::<Vec<_>>().join("\n")
+    }
+
+    pub fn delete(&self, names: &str) {
+        self.kubectl.run(&format!("delete pod {names} --wait=true"));
+    }
+
+    /// Everything pods could leave: mounts, links, addresses, cgroups, files, processes.
+    pub fn picture(&self) -> BTreeSet<String> {
+        let mut seen = BTreeSet::new();
+        let mut add = |kind: &str, text: &str| {
+            seen.extend(
+                text.lines()
+                    .map(str::trim)
+                    .filter(|line| !line.is_empty())
+                    .map(|line| format!("{kind} {line}")),
+            );
+        };
+        add("mount", &run("cut -d' ' -f5 /proc/self/mountinfo"));
+        add("link", &run("ip -o link | cut -d: -f2 | cut -d@ -f1"));
+        add("cgroup", &run(&format!("find /sys/fs/cgroup{} -name 'pod*' 2>/dev/null || true", self.cgroup)));
+        let d = self.dir.path().display();
+        add(
+            "file",
+            &run(&format!(
+                "cd {d}; find agent memory logs run/containers run/sandboxes engine/containers engine/sandboxes 2>/dev/null || true"
+            )),
+        );
+        add("address", &run("ls /var/lib/cni/networks/cbr0 2>/dev/null | grep -E '^[0-9]' || true"));
+        add("process", &run("ps -eo args | grep -E '^(sleep|httpd|sh -c trap)' || true"));
+        seen
+    }
+}
+
+pub fn condition<'a>(status: &'a Value, kind: &str) -> &'a str {
+    let all = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    all.iter().find(|c| c["type"] == kind).and_then(|c| c["status"].as_str()).unwrap_or_default()
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+        self.kill_agent();
+        // The keeper and the containers of a test that failed.
+        let cgroup = format!("/sys/fs/cgroup{}", self.cgroup);
+        let _ = fs::write(format!("{cgroup}/cgroup.kill"), "1");
+        let run_dir = self.path("run").display().to_string();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command).into_owned();
+            if command.contains("coracle-keeper")
+                && command.contains(&run_dir)
+                && let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>()
+            {
+                let _ = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
+            }
+        }
+        let _ = Command::new("sh")
+            .args(["-c", &format!("sleep 0.3; find {cgroup} -depth -type d -exec rmdir {{}} + ; ip link del coracle0; rm -rf /var/lib/cni/networks/cbr0")])
+            .stderr(Stdio::null())
+            .status();
+        let _ = Command::new("sh")
+            .args(["-c", &format!("for m in $(cut -d' ' -f5 /proc/self/mountinfo | grep '^{}' | sort -r); do umount -l $m; done", self.dir.path().display())])
+            .status();
+    }
+}

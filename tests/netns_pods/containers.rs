@@ -1,0 +1,114 @@
+//! Init containers, sidecars, restarts, hooks, probes, messages, resize.
+
+use crate::cluster::{Cluster, IMAGE};
+
+const FOREVER: &str = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn init_containers_and_sidecars_in_order() {
+    let cluster = Cluster::start();
+    let volume = "volumes: [{name: v, emptyDir: {}}]";
+    let mount = "volumeMounts: [{name: v, mountPath: /v}]";
+    cluster.pod(
+        "order",
+        &format!(
+            "{volume}, initContainers: [{{name: i1, image: '{IMAGE}', {mount}, command: [sh, -c, 'echo i1 >> /v/o']}},
+            {{name: side, image: '{IMAGE}', restartPolicy: Always, {mount}, command: [sh, -c, \"echo side >> /v/o; {FOREVER}\"],
+              startupProbe: {{exec: {{command: [test, -f, /v/o]}}, periodSeconds: 1}}}},
+            {{name: i2, image: '{IMAGE}', {mount}, command: [sh, -c, 'echo i2 >> /v/o']}}],
+            containers: [{{name: main, image: '{IMAGE}', {mount}, command: [sh, -c, \"echo main >> /v/o; cat /v/o; {FOREVER}\"]}}]"
+        ),
+    );
+    let status = cluster.wait_ready("order");
+    assert_eq!(cluster.output("order", "main", 0), "i1\nside\ni2\nmain");
+    assert_eq!(status["initContainerStatuses"][0]["state"]["terminated"]["reason"], "Completed");
+    assert_eq!(status["initContainerStatuses"][1]["started"], true);
+    cluster.delete("order");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn restart_policies_back_off_and_messages() {
+    let cluster = Cluster::start();
+    cluster.pod("always", &format!("containers: [{{name: c, image: '{IMAGE}', terminationMessagePolicy: FallbackToLogsOnError, command: [sh, -c, 'echo dying; exit 3']}}]"));
+    cluster.pod("never", &format!("restartPolicy: Never, containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, 'echo -n bye > /dev/termination-log']}}]"));
+    cluster.pod("failure", &format!("restartPolicy: OnFailure, containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, 'test -f /v/x && exit 0; touch /v/x; exit 1'], volumeMounts: [{{name: v, mountPath: /v}}]}}], volumes: [{{name: v, emptyDir: {{}}}}]"));
+    cluster.pod(
+        "deadline",
+        &format!(
+            "activeDeadlineSeconds: 2, containers: [{{name: c, image: '{IMAGE}', command: [sleep, '1000']}}]"
+        ),
+    );
+    let message = cluster.wait_waiting("always", "CrashLoopBackOff");
+    assert!(
+        message.starts_with("back-off 10s restarting failed container=c pod=always_default("),
+        "{message}"
+    );
+    let last = cluster.get("always")["status"]["containerStatuses"][0]["lastState"]["terminated"].clone();
+    assert_eq!((last["exitCode"].as_i64(), last["message"].as_str()), (Some(3), Some("dying\n")));
+    let done = cluster.wait_phase("never", "Succeeded");
+    assert_eq!(done["containerStatuses"][0]["state"]["terminated"]["message"], "bye");
+    let retried = cluster.wait_phase("failure", "Succeeded");
+    assert_eq!(retried["containerStatuses"][0]["restartCount"], 1);
+    let late = cluster.wait_phase("deadline", "Failed");
+    assert_eq!(late["reason"], "DeadlineExceeded");
+    cluster.delete("always never failure deadline");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn probes_decide_ready_and_restart() {
+    let cluster = Cluster::start();
+    let web = "echo x > /tmp/ok; exec httpd -f -p 80 -h /tmp";
+    cluster.pod(
+        "probed",
+        &format!(
+            "containers: [{{name: web, image: '{IMAGE}', command: [sh, -c, '{web}'], startupProbe: {{tcpSocket: {{port: 80}}, periodSeconds: 1}},
+              readinessProbe: {{httpGet: {{path: /ok, port: 80}}, periodSeconds: 1}}, livenessProbe: {{exec: {{command: [cat, /tmp/ok]}}, periodSeconds: 1}}}}]"
+        ),
+    );
+    cluster.wait_ready("probed");
+    cluster.pod(
+        "sick",
+        &format!(
+            "containers: [{{name: c, image: '{IMAGE}', command: [sleep, '1000'], livenessProbe: {{exec: {{command: [cat, /none]}}, periodSeconds: 1, failureThreshold: 1}}}},
+              {{name: d, image: '{IMAGE}', command: [sleep, '1000'], readinessProbe: {{httpGet: {{path: /, port: 81}}, periodSeconds: 1}}}}]"
+        ),
+    );
+    let status = cluster.wait("sick", "a restart", |status| {
+        status["containerStatuses"][0]["restartCount"].as_i64() >= Some(1)
+    });
+    assert_eq!(status["containerStatuses"][1]["ready"], false);
+    let events = cluster.kubectl.run("get events -o jsonpath={range.items[*]}{.message}{\"\\n\"}{end}");
+    assert!(events.contains("Liveness probe failed: cat: can't open '/none'"), "{events}");
+    assert!(events.contains("Container c failed liveness probe, will be restarted"), "{events}");
+    assert!(events.contains("connect: connection refused"), "{events}");
+    cluster.delete("probed sick");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn hooks_image_change_and_resize() {
+    let cluster = Cluster::start();
+    let hooks = cluster.path("hooks");
+    let dir = hooks.display();
+    let hook = |word: &str| format!("{{exec: {{command: [sh, -c, 'echo {word} >> /h/log']}}}}");
+    cluster.apply(&format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: hooked}}, spec: {{terminationGracePeriodSeconds: 5, volumes: [{{name: h, hostPath: {{path: {dir}, type: DirectoryOrCreate}}}}],
+          containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, \"{FOREVER}\"], volumeMounts: [{{name: h, mountPath: /h}}],
+          lifecycle: {{postStart: {}, preStop: {}}}}}]}}}}",
+        hook("post"),
+        hook("pre")
+    ));
+    let status = cluster.wait_ready("hooked");
+    let id = status["containerStatuses"][0]["containerID"].clone();
+    let patch = r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"100m"}}}]}}"#;
+    cluster.kubectl.run(&format!("patch pod hooked --subresource resize -p '{patch}'"));
+    let status = cluster.wait("hooked", "resized", |status| {
+        status["containerStatuses"][0]["resources"]["requests"]["cpu"] == "100m"
+    });
+    assert_eq!(status["containerStatuses"][0]["containerID"], id, "not restarted");
+    cluster.delete("hooked");
+    assert_eq!(std::fs::read_to_string(hooks.join("log")).unwrap(), "post\npre\n");
+}

@@ -1,0 +1,70 @@
+//! A pod from `kubectl run` to nothing left.
+
+use crate::cluster::{Cluster, IMAGE, run};
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn run_answers_and_delete_leaves_nothing() {
+    let cluster = Cluster::start();
+    // The first pod makes the bridge, which stays.
+    cluster.pod("warm", &format!("containers: [{{name: c, image: '{IMAGE}', command: [sleep, '1000']}}]"));
+    cluster.wait_ready("warm");
+    cluster.delete("warm");
+    let before = cluster.picture();
+    let server = "echo hello > /tmp/index.html; exec httpd -f -p 80 -h /tmp";
+    cluster
+        .kubectl
+        .run(&format!("run web --image={IMAGE} --image-pull-policy=IfNotPresent -- sh -c '{server}'"));
+    let status = cluster.wait_ready("web");
+    assert_eq!(status["phase"], "Running");
+    assert_eq!(status["hostIP"], "192.0.2.10");
+    assert_eq!(status["qosClass"], "BestEffort");
+    assert_eq!(status["observedGeneration"], 1);
+    let ip = status["podIP"].as_str().unwrap();
+    let answer = coracle_tests_get(ip);
+    assert!(answer.ends_with("hello\n"), "{answer}");
+    let events = cluster.kubectl.run("get events -o jsonpath={range.items[*]}{.reason}{\"\\n\"}{end}");
+    for reason in ["Pulled", "Created", "Started"] {
+        assert!(events.contains(reason), "{events}");
+    }
+    cluster.kubectl.run("delete pod web --grace-period=1");
+    let after = cluster.picture();
+    assert_eq!(after.difference(&before).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+/// One HTTP request by hand.
+fn coracle_tests_get(ip: &str) -> String {
+    run(&format!("printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 3 {ip} 80"))
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn static_pods_are_mirrored_and_follow_their_files() {
+    let cluster = Cluster::start();
+    let manifest = |seconds: u32| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: st}}, spec: {{terminationGracePeriodSeconds: 1, containers: [{{name: c, image: '{IMAGE}', command: [sleep, '{seconds}']}}]}}}}"
+        )
+    };
+    let path = cluster.path("manifests/st.yaml");
+    std::fs::write(&path, manifest(1001)).unwrap();
+    std::fs::write(cluster.path("manifests/bad.yaml"), "kind: [").unwrap();
+    let there = || cluster.kubectl.try_with("get pod st-node1", "").ok;
+    coracle_tests::eventually("a mirror pod", std::time::Duration::from_secs(30), there);
+    cluster.wait_ready("st-node1");
+    let uid = cluster.get("st-node1")["metadata"]["uid"].clone();
+    cluster.kubectl.run("delete pod st-node1 --wait=false");
+    coracle_tests::eventually("another mirror pod", std::time::Duration::from_secs(30), || {
+        let output = cluster.kubectl.try_with("get pod st-node1 -o jsonpath={.metadata.uid}", "");
+        output.ok && output.out != uid.as_str().unwrap_or_default()
+    });
+    std::fs::write(&path, manifest(1002)).unwrap();
+    coracle_tests::eventually("the changed pod", std::time::Duration::from_secs(30), || {
+        let output = cluster
+            .kubectl
+            .try_with("get pod st-node1 -o jsonpath={.spec.containers[0].command[1]}{.status.phase}", "");
+        output.out == "1002Running"
+    });
+    std::fs::remove_file(&path).unwrap();
+    coracle_tests::eventually("no mirror pod", std::time::Duration::from_secs(30), || !there());
+}
