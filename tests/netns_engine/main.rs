@@ -5,6 +5,7 @@ mod node;
 mod life;
 mod streams;
 mod survival;
+mod crashes;
 
 /// Runs every test of this suite again inside fresh namespaces; they are ignored outside. `CORACLE_ONLY` names one.
 #[test]

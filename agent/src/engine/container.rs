@@ -442,7 +442,7 @@ impl Engine {
             .await
             .map_err(internal("root filesystem"))?
             .map_err(internal("root filesystem"))?;
-        self.inner.keeper.order(Call::Forget { id: id.clone() }, &[]).await?;
+        self.inner.keeper.forget(id).await;
         self.inner.images.release(&image, id)?;
         self.inner.container_records.remove(id).map_err(internal("container record"))?;
         self.inner.objects.lock().containers.remove(id);

@@ -137,7 +137,7 @@ impl Engine {
     async fn end_exec(&self, running: Running) -> Result<i32> {
         let exit = running.exit.await.map_err(|_| RuntimeError::Unavailable("the keeper is gone".into()))?;
         let keeper = self.inner.keeper.clone();
-        tokio::spawn(async move { keeper.order(Call::Forget { id: running.id }, &[]).await });
+        tokio::spawn(async move { keeper.forget(&running.id).await });
         exit.code.ok_or_else(|| RuntimeError::Internal("the exit code of the command is not known".into()))
     }
 

@@ -7,7 +7,6 @@ use coracle_proto::cri;
 use super::record::{ContainerPhase, SandboxPhase};
 use super::{Container, Engine, Sandbox};
 use crate::keeper::exits::Exit;
-use crate::keeper::wire::Call;
 
 /// Exit code of a container whose end nobody saw.
 const UNKNOWN: i32 = 255;
@@ -32,9 +31,7 @@ impl Engine {
             // An exec whose session is over.
             (None, None) => {
                 let engine = self.clone();
-                tokio::spawn(
-                    async move { engine.inner.keeper.order(Call::Forget { id: exit.id }, &[]).await },
-                );
+                tokio::spawn(async move { engine.inner.keeper.forget(&exit.id).await });
             }
         }
     }
@@ -85,9 +82,7 @@ impl Engine {
         if let Err(error) = self.release_processes(container).await {
             tracing::warn!(container = container.id, %error, "after an exit; removing the container tries again");
         }
-        if let Err(error) = self.inner.keeper.order(Call::Forget { id: container.id.clone() }, &[]).await {
-            tracing::debug!(container = container.id, %error, "forgetting an exit");
-        }
+        self.inner.keeper.forget(&container.id).await;
         container.exited.send_replace(true);
         self.emit_container(container, cri::ContainerEventType::ContainerStoppedEvent);
     }

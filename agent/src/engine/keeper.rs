@@ -19,6 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 use crate::keeper::server::Paths;
 use crate::keeper::wire::{self, Answer, Call, Failure, Message, Request, VERSION};
 
+/// How long a launch of an earlier agent is waited for.
+const LAUNCH_PATIENCE: Duration = Duration::from_secs(20);
+
 /// Why the keeper did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -146,6 +149,29 @@ impl Keeper {
         match self.call(Call::List, &[]).await?.0 {
             Answer::Tasks(tasks) => Ok(tasks),
             other => Err(Error::Unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// Everything the keeper holds, once no OCI runtime of an earlier agent is at work any more.
+    pub async fn list_settled(&self) -> Result<Vec<wire::Task>, Error> {
+        let begun = std::time::Instant::now();
+        let mut aborted = false;
+        loop {
+            let tasks = self.list().await?;
+            let Some(busy) = tasks.iter().find(|task| task.pid == 0) else { return Ok(tasks) };
+            if begun.elapsed() > LAUNCH_PATIENCE && !aborted {
+                tracing::warn!(task = busy.id, "an OCI runtime does not end, killing it");
+                self.order(Call::Abort { id: busy.id.clone() }, &[]).await?;
+                aborted = true;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The task is recorded and removed. A keeper that is gone has forgotten it anyway.
+    pub async fn forget(&self, id: &str) {
+        if let Err(error) = self.order(Call::Forget { id: id.to_owned() }, &[]).await {
+            tracing::debug!(task = id, %error, "forgetting");
         }
     }
 

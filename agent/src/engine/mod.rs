@@ -47,6 +47,8 @@ mod status;
 mod stats;
 // After a restart.
 mod recover;
+// Streams of CRI clients.
+pub mod streaming;
 // CRI on a unix socket.
 pub mod serve;
 // The verbs of `Runtime`.

@@ -26,7 +26,7 @@ impl Engine {
             objects.containers = containers.into_iter().map(|(id, r)| (id, Container::new(r))).collect();
         }
         let tasks: HashMap<String, Task> =
-            self.inner.keeper.list().await?.into_iter().map(|task| (task.id.clone(), task)).collect();
+            self.inner.keeper.list_settled().await?.into_iter().map(|task| (task.id.clone(), task)).collect();
         let logged = exits::read(&crate::keeper::server::Paths::under(self.inner.paths.run()).exits);
         let logged = logged.map_err(internal("exit log"))?;
         let (sandboxes, containers) = {
@@ -56,9 +56,7 @@ impl Engine {
             {
                 let _ = pidfd::kill(&pidfd, libc::SIGKILL);
             }
-            if let Err(error) = self.inner.keeper.order(Call::Forget { id: task.id.clone() }, &[]).await {
-                tracing::debug!(task = task.id, %error, "forgetting a stranger");
-            }
+            self.inner.keeper.forget(&task.id).await;
         }
     }
 
@@ -165,32 +163,42 @@ impl Engine {
         }
     }
 
-    /// The keeper is a new one: it gets everything that lives.
+    /// The connection is a new one, mostly to a new keeper: it gets everything that lives and it does not know.
     pub(super) async fn hand_over(&self) {
-        // Whoever waits for an exec's end will not hear of it.
-        self.inner.execs.lock().clear();
+        let tasks = match self.inner.keeper.list().await {
+            Ok(tasks) => tasks,
+            // The next keeper is told.
+            Err(error) => return tracing::warn!(%error, "handing over to the keeper"),
+        };
+        if tasks.is_empty() {
+            // Whoever waits for an exec's end will not hear of it.
+            self.inner.execs.lock().clear();
+        }
+        let known: HashSet<String> = tasks.iter().map(|task| task.id.clone()).collect();
+        // Told on the connection that broke, perhaps.
+        tasks.into_iter().filter_map(|task| task.exit).for_each(|exit| self.exited(exit));
         let (sandboxes, containers) = {
             let objects = self.inner.objects.lock();
             let sandboxes: Vec<_> = objects.sandboxes.values().cloned().collect();
             (sandboxes, objects.containers.values().cloned().collect::<Vec<_>>())
         };
-        let (mut pauses, mut running) = (0, 0);
-        for sandbox in sandboxes {
+        let mut count = 0;
+        for sandbox in sandboxes.iter().filter(|s| !known.contains(&s.id)) {
             if sandbox.phase() == SandboxPhase::Ready {
                 let (pid, held) = (sandbox.record.lock().pid, sandbox.held.lock().clone());
                 self.adopt(&sandbox.id, pid, None, &held).await;
-                pauses += 1;
+                count += 1;
             }
         }
-        for container in containers {
+        for container in containers.iter().filter(|c| !known.contains(&c.id)) {
             if container.phase() == ContainerPhase::Running {
                 let record = container.record.lock().clone();
                 let held = container.held.lock().clone();
                 self.adopt(&container.id, record.pid, Some(self.launch_spec(&record)), &held).await;
-                running += 1;
+                count += 1;
             }
         }
-        tracing::info!(sandboxes = pauses, containers = running, "handed over to a new keeper");
+        tracing::info!(processes = count, "handed over to the keeper");
     }
 
     async fn finish_removals(&self, sandboxes: &[Arc<Sandbox>], containers: &[Arc<Container>]) {

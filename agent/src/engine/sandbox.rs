@@ -263,7 +263,7 @@ impl Engine {
             let _verb = container.verb.lock().await;
             self.discard_container(&container).await?;
         }
-        self.inner.keeper.order(Call::Forget { id: sandbox.id.clone() }, &[]).await?;
+        self.inner.keeper.forget(&sandbox.id).await;
         self.inner.sandbox_records.remove(&sandbox.id).map_err(internal("sandbox record"))?;
         self.inner.objects.lock().sandboxes.remove(&sandbox.id);
         Ok(())

@@ -15,6 +15,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
+use super::streaming::Streaming;
 use crate::runtime::Runtime;
 
 /// As the kubelet's own limit.
@@ -26,6 +27,7 @@ type Answer<T> = Result<Response<T>, Status>;
 #[derive(Clone)]
 struct Service {
     runtime: Arc<dyn Runtime>,
+    streaming: Arc<Streaming>,
 }
 
 /// Serves until `stop` is done. A stale socket of an engine that is gone is replaced.
@@ -35,7 +37,8 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     let listener = listen(socket)?;
-    let service = Service { runtime };
+    let streaming = Streaming::start(runtime.clone()).await?;
+    let service = Service { runtime, streaming };
     let runtime = RuntimeServiceServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE);
     let images = ImageServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE);
     tonic::transport::Server::builder()
@@ -196,16 +199,27 @@ impl RuntimeService for Service {
         answer(self.runtime.exec_sync(&r.container_id, r.cmd, seconds(r.timeout)).await?)
     }
 
-    async fn exec(&self, _: Request<cri::ExecRequest>) -> Answer<cri::ExecResponse> {
-        Err(Status::unimplemented("exec is not served over CRI"))
+    async fn exec(&self, request: Request<cri::ExecRequest>) -> Answer<cri::ExecResponse> {
+        let r = request.into_inner();
+        if r.tty && r.stderr {
+            return Err(Status::invalid_argument("tty and stderr cannot both be true"));
+        }
+        answer(cri::ExecResponse { url: self.streaming.exec(r) })
     }
 
-    async fn attach(&self, _: Request<cri::AttachRequest>) -> Answer<cri::AttachResponse> {
-        Err(Status::unimplemented("attach is not served over CRI"))
+    async fn attach(&self, request: Request<cri::AttachRequest>) -> Answer<cri::AttachResponse> {
+        let r = request.into_inner();
+        if r.tty && r.stderr {
+            return Err(Status::invalid_argument("tty and stderr cannot both be true"));
+        }
+        answer(cri::AttachResponse { url: self.streaming.attach(r) })
     }
 
-    async fn port_forward(&self, _: Request<cri::PortForwardRequest>) -> Answer<cri::PortForwardResponse> {
-        Err(Status::unimplemented("port-forward is not served over CRI"))
+    async fn port_forward(
+        &self,
+        request: Request<cri::PortForwardRequest>,
+    ) -> Answer<cri::PortForwardResponse> {
+        answer(cri::PortForwardResponse { url: self.streaming.port_forward(request.into_inner()) })
     }
 
     async fn container_stats(

@@ -352,7 +352,8 @@ impl Keeper {
             pid: task.pid,
             exit: task.exit.clone(),
         };
-        Answer::Tasks(self.tasks.iter().map(task).collect())
+        let launch = |p: &Pending| wire::Task { id: p.id.clone(), pid: 0, exit: None };
+        Answer::Tasks(self.tasks.iter().map(task).chain(self.pending.values().map(launch)).collect())
     }
 
     fn forget(&mut self, id: &str) {

@@ -241,7 +241,7 @@ pub enum Answer {
 pub struct Task {
     /// Task id.
     pub id: String,
-    /// Its process.
+    /// Its process; 0 while the OCI runtime is at work.
     pub pid: i32,
     /// How it ended, when it did.
     pub exit: Option<Exit>,
