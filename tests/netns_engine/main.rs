@@ -6,6 +6,7 @@ mod life;
 mod streams;
 mod survival;
 mod crashes;
+mod figures;
 
 /// Runs every test of this suite again inside fresh namespaces; they are ignored outside. `CORACLE_ONLY` names one.
 #[test]

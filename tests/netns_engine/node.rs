@@ -120,6 +120,10 @@ impl Node {
         self.wait().await;
     }
 
+    pub fn engine_pid(&self) -> i32 {
+        self.engine.id() as i32
+    }
+
     pub fn keeper_pid(&self) -> i32 {
         let run = self.path("run").display().to_string();
         let pids = processes()

@@ -66,7 +66,7 @@ async fn a_new_keeper_takes_over_from_a_killed_one() {
     assert_ne!(node.keeper_pid(), old);
     assert_eq!(node.pid(&counter).await, pid);
     assert_eq!(node.status(&counter).await.state(), ContainerState::ContainerRunning);
-    assert_eq!(node.exec(&ending, "touch /tmp/go; exit 6").await.exit_code, 6);
+    assert_eq!(node.exec(&ending, "(sleep 0.2; touch /tmp/go) >/dev/null 2>&1 & exit 6").await.exit_code, 6);
     assert_eq!(node.exited(&ending).await.exit_code, 9);
     assert_eq!(node.exited(&quick).await.exit_code, 3, "ended under the new keeper");
     node.cri.stop_container(&counter, Duration::from_secs(0)).await.unwrap();

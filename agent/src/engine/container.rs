@@ -12,7 +12,7 @@ use super::error::internal;
 use super::image::{ImageConfig, ImageRecord};
 use super::paths::{private_dir, remove_tree};
 use super::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
-use super::rootfs::Rootfs;
+use super::rootfs::{self, Rootfs};
 use super::sandbox::{is_host, namespace_options, user_maps};
 use super::spec::{self, Facts, Namespaces, devices};
 use super::user::Accounts;
@@ -48,7 +48,10 @@ impl Engine {
         let _verb = container.verb.lock().await;
         // A sandbox that is being stopped has not seen this container.
         let built = match sandbox.phase() {
-            SandboxPhase::Ready => self.build_container(&container, &sandbox_record, &image.config),
+            SandboxPhase::Ready => {
+                let container = container.clone();
+                self.blocking(move |e| e.build_container(&container, &sandbox_record, &image.config)).await
+            }
             _ => Err(RuntimeError::FailedPrecondition(format!("sandbox {sandbox_id:?} is being stopped"))),
         };
         if let Err(error) = built {
@@ -133,6 +136,7 @@ impl Engine {
         rootfs.mount(&options).map_err(internal("mounting the root filesystem"))?;
         let facts = self.facts(&record, sandbox, image, &rootfs)?;
         let mut config = record.config.clone();
+        self.mount_images(container, &mut config)?;
         prepare_mounts(&mut config)?;
         let spec = spec::generate(&config, &sandbox.config, image, &facts, &self.inner.host)?;
         let path = self.inner.paths.bundle(&container.id).join("config.json");
@@ -143,6 +147,30 @@ impl Engine {
             record.gid = facts.user.gid;
             record.groups = facts.user.groups;
         })
+    }
+
+    /// Mounts of images: their layers, read-only, in a directory of the bundle.
+    fn mount_images(&self, container: &Container, config: &mut cri::ContainerConfig) -> Result<()> {
+        for (number, mount) in config.mounts.iter_mut().enumerate() {
+            let Some(wanted) = mount.image.as_ref().map(|i| i.image.clone()).filter(|i| !i.is_empty()) else {
+                continue;
+            };
+            let image = self.inner.images.get(&wanted)?;
+            self.change_container(container, |record| record.volume_images.push(image.id.clone()))?;
+            self.inner.images.hold(&image.id, &container.id)?;
+            let layers = self.inner.images.rootfs_layers(&image.id)?;
+            let at = self.inner.paths.image_mount(&container.id, number);
+            rootfs::mount_layers(&layers, &at).map_err(internal("mounting an image"))?;
+            let source = rootfs::inside(&at, &mount.image_sub_path).ok_or_else(|| {
+                RuntimeError::InvalidArgument(format!(
+                    "image {wanted:?} has no directory {:?}",
+                    mount.image_sub_path
+                ))
+            })?;
+            mount.host_path = source.display().to_string();
+            mount.readonly = true;
+        }
+        Ok(())
     }
 
     fn facts(
@@ -432,18 +460,23 @@ impl Engine {
     /// Removes a container that does not run; called with its verb lock, or before anybody knows it.
     pub(super) async fn discard_container(&self, container: &Arc<Container>) -> Result<()> {
         let id = &container.id;
-        let image = self.change_container(container, |record| {
+        let images = self.change_container(container, |record| {
             record.phase = ContainerPhase::Removing;
-            record.image_id.clone()
+            let own = std::iter::once(&record.image_id);
+            own.chain(&record.volume_images).cloned().collect::<BTreeSet<_>>()
         })?;
         self.release_processes(container).await?;
         let (rootfs, bundle) = (self.rootfs(id), self.inner.paths.bundle(id));
-        tokio::task::spawn_blocking(move || rootfs.remove().and_then(|()| remove_tree(&bundle)))
-            .await
-            .map_err(internal("root filesystem"))?
-            .map_err(internal("root filesystem"))?;
+        let remove = move || {
+            rootfs.remove()?;
+            rootfs::unmount_below(&bundle.join("images"))?;
+            remove_tree(&bundle)
+        };
+        self.blocking(move |_| remove().map_err(internal("root filesystem"))).await?;
         self.inner.keeper.forget(id).await;
-        self.inner.images.release(&image, id)?;
+        for image in images {
+            self.inner.images.release(&image, id)?;
+        }
         self.inner.container_records.remove(id).map_err(internal("container record"))?;
         self.inner.objects.lock().containers.remove(id);
         Ok(())

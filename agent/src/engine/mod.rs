@@ -223,6 +223,15 @@ impl Engine {
         }
     }
 
+    /// Runs what waits for disks beside the async threads.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let engine = self.clone();
+        tokio::task::spawn_blocking(move || work(&engine)).await.map_err(internal("engine"))?
+    }
+
     /// A sandbox by its id or the beginning of it.
     fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>> {
         let objects = self.inner.objects.lock();

@@ -104,6 +104,11 @@ impl Paths {
         self.bundle(id).join("rootfs")
     }
 
+    /// Where an image is mounted for a container's n-th mount.
+    pub fn image_mount(&self, id: &str, number: usize) -> PathBuf {
+        self.bundle(id).join("images").join(number.to_string())
+    }
+
     /// Writable layer and volumes of a container.
     pub fn layer(&self, id: &str) -> PathBuf {
         self.root.join("containers").join(id)

@@ -84,6 +84,8 @@ pub struct ContainerRecord {
     pub config: cri::ContainerConfig,
     /// Image id.
     pub image_id: String,
+    /// Images mounted into it.
+    pub volume_images: Vec<String>,
     /// Image by digest, where it has one.
     pub image_ref: String,
     /// Nanoseconds since 1970, as all times here.

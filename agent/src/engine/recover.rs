@@ -231,7 +231,12 @@ impl Engine {
         let run = paths.run();
         for id in strangers(&run.join("containers")).into_iter().chain(strangers(&paths.container_records()))
         {
-            let removed = self.rootfs(&id).remove().and_then(|()| paths::remove_tree(&paths.bundle(&id)));
+            let remove = || {
+                self.rootfs(&id).remove()?;
+                super::rootfs::unmount_below(&paths.bundle(&id).join("images"))?;
+                paths::remove_tree(&paths.bundle(&id))
+            };
+            let removed = remove();
             report("container directory", &id, removed);
         }
         for id in strangers(&run.join("sandboxes")) {

@@ -67,8 +67,36 @@ impl Rootfs {
     }
 }
 
+/// Mounts layers, topmost first, read-only.
+pub fn mount_layers(layers: &[PathBuf], at: &Path) -> io::Result<()> {
+    const NONE: Option<&str> = None;
+    private_dir(at)?;
+    match layers {
+        [] => return Ok(()),
+        [only] => {
+            mount(Some(only), at, NONE, MsFlags::MS_BIND, NONE)?;
+            let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+            mount(NONE, at, NONE, flags, NONE)?;
+        }
+        _ => {
+            let lower: Vec<String> = layers.iter().map(|l| l.display().to_string()).collect();
+            let options = format!("lowerdir={}", lower.join(":"));
+            mount(Some("overlay"), at, Some("overlay"), MsFlags::MS_RDONLY, Some(&*options))?;
+        }
+    }
+    Ok(())
+}
+
+/// Unmounts every directory in `dir`; a missing one is fine.
+pub fn unmount_below(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir).into_iter().flatten() {
+        unmount(&entry?.path())?;
+    }
+    Ok(())
+}
+
 /// A directory of the image, unless a link leads out of it.
-fn inside(rootfs: &Path, destination: &str) -> Option<PathBuf> {
+pub fn inside(rootfs: &Path, destination: &str) -> Option<PathBuf> {
     let path = fs::canonicalize(rootfs.join(destination.trim_start_matches('/'))).ok()?;
     (path.starts_with(rootfs) && path.is_dir()).then_some(path)
 }

@@ -215,7 +215,8 @@ fn interface(line: &str) -> Option<cri::NetworkInterfaceUsage> {
     })
 }
 
-fn disk_usage(dir: &std::path::Path) -> (u64, u64) {
+/// Bytes and files below a directory.
+pub(super) fn disk_usage(dir: &std::path::Path) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt;
     let (mut bytes, mut files) = (0, 0);
     let mut waiting = vec![dir.to_owned()];

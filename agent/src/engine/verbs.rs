@@ -206,7 +206,8 @@ impl Runtime for Engine {
     }
 
     async fn container_stats(&self, id: &str) -> Result<cri::ContainerStats> {
-        self.stats_of(&*self.container(id)?)
+        let container = self.container(id)?;
+        self.blocking(move |engine| engine.stats_of(&container)).await
     }
 
     async fn list_container_stats(
@@ -224,11 +225,12 @@ impl Runtime for Engine {
             let objects = self.inner.objects.lock();
             objects.containers.values().filter(|c| c.matches(&filter)).cloned().collect()
         };
-        containers.iter().map(|c| self.stats_of(c)).collect()
+        self.blocking(move |engine| containers.iter().map(|c| engine.stats_of(c)).collect()).await
     }
 
     async fn pod_sandbox_stats(&self, id: &str) -> Result<cri::PodSandboxStats> {
-        self.sandbox_stats_of(&*self.sandbox(id)?)
+        let sandbox = self.sandbox(id)?;
+        self.blocking(move |engine| engine.sandbox_stats_of(&sandbox)).await
     }
 
     async fn list_pod_sandbox_stats(
@@ -245,7 +247,7 @@ impl Runtime for Engine {
             let objects = self.inner.objects.lock();
             objects.sandboxes.values().filter(|s| s.matches(&filter)).cloned().collect()
         };
-        sandboxes.iter().map(|s| self.sandbox_stats_of(s)).collect()
+        self.blocking(move |engine| sandboxes.iter().map(|s| engine.sandbox_stats_of(s)).collect()).await
     }
 
     async fn events(&self) -> Result<BoxStream<'static, cri::ContainerEventResponse>> {
@@ -295,7 +297,9 @@ impl Runtime for Engine {
             inodes_used: None,
         };
         let images = usage(self.inner.paths.images(), self.inner.images.used_bytes()?);
-        let containers = usage(self.inner.paths.container_records(), 0);
+        let layers = self.inner.paths.container_records();
+        let written = self.blocking(move |_| Ok(super::stats::disk_usage(&layers).0)).await?;
+        let containers = usage(self.inner.paths.container_records(), written);
         Ok(cri::ImageFsInfoResponse {
             image_filesystems: vec![images],
             container_filesystems: vec![containers],
