@@ -35,6 +35,9 @@ pub struct ServerArgs {
     /// Admission plugins to leave out, by upstream's names.
     #[arg(long, value_delimiter = ',')]
     disable_admission_plugins: Vec<String>,
+    /// File of kind KubeSchedulerConfiguration with profiles and weights of the scheduler.
+    #[arg(long)]
+    scheduler_config: Option<PathBuf>,
     /// Run only the API server, without scheduler and controllers.
     #[arg(long)]
     api_only: bool,
@@ -52,6 +55,7 @@ struct File {
     service_cidr: Option<String>,
     cluster_cidr: Option<String>,
     disable_admission_plugins: Vec<String>,
+    scheduler_config: Option<PathBuf>,
     api_only: bool,
 }
 
@@ -74,6 +78,8 @@ pub struct Config {
     pub cluster_cidr: String,
     /// Admission plugins that are off.
     pub disable_admission_plugins: Vec<String>,
+    /// Profiles and weights of the scheduler.
+    pub scheduler_config: Option<PathBuf>,
     /// No scheduler, no controllers.
     pub api_only: bool,
 }
@@ -106,6 +112,7 @@ impl ServerArgs {
             service_cidr: self.service_cidr.or(file.service_cidr).unwrap_or_else(|| "10.96.0.0/16".into()),
             cluster_cidr: self.cluster_cidr.or(file.cluster_cidr).unwrap_or_else(|| "10.244.0.0/16".into()),
             disable_admission_plugins,
+            scheduler_config: self.scheduler_config.or(file.scheduler_config),
             api_only: self.api_only || file.api_only,
         })
     }

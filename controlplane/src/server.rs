@@ -16,6 +16,7 @@ use crate::connect;
 use crate::controllers;
 use crate::pki::{Pki, kubeconfig};
 use crate::registry::index::Registry;
+use crate::scheduler::{self, config::Profiles};
 use crate::store;
 use crate::watch::feed::Feed;
 use anyhow::Context as _;
@@ -104,7 +105,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let path = config.data_dir.join("admin.kubeconfig");
     kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
     let _controllers = if config.api_only { None } else { Some(start_controllers(&client, &config, &pki)?) };
-    let _scheduler = (!config.api_only).then(|| crate::scheduler::start(&client));
+    let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
+    let _scheduler = (!config.api_only).then(|| scheduler::start(&client, profiles));
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
     let tls = tls::config(&pki)?;

@@ -62,6 +62,12 @@ pub struct Class {
 impl Class {
     /// Looks at every node once.
     pub fn new(snapshot: &mut Snapshot, pod: Arc<PodInfo>, weights: Weights) -> Self {
+        let all: Vec<NodeId> = snapshot.nodes().map(|(id, _)| id).collect();
+        Self::among(snapshot, pod, weights, &all)
+    }
+
+    /// Looks at some nodes only, for a pod that is the only one of its kind.
+    pub fn among(snapshot: &mut Snapshot, pod: Arc<PodInfo>, weights: Weights, nodes: &[NodeId]) -> Self {
         let query = Query::new(snapshot, pod);
         let soft = domains::Soft::new(snapshot, &query.pod);
         let seed = query.pod.class as u32;
@@ -82,34 +88,38 @@ impl Class {
             seed,
             used: 0,
         };
-        class.build(snapshot);
+        class.build(snapshot, nodes);
         class
     }
 
-    fn build(&mut self, snapshot: &Snapshot) {
-        self.group(snapshot);
-        for (id, _) in snapshot.nodes() {
-            self.look(snapshot, id);
+    fn build(&mut self, snapshot: &Snapshot, nodes: &[NodeId]) {
+        self.group(snapshot, nodes);
+        for id in nodes {
+            self.look(snapshot, *id);
         }
         let fitting = self.fixed.iter().filter(|f| f.fits);
         self.most_affinity = fitting.clone().map(|f| f.affinity).max().unwrap_or(0);
         self.most_discouragements = fitting.map(|f| f.discouragements).max().unwrap_or(0);
-        for (id, _) in snapshot.nodes() {
-            self.enter(snapshot, id);
+        for id in nodes {
+            self.enter(snapshot, *id);
         }
     }
 
     /// Puts nodes with the same domains into one cell. Topologies in which every node is alone make no cells: what they
     /// decide is part of the node's own score.
-    fn group(&mut self, snapshot: &Snapshot) {
+    fn group(&mut self, snapshot: &Snapshot, nodes: &[NodeId]) {
         let mut topologies = self.soft.topologies(snapshot);
         topologies.extend(self.query.neighbours.topologies(snapshot));
         topologies.extend(self.query.spread.topologies());
         topologies.sort_unstable();
         topologies.dedup();
         topologies.retain(|t| !snapshot.topology_at(*t).is_per_node());
+        if topologies.is_empty() {
+            self.cells.push(Cell { sample: nodes.first().copied().unwrap_or(0), ..Cell::default() });
+            return;
+        }
         let mut cells: HashMap<Vec<u32>, u32> = HashMap::new();
-        for (id, _) in snapshot.nodes() {
+        for id in nodes.iter().copied() {
             let domains: Vec<u32> = topologies.iter().map(|t| snapshot.topology_at(*t).domain(id)).collect();
             let next = self.cells.len() as u32;
             let cell = *cells.entry(domains).or_insert(next);

@@ -21,8 +21,6 @@ pub struct State {
     pub queue: Queue,
     /// Disruption budgets by `namespace/name`.
     pub budgets: HashMap<String, Budget>,
-    /// Names under which pods are taken.
-    pub names: Vec<String>,
 }
 
 /// The kinds that are followed.
@@ -149,7 +147,7 @@ impl State {
         if !pod.node.is_empty() {
             return self.set_placed(pod, now);
         }
-        if !self.names.contains(&pod.scheduler) || pod.deleting {
+        if !self.placer.serves(&pod.scheduler) || pod.deleting {
             return self.gone(&pod.key, now);
         }
         // While a binding is under way, what the API says is old.

@@ -33,6 +33,8 @@ pub mod place;
 pub mod preempt;
 // Why a pod waits.
 pub mod why;
+// Profiles and weights.
+pub mod config;
 // From changes of objects to the snapshot and the queue.
 pub mod intake;
 // What is written.

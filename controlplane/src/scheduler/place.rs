@@ -1,18 +1,21 @@
 //! Where the next pod goes: the snapshot, the classes of pods that are scheduled as batches, and refusals that still hold.
 
 use super::class::Class;
+use super::config::Profiles;
 use super::filters::{self, Plugin, Query};
 use super::pod::PodInfo;
 use super::preempt::{self, Budget, Plan};
 use super::scores::Weights;
 use super::snapshot::{NodeId, Snapshot};
 use super::why::Diagnosis;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// How many classes are kept.
 const MAX_CLASSES: usize = 64;
+/// Up to this many nodes are always all compared.
+const SMALL: usize = 100;
 
 /// A verdict that holds as long as nothing changes.
 #[derive(Debug)]
@@ -28,16 +31,25 @@ struct Refusal {
 pub struct Placer {
     /// The cluster.
     pub snapshot: Snapshot,
-    weights: Weights,
+    profiles: Profiles,
     classes: HashMap<u64, Class>,
     refusals: HashMap<u64, Refusal>,
+    /// Classes of which one pod came so far.
+    singles: HashSet<u64>,
+    /// Where the next sample of nodes begins.
+    offset: NodeId,
     clock: u64,
 }
 
 impl Placer {
-    /// With weights of its own.
-    pub fn with_weights(weights: Weights) -> Self {
-        Self { weights, ..Self::default() }
+    /// With profiles of its own.
+    pub fn with_profiles(profiles: Profiles) -> Self {
+        Self { profiles, ..Self::default() }
+    }
+
+    /// Whether a scheduler name is one of ours.
+    pub fn serves(&self, scheduler: &str) -> bool {
+        self.profiles.0.contains_key(scheduler)
     }
 
     /// The best node for a pod, or why there is none. Does not count the pod there: see [`Snapshot::assume`].
@@ -139,7 +151,11 @@ impl Placer {
                 return None;
             }
         }
-        let mut class = Class::new(&mut self.snapshot, pod.clone(), self.weights);
+        let weights = self.profiles.0.get(&pod.scheduler).copied().unwrap_or_default();
+        if self.is_single(key) {
+            return self.sample(pod, weights);
+        }
+        let mut class = Class::new(&mut self.snapshot, pod.clone(), weights);
         class.used = self.clock;
         let chosen = class.choose(&mut self.snapshot);
         if pod.claims.is_empty() {
@@ -151,6 +167,38 @@ impl Placer {
             self.classes.insert(key, class);
         }
         chosen
+    }
+
+    /// Whether the pod is the first of its class, in a cluster so large that looking at all nodes for one pod is a waste.
+    fn is_single(&mut self, key: u64) -> bool {
+        if self.snapshot.node_count() <= SMALL || self.classes.contains_key(&key) {
+            return false;
+        }
+        if self.singles.len() > 64 * MAX_CLASSES {
+            self.singles.clear();
+        }
+        self.singles.insert(key)
+    }
+
+    /// The best of as many possible nodes as are worth comparing for one pod; the next sample begins where this ends.
+    fn sample(&mut self, pod: &Arc<PodInfo>, weights: Weights) -> Option<NodeId> {
+        let (nodes, slots) = (self.snapshot.node_count(), self.snapshot.slots());
+        let percent = 50_usize.saturating_sub(nodes / 125).max(5);
+        let enough = (nodes * percent / 100).max(SMALL);
+        let query = Query::new(&mut self.snapshot, pod.clone());
+        let mut possible = Vec::with_capacity(enough);
+        let begin = self.offset;
+        for step in 0..slots {
+            let id = (begin + step) % slots;
+            if filters::check(&self.snapshot, &query, id).is_ok() {
+                possible.push(id);
+                if possible.len() == enough {
+                    self.offset = (id + 1) % slots;
+                    break;
+                }
+            }
+        }
+        Class::among(&mut self.snapshot, pod.clone(), weights, &possible).choose(&mut self.snapshot)
     }
 
     /// The verdict of every node.

@@ -169,7 +169,7 @@ impl PodInfo {
         }
         (&self.node_selector, &self.node_required, &self.node_preferred, &self.tolerations).hash(h);
         (&self.affinity, &self.anti_affinity, &self.preferred, &self.spread).hash(h);
-        (&self.images, self.priority, self.never_preempts).hash(h);
+        (&self.images, self.priority, self.never_preempts, &self.scheduler).hash(h);
         // Claims bind to one pod: each such pod is a class of its own.
         if !self.claims.is_empty() {
             self.key.hash(h);

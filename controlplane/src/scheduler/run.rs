@@ -1,6 +1,8 @@
 //! The loop: takes in what changed, decides on a batch of pods, and lets the writes go on beside.
 
+use super::config::Profiles;
 use super::intake::{SOURCES, Source, State};
+use super::place::Placer;
 use super::pod::{PodInfo, PodKey};
 use super::preempt::Plan;
 use super::queue::{Event, Millis};
@@ -9,6 +11,7 @@ use super::why::Diagnosis;
 use super::writes::Writes;
 use crate::apiserver::user::User;
 use crate::client::Client;
+use crate::object::Object;
 use crate::watch::cache::{Cache, Cursor, EventType};
 use coracle_proto::status::ApiError;
 use futures::future::select_all;
@@ -18,8 +21,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The scheduler that takes pods that name none.
-const DEFAULT_NAME: &str = "default-scheduler";
 /// Pods decided on before changes are taken in again.
 const BATCH: usize = 128;
 /// Writes under way at most.
@@ -37,6 +38,11 @@ pub type Verdict = (Arc<Diagnosis>, String);
 pub struct Verdicts(Arc<RwLock<HashMap<PodKey, Verdict>>>);
 
 impl Verdicts {
+    fn drop(&self, pod: &Object) {
+        let key = format!("{}/{}", pod.meta.namespace, pod.meta.name);
+        self.0.write().remove(key.as_str());
+    }
+
     /// What was found for a waiting pod.
     pub fn of(&self, namespace: &str, name: &str) -> Option<Verdict> {
         self.0.read().get(format!("{namespace}/{name}").as_str()).cloned()
@@ -44,13 +50,13 @@ impl Verdicts {
 }
 
 /// Starts the scheduler; it ends when the set is dropped.
-pub fn start(client: &Client) -> (JoinSet<()>, Verdicts) {
+pub fn start(client: &Client, profiles: Profiles) -> (JoinSet<()>, Verdicts) {
     let client = Client::new(client.api().clone(), User::new("system:kube-scheduler", []));
     let (writes, events) = Writes::new(&client);
     let verdicts = Verdicts::default();
     let mut tasks = JoinSet::new();
     tasks.spawn(events);
-    tasks.spawn(Runner::new(client, writes, verdicts.clone()).run());
+    tasks.spawn(Runner::new(client, profiles, writes, verdicts.clone()).run());
     (tasks, verdicts)
 }
 
@@ -84,8 +90,8 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(client: Client, writes: Writes, verdicts: Verdicts) -> Self {
-        let mut state = State { names: vec![DEFAULT_NAME.into()], ..State::default() };
+    fn new(client: Client, profiles: Profiles, writes: Writes, verdicts: Verdicts) -> Self {
+        let mut state = State { placer: Placer::with_profiles(profiles), ..State::default() };
         let followers = SOURCES.map(|(source, group, plural)| {
             let cache = client.cache(&client.kind(group, plural));
             let (objects, _, cursor) = cache.list_and_watch(None);
@@ -162,7 +168,12 @@ impl Runner {
                     Ok(events) => {
                         for event in events {
                             match event.what {
-                                EventType::Deleted => self.state.remove(follower.source, &event.object, now),
+                                EventType::Deleted => {
+                                    self.state.remove(follower.source, &event.object, now);
+                                    if follower.source == Source::Pods {
+                                        self.verdicts.drop(&event.object);
+                                    }
+                                }
                                 _ => {
                                     let before = event.previous.as_deref();
                                     self.state.set(follower.source, &event.object, before, now);

@@ -3,6 +3,7 @@ use crate::apiserver::options::DeleteOptions;
 use crate::apiserver::patching::Patch;
 use crate::controllers::cluster::Cluster;
 use crate::controllers::informer::Name;
+use crate::scheduler::config::Profiles;
 use crate::scheduler::{Verdicts, start};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ async fn fixture() -> Fixture {
     let cluster = Cluster::without_nodes().await;
     let account = Name::new("default", "default");
     cluster.until("a service account", |c| !c.get("serviceaccounts", &account).is_null()).await;
-    let (tasks, verdicts) = start(&cluster.client);
+    let (tasks, verdicts) = start(&cluster.client, Profiles::default());
     Fixture { cluster, verdicts, _tasks: tasks }
 }
 
@@ -193,7 +194,7 @@ async fn figures() {
         f.pod(&format!("p{i}"), "100m", |_| {}).await;
     }
     let begin = Instant::now();
-    let (_tasks, _) = start(&f.cluster.client);
+    let (_tasks, _) = start(&f.cluster.client, Profiles::default());
     let cache = f.cluster.client.cache(&f.cluster.client.kind("", "pods"));
     loop {
         let waiting = cache.list(None).iter().filter(|p| p.fields[0].is_empty()).count();

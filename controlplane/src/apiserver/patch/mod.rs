@@ -8,8 +8,6 @@ pub mod json;
 pub mod merge;
 // A partial object that merges lists by key and carries directives.
 pub mod strategic;
-// Ownership for the write path of a kind.
-pub mod managed;
 // Server-side apply and managedFields.
 pub mod apply;
 #[cfg(test)]
