@@ -5,6 +5,10 @@
 
 // Commands as people type them.
 mod kubectl_suite;
+// The Rust client.
+mod kube_rs;
+// The Python client.
+mod python;
 // What clients must not be able to do.
 mod bad_input;
 
