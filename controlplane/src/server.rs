@@ -15,7 +15,9 @@ use crate::config::Config;
 use crate::connect;
 use crate::controllers;
 use crate::pki::{Pki, kubeconfig};
+use crate::registry::bootstrap::{self, Cluster};
 use crate::registry::index::Registry;
+use crate::registry::kinds::Kind;
 use crate::scheduler::{self, config::Profiles};
 use crate::store;
 use crate::watch::feed::Feed;
@@ -97,7 +99,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     });
 
     let client = Client::new(api.clone(), User::server());
-    bootstrap(&client, bound, &service_ip).await?;
+    bootstrap(&client, &config, bound, &service_ip).await?;
     // Whoever handed us a socket wants clients to come that way.
     let front = inherited.as_ref().map(TcpListener::local_addr).transpose()?;
     let url =
@@ -198,31 +200,57 @@ fn issuer(keys: &Keys, bound: SocketAddr) -> serde_json::Value {
     })
 }
 
-/// What every cluster has from its first moment.
-async fn bootstrap(client: &Client, bound: SocketAddr, service_ip: &str) -> anyhow::Result<()> {
-    let namespaces = client.kind("", "namespaces");
-    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-        ensure(client, &namespaces, "", json!({"metadata": {"name": name}})).await?;
+/// Makes what every cluster has from its first moment and is not there yet, and says where the API server is reached.
+async fn bootstrap(client: &Client, config: &Config, bound: SocketAddr, service_ip: &str) -> anyhow::Result<()> {
+    let ranges: Vec<String> = config.service_cidr.split(',').map(|range| range.trim().to_owned()).collect();
+    let cluster = Cluster { service_ranges: &ranges, service_address: service_ip, port: bound.port() };
+    for object in bootstrap::objects(&cluster) {
+        ensure(client, object).await?;
     }
-    let service = json!({
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
-        "spec": {
-            "clusterIP": service_ip, "type": "ClusterIP",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": bound.port()}],
-        },
+    let address = config.advertise.as_deref().map(host_of).and_then(|host| host.parse::<IpAddr>().ok());
+    let address = address.or_else(|| (!bound.ip().is_unspecified()).then(|| bound.ip()));
+    let Some(address) = address else { return Ok(()) };
+    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": bound.port(), "protocol": "TCP"}],
     });
-    ensure(client, &client.kind("", "services"), "default", service).await?;
-    Ok(())
+    replace(client, slice).await
 }
 
-async fn ensure(
-    client: &Client,
-    kind: &crate::registry::kinds::Kind,
-    namespace: &str,
-    object: serde_json::Value,
-) -> anyhow::Result<()> {
-    match client.create(kind, namespace, object).await {
+fn kind_of(client: &Client, object: &serde_json::Value) -> anyhow::Result<Arc<Kind>> {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let kind = object["kind"].as_str().unwrap_or_default();
+    client.api().registry.kind(group, version, kind).with_context(|| format!("{kind} is in the table of kinds"))
+}
+
+/// Creates an object unless one of its name is there.
+async fn ensure(client: &Client, object: serde_json::Value) -> anyhow::Result<()> {
+    let kind = kind_of(client, &object)?;
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    if client.get(&kind, &namespace, name).await.is_ok() {
+        return Ok(());
+    }
+    match client.create(&kind, &namespace, object).await {
         Err(error) if !error.is_already_exists() => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+/// Creates an object, or makes the one of its name look like it.
+async fn replace(client: &Client, object: serde_json::Value) -> anyhow::Result<()> {
+    let kind = kind_of(client, &object)?;
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    match client.create(&kind, &namespace, object.clone()).await {
+        Err(error) if error.is_already_exists() => {
+            client.update(&kind, &namespace, &name, "", object).await?;
+            Ok(())
+        }
+        other => Ok(other.map(|_| ())?),
     }
 }

@@ -78,7 +78,7 @@ try:
     deployments.server_side_apply(body=body, name="web", namespace=NS, field_manager="two")
     raise AssertionError("expected a conflict")
 except dynamic.exceptions.ConflictError as error:
-    assert b"spec.replicas" in error.body, error.body
+    assert "spec.replicas" in str(error.body), error.body
 deployments.server_side_apply(body=body, name="web", namespace=NS, field_manager="two", force_conflicts=True)
 assert apps.read_namespaced_deployment("web", NS).spec.replicas == 2
 assert apps.read_namespaced_deployment_scale("web", NS).spec.replicas == 2

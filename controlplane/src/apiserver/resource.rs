@@ -68,6 +68,9 @@ impl<'a> Request1<'a> {
     fn check_scope(&self) -> Result<(), ApiError> {
         let info = &self.context.info;
         let cluster_path = info.namespace.is_empty();
+        if info.verb == "create" && info.subresource.is_empty() && !info.name.is_empty() {
+            return Err(ApiError::method_not_allowed());
+        }
         if self.kind.namespaced() && cluster_path && !matches!(info.verb.as_str(), "list" | "watch") {
             // A single object of a namespaced kind has no address outside its namespace.
             return Err(if info.verb == "create" {
