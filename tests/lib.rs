@@ -4,6 +4,8 @@
 pub mod server;
 // kubectl, in whatever versions are to be had.
 pub mod kubectl;
+// A cluster of one's own.
+pub mod cluster;
 // A real etcd.
 pub mod etcd;
 

@@ -23,6 +23,8 @@ pub struct NodeConfig {
     pub manifests: Option<PathBuf>,
     /// Where the network configuration is written once the pod range is known.
     pub cni_conf_dir: Option<PathBuf>,
+    /// Where addresses that are in use are kept.
+    pub cni_data_dir: PathBuf,
     /// The cluster's names.
     pub cluster: Cluster,
     /// The host's resolver configuration.

@@ -195,6 +195,7 @@ impl RunArgs {
             log_dir: self.pod_log_dir.clone(),
             manifests: self.manifests.clone(),
             cni_conf_dir: (!self.external_network).then(|| self.engine.cni_conf_dir.clone()),
+            cni_data_dir: self.engine.cni_cache_dir.join("networks"),
             cluster: Cluster { domain: self.cluster_domain.clone(), servers: self.cluster_dns.clone() },
             resolv_conf: self.resolv_conf.clone(),
             labels: self.node_labels.iter().filter_map(pair).collect(),

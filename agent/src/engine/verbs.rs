@@ -261,6 +261,10 @@ impl Runtime for Engine {
         auth: Option<cri::AuthConfig>,
         _sandbox_config: Option<cri::PodSandboxConfig>,
     ) -> Result<String> {
+        // What somebody imported is what they want to run; without a network it is all there is.
+        if let Some(record) = self.inner.images.find(&image.image)?.filter(|record| record.imported) {
+            return Ok(record.id);
+        }
         let credentials = match &auth {
             Some(auth) => Credentials::from_parts(
                 &auth.username,

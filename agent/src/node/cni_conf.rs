@@ -8,7 +8,7 @@ use std::path::Path;
 const FILE: &str = "10-coracle.conflist";
 
 /// The configuration: our bridge with addresses from the node's ranges, and host ports.
-pub fn conflist(pod_cidrs: &[String]) -> Value {
+pub fn conflist(data: &Path, pod_cidrs: &[String]) -> Value {
     let ranges: Vec<Value> = pod_cidrs.iter().map(|cidr| json!([{"subnet": cidr}])).collect();
     let routes: Vec<Value> = pod_cidrs
         .iter()
@@ -24,7 +24,7 @@ pub fn conflist(pod_cidrs: &[String]) -> Value {
                 "isGateway": true,
                 "ipMasq": true,
                 "hairpinMode": true,
-                "ipam": {"type": "host-local", "ranges": ranges, "routes": routes},
+                "ipam": {"type": "host-local", "dataDir": data, "ranges": ranges, "routes": routes},
             },
             {"type": "portmap", "capabilities": {"portMappings": true}},
         ],
@@ -32,8 +32,8 @@ pub fn conflist(pod_cidrs: &[String]) -> Value {
 }
 
 /// Writes the configuration, all at once, if it is another one; says whether it was.
-pub fn write(dir: &Path, pod_cidrs: &[String]) -> io::Result<bool> {
-    let text = format!("{:#}\n", conflist(pod_cidrs));
+pub fn write(dir: &Path, data: &Path, pod_cidrs: &[String]) -> io::Result<bool> {
+    let text = format!("{:#}\n", conflist(data, pod_cidrs));
     let path = dir.join(FILE);
     if fs::read_to_string(&path).is_ok_and(|old| old == text) {
         return Ok(false);
@@ -54,8 +54,8 @@ mod tests {
     fn written_once() {
         let temp = tempfile::tempdir().unwrap();
         let ranges = ["10.244.1.0/24".to_owned(), "fd00:1::/64".to_owned()];
-        assert!(write(temp.path(), &ranges).unwrap());
-        assert!(!write(temp.path(), &ranges).unwrap());
+        assert!(write(temp.path(), Path::new("/state"), &ranges).unwrap());
+        assert!(!write(temp.path(), Path::new("/state"), &ranges).unwrap());
         let read: Value = serde_json::from_slice(&fs::read(temp.path().join(FILE)).unwrap()).unwrap();
         assert_eq!(read["plugins"][0]["ipam"]["ranges"][1][0]["subnet"], "fd00:1::/64");
         assert_eq!(read["plugins"][0]["ipam"]["routes"][1]["dst"], "::/0");

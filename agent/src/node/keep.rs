@@ -121,7 +121,7 @@ impl Keeper {
 
     async fn network(&self, cidrs: &[String]) {
         if let Some(dir) = &self.context.config.cni_conf_dir {
-            match cni_conf::write(dir, cidrs) {
+            match cni_conf::write(dir, &self.context.config.cni_data_dir, cidrs) {
                 Ok(true) => {
                     tracing::info!(node = self.context.config.name, ?cidrs, "network configuration written")
                 }

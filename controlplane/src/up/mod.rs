@@ -151,6 +151,8 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
             ("--cni-cache-dir", dir.join("cni-state").display().to_string()),
             ("--cni-bin-dir", program.with_file_name("").display().to_string()),
             ("--cgroup-parent", format!("/coracle-{name}")),
+            // A cluster for trying things shares the disk with everything else on the machine.
+            ("--eviction-hard", "memory.available<100Mi,nodefs.available<512Mi".into()),
         ] {
             flags.extend([flag.to_owned(), value]);
         }

@@ -42,7 +42,7 @@ impl ImageStore {
             return Err(archive.unusable("the config and the manifest disagree about the layers".into()));
         }
         let mut new = NewImage {
-            record: record_of(&image.config, &image.manifest, &config),
+            record: ImageRecord { imported: true, ..record_of(&image.config, &image.manifest, &config) },
             names: image.names,
             config: bytes,
             staged: Vec::new(),

@@ -186,6 +186,7 @@ pub(super) fn record_of(id: &str, manifest: &str, config: &ConfigBlob) -> ImageR
         created: config.created.clone(),
         last_used: 0,
         pinned: false,
+        imported: false,
         layers: config.rootfs.diff_ids.iter().map(layer).collect(),
         config: ImageConfig::of(config),
     }

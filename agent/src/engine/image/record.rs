@@ -31,6 +31,9 @@ pub struct ImageRecord {
     /// Never removed by garbage collection.
     #[serde(default)]
     pub pinned: bool,
+    /// Came from an archive: a pull of its name takes it as it is, registry or not.
+    #[serde(default)]
+    pub imported: bool,
     /// Its layers, lowest first.
     pub layers: Vec<LayerRef>,
     /// How its processes run.

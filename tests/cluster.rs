@@ -1,0 +1,114 @@
+//! A whole cluster of one's own: `coracle up` in a temporary directory, ended and checked for leftovers when dropped.
+
+use crate::kubectl::{Kubectl, newest};
+use crate::program;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A running cluster.
+pub struct Cluster {
+    dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Starts one with so many nodes and the test images loaded.
+    ///
+    /// # Panics
+    /// Without root: a cluster makes namespaces.
+    pub fn start(nodes: usize) -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "this suite makes namespaces and mounts: run it as root");
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let cluster = Self { dir };
+        cluster.up(nodes);
+        cluster
+    }
+
+    /// Starts what is not running.
+    ///
+    /// # Panics
+    /// When something does not come up.
+    pub fn up(&self, nodes: usize) {
+        let mut command = Command::new(program("coracle"));
+        command.arg("up").arg("--data-dir").arg(self.dir.path());
+        command.args(["--bind", "127.0.0.1:0", "--nodes", &nodes.to_string()]);
+        for image in images() {
+            command.arg("--image").arg(image);
+        }
+        let output = command.output().expect("coracle up can be started");
+        assert!(output.status.success(), "coracle up:\n{}", text(&output));
+    }
+
+    /// Its state.
+    pub fn data_dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The newest kubectl, as administrator.
+    pub fn kubectl(&self) -> Kubectl {
+        newest(&self.dir.path().join("admin.kubeconfig"))
+    }
+
+    /// What `coracle up` noted of a node: `holder`, `agent`, `address`.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn node(&self, name: &str) -> Value {
+        let state = std::fs::read(self.dir.path().join("up.json")).expect("the cluster is up");
+        let state: Value = serde_json::from_slice(&state).expect("JSON");
+        let mut nodes = state["nodes"].as_array().expect("nodes").iter();
+        nodes.find(|n| n["name"] == name).expect("the node is there").clone()
+    }
+
+    /// Runs a command inside a node's network and mounts.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn inside(&self, node: &str, command: &[&str]) -> String {
+        let holder = self.node(node)["holder"]["pid"].to_string();
+        let output = Command::new("nsenter")
+            .args(["-t", &holder, "--net", "--mount", "--"])
+            .args(command)
+            .output()
+            .expect("nsenter can be started");
+        text(&output)
+    }
+
+    /// Ends the cluster, its state too.
+    ///
+    /// # Panics
+    /// When it cannot be ended.
+    pub fn down(&self) {
+        let output = Command::new(program("coracle"))
+            .args(["down", "--purge", "--data-dir"])
+            .arg(self.dir.path())
+            .output()
+            .expect("coracle down can be started");
+        assert!(output.status.success(), "coracle down:\n{}", text(&output));
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The archives that `scripts/images` made.
+fn images() -> Vec<PathBuf> {
+    let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.cache/images"));
+    let found = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = found.filter(|path| path.extension().is_some_and(|e| e == "tar")).collect();
+    found.sort();
+    assert!(!found.is_empty(), "no test images: run scripts/images first");
+    found
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.dir.path().exists() {
+            let _ = Command::new(program("coracle"))
+                .args(["down", "--purge", "--data-dir"])
+                .arg(self.dir.path())
+                .output();
+        }
+    }
+}
