@@ -201,7 +201,12 @@ fn issuer(keys: &Keys, bound: SocketAddr) -> serde_json::Value {
 }
 
 /// Makes what every cluster has from its first moment and is not there yet, and says where the API server is reached.
-async fn bootstrap(client: &Client, config: &Config, bound: SocketAddr, service_ip: &str) -> anyhow::Result<()> {
+async fn bootstrap(
+    client: &Client,
+    config: &Config,
+    bound: SocketAddr,
+    service_ip: &str,
+) -> anyhow::Result<()> {
     let ranges: Vec<String> = config.service_cidr.split(',').map(|range| range.trim().to_owned()).collect();
     let cluster = Cluster { service_ranges: &ranges, service_address: service_ip, port: bound.port() };
     for object in bootstrap::objects(&cluster) {
@@ -224,7 +229,11 @@ fn kind_of(client: &Client, object: &serde_json::Value) -> anyhow::Result<Arc<Ki
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let kind = object["kind"].as_str().unwrap_or_default();
-    client.api().registry.kind(group, version, kind).with_context(|| format!("{kind} is in the table of kinds"))
+    client
+        .api()
+        .registry
+        .kind(group, version, kind)
+        .with_context(|| format!("{kind} is in the table of kinds"))
 }
 
 /// Creates an object unless one of its name is there.

@@ -6,7 +6,10 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent,
+    WatchParams,
+};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use std::time::Duration;
@@ -112,11 +115,17 @@ fn apply_conflicts_name_the_other_manager() {
             })
         };
         api.patch("web", &PatchParams::apply("one"), &Patch::Apply(deployment(1))).await?;
-        let refused = api.patch("web", &PatchParams::apply("two"), &Patch::Apply(deployment(2))).await.unwrap_err();
+        let refused =
+            api.patch("web", &PatchParams::apply("two"), &Patch::Apply(deployment(2))).await.unwrap_err();
         let kube::Error::Api(status) = refused else { panic!("{refused}") };
         assert_eq!(status.code, 409);
-        assert!(status.message.contains("conflict with \"one\"") && status.message.contains(".spec.replicas"), "{}", status.message);
-        let forced = api.patch("web", &PatchParams::apply("two").force(), &Patch::Apply(deployment(2))).await?;
+        assert!(
+            status.message.contains("conflict with \"one\"") && status.message.contains(".spec.replicas"),
+            "{}",
+            status.message
+        );
+        let forced =
+            api.patch("web", &PatchParams::apply("two").force(), &Patch::Apply(deployment(2))).await?;
         assert_eq!(forced.spec.unwrap().replicas, Some(2));
         Ok(())
     });
@@ -126,7 +135,9 @@ fn apply_conflicts_name_the_other_manager() {
 fn one_of_two_holds_the_lease() {
     run(|client| async move {
         let api: Api<Lease> = Api::default_namespaced(client);
-        let lease: Lease = serde_json::from_value(json!({"metadata": {"name": "leader"}, "spec": {"leaseDurationSeconds": 15}}))?;
+        let lease: Lease = serde_json::from_value(
+            json!({"metadata": {"name": "leader"}, "spec": {"leaseDurationSeconds": 15}}),
+        )?;
         api.create(&PostParams::default(), &lease).await?;
         let take = |who: &'static str| {
             let api = api.clone();

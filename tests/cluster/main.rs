@@ -35,7 +35,13 @@ fn nginx_answers_and_leaves_nothing() {
     k.run("expose deployment site --port=80");
     eventually("three endpoints", Duration::from_secs(10), || {
         let slices = json(&k.run("get endpointslices -l kubernetes.io/service-name=site -o json"));
-        slices["items"].as_array().unwrap().iter().map(|s| s["endpoints"].as_array().map_or(0, Vec::len)).sum::<usize>() == 3
+        slices["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| s["endpoints"].as_array().map_or(0, Vec::len))
+            .sum::<usize>()
+            == 3
     });
     k.run("scale deployment site --replicas=1");
     k.run("set env deployment/site COLOUR=blue");
@@ -46,7 +52,10 @@ fn nginx_answers_and_leaves_nothing() {
     // A pod that ends tells how.
     k.run("run once --image=busybox --restart=Never --command -- sh -c 'echo hello; exit 3'");
     k.run("wait --for=jsonpath={.status.phase}=Failed pod/once --timeout=60s");
-    assert_eq!(k.run("get pod once -o jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"), "3");
+    assert_eq!(
+        k.run("get pod once -o jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"),
+        "3"
+    );
 
     k.run("delete deployment site --wait");
     k.run("delete service site");
@@ -65,7 +74,8 @@ fn pods_outlive_their_agent() {
     k.run("wait --for=condition=Ready pod/steady --timeout=60s");
     let container = k.run("get pod steady -o jsonpath={.status.containerStatuses[0].containerID}");
     let pid = cluster.node("node-1")["agent"]["pid"].as_i64().unwrap();
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), nix::sys::signal::Signal::SIGKILL).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), nix::sys::signal::Signal::SIGKILL)
+        .unwrap();
     cluster.up(1);
     k.run("wait --for=condition=Ready node/node-1 --timeout=30s");
     k.run("run after --image=busybox --command -- sleep 3600");
@@ -86,7 +96,8 @@ struct Leftovers {
 impl Leftovers {
     fn of(cluster: &Cluster) -> Self {
         let links = cluster.inside("node-1", &["ip", "-br", "link"]);
-        let mut links: Vec<String> = links.lines().filter_map(|l| l.split_whitespace().next().map(str::to_owned)).collect();
+        let mut links: Vec<String> =
+            links.lines().filter_map(|l| l.split_whitespace().next().map(str::to_owned)).collect();
         // The bridge comes with the first pod and stays.
         links.retain(|link| link != "coracle0");
         links.sort();

@@ -46,6 +46,7 @@ pub fn hold(hostname: &str) -> anyhow::Result<Process> {
     let child = unshare
         .stdin(Stdio::null())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .process_group_of_its_own()
         .spawn()
         .context("unshare")?;
