@@ -2,6 +2,8 @@
 
 // What the node was told.
 pub mod config;
+// Watches that never get stuck.
+pub mod watching;
 // Events people read.
 pub mod events;
 // ConfigMaps and Secrets in use.

@@ -4,7 +4,7 @@
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Resource};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -13,6 +13,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+
+use crate::watching;
 
 /// How long a pod waits for an object's first answer before it says so and tries again.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
@@ -139,7 +141,7 @@ where
         let task = tokio::spawn(async move {
             let api: Api<K> = Api::namespaced(client, &namespace);
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-            let mut stream = std::pin::pin!(watcher(api, config).default_backoff());
+            let mut stream = watching::watch(api, config);
             let mut listed = None;
             while let Some(event) = stream.next().await {
                 let value = match event {

@@ -3,13 +3,14 @@
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::pod::service_env::{self, ServicePorts};
+use crate::watching;
 
 /// Services with a cluster IP, by namespace and name.
 #[derive(Clone)]
@@ -26,7 +27,7 @@ impl Services {
         let view = Services { known: known.clone(), synced };
         let task = async move {
             let api: Api<Service> = Api::all(client);
-            let mut stream = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+            let mut stream = watching::watch(api, watcher::Config::default());
             let mut listed = HashMap::new();
             while let Some(event) = stream.next().await {
                 match event {

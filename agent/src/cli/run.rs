@@ -159,8 +159,10 @@ impl RunArgs {
         let engine = Arc::new(Engine::open(self.engine.options()).await.context("container engine")?);
         let (served, socket) = (engine.clone(), self.cri_socket.clone());
         tokio::spawn(async move {
-            if let Err(error) = serve::serve(served, &socket, std::future::pending()).await {
-                tracing::error!(socket = %socket.display(), %error, "engine is not served as CRI");
+            // Right after a kill the socket may still be held by the agent before this one.
+            while let Err(error) = serve::serve(served.clone(), &socket, std::future::pending()).await {
+                tracing::warn!(socket = %socket.display(), %error, "engine is not served as CRI, will retry");
+                tokio::time::sleep(std::time::Duration::from_secs(2)).await;
             }
         });
         Ok(engine)

@@ -14,6 +14,7 @@ use super::status::{self, StatusInput};
 use super::{cni_conf, lease, object, pressure};
 use crate::context::Context;
 use crate::events::Kind;
+use crate::watching;
 
 /// A status that did not change is sent again after this long.
 const RESEND: Duration = Duration::from_secs(300);
@@ -56,8 +57,7 @@ impl Keeper {
         self.register().await;
         let name = self.context.config.name.clone();
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut changes =
-            std::pin::pin!(watcher(self.api.clone(), config).default_backoff().applied_objects());
+        let mut changes = std::pin::pin!(watching::watch(self.api.clone(), config).applied_objects());
         let mut beat = tokio::time::interval(lease::PERIOD);
         loop {
             let pause = if self.ready { lease::PERIOD } else { EAGER };

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -12,12 +12,13 @@ use super::mirror;
 use crate::context::Context;
 use crate::pod::table::Message;
 use crate::pod::{spec, worker};
+use crate::watching;
 
 /// Follows the pods of this node, for ever; `listed` is told when all of them are known for the first time.
 pub async fn follow(context: Arc<Context>, listed: oneshot::Sender<()>) {
     let api: Api<Pod> = Api::all(context.client.clone());
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", context.config.name));
-    let mut stream = std::pin::pin!(watcher(api, config).default_backoff());
+    let mut stream = watching::watch(api, config);
     let mut listed = Some(listed);
     let mut initial = Vec::new();
     while let Some(event) = stream.next().await {
