@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::config::Config;
 use crate::connect;
 use crate::controllers;
+use crate::pki::authority::Authority;
 use crate::pki::{Pki, kubeconfig};
 use crate::registry::bootstrap::{self, Cluster};
 use crate::registry::index::Registry;
@@ -142,6 +143,7 @@ fn start_controllers(
     let options = controllers::Options {
         ca: pki.authority.certificate.clone(),
         pod_ranges: ranges.collect::<Result<_, _>>().context("--cluster-cidr")?,
+        authority: Some(Arc::new(Authority::ensure(&config.data_dir.join("pki"), "ca", "coracle-ca")?)),
     };
     let client = client.clone();
     Ok(controllers::start(&move |name: &str| client.controller(name), &options))

@@ -62,6 +62,18 @@ pub mod endpoints;
 pub mod nodes;
 // Pods that nobody would take away.
 pub mod podgc;
+// Claims and volumes.
+pub mod volumes;
+// How much of quotas is used.
+pub mod quota;
+// Certificate signing requests.
+pub mod csr;
+// Aggregated roles.
+pub mod roles;
+// Addresses of LoadBalancer services.
+pub mod balancer;
+// Which of several servers acts.
+pub mod election;
 // Objects for tests.
 #[cfg(test)]
 mod testing;
@@ -76,12 +88,14 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// What the controllers need to know of the cluster.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// The certificate of the cluster's authority, in PEM; published in every namespace.
     pub ca: String,
     /// The pods' address ranges, one per family; nodes get pieces of them. None: somebody else gives nodes theirs.
     pub pod_ranges: Vec<nodes::ranges::Range>,
+    /// What signs the certificates of nodes and clients; none: requests wait for somebody else.
+    pub authority: Option<Arc<crate::pki::authority::Authority>>,
 }
 
 /// Starts all controllers. They end when the returned set is dropped.
@@ -97,14 +111,21 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     ttl::start(&mut setup);
     disruption::start(&mut setup);
     endpoints::start(&mut setup);
+    balancer::start(&mut setup);
+    volumes::start(&mut setup);
+    roles::start(&mut setup);
     nodes::start(&mut setup, &options.pod_ranges);
     podgc::start(&mut setup);
+    if let Some(authority) = &options.authority {
+        csr::start(&mut setup, authority.clone());
+    }
+    let quotas = quota::start(&mut setup);
     let namespaces = namespace::start(&mut setup);
     let client = setup.client(gc::NAME);
     let collector = gc::Collector::new(client.clone());
     for _ in 0..4 {
         setup.spawn(collector.clone().work());
     }
-    setup.spawn(everything::follow(client, Arc::new(vec![namespaces, collector])));
+    setup.spawn(everything::follow(client, Arc::new(vec![namespaces, quotas, collector])));
     setup.start()
 }

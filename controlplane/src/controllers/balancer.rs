@@ -1,0 +1,97 @@
+//! Addresses of LoadBalancer services: from a pool, or those of the nodes, each of which forwards for every service.
+
+use super::informer::Name;
+use super::resource::Resource;
+use super::runner::{Again, Controller, Failure};
+use super::setup::Setup;
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+const NAME: &str = "service-controller";
+
+struct Balancer {
+    services: Resource,
+    nodes: Resource,
+}
+
+/// Starts the controller.
+pub fn start(setup: &mut Setup<'_>) {
+    let services = setup.resource(NAME, "", "services");
+    let nodes = setup.resource(NAME, "", "nodes");
+    let all = services.cache.clone();
+    let mut feed = setup.feed(&services);
+    feed.also(&nodes.kind, &nodes.cache, move |change, add| {
+        let addresses = |n: &std::sync::Arc<crate::object::Object>| n.value()["status"]["addresses"].clone();
+        if change.old.map(addresses) != change.new.map(addresses) {
+            let balanced = all.list(None).into_iter().filter(|s| s.value()["spec"]["type"] == "LoadBalancer");
+            balanced.for_each(|s| add(Name::of(&s)));
+        }
+    });
+    let queue = feed.queue.clone();
+    setup.run(Balancer { services, nodes }, &queue, 1);
+}
+
+/// The status of a service: the addresses of nodes, in order; none when it is not balanced, or by somebody else.
+fn ingress(service: &Value, nodes: &[Value]) -> Option<Value> {
+    let spec = &service["spec"];
+    let balanced = spec["type"] == "LoadBalancer";
+    if balanced && !spec["loadBalancerClass"].is_null() {
+        return None;
+    }
+    if !balanced {
+        return Some(json!({}));
+    }
+    let of_kind = |node: &Value, kind: &str| {
+        let all = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
+        all.iter().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str().map(str::to_owned))
+    };
+    let mut addresses: Vec<String> =
+        nodes.iter().filter_map(|n| of_kind(n, "ExternalIP").or_else(|| of_kind(n, "InternalIP"))).collect();
+    addresses.sort();
+    addresses.dedup();
+    let list: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip, "ipMode": "VIP"})).collect();
+    Some(if list.is_empty() { json!({}) } else { json!({"ingress": list}) })
+}
+
+#[async_trait]
+impl Controller for Balancer {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        let service = self.services.get(name).filter(|s| s.meta.deletion_timestamp.is_none());
+        let Some(service) = service else { return Ok(Again::No) };
+        let nodes: Vec<Value> = self.nodes.all().iter().map(|n| n.value()).collect();
+        let value = service.value();
+        let Some(wanted) = ingress(&value, &nodes) else { return Ok(Again::No) };
+        if super::template::same(&value["status"]["loadBalancer"], &wanted) {
+            return Ok(Again::No);
+        }
+        let mut status = value["status"].clone();
+        if !status.is_object() {
+            status = json!({});
+        }
+        status["loadBalancer"] = wanted;
+        self.services.set_status(&service, status).await?;
+        Ok(Again::No)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_the_balancer() {
+        let node = |ip: &str| json!({"status": {"addresses": [{"type": "InternalIP", "address": ip}]}});
+        let nodes = [node("192.0.2.2"), node("192.0.2.1")];
+        let service = |spec: Value| ingress(&json!({"spec": spec}), &nodes);
+        let balanced = service(json!({"type": "LoadBalancer"})).unwrap_or_default();
+        assert_eq!(balanced["ingress"][0]["ip"], "192.0.2.1");
+        assert_eq!(balanced["ingress"].as_array().map(Vec::len), Some(2));
+        assert_eq!(service(json!({"type": "ClusterIP"})), Some(json!({})), "what it had goes");
+        assert_eq!(service(json!({"type": "LoadBalancer", "loadBalancerClass": "x"})), None);
+    }
+}

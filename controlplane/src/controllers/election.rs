@@ -1,0 +1,166 @@
+//! Leader election by Lease: of several servers on one store exactly one runs the controllers; when it dies another
+//! takes over within the time of the lease.
+
+use super::time;
+use crate::client::Client;
+use crate::object::Object;
+use coracle_proto::status::ApiError;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long a lease holds without being renewed, in seconds.
+const LEASE_SECONDS: i64 = 12;
+/// How often the leader renews it.
+const RENEW: Duration = Duration::from_secs(3);
+/// After how long without renewal the leader stops: before anybody else may start.
+const GIVE_UP_SECONDS: i64 = 8;
+// The old leader stops before a new one may start.
+const _: () = assert!(GIVE_UP_SECONDS + 3 < LEASE_SECONDS);
+const NAMESPACE: &str = "kube-system";
+
+/// What a candidate does about the lease.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// There is none: create it.
+    Create(Value),
+    /// Take it, or keep it.
+    Write(Value),
+    /// Somebody else has it; look again then.
+    Wait(Timestamp),
+}
+
+/// What a candidate saw last, and since when: clocks of different machines are not compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    revision: u64,
+    since: Timestamp,
+}
+
+fn spec(me: &str, acquired: Timestamp, now: Timestamp, transitions: i64) -> Value {
+    json!({
+        "holderIdentity": me, "leaseDurationSeconds": LEASE_SECONDS, "leaseTransitions": transitions,
+        "acquireTime": time::micros(acquired), "renewTime": time::micros(now),
+    })
+}
+
+/// Decides by the lease as it is and since when it is so.
+fn step(lease: Option<&Object>, seen: Option<&Seen>, (name, me): (&str, &str), now: Timestamp) -> Step {
+    let Some(lease) = lease else {
+        let meta = json!({"name": name, "namespace": NAMESPACE});
+        return Step::Create(
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta,
+            "spec": spec(me, now, now, 0)}),
+        );
+    };
+    let mut body = lease.value();
+    let old = body["spec"].clone();
+    let holder = old["holderIdentity"].as_str().unwrap_or_default();
+    let transitions = old["leaseTransitions"].as_i64().unwrap_or(0);
+    if holder == me {
+        let acquired = time::parse(old["acquireTime"].as_str()).unwrap_or(now);
+        body["spec"] = spec(me, acquired, now, transitions);
+        return Step::Write(body);
+    }
+    let since = seen.filter(|s| s.revision == lease.revision).map_or(now, |s| s.since);
+    let due = time::after(since, old["leaseDurationSeconds"].as_i64().unwrap_or(LEASE_SECONDS));
+    if !holder.is_empty() && due > now {
+        return Step::Wait(due);
+    }
+    body["spec"] = spec(me, now, now, transitions + 1);
+    Step::Write(body)
+}
+
+/// Competes for the lease `name` as `me`, and has `run` working while it holds it; without end. What `run` returned is
+/// dropped, and with it its tasks end, when the lease is lost.
+pub async fn lead(client: Client, name: &str, me: &str, run: impl Fn() -> JoinSet<()>) {
+    let kind = client.kind("coordination.k8s.io", "leases");
+    let mut seen: Option<Seen> = None;
+    let mut running: Option<JoinSet<()>> = None;
+    let mut renewed = Timestamp::now();
+    loop {
+        let now = Timestamp::now();
+        let found: Result<Option<Arc<Object>>, ApiError> = match client.get(&kind, NAMESPACE, name).await {
+            Ok(lease) => Ok(Some(lease)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        };
+        let mut wait = RENEW;
+        let outcome = match found {
+            Err(error) => Err(error),
+            Ok(lease) => {
+                if let Some(lease) = &lease
+                    && seen.as_ref().is_none_or(|s| s.revision != lease.revision)
+                {
+                    seen = Some(Seen { revision: lease.revision, since: now });
+                }
+                match step(lease.as_deref(), seen.as_ref(), (name, me), now) {
+                    Step::Create(body) => client.create(&kind, NAMESPACE, body).await.map(|_| true),
+                    Step::Write(body) => client.update(&kind, NAMESPACE, name, "", body).await.map(|_| true),
+                    Step::Wait(due) => {
+                        wait = time::until(due, now).min(RENEW);
+                        Ok(false)
+                    }
+                }
+            }
+        };
+        match outcome {
+            Ok(true) => {
+                renewed = now;
+                if running.is_none() {
+                    tracing::info!(lease = name, identity = me, "leading");
+                    running = Some(run());
+                }
+            }
+            Ok(false) => {
+                if running.take().is_some() {
+                    tracing::warn!(lease = name, identity = me, "somebody else leads");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(lease = name, %error, "the lease was not renewed");
+                wait = Duration::from_millis(500);
+                if time::after(renewed, GIVE_UP_SECONDS) < now && running.take().is_some() {
+                    tracing::warn!(lease = name, identity = me, "no longer leading");
+                }
+            }
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::testing::object;
+
+    fn at(seconds: i64) -> Timestamp {
+        time::after(Timestamp::UNIX_EPOCH, seconds)
+    }
+
+    #[test]
+    fn the_lease_is_taken_when_it_stood_still_for_its_time() {
+        assert!(matches!(step(None, None, ("l", "a"), at(0)), Step::Create(_)));
+        let lease = object(json!({"metadata": {"name": "l"}, "spec": spec("a", at(0), at(0), 4)}));
+        let seen = Seen { revision: lease.revision, since: at(0) };
+        assert_eq!(step(Some(&lease), Some(&seen), ("l", "b"), at(11)), Step::Wait(at(12)));
+        let Step::Write(taken) = step(Some(&lease), Some(&seen), ("l", "b"), at(12)) else { panic!() };
+        assert_eq!(
+            (&taken["spec"]["holderIdentity"], &taken["spec"]["leaseTransitions"]),
+            (&json!("b"), &json!(5))
+        );
+        let Step::Write(kept) = step(Some(&lease), Some(&seen), ("l", "a"), at(3)) else { panic!() };
+        assert_eq!(
+            (&kept["spec"]["leaseTransitions"], &kept["spec"]["acquireTime"]),
+            (&json!(4), &json!(time::micros(at(0))))
+        );
+        let renewed = Seen { revision: 99, since: at(0) };
+        assert_eq!(
+            step(Some(&lease), Some(&renewed), ("l", "b"), at(30)),
+            Step::Wait(at(42)),
+            "it moved since"
+        );
+    }
+}
