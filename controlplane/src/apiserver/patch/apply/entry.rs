@@ -98,16 +98,16 @@ impl Entry {
         text
     }
 
-    fn encode(&self) -> Value {
+    fn into_value(self) -> Value {
         let mut map = Map::new();
         map.insert("manager".into(), json!(self.manager));
         map.insert("operation".into(), json!(self.operation.name()));
         map.insert("apiVersion".into(), json!(self.api_version));
-        if let Some(time) = &self.time {
+        if let Some(time) = self.time {
             map.insert("time".into(), json!(time));
         }
         map.insert("fieldsType".into(), json!("FieldsV1"));
-        map.insert("fieldsV1".into(), self.fields.encode());
+        map.insert("fieldsV1".into(), self.fields.into_value());
         if !self.subresource.is_empty() {
             map.insert("subresource".into(), json!(self.subresource));
         }
@@ -166,7 +166,7 @@ pub fn encode(object: &mut Value, mut entries: Vec<Entry>) {
     if entries.is_empty() {
         metadata.remove("managedFields");
     } else {
-        metadata.insert("managedFields".into(), entries.iter().map(Entry::encode).collect());
+        metadata.insert("managedFields".into(), entries.into_iter().map(Entry::into_value).collect());
     }
 }
 

@@ -111,7 +111,7 @@ fn attempt(
     if merged == *base {
         mine.time = last.first().and_then(|e| e.time.clone()).or(mine.time);
     }
-    mine.fields = ownable(&mine.fields);
+    mine.fields = ownable(mine.fields);
     entries.push(mine);
     let mut merged = merged;
     refresh_last_applied(&mut merged, config, writer);

@@ -30,7 +30,7 @@ impl Node {
         !self.member && self.below.is_empty()
     }
 
-    fn encode(&self) -> Value {
+    fn into_value(self) -> Value {
         let mut map = Map::with_capacity(self.below.entries.len() + 1);
         if self.member && !self.below.is_empty() {
             map.insert(".".into(), Value::Object(Map::new()));
@@ -155,16 +155,38 @@ impl Set {
         self
     }
 
+    /// Paths in either, without a copy when one of them is empty.
+    #[must_use]
+    pub fn unite(self, other: Self) -> Self {
+        if other.is_empty() {
+            self
+        } else if self.is_empty() {
+            other
+        } else {
+            self.union(&other)
+        }
+    }
+
+    /// Keeps the top elements for which `keep` holds; it may change what is below them.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &mut Node) -> bool) {
+        self.entries.retain_mut(|(element, node)| keep(element, node) && !node.is_empty());
+    }
+
     /// The `fieldsV1` form.
     pub fn encode(&self) -> Value {
+        self.clone().into_value()
+    }
+
+    /// The `fieldsV1` form, for those who need the set no more.
+    pub fn into_value(self) -> Value {
         let mut map = Map::with_capacity(self.entries.len());
         self.encode_into(&mut map);
         Value::Object(map)
     }
 
-    fn encode_into(&self, map: &mut Map<String, Value>) {
-        for (element, node) in &self.entries {
-            map.insert(element.to_string(), node.encode());
+    fn encode_into(self, map: &mut Map<String, Value>) {
+        for (element, node) in self.entries {
+            map.insert(element.into_string(), node.into_value());
         }
     }
 

@@ -393,7 +393,7 @@ proptest! {
         let owned = entries.iter().fold(set::Set::default(), |sum, e| sum.union(&e.fields));
         let mut bare = second.clone();
         entry::strip(&mut bare);
-        let leaves = track::ownable(&super::fields::of(&bare, writer("", "").ty));
+        let leaves = track::ownable(super::fields::of(&bare, writer("", "").ty));
         prop_assert_eq!(leaves.difference(&owned), set::Set::default());
     }
 

@@ -7,29 +7,37 @@ use super::set::Set;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// Fields nobody owns: identity and what the server sets.
-static UNOWNED: LazyLock<Set> = LazyLock::new(|| {
-    let fields = [
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "clusterName",
-        "generation",
-        "managedFields",
-        "resourceVersion",
-    ];
-    let mut metadata: Map<String, Value> =
-        fields.iter().map(|f| (format!("f:{f}"), Value::Object(Map::new()))).collect();
-    metadata.insert(".".into(), Value::Object(Map::new()));
-    let set = serde_json::json!({"f:apiVersion": {}, "f:kind": {}, "f:metadata": metadata});
-    Set::decode(&set).expect("the literal is a field set")
-});
+/// Metadata nobody owns: identity and what the server sets.
+const UNOWNED: [&str; 9] = [
+    "f:name",
+    "f:namespace",
+    "f:creationTimestamp",
+    "f:selfLink",
+    "f:uid",
+    "f:clusterName",
+    "f:generation",
+    "f:managedFields",
+    "f:resourceVersion",
+];
 
 /// The set without what nobody owns.
-pub(super) fn ownable(set: &Set) -> Set {
-    set.difference(&UNOWNED)
+pub(super) fn ownable(mut set: Set) -> Set {
+    set.retain(|element, node| match element {
+        "f:apiVersion" | "f:kind" => {
+            node.member = false;
+            true
+        }
+        "f:metadata" => {
+            node.member = false;
+            node.below.retain(|element, node| {
+                node.member &= !UNOWNED.contains(&element);
+                true
+            });
+            true
+        }
+        _ => true,
+    });
+    set
 }
 
 /// Sets `managedFields` of an object about to be written by a create, update or patch.
@@ -65,14 +73,14 @@ pub(super) fn after_change(
 ) -> Vec<Entry> {
     static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
     let change = compare(live.unwrap_or(&NOTHING), new, writer.ty).without_top(writer.reset);
-    let taken = change.modified.union(&change.added);
-    let gone = taken.union(&change.removed);
     for entry in &mut entries {
-        if entry.fields.intersects(&gone) {
-            entry.fields = entry.fields.difference(&gone);
+        for lost in [&change.modified, &change.added, &change.removed] {
+            if entry.fields.intersects(lost) {
+                entry.fields = entry.fields.difference(lost);
+            }
         }
     }
-    let own = ownable(&taken);
+    let own = ownable(change.modified.unite(change.added));
     if !own.is_empty() {
         let mut mine = Entry::of(writer, Operation::Update, own);
         if let Some(at) = entries.iter().position(|e| e.same_manager(&mine)) {
