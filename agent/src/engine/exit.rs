@@ -56,6 +56,10 @@ impl Engine {
         // Read before the cgroup goes; a container may end well although a child of it was killed.
         let oom = cgroup.as_ref().is_ok_and(|cgroup| cgroup.oom_killed());
         let written = self.change_container(container, |record| {
+            // Told twice, by a list and by a notice.
+            if !matches!(record.phase, ContainerPhase::Starting | ContainerPhase::Running) {
+                return false;
+            }
             record.phase = ContainerPhase::Exited;
             record.exit_code = exit.code.unwrap_or(UNKNOWN);
             record.finished_at = exit.at;
@@ -73,9 +77,12 @@ impl Engine {
             if exit.code.is_none() {
                 record.message = "the container ended while nobody watched".into();
             }
+            true
         });
-        if let Err(error) = written {
-            tracing::error!(container = container.id, %error, "recording an exit");
+        match written {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => tracing::error!(container = container.id, %error, "recording an exit"),
         }
         *container.held.lock() = Default::default();
         // Processes that outlived the first one in a shared PID namespace go too.

@@ -77,21 +77,31 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Connects to the keeper of a run directory, starting one when there is none; the second value is true for a
-    /// fresh one. Notices end only with the process.
+    /// Connects to the keeper of a run directory, starting one when there is none. Notices end only with the process.
     pub async fn connect(
         program: &Path,
         run: &Path,
-    ) -> Result<(Self, mpsc::UnboundedReceiver<Notice>, bool), Error> {
-        let (connection, fresh) = open(program, run).await?;
+    ) -> Result<(Self, mpsc::UnboundedReceiver<Notice>), Error> {
+        let connection = open(program, run).await?;
         let keeper =
             Self { connection: Arc::new(arc_swap::ArcSwap::from(connection.clone())), seq: Arc::default() };
         let (notices, receiver) = mpsc::unbounded_channel();
         let serving = keeper.clone();
         let (program, run) = (program.to_owned(), run.to_owned());
         tokio::spawn(async move { serving.serve(connection, &program, &run, notices).await });
-        keeper.hello().await?;
-        Ok((keeper, receiver, fresh))
+        keeper.greet().await?;
+        Ok((keeper, receiver))
+    }
+
+    /// Says hello until a keeper answers: the one found may be dying, and its heir takes a moment.
+    async fn greet(&self) -> Result<(), Error> {
+        for _ in 0..200 {
+            match self.hello().await {
+                Err(Error::Gone) => tokio::time::sleep(Duration::from_millis(25)).await,
+                other => return other,
+            }
+        }
+        Err(Error::Gone)
     }
 
     async fn hello(&self) -> Result<(), Error> {
@@ -157,7 +167,13 @@ impl Keeper {
         let begun = std::time::Instant::now();
         let mut aborted = false;
         loop {
-            let tasks = self.list().await?;
+            let tasks = match self.list().await {
+                Err(Error::Gone) => {
+                    self.greet().await?;
+                    continue;
+                }
+                other => other?,
+            };
             let Some(busy) = tasks.iter().find(|task| task.pid == 0) else { return Ok(tasks) };
             if begun.elapsed() > LAUNCH_PATIENCE && !aborted {
                 tracing::warn!(task = busy.id, "an OCI runtime does not end, killing it");
@@ -193,7 +209,7 @@ impl Keeper {
             tracing::warn!("the keeper is gone, starting another");
             connection = loop {
                 match open(program, run).await {
-                    Ok((connection, _)) => break connection,
+                    Ok(connection) => break connection,
                     Err(error) => {
                         tracing::error!(%error, "keeper; trying again");
                         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -263,17 +279,17 @@ impl Connection {
     }
 }
 
-async fn open(program: &Path, run: &Path) -> Result<(Arc<Connection>, bool), Error> {
+async fn open(program: &Path, run: &Path) -> Result<Arc<Connection>, Error> {
     let socket = Paths::under(run).socket;
     let failed = |source: io::Error| Error::Start { program: program.to_owned(), source };
     if let Ok(connection) = connect(&socket) {
-        return Ok((connection, false));
+        return Ok(connection);
     }
     spawn(program, run).map_err(failed)?;
     let mut last = Errno::ENOENT;
-    for _ in 0..500 {
+    for _ in 0..2000 {
         match connect(&socket) {
-            Ok(connection) => return Ok((connection, true)),
+            Ok(connection) => return Ok(connection),
             Err(errno) => last = errno,
         }
         tokio::time::sleep(Duration::from_millis(2)).await;

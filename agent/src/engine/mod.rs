@@ -174,7 +174,7 @@ impl Engine {
             Some(path) => Hosts::load(path)?,
             None => Hosts::default(),
         };
-        let (keeper, notices, _) = Keeper::connect(&options.keeper, paths.run()).await?;
+        let (keeper, notices) = Keeper::connect(&options.keeper, paths.run()).await?;
         let engine = Self {
             inner: Arc::new(Inner {
                 host: host::look(hierarchy.controllers().clone()),
@@ -193,9 +193,11 @@ impl Engine {
                 keeper,
             }),
         };
-        engine.recover().await?;
+        engine.load_records()?;
+        // Before anything is taken apart: that waits for exits.
         let listening = engine.clone();
         tokio::spawn(async move { listening.listen(notices).await });
+        engine.recover().await?;
         Ok(engine)
     }
 

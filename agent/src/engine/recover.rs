@@ -15,7 +15,8 @@ use crate::keeper::wire::{AdoptSpec, Call, Holds, LaunchSpec, Task};
 use crate::runtime::Result;
 
 impl Engine {
-    pub(super) async fn recover(&self) -> Result<()> {
+    /// Knows what the earlier engine knew.
+    pub(super) fn load_records(&self) -> Result<()> {
         let sandboxes: HashMap<String, SandboxRecord> =
             self.inner.sandbox_records.load().map_err(internal("sandbox records"))?;
         let containers: HashMap<String, ContainerRecord> =
@@ -25,6 +26,10 @@ impl Engine {
             objects.sandboxes = sandboxes.into_iter().map(|(id, r)| (id, Sandbox::new(r))).collect();
             objects.containers = containers.into_iter().map(|(id, r)| (id, Container::new(r))).collect();
         }
+        Ok(())
+    }
+
+    pub(super) async fn recover(&self) -> Result<()> {
         let tasks: HashMap<String, Task> =
             self.inner.keeper.list_settled().await?.into_iter().map(|task| (task.id.clone(), task)).collect();
         let logged = exits::read(&crate::keeper::server::Paths::under(self.inner.paths.run()).exits);

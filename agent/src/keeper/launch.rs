@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::sys::stat::Mode;
-use nix::sys::wait::WaitStatus;
 use nix::unistd::mkfifo;
 
+use super::pidfd::Ended;
 use super::wire::{Failure, FailureKind, LaunchSpec};
 
 /// The keeper's ends of a container's streams.
@@ -136,17 +136,11 @@ fn spawn(argv: &[String], dir: &Path, [stdin, stdout, stderr]: [Stdio; 3]) -> Re
 
 impl Running {
     /// The runtime ended: the process it started, or its error. A terminal is in `ends.stdout` from here on.
-    pub fn finish(
-        &mut self,
-        status: WaitStatus,
-        pid_file: &Path,
-        runtime_log: &Path,
-    ) -> Result<i32, Failure> {
-        if !matches!(status, WaitStatus::Exited(_, 0)) {
-            let message = runtime_error(runtime_log).unwrap_or_else(|| match status {
-                WaitStatus::Exited(_, code) => format!("the runtime exited with code {code}"),
-                WaitStatus::Signaled(_, signal, _) => format!("the runtime was killed by {signal}"),
-                other => format!("the runtime ended: {other:?}"),
+    pub fn finish(&mut self, ended: Ended, pid_file: &Path, runtime_log: &Path) -> Result<i32, Failure> {
+        if ended.code != Some(0) {
+            let message = runtime_error(runtime_log).unwrap_or_else(|| match ended.signal {
+                Some(signal) => format!("the runtime was killed by signal {signal}"),
+                None => format!("the runtime exited with code {}", ended.code.unwrap_or(-1)),
             });
             return Err(Failure { kind: FailureKind::Runtime, message });
         }

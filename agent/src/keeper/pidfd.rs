@@ -1,9 +1,8 @@
 //! pidfds, and how the process behind one ended.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
 /// Exit code and signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,19 +17,8 @@ impl Ended {
     /// For a process that somebody else reaped on an older kernel.
     pub const UNKNOWN: Self = Self { code: None, signal: None };
 
-    /// From a wait status; none for one that has not ended.
-    pub fn from_wait(status: WaitStatus) -> Option<Self> {
-        match status {
-            WaitStatus::Exited(_, code) => Some(Self { code: Some(code), signal: None }),
-            WaitStatus::Signaled(_, signal, _) => {
-                Some(Self { code: Some(128 + signal as i32), signal: Some(signal as i32) })
-            }
-            _ => None,
-        }
-    }
-
     /// From the raw status word of wait(2).
-    fn from_raw(status: i32) -> Self {
+    pub fn from_raw(status: i32) -> Self {
         if libc::WIFSIGNALED(status) {
             let signal = libc::WTERMSIG(status);
             return Self { code: Some(128 + signal), signal: Some(signal) };
@@ -75,11 +63,42 @@ mod request {
     nix::ioctl_readwrite!(get_info, 0xFF, 11, super::Info);
 }
 
+/// The next ended child, reaped: its pid and how it ended. By hand, because a child may die of a real-time signal.
+pub fn reap_any() -> Option<(i32, Ended)> {
+    let mut status = 0;
+    // SAFETY: the kernel writes one status word.
+    #[allow(unsafe_code)]
+    let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+    (pid > 0).then(|| (pid, Ended::from_raw(status)))
+}
+
+/// How our child ended, reaped; `Some(None)` while it runs, `None` for a process that is not our child.
+fn reap_child(pidfd: BorrowedFd<'_>) -> Option<Option<Ended>> {
+    // SAFETY: the kernel writes one `siginfo_t`, which is plain data and has these fields for SIGCHLD.
+    #[allow(unsafe_code)]
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG;
+        if libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd() as libc::id_t, &mut info, flags) != 0 {
+            return None;
+        }
+        if info.si_pid() == 0 {
+            return Some(None);
+        }
+        let status = info.si_status();
+        let ended = match info.si_code {
+            libc::CLD_EXITED => Ended { code: Some(status), signal: None },
+            _ => Ended { code: Some(128 + status), signal: Some(status) },
+        };
+        Some(Some(ended))
+    }
+}
+
 /// How a process ended that may not be our child; none while it runs or waits for its parent to reap it.
 pub fn ended(pidfd: impl AsFd) -> Option<Ended> {
     let fd = pidfd.as_fd();
-    if let Ok(status) = waitid(Id::PIDFd(fd), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
-        return Ended::from_wait(status);
+    if let Some(ended) = reap_child(fd) {
+        return ended;
     }
     let mut info = Info { mask: PIDFD_INFO_EXIT, ..Default::default() };
     // SAFETY: the request number carries the size of `Info`; the kernel writes no more than that.
@@ -110,8 +129,12 @@ mod tests {
     #[test]
     #[allow(clippy::zombie_processes)]
     fn tells_how_a_child_ended() {
-        for (script, code, signal) in [("exit 0", 0, None), ("exit 7", 7, None), ("kill -9 $$", 137, Some(9))]
-        {
+        for (script, code, signal) in [
+            ("exit 0", 0, None),
+            ("exit 7", 7, None),
+            ("kill -9 $$", 137, Some(9)),
+            ("kill -40 $$", 168, Some(40)),
+        ] {
             let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
             let fd = open(child.id() as i32).unwrap();
             let ended = loop {

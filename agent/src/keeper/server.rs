@@ -10,7 +10,6 @@ use nix::errno::Errno;
 use nix::sys::epoll::{EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::client::{Client, started};
 use super::exits::{Exit, ExitLog};
@@ -26,6 +25,8 @@ use super::wire::{
 
 /// How long a process that is not our child may stay a zombie before its exit code is given up.
 const ZOMBIE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the lock of a dying keeper is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// Fits a full node's answer to List.
 const SOCKET_BUFFER: usize = 1 << 20;
 
@@ -117,8 +118,18 @@ pub fn run(paths: &Paths) -> io::Result<()> {
 }
 
 fn lock(path: &Path) -> io::Result<nix::fcntl::Flock<std::fs::File>> {
-    let file = std::fs::File::create(path)?;
-    nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into())
+    use nix::fcntl::{Flock, FlockArg};
+    let mut file = std::fs::File::create(path)?;
+    let begun = Instant::now();
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            // A killed one holds it until the kernel is done with it.
+            Err((back, Errno::EWOULDBLOCK)) if begun.elapsed() < LOCK_PATIENCE => file = back,
+            Err((_, errno)) => return Err(errno.into()),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn signal_fd(mask: &SigSet) -> io::Result<OwnedFd> {
@@ -442,15 +453,9 @@ impl Keeper {
     fn reap(&mut self) {
         let mut info = [0; 128 * 8];
         while nix::unistd::read(&self.signals, &mut info).is_ok_and(|n| n > 0) {}
-        loop {
-            let status = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) | Err(_) => break,
-                Ok(status) => status,
-            };
-            let (Some(pid), Some(ended)) = (status.pid(), Ended::from_wait(status)) else { continue };
-            let pid = pid.as_raw();
+        while let Some((pid, ended)) = pidfd::reap_any() {
             if let Some(pending) = self.pending.remove(&pid) {
-                self.take_over(pending, status);
+                self.take_over(pending, ended);
             } else if let Some(id) = self.running(pid) {
                 self.record(&id, ended);
             } else if !self.pending.is_empty() {
@@ -467,17 +472,16 @@ impl Keeper {
     }
 
     /// The runtime is done: its container is ours, even when it has ended already.
-    fn take_over(&mut self, mut pending: Pending, status: WaitStatus) {
-        let result =
-            pending.running.finish(status, &pending.pid_file, &pending.runtime_log).and_then(|pid| {
-                let ends = std::mem::take(&mut pending.running.ends);
-                let streams = match &pending.launch {
-                    Some(launch) => Some(self.open_streams(launch, ends)?),
-                    None => None,
-                };
-                self.insert(&pending.id, pid, pidfd::open(pid).ok(), streams);
-                Ok(pid)
-            });
+    fn take_over(&mut self, mut pending: Pending, ended: Ended) {
+        let result = pending.running.finish(ended, &pending.pid_file, &pending.runtime_log).and_then(|pid| {
+            let ends = std::mem::take(&mut pending.running.ends);
+            let streams = match &pending.launch {
+                Some(launch) => Some(self.open_streams(launch, ends)?),
+                None => None,
+            };
+            self.insert(&pending.id, pid, pidfd::open(pid).ok(), streams);
+            Ok(pid)
+        });
         match result {
             Ok(pid) => {
                 self.reply_started(pending.client, pending.seq, Ok(pending.id.clone()));
