@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     io::{BufRead, BufReader, Write as _},
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::{Arc, mpsc},
     time::{Duration, SystemTime},
 };
@@ -176,6 +176,30 @@ impl Ledger {
     }
 }
 
+fn spawn(dir: &Path, seen: Revision) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "writer", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(DIR, dir)
+        .env(SEEN, seen.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_store_killed_while_it_is_made_opens_again() {
+    let mut dice = Dice::new(7);
+    for _ in 0..40 {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let mut child = spawn(&path, 0);
+        std::thread::sleep(Duration::from_micros(dice.roll(80_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        Embedded::open(&path).unwrap();
+    }
+}
+
 #[test]
 fn every_acknowledged_write_survives_kill_9() {
     let rounds = std::env::var("CORACLE_CRASH_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
@@ -183,13 +207,7 @@ fn every_acknowledged_write_survives_kill_9() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (mut ledger, mut dice) = (Ledger::default(), Dice::new(0));
     for round in 0..rounds {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writer", "--ignored", "--nocapture", "--test-threads=1"])
-            .env(DIR, dir.path())
-            .env(SEEN, ledger.seen.to_string())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = spawn(dir.path(), ledger.seen);
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (opened, open) = mpsc::channel();
         let reader = std::thread::spawn(move || {

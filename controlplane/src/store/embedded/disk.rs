@@ -32,6 +32,31 @@ impl From<fjall::Error> for StoreError {
     }
 }
 
+fn is_empty(path: &Path) -> bool {
+    std::fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
+}
+
+/// Makes the files aside and moves them into place when they are whole: the engine cannot open what it was killed in
+/// the middle of making.
+fn make(path: &Path) -> Result<(), StoreError> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".new");
+    let aside = Path::new(&aside);
+    let failed = |e: std::io::Error| StoreError::Engine(format!("make {}: {e}", path.display()));
+    match std::fs::remove_dir_all(aside) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => std::fs::create_dir_all(aside).map_err(failed)?,
+    }
+    let disk = Disk::with(engine(aside)?)?;
+    let mut batch = disk.batch();
+    disk.put_marks(&mut batch, &Marks::default());
+    batch.durability(Some(PersistMode::SyncAll)).commit()?;
+    drop(disk);
+    std::fs::rename(aside, path).map_err(failed)?;
+    let parent = path.parent().unwrap_or(path);
+    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
+}
+
 fn engine(path: &Path) -> Result<Database, fjall::Error> {
     // More than one worker makes the engine poll while a table is merged.
     let builder = Database::builder(path).cache_size(BLOCK_CACHE).max_journaling_size(JOURNALS);
@@ -47,8 +72,9 @@ pub(super) struct Disk {
 
 impl Disk {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        std::fs::create_dir_all(path)
-            .map_err(|e| StoreError::Engine(format!("create {}: {e}", path.display())))?;
+        if is_empty(path) {
+            make(path)?;
+        }
         let db = match engine(path) {
             Err(fjall::Error::JournalRecovery(torn)) => {
                 let cut = torn::repair(path)
@@ -63,6 +89,10 @@ impl Disk {
             result => result,
         };
         let db = db.map_err(|e| StoreError::Engine(format!("open {}: {e}", path.display())))?;
+        Self::with(db)
+    }
+
+    fn with(db: Database) -> Result<Self, StoreError> {
         let options = |buffer| move || KeyspaceCreateOptions::default().max_memtable_size(buffer);
         let index = db.keyspace("index", options(INDEX_BUFFER))?;
         let log = db.keyspace("log", options(LOG_BUFFER))?;
