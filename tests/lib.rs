@@ -8,6 +8,10 @@ pub mod kubectl;
 pub mod cluster;
 // A real etcd.
 pub mod etcd;
+// Debian's docker-registry.
+pub mod registry;
+// Namespaces of one's own.
+pub mod lab;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

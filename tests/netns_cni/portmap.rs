@@ -1,0 +1,52 @@
+use std::path::Path;
+
+use coracle_tests::lab::{in_lab, run};
+use serde_json::json;
+
+use crate::{
+    bridge::{ask, serve},
+    caller::{Caller, addresses, elements},
+};
+
+#[test]
+fn ports_of_the_host_lead_to_the_container() {
+    in_lab(|lab| {
+        run("ip", &["address", "add", "192.0.2.1/32", "dev", "lo"]);
+        let (server, client) = (lab.netns("server"), lab.netns("client"));
+        let bridge = Caller::bridge(lab).with("ipMasq", json!(false));
+        let result = bridge.call("ADD", "server", &server).unwrap();
+        let client_address = &addresses(&bridge.call("ADD", "client", &client).unwrap())[0];
+        serve(lab, &server, 80);
+
+        let ports = json!({ "portMappings": [
+            { "hostPort": 8080, "containerPort": 80, "protocol": "tcp" },
+            { "hostPort": 8081, "containerPort": 80, "protocol": "tcp", "hostIP": "192.0.2.1" },
+        ] });
+        let portmap =
+            bridge.with("type", json!("portmap")).with("prevResult", result).with("runtimeConfig", ports);
+        portmap.call("ADD", "server", &server).unwrap();
+        portmap.call("CHECK", "server", &server).unwrap();
+
+        assert_eq!(ask("127.0.0.1", 8080).unwrap(), "10.77.0.1", "from the host's loopback");
+        assert!(ask("192.0.2.1", 8080).is_ok(), "by any address of the host");
+        assert!(ask("192.0.2.1", 8081).is_ok(), "by the address asked for");
+        assert!(ask("10.77.0.1", 8081).is_err(), "by no other");
+        for netns in [&client, &server] {
+            let seen = lab.within(netns, || ask("192.0.2.1", 8080).unwrap());
+            assert_ne!(seen, *client_address, "neighbours come back the way they went");
+            assert!(lab.within(netns, || ask("fd77::1", 8080)).is_ok(), "IPv6");
+        }
+
+        // Another container takes a port over that was left behind; the late DEL does not hurt it.
+        let other = bridge.call("ADD", "other", &lab.netns("other")).unwrap();
+        let takeover = portmap.with("prevResult", other);
+        takeover.call("ADD", "other", Path::new("/proc/self/ns/net")).unwrap();
+        portmap.call("DEL", "server", &server).unwrap();
+        takeover.call("CHECK", "other", Path::new("/proc/self/ns/net")).unwrap();
+        assert!(portmap.call("CHECK", "server", &server).is_err());
+        for _ in 0..2 {
+            takeover.call("DEL", "other", Path::new("")).unwrap();
+        }
+        assert_eq!(elements(), 0);
+    });
+}

@@ -1,0 +1,160 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use coracle_agent::engine::image::{Credentials, Error, Hosts, ImageRecord, ImageStore, ProgressEvent};
+use coracle_tests::{
+    lab::{Lab, in_lab, run},
+    program,
+    registry::Registry,
+};
+
+fn script() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    root.join("scripts/images").to_str().unwrap().to_owned()
+}
+
+fn pull(store: &ImageStore, name: &str, credentials: &Credentials, hosts: &Hosts) -> Result<ImageRecord, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(store.pull(name, credentials, hosts, None))
+}
+
+fn store(lab: &Lab) -> ImageStore {
+    ImageStore::open(&lab.path("store")).unwrap()
+}
+
+/// The file of the registry's biggest blob.
+fn biggest_blob(registry: &Registry) -> PathBuf {
+    let found = run("find", &[registry.storage.to_str().unwrap(), "-name", "data", "-size", "+100k"]);
+    let mut paths: Vec<PathBuf> = found.lines().map(PathBuf::from).collect();
+    paths.sort_by_key(|path| fs::metadata(path).unwrap().len());
+    paths.pop().unwrap()
+}
+
+#[test]
+fn plain_by_tag_by_digest_and_by_mirror() {
+    in_lab(|lab| {
+        let registry = Registry::start(&lab.dir, false);
+        run(&script(), &["push", &registry.address]);
+        let store = store(lab);
+        let name = format!("{}/library/nginx:latest", registry.address);
+        let pulled = pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap();
+        assert_eq!(pulled.repo_tags, [name.clone()]);
+        assert_eq!((pulled.config.cmd[0].as_str(), pulled.config.stop_signal.as_str()), ("nginx", "SIGQUIT"));
+        assert_eq!(store.rootfs_layers(&name).unwrap().len(), 2);
+
+        let by_digest = pulled.repo_digests[0].clone();
+        assert_eq!(pull(&store, &by_digest, &Credentials::Anonymous, &Hosts::default()).unwrap().id, pulled.id);
+
+        let yaml = lab.path("registries.yaml");
+        fs::write(&yaml, format!("mirrors:\n  docker.io:\n    endpoint: [\"http://{}\"]\n", registry.address)).unwrap();
+        let mirrored = pull(&store, "nginx", &Credentials::Anonymous, &Hosts::load(&yaml).unwrap()).unwrap();
+        assert_eq!(mirrored.id, pulled.id);
+        assert!(mirrored.repo_tags.contains(&"docker.io/library/nginx:latest".to_owned()));
+
+        for (name, missing) in [("library/nginx:none", "tag"), ("no/such:latest", "repository")] {
+            let name = format!("{}/{name}", registry.address);
+            let error = pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap_err();
+            assert!(matches!(error, Error::NotFound { .. }), "{missing}: {error}");
+        }
+        drop(registry);
+        let error = pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap_err();
+        assert!(matches!(&error, Error::Registry { .. }) && error.is_temporary(), "{error}");
+    });
+}
+
+#[test]
+fn basic_auth_right_wrong_and_none() {
+    in_lab(|lab| {
+        let registry = Registry::start(&lab.dir, true);
+        run(&script(), &["push", &registry.address, "tester:secret"]);
+        let store = store(lab);
+        let name = format!("{}/library/busybox:latest", registry.address);
+        let basic = |password: &str| Credentials::Basic { username: "tester".into(), password: password.into() };
+        for credentials in [basic("wrong"), Credentials::Anonymous] {
+            let error = pull(&store, &name, &credentials, &Hosts::default()).unwrap_err();
+            assert!(matches!(error, Error::Unauthorized { .. }), "{error}");
+        }
+        assert_eq!(store.list().unwrap().len(), 0);
+        pull(&store, &name, &basic("secret"), &Hosts::default()).unwrap();
+        let auth = format!("configs:\n  \"{}\":\n    auth: {{ username: tester, password: secret }}\n", registry.address);
+        fs::write(lab.path("registries.yaml"), auth).unwrap();
+        let hosts = Hosts::load(&lab.path("registries.yaml")).unwrap();
+        pull(&store, &name, &Credentials::Anonymous, &hosts).unwrap();
+    });
+}
+
+#[test]
+fn corrupted_blobs_are_noticed_and_not_kept() {
+    in_lab(|lab| {
+        let registry = Registry::start(&lab.dir, false);
+        run(&script(), &["push", &registry.address]);
+        let blob = biggest_blob(&registry);
+        let good = fs::read(&blob).unwrap();
+        let mut bad = good.clone();
+        let middle = bad.len() / 2;
+        bad[middle] ^= 1;
+        fs::write(&blob, &bad).unwrap();
+        let store = store(lab);
+        let name = format!("{}/tools:latest", registry.address);
+        let error = pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap_err();
+        assert!(matches!(error, Error::Digest { .. }), "{error}");
+        assert_eq!(store.list().unwrap().len(), 0);
+        fs::write(&blob, &good).unwrap();
+        pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap();
+        assert_eq!(fs::read_dir(store.ingest_dir()).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn a_killed_pull_shows_nothing_and_is_resumed() {
+    in_lab(|lab| {
+        let registry = Registry::start(&lab.dir, false);
+        run(&script(), &["push", &registry.address]);
+        let name = format!("{}/tools:latest", registry.address);
+        let dir = lab.path("store");
+        let mut finished = 0;
+        for round in 0..25_u64 {
+            let mut child = Command::new(program("coracle-agent"))
+                .args(["image", "pull", "-q", &name, "--image-dir", dir.to_str().unwrap()])
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            std::thread::sleep(Duration::from_millis(20 + round * 40));
+            let _ = child.kill();
+            child.wait().unwrap();
+            let store = store(lab);
+            for record in store.list().unwrap() {
+                finished += 1;
+                let layers = store.rootfs_layers(&record.id).unwrap();
+                assert!(layers[0].join("usr/bin/curl").is_file(), "what is visible is whole");
+                store.remove(&record.id).unwrap();
+            }
+        }
+        assert!(finished < 25, "some were really killed");
+
+        // Half a layer is there: only the rest is fetched.
+        let store = store(lab);
+        let blob = biggest_blob(&registry);
+        let bytes = fs::read(&blob).unwrap();
+        let digest = blob.parent().unwrap().file_name().unwrap();
+        fs::write(store.ingest_dir().join(digest), &bytes[..bytes.len() / 2]).unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let watcher = Arc::clone(&seen);
+        let progress = Arc::new(move |event| {
+            if let ProgressEvent::Downloading { have, size, .. } = event
+                && size as usize == bytes.len()
+            {
+                watcher.lock().unwrap().push(have);
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(store.pull(&name, &Credentials::Anonymous, &Hosts::default(), Some(progress))).unwrap();
+        let first = seen.lock().unwrap().first().copied().unwrap();
+        assert!(first as usize > fs::metadata(&blob).unwrap().len() as usize / 2, "resumed at {first}");
+    });
+}
