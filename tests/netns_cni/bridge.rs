@@ -40,7 +40,11 @@ fn containers_reach_each_other_the_host_and_beyond() {
         let ips_b = addresses(&bridge.call("ADD", "b", &b).unwrap());
         serve(lab, &b, 80);
         for (from, to) in ips_a.iter().zip(&ips_b) {
-            assert_eq!(lab.within(&a, || ask(to, 80).unwrap()), *from, "between containers, with their own addresses");
+            assert_eq!(
+                lab.within(&a, || ask(to, 80).unwrap()),
+                *from,
+                "between containers, with their own addresses"
+            );
             assert!(ask(to, 80).is_ok(), "from the host");
         }
         // Beyond the host nobody knows the containers: masquerading hides them.
@@ -192,7 +196,10 @@ fn another_address_on_the_bridge_is_an_error_unless_forced() {
         run("ip", &["address", "add", "10.99.0.1/16", "dev", "lab0"]);
         let bridge = Caller::bridge(lab);
         let error = bridge.call("ADD", "a", &netns).unwrap_err();
-        assert!(error["msg"].as_str().unwrap().contains("already has an IP address different from"), "{error}");
+        assert!(
+            error["msg"].as_str().unwrap().contains("already has an IP address different from"),
+            "{error}"
+        );
         assert_eq!((reserved(lab).len(), veths().len()), (0, 0));
         bridge.with("forceAddress", json!(true)).call("ADD", "a", &netns).unwrap();
         let shown = run("ip", &["address", "show", "lab0"]);

@@ -80,7 +80,8 @@ pub fn addresses(result: &Value) -> Vec<String> {
 
 /// Address files of a network.
 pub fn reserved(lab: &Lab) -> Vec<String> {
-    let listing = std::fs::read_dir(lab.path("ipam/net")).map(|l| l.flatten().collect()).unwrap_or(Vec::new());
+    let listing =
+        std::fs::read_dir(lab.path("ipam/net")).map(|l| l.flatten().collect()).unwrap_or(Vec::new());
     let names = listing.iter().map(|entry| entry.file_name().into_string().unwrap());
     names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
 }
@@ -88,13 +89,15 @@ pub fn reserved(lab: &Lab) -> Vec<String> {
 /// Names of veth links here.
 pub fn veths() -> Vec<String> {
     let links: Value =
-        serde_json::from_str(&coracle_tests::lab::run("ip", &["-j", "link", "show", "type", "veth"])).unwrap_or_default();
+        serde_json::from_str(&coracle_tests::lab::run("ip", &["-j", "link", "show", "type", "veth"]))
+            .unwrap_or_default();
     links.as_array().into_iter().flatten().map(|l| l["ifname"].as_str().unwrap().to_owned()).collect()
 }
 
 /// How many elements the maps of all tables have.
 pub fn elements() -> usize {
-    let rules: Value = serde_json::from_str(&coracle_tests::lab::run("nft", &["-j", "list", "ruleset"])).unwrap();
+    let rules: Value =
+        serde_json::from_str(&coracle_tests::lab::run("nft", &["-j", "list", "ruleset"])).unwrap();
     let maps = rules["nftables"].as_array().unwrap().iter().filter_map(|item| item["map"]["elem"].as_array());
     maps.map(Vec::len).sum()
 }

@@ -58,7 +58,9 @@ fn killed_add_whose_namespace_is_gone_too() {
             bridge.call("DEL", "a", Path::new("")).unwrap();
             assert_eq!((reserved(lab).len(), elements()), (0, 0), "round {round}");
         }
-        coracle_tests::eventually("links of ended namespaces go", Duration::from_secs(5), || veths().is_empty());
+        coracle_tests::eventually("links of ended namespaces go", Duration::from_secs(5), || {
+            veths().is_empty()
+        });
     });
 }
 

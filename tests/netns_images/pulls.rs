@@ -18,7 +18,12 @@ fn script() -> String {
     root.join("scripts/images").to_str().unwrap().to_owned()
 }
 
-fn pull(store: &ImageStore, name: &str, credentials: &Credentials, hosts: &Hosts) -> Result<ImageRecord, Error> {
+fn pull(
+    store: &ImageStore,
+    name: &str,
+    credentials: &Credentials,
+    hosts: &Hosts,
+) -> Result<ImageRecord, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(store.pull(name, credentials, hosts, None))
 }
@@ -48,10 +53,17 @@ fn plain_by_tag_by_digest_and_by_mirror() {
         assert_eq!(store.rootfs_layers(&name).unwrap().len(), 2);
 
         let by_digest = pulled.repo_digests[0].clone();
-        assert_eq!(pull(&store, &by_digest, &Credentials::Anonymous, &Hosts::default()).unwrap().id, pulled.id);
+        assert_eq!(
+            pull(&store, &by_digest, &Credentials::Anonymous, &Hosts::default()).unwrap().id,
+            pulled.id
+        );
 
         let yaml = lab.path("registries.yaml");
-        fs::write(&yaml, format!("mirrors:\n  docker.io:\n    endpoint: [\"http://{}\"]\n", registry.address)).unwrap();
+        fs::write(
+            &yaml,
+            format!("mirrors:\n  docker.io:\n    endpoint: [\"http://{}\"]\n", registry.address),
+        )
+        .unwrap();
         let mirrored = pull(&store, "nginx", &Credentials::Anonymous, &Hosts::load(&yaml).unwrap()).unwrap();
         assert_eq!(mirrored.id, pulled.id);
         assert!(mirrored.repo_tags.contains(&"docker.io/library/nginx:latest".to_owned()));
@@ -74,14 +86,18 @@ fn basic_auth_right_wrong_and_none() {
         run(&script(), &["push", &registry.address, "tester:secret"]);
         let store = store(lab);
         let name = format!("{}/library/busybox:latest", registry.address);
-        let basic = |password: &str| Credentials::Basic { username: "tester".into(), password: password.into() };
+        let basic =
+            |password: &str| Credentials::Basic { username: "tester".into(), password: password.into() };
         for credentials in [basic("wrong"), Credentials::Anonymous] {
             let error = pull(&store, &name, &credentials, &Hosts::default()).unwrap_err();
             assert!(matches!(error, Error::Unauthorized { .. }), "{error}");
         }
         assert_eq!(store.list().unwrap().len(), 0);
         pull(&store, &name, &basic("secret"), &Hosts::default()).unwrap();
-        let auth = format!("configs:\n  \"{}\":\n    auth: {{ username: tester, password: secret }}\n", registry.address);
+        let auth = format!(
+            "configs:\n  \"{}\":\n    auth: {{ username: tester, password: secret }}\n",
+            registry.address
+        );
         fs::write(lab.path("registries.yaml"), auth).unwrap();
         let hosts = Hosts::load(&lab.path("registries.yaml")).unwrap();
         pull(&store, &name, &Credentials::Anonymous, &hosts).unwrap();
@@ -153,7 +169,9 @@ fn a_killed_pull_shows_nothing_and_is_resumed() {
             }
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(store.pull(&name, &Credentials::Anonymous, &Hosts::default(), Some(progress))).unwrap();
+        runtime
+            .block_on(store.pull(&name, &Credentials::Anonymous, &Hosts::default(), Some(progress)))
+            .unwrap();
         let first = seen.lock().unwrap().first().copied().unwrap();
         assert!(first as usize > fs::metadata(&blob).unwrap().len() as usize / 2, "resumed at {first}");
     });

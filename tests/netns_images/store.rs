@@ -31,7 +31,9 @@ fn names_move_layers_are_shared_and_images_in_use_stay() {
         assert!(matches!(store.get("nothing"), Err(Error::NotFound { .. })));
 
         store.hold(&first, "container").unwrap();
-        assert!(matches!(store.remove(&first), Err(Error::InUse { holders, .. }) if holders == ["container"]));
+        assert!(
+            matches!(store.remove(&first), Err(Error::InUse { holders, .. }) if holders == ["container"])
+        );
         let all = Policy { high_percent: 0, low_percent: 0, min_age: 0, max_age: 0 };
         let removed = store.collect_garbage(all).unwrap().removed;
         assert_eq!(removed, std::slice::from_ref(&second), "only what nobody uses");

@@ -4,18 +4,22 @@ use super::{Config, masquerade, names};
 use crate::{
     ipam::Ipam,
     netns::Netns,
-    protocol::{Call, Result},
+    protocol::{Call, Error, Result},
     route::Route,
 };
 
 /// DEL. What is already gone is fine, whatever it is.
 pub fn del(call: &Call) -> Result<()> {
     let config = Config::of(call)?;
-    let link = remove_links(call);
-    let rules = match config.ip_masq {
-        true => masquerade::remove(&masquerade::owner(&call.network, &call.container_id, &call.ifname)),
-        false => Ok(()),
-    };
+    // Both wait for the kernel's readers: better at the same time.
+    let (link, rules) = std::thread::scope(|scope| {
+        let link = scope.spawn(|| remove_links(call));
+        let rules = match config.ip_masq {
+            true => masquerade::remove(&masquerade::owner(&call.network, &call.container_id, &call.ifname)),
+            false => Ok(()),
+        };
+        (link.join().unwrap_or_else(|_| Err(Error::internal("removing the link panicked"))), rules)
+    });
     // Last: an address must not be given out again while it is still in use.
     let addresses = Ipam::of(call).del(call);
     link?;

@@ -22,8 +22,11 @@ pub fn ensure_bridge(route: &mut Route, config: &Config) -> Result<Link> {
                 Err(e) if e.errno() == Some(Errno::EEXIST) => {}
                 other => other?,
             }
-            // No router on it tells the host where to go.
-            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_ra"), "0");
+            // No router on it tells the host where to go; and the host's neighbour discovery works at once, not only
+            // when nobody objected to its link-local address for two seconds. Without IPv6 neither is there.
+            for switch in ["accept_ra", "accept_dad"] {
+                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/{switch}"), "0");
+            }
             route.link(name)?.ok_or_else(|| Error::internal(format!("bridge {name} vanished")))?
         }
     };

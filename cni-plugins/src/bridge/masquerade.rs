@@ -6,7 +6,7 @@
 use nix::errno::Errno;
 
 use crate::{
-    netlink::{Result, Tolerate},
+    netlink::Result,
     nft::{Batch, Data, Element, Expr, Hook, INET, KeyType, Nft, SetSpec, Table, Verdict, reg},
     route::{Cidr, octets},
 };
@@ -79,21 +79,7 @@ pub fn present(addresses: &[Cidr], owner: &str) -> Result<bool> {
 }
 
 fn remove_where(doomed: impl Fn(&str) -> bool) -> Result<()> {
-    let mut nft = Nft::open()?;
-    for map in MAPS {
-        let elements = match nft.elements(TABLE, map) {
-            Err(e) if e.errno() == Some(Errno::ENOENT) => continue,
-            other => other?,
-        };
-        let gone: Vec<Element> =
-            elements.into_iter().filter(|e| doomed(&e.comment)).map(|e| Element::key(e.key)).collect();
-        if !gone.is_empty() {
-            let mut batch = Batch::new();
-            batch.delete_elements(TABLE, map, &gone);
-            nft.apply(batch).tolerate(&[Errno::ENOENT])?;
-        }
-    }
-    Ok(())
+    Nft::open()?.remove_elements(TABLE, &MAPS, |element| doomed(&element.comment))
 }
 
 fn map_of(address: &Cidr) -> &'static str {

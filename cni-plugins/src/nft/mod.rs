@@ -14,6 +14,8 @@ pub use batch::{Batch, Hook};
 pub use expr::{Base, Ct, Expr, Meta, NatKind, Verdict, reg};
 pub use set::{Data, Element, KeyType, SetSpec};
 
+use nix::errno::Errno;
+
 use crate::netlink::{Attributes, Message, Protocol, Result, Socket};
 
 /// `inet`: IPv4 and IPv6.
@@ -65,6 +67,36 @@ impl Nft {
             found.extend(Attributes::new(list).filter_map(|(_, element)| Element::parse(element)));
         })?;
         Ok(found)
+    }
+
+    /// Removes the doomed elements of several sets in one batch; sets that are not there have none.
+    ///
+    /// A commit waits for the kernel's readers, so there is one for all. When somebody else removes one of the
+    /// elements meanwhile the batch is made anew.
+    pub fn remove_elements(
+        &mut self,
+        table: Table,
+        sets: &[&str],
+        doomed: impl Fn(&Element) -> bool,
+    ) -> Result<()> {
+        const ATTEMPTS: usize = 5;
+        for attempt in 1.. {
+            let mut batch = Batch::new();
+            for set in sets {
+                let found = match self.elements(table, set) {
+                    Err(e) if e.errno() == Some(Errno::ENOENT) => continue,
+                    other => other?,
+                };
+                let gone: Vec<Element> =
+                    found.into_iter().filter(&doomed).map(|e| Element::key(e.key)).collect();
+                batch.delete_elements(table, set, &gone);
+            }
+            match self.apply(batch) {
+                Err(e) if e.errno() == Some(Errno::ENOENT) && attempt < ATTEMPTS => {}
+                other => return other,
+            }
+        }
+        Ok(())
     }
 
     /// How many rules a chain has; a chain that is not there has none.

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use super::config::Mapping;
 use crate::{
-    netlink::{Result, Tolerate},
+    netlink::Result,
     nft::{
         Batch, Ct, Data, Element, Expr, Hook, INET, KeyType, Meta, NatKind, Nft, SetSpec, Table, Verdict, reg,
     },
@@ -22,10 +22,6 @@ const PORTS: [&str; 2] = ["ports4", "ports6"];
 const ADDRESS_PORTS: [&str; 2] = ["address-ports4", "address-ports6"];
 const HAIRPIN: [&str; 2] = ["hairpin4", "hairpin6"];
 const IPS_DST_NAT: u32 = 1 << 5;
-
-fn all_maps() -> impl Iterator<Item = &'static str> {
-    PORTS.into_iter().chain(ADDRESS_PORTS).chain(HAIRPIN)
-}
 
 fn family(ip: IpAddr) -> usize {
     usize::from(ip.is_ipv6())
@@ -56,22 +52,8 @@ pub fn add(mappings: &[Mapping], snat: bool, owner: &str) -> Result<()> {
 
 /// Removes the mappings whose owner is doomed.
 pub fn remove_where(doomed: impl Fn(&str) -> bool) -> Result<()> {
-    let mut nft = Nft::open()?;
-    for map in all_maps() {
-        let elements = match nft.elements(TABLE, map) {
-            // Without the first map there is no table.
-            Err(e) if e.errno() == Some(Errno::ENOENT) => return Ok(()),
-            other => other?,
-        };
-        let gone: Vec<Element> =
-            elements.into_iter().filter(|e| doomed(&e.comment)).map(|e| Element::key(e.key)).collect();
-        if !gone.is_empty() {
-            let mut batch = Batch::new();
-            batch.delete_elements(TABLE, map, &gone);
-            nft.apply(batch).tolerate(&[Errno::ENOENT])?;
-        }
-    }
-    Ok(())
+    let maps: Vec<&str> = PORTS.into_iter().chain(ADDRESS_PORTS).chain(HAIRPIN).collect();
+    Nft::open()?.remove_elements(TABLE, &maps, |element| doomed(&element.comment))
 }
 
 /// Whether every mapping is there and leads where it should.

@@ -17,7 +17,7 @@ pub use super::unpack::Limits;
 use super::{
     Error, ImageStore, Result,
     manifest::{format_digest, hex_of},
-    unpack::{TooBig, Unpacker},
+    unpack::{self, TooBig, Unpacker},
 };
 
 /// An unpacked, verified layer that nobody sees yet. Dropped without `publish`, it is deleted.
@@ -25,11 +25,24 @@ use super::{
 pub(super) struct StagedLayer {
     pub diff_id: String,
     dir: PathBuf,
+    /// Directories it did not describe.
+    implicit: Vec<PathBuf>,
     /// Tells other processes' sweeps that the directory is alive.
     _alive: Option<Flock<File>>,
 }
 
 impl StagedLayer {
+    /// Where its files are until it is published.
+    pub(super) fn files(&self) -> PathBuf {
+        self.dir.join("fs")
+    }
+
+    /// Completes the layer with what only the layers below it know, topmost first. The first image that brings a
+    /// layer decides; images that share a layer share what lies below it too.
+    pub(super) fn inherit(&self, below: &[PathBuf]) -> Result<()> {
+        unpack::inherit(&self.files(), &self.implicit, below).map_err(Error::io("completing", &self.dir))
+    }
+
     /// Moves the layer into the store; the store's lock is held. Another one that got there first is as good.
     pub(super) fn publish(self, store: &ImageStore) -> Result<()> {
         let target = store.path("layers", hex_of(&self.diff_id)?);
@@ -61,22 +74,36 @@ pub(super) fn stage(
     let made = fs::create_dir(&dir).and_then(|()| fs::create_dir(dir.join("fs")));
     made.map_err(Error::io("creating", &dir))?;
     let alive = File::create(dir.join("alive")).map_err(Error::io("creating", &dir))?;
-    let staged = StagedLayer {
+    let mut staged = StagedLayer {
         diff_id: diff_id.to_owned(),
+        implicit: Vec::new(),
         _alive: Flock::lock(alive, FlockArg::LockExclusiveNonblock).ok(),
         dir: dir.clone(),
     };
     drop(lock);
-    let (size, actual) = unpack_to(&dir.join("fs"), diff_id, source, limits)?;
-    if actual != diff_id {
-        return Err(Error::Digest { what: "layer contents".into(), actual, expected: diff_id.into() });
+    let unpacked = unpack_to(&dir.join("fs"), diff_id, source, limits)?;
+    if unpacked.diff_id != diff_id {
+        let (actual, expected) = (unpacked.diff_id, diff_id.to_owned());
+        return Err(Error::Digest { what: "layer contents".into(), actual, expected });
     }
-    fs::write(dir.join("size"), size.to_string()).map_err(Error::io("writing", &dir))?;
+    staged.implicit = unpacked.implicit;
+    fs::write(dir.join("size"), unpacked.size.to_string()).map_err(Error::io("writing", &dir))?;
     Ok(staged)
 }
 
-/// Unpacks into an existing directory; the bytes written and the diff id found.
-pub fn unpack_to(dir: &Path, name: &str, source: impl Read + Send, limits: Limits) -> Result<(u64, String)> {
+/// What unpacking found.
+#[derive(Debug)]
+pub struct Unpacked {
+    /// Bytes of file content.
+    pub size: u64,
+    /// Digest of the uncompressed tar.
+    pub diff_id: String,
+    /// Directories that were needed but not described.
+    pub implicit: Vec<PathBuf>,
+}
+
+/// Unpacks into an existing directory.
+pub fn unpack_to(dir: &Path, name: &str, source: impl Read + Send, limits: Limits) -> Result<Unpacked> {
     let failed = |source: io::Error| Error::Io { action: "unpacking", path: dir.into(), source };
     let mut source = source;
     let mut head = [0; 4];
@@ -95,7 +122,8 @@ pub fn unpack_to(dir: &Path, name: &str, source: impl Read + Send, limits: Limit
     unpacker.run(&mut hashed)?;
     // The diff id covers the padding after the last entry too.
     io::copy(&mut hashed, &mut io::sink()).map_err(|e| unpacker.explain(e))?;
-    Ok((unpacker.written(), format_digest(hashed.hash.finalize())))
+    let (size, diff_id) = (unpacker.written(), format_digest(hashed.hash.finalize()));
+    Ok(Unpacked { size, diff_id, implicit: unpacker.into_implicit() })
 }
 
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {

@@ -261,6 +261,15 @@ impl ImageStore {
         if !missing.is_empty() {
             return Ok(missing.into_iter().collect());
         }
+        let mut below: Vec<PathBuf> = Vec::new();
+        for layer in &image.record.layers {
+            let staged = image.staged.iter().find(|s| s.diff_id == layer.diff_id);
+            if let Some(staged) = staged {
+                staged.inherit(&below)?;
+            }
+            let published = self.path("layers", hex_of(&layer.diff_id)?).join("fs");
+            below.insert(0, staged.map_or(published, StagedLayer::files));
+        }
         for staged in image.staged.drain(..) {
             staged.publish(self)?;
         }

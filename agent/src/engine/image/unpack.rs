@@ -5,6 +5,7 @@
 //! Whiteouts become what overlayfs takes for them.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, Read, Write},
@@ -17,7 +18,7 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2},
+    fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat},
     sys::{
         stat::{
             FchmodatFlags, Mode, SFlag, UtimensatFlags, fchmod, fchmodat, futimens, makedev, mkdirat,
@@ -67,6 +68,8 @@ pub(super) struct Unpacker {
     parent: Option<(PathBuf, OwnedFd)>,
     /// Directory times are set last, because every entry inside changes them.
     directories: Vec<(PathBuf, i64)>,
+    /// Directories the layer needed but did not describe.
+    implicit: BTreeSet<PathBuf>,
     buffer: Vec<u8>,
 }
 
@@ -81,6 +84,7 @@ impl Unpacker {
             written: 0,
             parent: None,
             directories: Vec::new(),
+            implicit: BTreeSet::new(),
             buffer: vec![0; 256 << 10],
         })
     }
@@ -88,6 +92,11 @@ impl Unpacker {
     /// Bytes of file content written.
     pub(super) fn written(&self) -> u64 {
         self.written
+    }
+
+    /// Directories the layer needed but did not describe: what they are like, the layers below say.
+    pub(super) fn into_implicit(self) -> Vec<PathBuf> {
+        self.implicit.into_iter().collect()
     }
 
     pub(super) fn run(&mut self, source: impl Read) -> Result<()> {
@@ -169,12 +178,9 @@ impl Unpacker {
                 Ok(attributes.apply_at(&directory, name, false)?)
             }
             EntryType::Char | EntryType::Block | EntryType::Fifo => {
-                let header = entry.header();
-                let device = |n: io::Result<Option<u32>>| n.map(|n| u64::from(n.unwrap_or(0)));
-                let device = makedev(device(header.device_major())?, device(header.device_minor())?);
                 let (kind, device) = match kind {
-                    EntryType::Char => (SFlag::S_IFCHR, device),
-                    EntryType::Block => (SFlag::S_IFBLK, device),
+                    EntryType::Char => (SFlag::S_IFCHR, device_of(entry.header())?),
+                    EntryType::Block => (SFlag::S_IFBLK, device_of(entry.header())?),
                     _ => (SFlag::S_IFIFO, 0),
                 };
                 self.clear(&directory, name)?;
@@ -235,6 +241,7 @@ impl Unpacker {
             other => other?,
         }
         attributes.apply_fd(&open_directory(parent, name)?, false)?;
+        self.implicit.remove(path);
         self.directories.push((path.to_owned(), attributes.mtime));
         Ok(())
     }
@@ -294,21 +301,47 @@ impl Unpacker {
         Ok(fd)
     }
 
-    fn create_directories(&self, path: &Path) -> io::Result<OwnedFd> {
-        let mut current = self.root.try_clone()?;
-        let mut walked = PathBuf::new();
-        for component in path.components() {
-            walked.push(component);
-            current = match self.resolve(&walked) {
-                Ok(fd) => fd,
+    /// Walks a path one component at a time, from one directory inside the root to the next, and makes what is
+    /// missing: also behind a link whose target nobody made yet.
+    fn create_directories(&mut self, path: &Path) -> io::Result<OwnedFd> {
+        const MOST_LINKS: usize = 40;
+        let mut walked = vec![self.root.try_clone()?];
+        let mut place = PathBuf::new();
+        let mut ahead: Vec<OsString> = parts(path).rev().collect();
+        let mut links = 0;
+        while let Some(name) = ahead.pop() {
+            let here = walked.last().unwrap_or(&self.root);
+            if name == ".." {
+                walked.truncate(walked.len().saturating_sub(1).max(1));
+                place.pop();
+                continue;
+            }
+            let next = match open_directory(here, &name) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    mkdirat(&current, component.as_os_str(), Mode::from_bits_truncate(0o755))?;
-                    open_directory(&current, component.as_os_str())?
+                    mkdirat(here, name.as_os_str(), Mode::from_bits_truncate(0o755))?;
+                    self.implicit.insert(place.join(&name));
+                    open_directory(here, &name)?
                 }
-                Err(e) => return Err(e),
+                Err(e) => {
+                    let Ok(target) = readlinkat(here, name.as_os_str()) else { return Err(e) };
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return Err(Errno::ELOOP.into());
+                    }
+                    let target = PathBuf::from(target);
+                    if target.is_absolute() {
+                        walked.truncate(1);
+                        place.clear();
+                    }
+                    ahead.extend(parts(&target).rev());
+                    continue;
+                }
+                Ok(next) => next,
             };
+            walked.push(next);
+            place.push(name);
         }
-        Ok(current)
+        walked.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn resolve(&self, path: &Path) -> io::Result<OwnedFd> {
@@ -331,6 +364,35 @@ impl Unpacker {
         }
         Ok(())
     }
+}
+
+/// Gives directories that a layer did not describe the owner, mode, time and attributes they have in the layers
+/// `below`, topmost first: in the merged view they would hide the lower ones' otherwise.
+pub(super) fn inherit(layer: &Path, implicit: &[PathBuf], below: &[PathBuf]) -> io::Result<()> {
+    let open = |root: &Path, path: &Path| -> io::Result<OwnedFd> {
+        let how = OpenHow::new()
+            .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
+        Ok(openat2(File::open(root)?, path, how)?)
+    };
+    for path in implicit {
+        // One that became a link or a file since has its own attributes.
+        let Ok(own) = open(layer, path) else { continue };
+        let Some(lower) = below.iter().find_map(|root| open(root, path).ok()) else { continue };
+        let stat = nix::sys::stat::fstat(&lower)?;
+        for name in
+            xattr::list_deref(fd_path(&lower))?.filter(|n| !n.as_bytes().starts_with(b"trusted.overlay."))
+        {
+            if let Some(value) = xattr::get_deref(fd_path(&lower), &name)? {
+                xattr::set_deref(fd_path(&own), &name, &value)?;
+            }
+        }
+        fchown(&own, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
+        fchmod(&own, Mode::from_bits_truncate(stat.st_mode & 0o7777))?;
+        let time = TimeSpec::new(stat.st_mtime, stat.st_mtime_nsec);
+        futimens(&own, &time, &time)?;
+    }
+    Ok(())
 }
 
 enum Failure {
@@ -370,6 +432,20 @@ fn inside(path: &Path) -> Option<PathBuf> {
         }
     }
     Some(clean)
+}
+
+/// Names and `..`, without the leading `/`.
+fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    })
+}
+
+fn device_of(header: &tar::Header) -> io::Result<u64> {
+    let number = |n: io::Result<Option<u32>>| n.map(|n| u64::from(n.unwrap_or(0)));
+    Ok(makedev(number(header.device_major())?, number(header.device_minor())?))
 }
 
 fn link_target<R: Read>(entry: &Entry<'_, R>) -> Result<PathBuf, Failure> {
