@@ -92,15 +92,11 @@ pub fn start_inside(
     let output = File::create(log).with_context(|| log.display().to_string())?;
     let mut command = Command::new("nsenter");
     command.args(["-t", &holder.pid.to_string(), "--net", "--mount", "--pid", "--uts", "--ipc", "--"]);
-    match listener {
+    if let Some(fd) = listener {
         // Descriptor 3 and LISTEN_FDS; the shell is there to put the socket in its place.
-        Some(fd) => {
-            nix::fcntl::fcntl(borrowed(fd), nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
-            let script =
-                format!("exec 3<&{fd}; [ {fd} = 3 ] || exec {fd}<&-; export LISTEN_FDS=1; exec \"$@\"");
-            command.args(["sh", "-c", &script, "sh"]);
-        }
-        None => {}
+        nix::fcntl::fcntl(borrowed(fd), nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
+        let script = format!("exec 3<&{fd}; [ {fd} = 3 ] || exec {fd}<&-; export LISTEN_FDS=1; exec \"$@\"");
+        command.args(["sh", "-c", &script, "sh"]);
     }
     command.arg(program).args(flags).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     let child = command.process_group_of_its_own().spawn().context("nsenter")?;
