@@ -37,6 +37,9 @@ impl Raw {
     }
 }
 
+/// What it is, method, path, content type, body, and the code and reason of the answer.
+type Case<'a> = (&'a str, &'a str, String, &'a str, Vec<u8>, u16, &'a str);
+
 #[test]
 fn every_refusal_is_a_status_with_its_reason() {
     let server = Server::with(&["--api-only"]);
@@ -45,7 +48,7 @@ fn every_refusal_is_a_status_with_its_reason() {
     let json = "application/json";
     let big = format!(r#"{{"metadata":{{"name":"big"}},"data":{{"a":"{}"}}}}"#, "x".repeat(4 << 20));
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
-    let cases: Vec<(&str, &str, String, &str, Vec<u8>, u16, &str)> = vec![
+    let cases: Vec<Case> = vec![
         ("oversized body", "POST", config_maps.into(), json, big.into_bytes(), 413, "RequestEntityTooLarge"),
         ("malformed JSON", "POST", config_maps.into(), json, b"{\"metadata\":".to_vec(), 400, "BadRequest"),
         ("deep JSON", "POST", config_maps.into(), json, deep.into_bytes(), 400, "BadRequest"),
