@@ -216,7 +216,8 @@ async fn bootstrap(
     }
     let address = config.advertise.as_deref().map(host_of).and_then(|host| host.parse::<IpAddr>().ok());
     let address = address.or_else(|| (!bound.ip().is_unspecified()).then(|| bound.ip()));
-    let Some(address) = address else { return Ok(()) };
+    // Loopback is nowhere to anybody else.
+    let Some(address) = address.filter(|address| !address.is_loopback()) else { return Ok(()) };
     let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
     let slice = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,

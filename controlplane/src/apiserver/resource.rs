@@ -166,7 +166,15 @@ impl<'a> Request1<'a> {
         let form = self.form()?;
         let options = ListOptions::parse(&self.context.query)?;
         let selection = Selection::parse(self.kind, &options)?;
-        let watch = self.server.api.watch(self.kind, self.scope(), &options, selection, form).await?;
+        let watch = match self.server.api.watch(self.kind, self.scope(), &options, selection, form).await {
+            Ok(watch) => watch,
+            // Too old: clients expect a watch that begins and says so in its first event.
+            Err(error) if error.code == 410 => {
+                let event = json!({"type": "ERROR", "object": error.to_json()});
+                return Ok(respond::json(200, &event));
+            }
+            Err(error) => return Err(error),
+        };
         let frames = futures::StreamExt::map(watch.frames(), |frame| frame.map(Frame::data));
         let mut response = respond::bytes(200, JSON, Bytes::new());
         *response.body_mut() = StreamBody::new(frames).boxed_unsync();

@@ -150,7 +150,7 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
             ("--cni-conf-dir", dir.join("cni").display().to_string()),
             ("--cni-cache-dir", dir.join("cni-state").display().to_string()),
             ("--cni-bin-dir", program.with_file_name("").display().to_string()),
-            ("--cgroup-parent", format!("/coracle-{name}")),
+            ("--cgroup-parent", format!("/{}", cgroup(&hub, &name))),
             // A cluster for trying things shares the disk with everything else on the machine.
             ("--eviction-hard", "memory.available<100Mi,nodefs.available<512Mi".into()),
         ] {
@@ -169,6 +169,11 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
     wait(&format!("{name} is ready"), &log, &agent, || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("ready=true"))
     })
+}
+
+/// The control group of a node; several clusters may run on one machine.
+fn cgroup(hub: &Process, node: &str) -> String {
+    format!("coracle-{}-{node}", hub.pid)
 }
 
 /// Loads image archives into a node's store; those that are there already cost nothing.
@@ -228,7 +233,9 @@ pub fn down(args: &DownArgs) -> anyhow::Result<()> {
     }
     for node in &state.nodes {
         process::end(&node.holder);
-        process::remove_cgroups(&node.name);
+        if let Some(hub) = &state.hub {
+            process::remove_cgroups(&cgroup(hub, &node.name));
+        }
     }
     if let Some(hub) = &state.hub {
         process::end(hub);

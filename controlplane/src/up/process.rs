@@ -154,9 +154,9 @@ pub fn end(process: &Process) {
 }
 
 /// Removes a node's control groups, deepest first, wherever a cgroup2 hierarchy is mounted.
-pub fn remove_cgroups(node: &str) {
+pub fn remove_cgroups(name: &str) {
     for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {
-        let top = Path::new(root).join(format!("coracle-{node}"));
+        let top = Path::new(root).join(name);
         if top.exists() {
             remove_tree(&top);
         }

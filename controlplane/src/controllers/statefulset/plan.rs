@@ -170,7 +170,9 @@ pub fn plan(spec: &Spec, pods: &BTreeMap<i32, &Pod>, revisions: Revisions<'_>, n
         pods.iter().filter(|(o, _)| !spec.range().contains(o)).map(|(o, p)| (*o, *p)).rev().collect();
     let first_sick = condemned.iter().rev().find(|(_, p)| !available(p)).map(|(o, _)| *o);
     for (ordinal, pod) in &condemned {
-        let blocked = pod.terminating() || (!available(pod) && first_sick != Some(*ordinal));
+        // A pod that has ended will never be well again: nothing is gained by waiting for it.
+        let sick = !available(pod) && !pod.ended();
+        let blocked = pod.terminating() || (sick && first_sick != Some(*ordinal));
         if blocked && ordered {
             return plan;
         }
