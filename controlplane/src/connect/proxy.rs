@@ -156,7 +156,9 @@ async fn service_backend(
     let service = server.api.get(&services, namespace, address.name).await?.value();
     let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
     let wanted = ports.iter().find(|p| {
-        address.port.is_empty() || p["name"] == address.port || p["port"].as_u64().is_some_and(|port| address.port.parse() == Ok(port))
+        address.port.is_empty()
+            || p["name"] == address.port
+            || p["port"].as_u64().is_some_and(|port| address.port.parse() == Ok(port))
     });
     let Some(wanted) = wanted else {
         return Err(ApiError::new(
