@@ -49,10 +49,8 @@ fn containers_reach_each_other_the_host_and_beyond() {
         }
         // Beyond the host nobody knows the containers: masquerading hides them.
         run("ip", &["link", "add", "up0", "type", "veth", "peer", "name", "up1"]);
-        for (command, link) in [("address add 192.0.2.1/24 dev up0", "up0")] {
-            run("ip", &command.split(' ').collect::<Vec<_>>());
-            run("ip", &["link", "set", link, "up"]);
-        }
+        run("ip", &["address", "add", "192.0.2.1/24", "dev", "up0"]);
+        run("ip", &["link", "set", "up0", "up"]);
         run("ip", &["link", "set", "up1", "netns", &format!("/proc/self/fd/{}", hold(&outside))]);
         lab.within(&outside, || {
             run("ip", &["address", "add", "192.0.2.2/24", "dev", "up1"]);

@@ -80,8 +80,8 @@ pub fn addresses(result: &Value) -> Vec<String> {
 
 /// Address files of a network.
 pub fn reserved(lab: &Lab) -> Vec<String> {
-    let listing =
-        std::fs::read_dir(lab.path("ipam/net")).map(|l| l.flatten().collect()).unwrap_or(Vec::new());
+    let listing: Vec<std::fs::DirEntry> =
+        std::fs::read_dir(lab.path("ipam/net")).map(|l| l.flatten().collect()).unwrap_or_default();
     let names = listing.iter().map(|entry| entry.file_name().into_string().unwrap());
     names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
 }

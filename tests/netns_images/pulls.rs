@@ -48,7 +48,7 @@ fn plain_by_tag_by_digest_and_by_mirror() {
         let store = store(lab);
         let name = format!("{}/library/nginx:latest", registry.address);
         let pulled = pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap();
-        assert_eq!(pulled.repo_tags, [name.clone()]);
+        assert_eq!(pulled.repo_tags, std::slice::from_ref(&name));
         assert_eq!((pulled.config.cmd[0].as_str(), pulled.config.stop_signal.as_str()), ("nginx", "SIGQUIT"));
         assert_eq!(store.rootfs_layers(&name).unwrap().len(), 2);
 

@@ -97,7 +97,7 @@ fn hooks_image_change_and_resize() {
     cluster.apply(&format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: hooked}}, spec: {{terminationGracePeriodSeconds: 5, volumes: [{{name: h, hostPath: {{path: {dir}, type: DirectoryOrCreate}}}}],
           containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, \"{FOREVER}\"], volumeMounts: [{{name: h, mountPath: /h}}],
-          lifecycle: {{postStart: {}, preStop: {}}}}}]}}}}",
+          resources: {{requests: {{cpu: 50m}}}}, lifecycle: {{postStart: {}, preStop: {}}}}}]}}}}",
         hook("post"),
         hook("pre")
     ));

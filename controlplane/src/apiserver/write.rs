@@ -150,7 +150,10 @@ impl Api {
         let mut at = self.attributes(target, Operation::Update, Some(&old));
         self.admission.mutate(&mut at, &mut new).await?;
         (kind.strategy.defaults)(&mut new);
-        metadata::count_generation(kind, &mut new, &old);
+        // To be given a node is no change of what was asked for.
+        if target.subresource != "binding" {
+            metadata::count_generation(kind, &mut new, &old);
+        }
         track(target, Some(&old), &mut new);
 
         refuse(kind, &new, kind.check_update(target.subresource, &new, &old))?;
