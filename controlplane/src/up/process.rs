@@ -163,6 +163,22 @@ pub fn remove_cgroups(name: &str) {
     }
 }
 
+/// Removes the control groups of the pods whose data is in `pods`, one directory per uid, and the classes above them once
+/// nobody else's pods are there.
+pub fn remove_pod_cgroups(pods: &Path) {
+    let uids: Vec<_> =
+        std::fs::read_dir(pods).into_iter().flatten().flatten().map(|e| e.file_name()).collect();
+    for root in ["/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/unified/kubepods"].map(Path::new) {
+        for class in ["besteffort", "burstable", "guaranteed"].map(|class| root.join(class)) {
+            for uid in &uids {
+                remove_tree(&class.join(format!("pod{}", uid.to_string_lossy())));
+            }
+            let _ = std::fs::remove_dir(&class);
+        }
+        let _ = std::fs::remove_dir(root);
+    }
+}
+
 fn remove_tree(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
