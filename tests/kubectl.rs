@@ -33,6 +33,8 @@ pub fn found() -> BTreeMap<(u32, u32), PathBuf> {
     candidates.extend(listed.split(':').filter(|p| !p.is_empty()).map(PathBuf::from));
     let path = std::env::var("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = path.split(':').map(PathBuf::from).collect();
+    // Where `scripts/kubectl` puts one when the machine has none.
+    dirs.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/bin"));
     for base in ["/usr/lib", "/opt"] {
         let inside = std::fs::read_dir(base).into_iter().flatten().flatten();
         dirs.extend(inside.map(|entry| entry.path().join("bin")));
@@ -45,7 +47,9 @@ pub fn found() -> BTreeMap<(u32, u32), PathBuf> {
                 .is_some_and(|n| n == "kubectl" || n.starts_with("kubectl.1."))
         }));
     }
-    candidates.into_iter().filter_map(|path| Some((version(&path)?, path))).collect()
+    // The suites use flags that 1.26 and older do not know.
+    let known = candidates.into_iter().filter_map(|path| Some((version(&path)?, path)));
+    known.filter(|(version, _)| *version >= (1, 27)).collect()
 }
 
 fn version(binary: &Path) -> Option<(u32, u32)> {
@@ -62,7 +66,7 @@ fn version(binary: &Path) -> Option<(u32, u32)> {
 /// When there is none at all.
 pub fn oldest_and_newest(kubeconfig: &Path) -> Vec<Kubectl> {
     let found = found();
-    assert!(!found.is_empty(), "no kubectl on this machine: apt-get install kubernetes-client");
+    assert!(!found.is_empty(), "no kubectl 1.27 or later on this machine: run scripts/kubectl");
     let (first, last) = (found.iter().next(), found.iter().next_back());
     let mut picked: Vec<_> = first.into_iter().chain(last).collect();
     picked.dedup();
