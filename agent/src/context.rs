@@ -5,6 +5,7 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::cluster::Cluster;
 use crate::config::NodeConfig;
 use crate::engine::cgroup::Hierarchy;
 use crate::events::Recorder;
@@ -13,7 +14,6 @@ use crate::pod::image::Images;
 use crate::pod::table::PodTable;
 use crate::probe::wheel::Probes;
 use crate::runtime::Runtime;
-use crate::services::Services;
 use crate::status::report::Reporter;
 use crate::volume::token::Tokens;
 
@@ -48,8 +48,8 @@ pub struct Context {
     pub reporter: Reporter,
     /// ConfigMaps and Secrets in use.
     pub objects: Objects,
-    /// Addresses of services.
-    pub services: Services,
+    /// What is known of the cluster.
+    pub cluster: Cluster,
     /// Service account tokens.
     pub tokens: Tokens,
     /// Images.

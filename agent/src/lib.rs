@@ -8,7 +8,9 @@ pub mod watching;
 pub mod events;
 // ConfigMaps and Secrets in use.
 pub mod objects;
-// Addresses of services.
+// What this node knows of the cluster.
+pub mod cluster;
+// Addresses of services, as containers are told.
 pub mod services;
 // Volumes of pods.
 pub mod volume;

@@ -10,6 +10,8 @@ pub mod route;
 pub mod netns;
 // nftables over netlink.
 pub mod nft;
+// Connections the kernel tracks.
+pub mod conntrack;
 // Address allocation on files.
 pub mod hostlocal;
 // IPAM in-process or by exec.

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::engine::EngineOptions;
+use crate::cluster::Cluster;
 use crate::config::NodeConfig;
 use crate::context::{Context, NodeFacts};
 use crate::engine::cgroup::Hierarchy;
@@ -20,12 +21,11 @@ use crate::node::machine::{self, Machine};
 use crate::node::status::allocatable;
 use crate::objects::{Objects, Wake};
 use crate::pod::amount;
-use crate::pod::dns::Cluster;
+use crate::pod::dns;
 use crate::pod::image::Images;
 use crate::pod::table::{Message, PodTable};
 use crate::probe::wheel::Probes;
 use crate::runtime::{CriRuntime, Runtime};
-use crate::services::Services;
 use crate::source;
 use crate::status::report::Reporter;
 use crate::volume::token::Tokens;
@@ -198,7 +198,7 @@ impl RunArgs {
             manifests: self.manifests.clone(),
             cni_conf_dir: (!self.external_network).then(|| self.engine.cni_conf_dir.clone()),
             cni_data_dir: self.engine.cni_cache_dir.join("networks"),
-            cluster: Cluster { domain: self.cluster_domain.clone(), servers: self.cluster_dns.clone() },
+            cluster: dns::Cluster { domain: self.cluster_domain.clone(), servers: self.cluster_dns.clone() },
             resolv_conf: self.resolv_conf.clone(),
             labels: self.node_labels.iter().filter_map(pair).collect(),
             taints: self.register_with_taints.clone(),
@@ -245,7 +245,7 @@ pub fn assemble(
         table.send(uid, Message::Verdicts);
     });
     let (events, record) = events::recorder(client.clone(), config.name.clone());
-    let (services, follow) = Services::new(client.clone());
+    let (cluster, follow) = Cluster::new(&client);
     let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed);
     let facts = NodeFacts {
         allocatable: allocatable(&config, machine),
@@ -257,7 +257,7 @@ pub fn assemble(
         facts: RwLock::new(facts),
         reporter: Reporter::new(client.clone()),
         objects: Objects::new(client.clone(), objects_changed),
-        services,
+        cluster,
         tokens: Tokens::new(client.clone()),
         images: Images::new(runtime.clone(), events.clone()),
         probes: probes.clone(),
@@ -271,5 +271,7 @@ pub fn assemble(
         runtime_name,
         events,
     };
-    (Arc::new(context), vec![Box::pin(record), Box::pin(follow), Box::pin(probes.run())])
+    let mut tasks: Vec<Task> = vec![Box::pin(record), Box::pin(probes.run())];
+    tasks.extend(follow);
+    (Arc::new(context), tasks)
 }

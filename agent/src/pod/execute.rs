@@ -365,7 +365,7 @@ impl Job {
             sources.secrets.extend(found.map(|object| (name, object)));
         }
         let links = spec::spec(&self.pod).enable_service_links != Some(false);
-        let services = context.services.variables(namespace, links).await;
+        let services = crate::services::variables(&context.cluster.services, namespace, links).await;
         let allocatable = context.facts.read().allocatable.clone();
         let ips = self.ips();
         let facts = Downward { pod_ips: &ips, host_ips: &context.config.ips, allocatable: &allocatable };

@@ -78,6 +78,11 @@ impl Message {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
+    /// What was written so far, header included.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     pub(super) fn action(&self) -> &str {
         &self.action
     }
@@ -142,6 +147,8 @@ pub(super) struct Answer<'a> {
     pub kind: u16,
     pub flags: u16,
     pub sequence: u32,
+    /// Who sent it, or whose change it tells of.
+    pub port: u32,
     pub payload: &'a [u8],
 }
 
@@ -152,8 +159,13 @@ pub(super) fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
         }
         let length = u32_at(bytes, 0) as usize;
         let payload = bytes.get(HEADER..length)?;
-        let answer =
-            Answer { kind: u16_at(bytes, 4), flags: u16_at(bytes, 6), sequence: u32_at(bytes, 8), payload };
+        let answer = Answer {
+            kind: u16_at(bytes, 4),
+            flags: u16_at(bytes, 6),
+            sequence: u32_at(bytes, 8),
+            port: u32_at(bytes, 12),
+            payload,
+        };
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(answer)
     })

@@ -1,12 +1,12 @@
 //! A netlink socket in the network namespace of the thread that opened it.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::{
     errno::Errno,
     sys::socket::{
-        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt,
-        socket, sockopt,
+        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, recv,
+        send, setsockopt, socket, sockopt,
     },
 };
 
@@ -39,12 +39,46 @@ impl Socket {
             Protocol::Route => SockProtocol::NetlinkRoute,
             Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
         };
+        Self::with_groups(protocol, 0, SockFlag::SOCK_CLOEXEC)
+    }
+
+    /// Opens a socket that only hears notifications of multicast groups (a mask) and never blocks.
+    pub fn listen(protocol: Protocol, groups: u32) -> Result<Self> {
+        let protocol = match protocol {
+            Protocol::Route => SockProtocol::NetlinkRoute,
+            Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
+        };
+        Self::with_groups(protocol, groups, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)
+    }
+
+    fn with_groups(protocol: SockProtocol, groups: u32, flags: SockFlag) -> Result<Self> {
         let open = || -> nix::Result<OwnedFd> {
-            let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
-            bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+            let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
+            bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
             Ok(fd)
         };
         Ok(Socket { fd: open().map_err(Error::Socket)?, sequence: 0, buffer: vec![0; 64 << 10] })
+    }
+
+    /// The number the kernel knows the socket by.
+    pub fn port(&self) -> Result<u32> {
+        let address: NetlinkAddr = getsockname(self.fd.as_raw_fd()).map_err(Error::Socket)?;
+        Ok(address.pid())
+    }
+
+    /// Reads notifications until there are no more: type, sender's port and payload of each.
+    ///
+    /// `ENOBUFS` says that some were lost.
+    pub fn notifications(&mut self, mut each: impl FnMut(u16, u32, &[u8])) -> Result<()> {
+        loop {
+            match self.receive() {
+                Err(Error::Socket(Errno::EAGAIN)) => return Ok(()),
+                Err(error) => return Err(error),
+                Ok(n) => {
+                    answers(&self.buffer[..n]).for_each(|a| each(a.kind, a.port, a.payload));
+                }
+            }
+        }
     }
 
     /// Runs requests, all sent at once; the first failure in their order. All were tried.
@@ -163,6 +197,12 @@ impl Socket {
                 Ok(n) => return Ok(n),
             }
         }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 }
 

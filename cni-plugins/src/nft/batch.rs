@@ -112,6 +112,13 @@ impl Batch {
         self.messages.push(spec.write(m.text(1, table.name), self.sets));
     }
 
+    /// Adds a set or map, if it is not there, whose elements come from packets and go after a time.
+    pub fn dynamic_set(&mut self, table: Table, spec: &SetSpec<'_>) {
+        self.sets += 1;
+        let m = message(libc::NFT_MSG_NEWSET, CREATE, table.family, format!("adding set {}", spec.name));
+        self.messages.push(spec.write_with(m.text(1, table.name), self.sets, set::TIMEOUT | set::EVAL));
+    }
+
     /// Deletes a set that nothing refers to.
     pub fn delete_set(&mut self, table: Table, name: &str) {
         let m = message(libc::NFT_MSG_DELSET, 0, table.family, format!("deleting set {name}"));

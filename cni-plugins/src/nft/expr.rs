@@ -143,6 +143,33 @@ pub enum Expr {
         /// The mask.
         mask: Vec<u8>,
     },
+    /// Keeps the bits of a mask, then flips others: `(value & mask) ^ xor`.
+    Bits {
+        /// The register, changed in place.
+        at: u32,
+        /// Bits that are kept.
+        mask: Vec<u8>,
+        /// Bits that are flipped afterwards.
+        xor: Vec<u8>,
+    },
+    /// Writes a fact about the packet.
+    SetMeta {
+        /// Which.
+        key: Meta,
+        /// From which register.
+        from: u32,
+    },
+    /// Adds an element to a set or map, or renews its time.
+    Update {
+        /// The set, which must be a dynamic one.
+        set: String,
+        /// The first register of the key.
+        key: u32,
+        /// The first register of the value, for maps.
+        value: Option<u32>,
+        /// How long the element stays.
+        milliseconds: u64,
+    },
     /// Goes on only if a register's value is in a set, or is not.
     InSet {
         /// The set.
@@ -237,6 +264,25 @@ impl Expr {
         rule
     }
 
+    /// Sets the bits `set` of the packet's mark and clears `clear`, over a register of no other use.
+    pub fn mark(set: u32, clear: u32, register: u32) -> [Expr; 3] {
+        let (mask, xor) = ((!(set | clear)).to_ne_bytes().to_vec(), set.to_ne_bytes().to_vec());
+        [
+            Expr::Meta { key: Meta::Mark, to: register },
+            Expr::Bits { at: register, mask, xor },
+            Expr::SetMeta { key: Meta::Mark, from: register },
+        ]
+    }
+
+    /// Goes on only if the packet's mark has one of these bits.
+    pub fn marked(bits: u32) -> [Expr; 3] {
+        [
+            Expr::Meta { key: Meta::Mark, to: reg(0) },
+            Expr::Mask { at: reg(0), mask: bits.to_ne_bytes().to_vec() },
+            Expr::Compare { from: reg(0), equal: false, value: vec![0; 4] },
+        ]
+    }
+
     /// The destination port.
     pub fn destination_port(to: u32) -> Expr {
         Expr::Payload { base: Base::Transport, offset: 2, len: 2, to }
@@ -249,7 +295,9 @@ impl Expr {
             Expr::Ct { .. } => "ct",
             Expr::FibDestinationType { .. } => "fib",
             Expr::Compare { .. } => "cmp",
-            Expr::Mask { .. } => "bitwise",
+            Expr::Mask { .. } | Expr::Bits { .. } => "bitwise",
+            Expr::SetMeta { .. } => "meta",
+            Expr::Update { .. } => "dynset",
             Expr::InSet { .. } | Expr::Map { .. } | Expr::VerdictMap { .. } => "lookup",
             Expr::Load { .. } | Expr::Verdict(_) => "immediate",
             Expr::NumberRandom { .. } => "numgen",
@@ -286,6 +334,22 @@ impl Expr {
                     .be32(3, mask.len() as u32)
                     .nest(4, value(mask))
                     .nest(5, value(&zeros))
+            }
+            Expr::Bits { at, mask, xor } => m
+                .be32(1, *at)
+                .be32(2, *at)
+                .be32(3, mask.len() as u32)
+                .nest(4, value(mask))
+                .nest(5, value(xor)),
+            Expr::SetMeta { key, from } => m.be32(2, *key as u32).be32(3, *from),
+            Expr::Update { set, key, value, milliseconds } => {
+                // Attributes: set name, operation (1 is update), key, value, timeout.
+                let m = m.text(1, set).be32(3, 1).be32(4, *key);
+                let m = match value {
+                    Some(register) => m.be32(5, *register),
+                    None => m,
+                };
+                m.attr(6, &milliseconds.to_be_bytes())
             }
             Expr::InSet { set, from, inverted } => {
                 m.text(1, set).be32(2, *from).be32(5, u32::from(*inverted))

@@ -9,9 +9,12 @@ mod expr;
 mod set;
 // Batches of changes.
 mod batch;
+// What others change.
+mod monitor;
 
 pub use batch::{Batch, Hook};
 pub use expr::{Base, Ct, Expr, Meta, NatKind, Verdict, reg};
+pub use monitor::{Monitor, Seen};
 pub use set::{Data, Element, KeyType, SetSpec};
 
 use nix::errno::Errno;
@@ -40,6 +43,11 @@ impl Nft {
     /// Speaks for the namespace of this thread.
     pub fn open() -> Result<Self> {
         Ok(Nft { socket: Socket::open(Protocol::Netfilter)? })
+    }
+
+    /// The number that changes made here carry in notifications.
+    pub fn port(&self) -> Result<u32> {
+        self.socket.port()
     }
 
     /// Applies a batch; on failure nothing changed, and the error names the first request refused.

@@ -9,6 +9,8 @@ pub(super) const LIST_ELEMENTS: u16 = 3;
 const LIST_ELEM: u16 = 1;
 const ELEM_KEY: u16 = 1;
 const ELEM_DATA: u16 = 2;
+const ELEM_TIMEOUT: u16 = 4;
+const ELEM_EXPIRATION: u16 = 5;
 const ELEM_USERDATA: u16 = 6;
 const DATA_VALUE: u16 = 1;
 
@@ -57,11 +59,17 @@ pub struct SetSpec<'a> {
 }
 
 const SET_MAP: u32 = 8;
+pub(super) const TIMEOUT: u32 = 0x10;
+pub(super) const EVAL: u32 = 0x20;
 const VERDICT_TYPE: u32 = 0xffff_ff00;
 
 impl SetSpec<'_> {
     pub(super) fn write(&self, message: Message, id: u32) -> Message {
-        let flags = if self.data == Data::None { 0 } else { SET_MAP };
+        self.write_with(message, id, 0)
+    }
+
+    pub(super) fn write_with(&self, message: Message, id: u32, flags: u32) -> Message {
+        let flags = flags | if self.data == Data::None { 0 } else { SET_MAP };
         let message = message
             .text(2, self.name)
             .be32(3, flags)
@@ -101,12 +109,14 @@ pub struct Element {
     pub verdict: Option<Verdict>,
     /// Whose it is; shown by `nft list`.
     pub comment: String,
+    /// How long it stays after each use, and for how long yet, in milliseconds; for dynamic sets.
+    pub time: Option<(u64, u64)>,
 }
 
 impl Element {
     /// A bare key: for sets, and for deletions.
     pub fn key(key: Vec<u8>) -> Self {
-        Element { key, value: Vec::new(), verdict: None, comment: String::new() }
+        Element { key, value: Vec::new(), verdict: None, comment: String::new(), time: None }
     }
 
     pub(super) fn write(&self, message: Message) -> Message {
@@ -117,6 +127,9 @@ impl Element {
             }
             if let Some(verdict) = &self.verdict {
                 m = m.nest(ELEM_DATA, |m| verdict.write(m));
+            }
+            if let Some((timeout, left)) = self.time {
+                m = m.attr(ELEM_TIMEOUT, &timeout.to_be_bytes()).attr(ELEM_EXPIRATION, &left.to_be_bytes());
             }
             match self.comment.is_empty() {
                 true => m,
@@ -135,7 +148,10 @@ impl Element {
             [0, length, text @ ..] => text.get(..usize::from(*length)),
             _ => None,
         });
+        let number = |kind: u16| attributes.find_kind(kind)?.try_into().ok().map(u64::from_be_bytes);
+        let timeout = number(ELEM_TIMEOUT);
         Some(Element {
+            time: timeout.map(|timeout| (timeout, number(ELEM_EXPIRATION).unwrap_or(timeout))),
             key: value(ELEM_KEY)?,
             value: value(ELEM_DATA).unwrap_or_default(),
             verdict: None,

@@ -81,7 +81,7 @@ fn elements(mappings: &[Mapping], snat: bool, owner: &str) -> Vec<(&'static str,
         let mut value = octets(mapping.target.ip);
         value.extend_from_slice(&padded(mapping.target_port));
         let map = if mapping.host_ip.is_some() { ADDRESS_PORTS[at] } else { PORTS[at] };
-        list.push((map, Element { key, value, verdict: None, comment: owner.to_owned() }));
+        list.push((map, Element { key, value, verdict: None, comment: owner.to_owned(), time: None }));
         let key = octets(mapping.target.ip);
         if snat && !list.iter().any(|(map, e)| *map == HAIRPIN[at] && e.key == key) {
             let verdict = Some(Verdict::Jump(chain_of(mapping.target.network())));

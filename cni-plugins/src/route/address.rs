@@ -105,7 +105,8 @@ pub fn octets(ip: IpAddr) -> Vec<u8> {
     }
 }
 
-pub(super) fn from_octets(bytes: &[u8]) -> Option<IpAddr> {
+/// An address from its bytes, 4 or 16.
+pub fn from_octets(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
         16 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),

@@ -4,7 +4,7 @@ mod link;
 mod address;
 mod table;
 
-pub use address::{Cidr, octets};
+pub use address::{Cidr, from_octets, octets};
 pub use link::{Link, VethPair};
 pub use table::RouteSpec;
 

@@ -1,0 +1,251 @@
+//! A kind, followed by one watch and shared by all who need it.
+
+use futures::StreamExt;
+use kube::runtime::watcher;
+use kube::{Api, Resource};
+use parking_lot::{Mutex, RwLock};
+use serde::de::DeserializeOwned;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+use tokio::sync::{Notify, watch};
+
+use super::{Name, wire};
+use crate::watching;
+
+/// Objects per page of a list: bounds what is in memory twice while it is read.
+const PAGE: u32 = 200;
+
+/// What is kept of a kind.
+pub trait Keep: PartialEq + Sized + Send + Sync + 'static {
+    /// The kind as it is read.
+    type Wire: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static;
+
+    /// The part that is kept; `None` when nothing of the object is.
+    fn keep(wire: Self::Wire) -> Option<Self>;
+
+    /// What the object belongs to, when it is looked up by that: slices belong to their service.
+    fn group(&self, own: &Name) -> Name {
+        own.clone()
+    }
+}
+
+struct Known<T> {
+    objects: HashMap<Name, Arc<T>>,
+    /// Members of each group; empty for kinds whose objects are their own group.
+    groups: HashMap<Name, Vec<Name>>,
+}
+
+struct Shared<T> {
+    known: RwLock<Known<T>>,
+    listeners: Mutex<Vec<Weak<Pending>>>,
+    synced: watch::Receiver<bool>,
+}
+
+/// All objects of a kind, current to within a watch event. While the server is away, as they were.
+pub struct View<T>(Arc<Shared<T>>);
+
+impl<T> Clone for View<T> {
+    fn clone(&self) -> Self {
+        View(self.0.clone())
+    }
+}
+
+impl<T: Keep> View<T> {
+    /// The view, empty at first, and the task that keeps it.
+    pub fn follow(client: kube::Client) -> (Self, impl Future<Output = ()> + Send) {
+        let (sender, synced) = watch::channel(false);
+        let known = Known { objects: HashMap::new(), groups: HashMap::new() };
+        let shared = Arc::new(Shared { known: RwLock::new(known), listeners: Mutex::default(), synced });
+        let view = View(shared);
+        let task = view.clone().run(client, sender);
+        (view, task)
+    }
+
+    async fn run(self, client: kube::Client, synced: watch::Sender<bool>) {
+        let api: Api<T::Wire> = Api::all(client);
+        let mut stream = watching::watch(api, watcher::Config::default().page_size(PAGE));
+        let mut listed = HashSet::new();
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(watcher::Event::Init) => listed = HashSet::new(),
+                Ok(watcher::Event::InitApply(object)) => {
+                    listed.insert(wire::name_of(object.meta()));
+                    self.apply(object);
+                }
+                Ok(watcher::Event::InitDone) => {
+                    self.retain(&std::mem::take(&mut listed));
+                    synced.send_replace(true);
+                    self.tell_synced();
+                }
+                Ok(watcher::Event::Apply(object)) => self.apply(object),
+                Ok(watcher::Event::Delete(object)) => self.change(wire::name_of(object.meta()), None),
+                Err(error) => {
+                    let kind = T::Wire::plural(&());
+                    tracing::warn!(resource = %kind, %error, "not followed, will retry");
+                }
+            }
+        }
+    }
+
+    fn apply(&self, object: T::Wire) {
+        let name = wire::name_of(object.meta());
+        self.change(name, T::keep(object));
+    }
+
+    /// Puts an object in, or takes it out, and tells who listens. Tests of readers call it directly.
+    pub fn change(&self, name: Name, new: Option<T>) {
+        let mut changed = Vec::new();
+        {
+            let mut known = self.0.known.write();
+            let old = known.objects.get(&name);
+            if old.map(|old| &**old) == new.as_ref() {
+                return;
+            }
+            if let Some(old) = known.objects.remove(&name) {
+                let group = old.group(&name);
+                if group != name
+                    && let Some(members) = known.groups.get_mut(&group)
+                {
+                    members.retain(|member| *member != name);
+                    if members.is_empty() {
+                        known.groups.remove(&group);
+                    }
+                }
+                changed.push(group);
+            }
+            if let Some(new) = new {
+                let group = new.group(&name);
+                if group != name {
+                    known.groups.entry(group.clone()).or_default().push(name.clone());
+                }
+                known.objects.insert(name, Arc::new(new));
+                changed.push(group);
+            }
+        }
+        self.tell(&changed);
+    }
+
+    fn retain(&self, listed: &HashSet<Name>) {
+        let gone: Vec<Name> =
+            self.0.known.read().objects.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        gone.into_iter().for_each(|name| self.change(name, None));
+    }
+
+    fn tell(&self, changed: &[Name]) {
+        self.0.listeners.lock().retain(|listener| {
+            let Some(listener) = listener.upgrade() else { return false };
+            listener.names.lock().extend(changed.iter().cloned());
+            listener.wake.notify_one();
+            true
+        });
+    }
+
+    fn tell_synced(&self) {
+        for listener in self.0.listeners.lock().iter().filter_map(Weak::upgrade) {
+            listener.wake.notify_one();
+        }
+    }
+
+    /// An object.
+    pub fn get(&self, name: &Name) -> Option<Arc<T>> {
+        self.0.known.read().objects.get(name).cloned()
+    }
+
+    /// The objects that belong to something.
+    pub fn group(&self, group: &Name) -> Vec<Arc<T>> {
+        let known = self.0.known.read();
+        let members = known.groups.get(group).map(Vec::as_slice).unwrap_or_default();
+        members.iter().filter_map(|name| known.objects.get(name).cloned()).collect()
+    }
+
+    /// Every object.
+    pub fn all(&self) -> Vec<(Name, Arc<T>)> {
+        self.0.known.read().objects.iter().map(|(name, object)| (name.clone(), object.clone())).collect()
+    }
+
+    /// Whether everything was listed once.
+    pub fn is_synced(&self) -> bool {
+        *self.0.synced.borrow()
+    }
+
+    /// Waits until everything was listed once.
+    pub async fn synced(&self) {
+        // An error says that the task is gone: with the process.
+        let _ = self.0.synced.clone().wait_for(|synced| *synced).await;
+    }
+
+    /// What changes from now on; at first, everything that is there.
+    pub fn changes(&self) -> Changes {
+        let pending = Arc::new(Pending::default());
+        self.0.listeners.lock().push(Arc::downgrade(&pending));
+        {
+            let known = self.0.known.read();
+            let mut names = pending.names.lock();
+            for (name, object) in &known.objects {
+                names.insert(object.group(name));
+            }
+        }
+        pending.wake.notify_one();
+        Changes(pending)
+    }
+}
+
+#[derive(Default)]
+struct Pending {
+    names: Mutex<HashSet<Name>>,
+    wake: Notify,
+}
+
+/// Names (of groups, where a kind has them) that changed since they were last asked for. However many changes there
+/// were, a name is there once: a slow reader falls behind but never grows.
+pub struct Changes(Arc<Pending>);
+
+impl Changes {
+    /// Waits for changes, or for the first complete list; the names, possibly none.
+    pub async fn next(&mut self) -> HashSet<Name> {
+        self.0.wake.notified().await;
+        self.take()
+    }
+
+    /// The names that changed, without waiting.
+    pub fn take(&mut self) -> HashSet<Name> {
+        std::mem::take(&mut *self.0.names.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::Slice;
+    use super::*;
+
+    fn view() -> View<Slice> {
+        let (_, synced) = watch::channel(true);
+        let known = Known { objects: HashMap::new(), groups: HashMap::new() };
+        View(Arc::new(Shared { known: RwLock::new(known), listeners: Mutex::default(), synced }))
+    }
+
+    fn slice(service: &str) -> Slice {
+        Slice { service: service.into(), ..Slice::default() }
+    }
+
+    #[tokio::test]
+    async fn groups_follow_their_members() {
+        let view = view();
+        view.change(Name::new("a", "s1"), Some(slice("web")));
+        view.change(Name::new("a", "s2"), Some(slice("web")));
+        let mut changes = view.changes();
+        assert_eq!(changes.next().await, HashSet::from([Name::new("a", "web")]));
+        assert_eq!(view.group(&Name::new("a", "web")).len(), 2);
+        view.change(Name::new("a", "s1"), Some(slice("web")));
+        assert!(changes.take().is_empty(), "nothing changed");
+        view.change(Name::new("a", "s1"), Some(slice("other")));
+        assert_eq!(changes.next().await, HashSet::from([Name::new("a", "web"), Name::new("a", "other")]));
+        view.change(Name::new("a", "s2"), None);
+        assert_eq!(changes.next().await, HashSet::from([Name::new("a", "web")]));
+        assert!(view.group(&Name::new("a", "web")).is_empty());
+        view.retain(&HashSet::new());
+        assert!(view.all().is_empty());
+    }
+}
