@@ -32,5 +32,9 @@ pub mod runtime;
 pub mod engine;
 // The parent of every container: streams, logs and exits that outlive the agent.
 pub mod keeper;
+// Many streams over one connection: WebSocket channels and SPDY.
+pub mod streams;
+// The node's own HTTPS API.
+pub mod api;
 // The commands.
 pub mod cli;

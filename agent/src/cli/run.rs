@@ -11,6 +11,9 @@ use tokio::sync::oneshot;
 
 use super::engine::EngineOptions;
 use crate::cluster::Cluster;
+use crate::api::NodeApi;
+use crate::api::access::Access;
+use crate::api::tls::Pair;
 use crate::config::NodeConfig;
 use crate::context::{Context, NodeFacts};
 use crate::engine::cgroup::Hierarchy;
@@ -96,6 +99,15 @@ pub struct RunArgs {
     /// Port of the node's own HTTPS API.
     #[arg(long, default_value_t = 10250)]
     pub port: u16,
+    /// Certificate of the node's own HTTPS API; it makes one of its own when not given.
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Key of the node's own HTTPS API.
+    #[arg(long)]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Authority of the clients of the node's own HTTPS API; the kubeconfig's when not given.
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
     /// Where the built-in engine is served as CRI, for crictl and the like.
     #[arg(long, default_value = "/run/coracle/engine.sock")]
     pub cri_socket: PathBuf,
@@ -135,6 +147,7 @@ impl RunArgs {
         for task in background {
             tokio::spawn(task);
         }
+        tokio::spawn(self.node_api(&context)?.serve());
         tokio::spawn(Keeper::new(context.clone(), machine).run());
         tokio::spawn(source::runtime::follow(context.clone()));
         if let Some(dir) = context.config.manifests.clone() {
@@ -166,6 +179,36 @@ impl RunArgs {
             }
         });
         Ok(engine)
+    }
+
+    /// The node's own HTTPS API.
+    fn node_api(&self, context: &Arc<Context>) -> anyhow::Result<Arc<NodeApi>> {
+        let pair = match (&self.tls_cert_file, &self.tls_private_key_file) {
+            (Some(certificate), Some(key)) => Pair { certificate: certificate.clone(), key: key.clone() },
+            _ => {
+                let mut names = vec![context.config.name.clone()];
+                names.extend(context.config.ips.iter().cloned());
+                Pair::ensure(&self.root_dir.join("pki"), &names)?
+            }
+        };
+        let authority = match &self.client_ca_file {
+            Some(path) => Some(std::fs::read(path).with_context(|| path.display().to_string())?),
+            None => self.kubeconfig_authority(),
+        };
+        let tls = pair.acceptor(authority.as_deref())?;
+        Ok(NodeApi::new(context.clone(), Access::default(), tls))
+    }
+
+    /// The cluster's authority, PEM.
+    fn kubeconfig_authority(&self) -> Option<Vec<u8>> {
+        use base64::Engine as _;
+        let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).ok()?;
+        let cluster = file.clusters.first()?.cluster.as_ref()?.clone();
+        match (cluster.certificate_authority_data, cluster.certificate_authority) {
+            (Some(data), _) => base64::engine::general_purpose::STANDARD.decode(data).ok(),
+            (None, Some(path)) => std::fs::read(path).ok(),
+            (None, None) => None,
+        }
     }
 
     async fn client(&self) -> anyhow::Result<kube::Client> {

@@ -54,6 +54,12 @@ impl Reporter {
         Reporter { client, entries: Arc::default(), slots: Arc::new(Semaphore::new(CONCURRENT)) }
     }
 
+    /// The newest status of a pod, sent already or not.
+    pub fn status(&self, uid: &str) -> Option<PodStatus> {
+        let entries = self.entries.lock();
+        entries.get(uid).map(|entry| entry.desired.clone().unwrap_or_else(|| entry.sent.clone()))
+    }
+
     /// The API's object of a pod was seen: what it says is what the server has, unless we wrote something newer.
     pub fn seen(&self, pod: &Pod) {
         self.seen_as(spec::uid(pod), pod);

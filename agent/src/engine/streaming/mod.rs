@@ -1,11 +1,6 @@
 //! Exec, attach and port-forward for CRI clients: a request is answered with a URL on loopback, which then carries the
 //! streams. A URL holds for a minute and for one connection, and nobody can guess it.
 
-// One exec or attach over WebSocket channels.
-pub mod session;
-// Forwarded ports over WebSocket channels.
-mod ports;
-
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -14,18 +9,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use coracle_proto::cri;
-use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::runtime::Runtime;
+use crate::streams::command::{self, Asked, Verb};
+use crate::streams::handshake::{Purpose, negotiate};
+use crate::streams::ports::{self, Target};
 
 /// How long a URL waits for its client.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,8 +32,14 @@ enum Wanted {
     PortForward(cri::PortForwardRequest),
 }
 
-/// A WebSocket after its handshake.
-pub type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+impl Wanted {
+    fn purpose(&self) -> Purpose {
+        match self {
+            Self::Exec(_) | Self::Attach(_) => Purpose::Command,
+            Self::PortForward(_) => Purpose::Ports,
+        }
+    }
+}
 
 /// The streaming server of a CRI socket.
 pub struct Streaming {
@@ -103,10 +103,12 @@ impl Streaming {
 
     fn handle(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
         let token = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let upgrade = request.headers().get(UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let key = request.headers().get(SEC_WEBSOCKET_KEY).cloned();
-        let (true, Some(key)) = (upgrade.eq_ignore_ascii_case("websocket"), key) else {
-            return plain(StatusCode::BAD_REQUEST, "unable to upgrade: only WebSocket is spoken here");
+        let Some(purpose) = self.waiting.lock().get(&token).map(|(_, wanted)| wanted.purpose()) else {
+            return plain(StatusCode::NOT_FOUND, "unknown or used token");
+        };
+        let accepted = match negotiate(purpose, request.headers()) {
+            Ok(accepted) => accepted,
+            Err(refused) => return plain(refused.status, refused.message),
         };
         let Some((since, wanted)) = self.waiting.lock().remove(&token) else {
             return plain(StatusCode::NOT_FOUND, "unknown or used token");
@@ -114,44 +116,48 @@ impl Streaming {
         if since.elapsed() > PATIENCE {
             return plain(StatusCode::NOT_FOUND, "the token has expired");
         }
-        let offered: Vec<String> = request
-            .headers()
-            .get_all(SEC_WEBSOCKET_PROTOCOL)
-            .iter()
-            .filter_map(|v| v.to_str().ok())
-            .flat_map(|v| v.split(',').map(|p| p.trim().to_owned()))
-            .collect();
-        let Some(protocol) = session::choose(&offered) else {
-            return plain(StatusCode::FORBIDDEN, "no protocol in common");
-        };
-        let ports = ports::asked(request.uri().query().unwrap_or_default());
+        let query: Vec<(String, String)> =
+            form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes())
+                .into_owned()
+                .collect();
         let upgraded = hyper::upgrade::on(&mut request);
-        let runtime = self.runtime.clone();
+        let (runtime, framing) = (self.runtime.clone(), accepted.framing);
         tokio::spawn(async move {
             let Ok(upgraded) = upgraded.await else { return };
-            let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
+            let io = TokioIo::new(upgraded);
             match wanted {
-                Wanted::Exec(request) => session::serve(socket, protocol, runtime.exec(request).await).await,
-                Wanted::Attach(request) => {
-                    session::serve(socket, protocol, runtime.attach(request).await).await;
+                Wanted::Exec(r) => {
+                    let asked =
+                        Asked { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, tty: r.tty };
+                    command::serve(io, framing, asked, Verb::Exec, runtime.exec(r)).await;
                 }
-                Wanted::PortForward(request) => ports::serve(socket, &*runtime, request, ports).await,
+                Wanted::Attach(r) => {
+                    let asked =
+                        Asked { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, tty: r.tty };
+                    command::serve(io, framing, asked, Verb::Attach, runtime.attach(r)).await;
+                }
+                Wanted::PortForward(r) => {
+                    let pairs = query.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+                    let asked = ports::asked(pairs).unwrap_or_default();
+                    let listed = r.port.iter().filter_map(|port| u16::try_from(*port).ok()).collect();
+                    let target = Target {
+                        runtime,
+                        pod: r.pod_sandbox_id.clone(),
+                        sandbox: r.pod_sandbox_id,
+                        uid: String::new(),
+                    };
+                    ports::serve(io, framing, target, if asked.is_empty() { listed } else { asked }).await;
+                }
             }
         });
         let mut response = plain(StatusCode::SWITCHING_PROTOCOLS, "");
-        let headers = response.headers_mut();
-        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        if let Ok(accept) = HeaderValue::from_str(&derive_accept_key(key.as_bytes())) {
-            headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
-        }
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+        *response.headers_mut() = accepted.headers;
         response
     }
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
     response
 }

@@ -1,0 +1,42 @@
+//! `/configz`: the node's settings as a KubeletConfiguration, as far as they exist here.
+
+use serde_json::json;
+
+use super::answer::{Answer, json as answer};
+use crate::context::Context;
+use crate::node::pressure::Threshold;
+
+/// `/configz`.
+pub fn configz(context: &Context) -> Answer {
+    let config = &context.config;
+    let eviction: serde_json::Map<String, serde_json::Value> = config
+        .eviction
+        .iter()
+        .map(|(signal, least)| {
+            let least = match least {
+                Threshold::Amount(amount) => amount.to_string(),
+                Threshold::Percent(percent) => format!("{percent}%"),
+            };
+            (signal.clone(), least.into())
+        })
+        .collect();
+    answer(&json!({"kubeletconfig": {
+        "kind": "KubeletConfiguration",
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "port": config.api_port,
+        "staticPodPath": config.manifests,
+        "podLogsDir": config.log_dir,
+        "clusterDomain": config.cluster.domain,
+        "clusterDNS": config.cluster.servers,
+        "resolvConf": config.resolv_conf,
+        "maxPods": config.max_pods,
+        "cgroupRoot": config.cgroup_parent,
+        "cgroupDriver": "cgroupfs",
+        "cpuManagerPolicy": if config.static_cpus { "static" } else { "none" },
+        "evictionHard": eviction,
+        "allowedUnsafeSysctls": config.allowed_unsafe_sysctls,
+        "registerWithTaints": config.taints,
+        "enableServer": true,
+        "enableDebuggingHandlers": true,
+    }}))
+}

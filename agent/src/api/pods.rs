@@ -1,0 +1,51 @@
+//! Lists of this node's pods.
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+use super::answer::{Answer, json as answer};
+use crate::context::Context;
+use crate::pod::observed::State;
+use crate::pod::spec;
+
+/// `/pods`: every pod of the node with its newest status.
+pub fn pods(context: &Context) -> Answer {
+    let items: Vec<Pod> = context
+        .pods
+        .list()
+        .into_iter()
+        .map(|entry| {
+            let mut pod = Pod::clone(&entry.pod);
+            if let Some(status) = context.reporter.status(spec::uid(&pod)) {
+                pod.status = Some(status);
+            }
+            pod
+        })
+        .collect();
+    answer(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
+}
+
+/// `/runningpods`: what the runtime has, in its own words.
+pub fn running(context: &Context) -> Answer {
+    let alive = |entry: &crate::pod::table::Entry| {
+        let running = entry.view.containers.iter().filter(|c| c.state == State::Running);
+        running.map(|c| json!({"name": c.name, "image": "", "resources": {}})).collect::<Vec<_>>()
+    };
+    let items: Vec<_> = context
+        .pods
+        .list()
+        .iter()
+        .filter_map(|entry| {
+            let containers = alive(entry);
+            let meta = &entry.pod.metadata;
+            (!containers.is_empty()).then(|| {
+                json!({
+                    "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+                    "spec": {"containers": containers},
+                    "status": {},
+                })
+            })
+        })
+        .collect();
+    answer(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
+}

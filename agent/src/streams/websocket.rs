@@ -1,0 +1,201 @@
+//! Channels in WebSocket messages: the first byte of a message names its channel.
+//!
+//! With a base64 protocol messages are text: a digit, then the data in base64. In v5, channel 255 closes another one.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt, StreamExt};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_util::sync::CancellationToken;
+
+use super::{AHEAD, CHUNK, Input, LINGER, PING};
+
+/// Closes the channel that the next byte names.
+const CLOSE: u8 = 255;
+
+/// What carries it.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+type Socket = WebSocketStream<Box<dyn Io>>;
+type Sink = Arc<Mutex<SplitSink<Socket, Message>>>;
+
+async fn server_side<T: Io + 'static>(io: T) -> Socket {
+    WebSocketStream::from_raw_socket(Box::new(io) as Box<dyn Io>, Role::Server, None).await
+}
+
+/// One channel towards the peer.
+#[derive(Clone)]
+pub struct Output {
+    sink: Sink,
+    channel: u8,
+    base64: bool,
+}
+
+impl Output {
+    /// Sends one message.
+    pub async fn write(&self, data: &[u8]) -> io::Result<()> {
+        let message = if self.base64 {
+            let mut text = String::with_capacity(data.len() * 4 / 3 + 5);
+            text.push(char::from(b'0' + self.channel));
+            STANDARD.encode_string(data, &mut text);
+            Message::Text(text.into())
+        } else {
+            let mut bytes = Vec::with_capacity(data.len() + 1);
+            bytes.push(self.channel);
+            bytes.extend_from_slice(data);
+            Message::Binary(bytes.into())
+        };
+        self.sink.lock().await.send(message).await.map_err(io::Error::other)
+    }
+}
+
+/// A connection after its handshake.
+pub struct Connection {
+    sink: Sink,
+    base64: bool,
+    /// The peer is gone.
+    pub gone: CancellationToken,
+    reader: JoinHandle<()>,
+    pinger: JoinHandle<()>,
+}
+
+impl Connection {
+    /// Starts to read; what comes on the given channels is to be had from the inputs, in their order.
+    pub async fn start<T: Io + 'static>(io: T, base64: bool, channels: &[u8]) -> (Self, Vec<Input>) {
+        let (sink, source) = server_side(io).await.split();
+        let sink = Arc::new(Mutex::new(sink));
+        let (senders, inputs) = channels
+            .iter()
+            .map(|channel| {
+                let (sender, input) = mpsc::channel(AHEAD);
+                ((*channel, sender), input)
+            })
+            .unzip();
+        let gone = CancellationToken::new();
+        let reader = tokio::spawn(demux(source, base64, senders, gone.clone()));
+        let (pings, ended) = (sink.clone(), gone.clone());
+        let pinger = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(PING).await;
+                if pings.lock().await.send(Message::Ping(Bytes::new())).await.is_err() {
+                    ended.cancel();
+                    return;
+                }
+            }
+        });
+        (Self { sink, base64, gone, reader, pinger }, inputs)
+    }
+
+    /// A channel towards the peer.
+    pub fn output(&self, channel: u8) -> Output {
+        Output { sink: self.sink.clone(), channel, base64: self.base64 }
+    }
+
+    /// Says goodbye and waits for the peer to close, so that nothing said before is lost on the way.
+    pub async fn close(mut self) {
+        self.pinger.abort();
+        let closed = self.sink.lock().await.close().await;
+        if closed.is_ok() {
+            let _ = tokio::time::timeout(LINGER, &mut self.reader).await;
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.reader.abort();
+        self.pinger.abort();
+        self.gone.cancel();
+    }
+}
+
+async fn demux(
+    mut source: SplitStream<Socket>,
+    base64: bool,
+    mut channels: HashMap<u8, mpsc::Sender<Bytes>>,
+    gone: CancellationToken,
+) {
+    let _guard = gone.drop_guard();
+    while let Some(Ok(message)) = source.next().await {
+        let data: Bytes = match message {
+            Message::Binary(data) => data,
+            Message::Text(text) => Bytes::copy_from_slice(text.as_bytes()),
+            // The answer to it goes out with the next read.
+            _ => continue,
+        };
+        let Some((channel, data)) = unpack(data, base64) else { continue };
+        if channel == CLOSE {
+            if let Some(closed) = data.first() {
+                channels.remove(closed);
+            }
+        } else if !data.is_empty()
+            && let Some(sender) = channels.get(&channel)
+            && sender.send(data).await.is_err()
+        {
+            channels.remove(&channel);
+        }
+    }
+}
+
+fn unpack(message: Bytes, base64: bool) -> Option<(u8, Bytes)> {
+    let channel = *message.first()?;
+    let data = message.slice(1..);
+    if !base64 {
+        return Some((channel, data));
+    }
+    Some((channel.checked_sub(b'0')?, STANDARD.decode(&data).ok()?.into()))
+}
+
+/// The bytes inside binary messages, as one connection.
+pub async fn tunnel<T: Io + 'static>(io: T) -> DuplexStream {
+    let (mut sink, mut source) = server_side(io).await.split();
+    let (near, far) = tokio::io::duplex(2 * CHUNK);
+    let (mut reader, mut writer) = tokio::io::split(far);
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = source.next().await {
+            if let Message::Binary(data) = message
+                && writer.write_all(&data).await.is_err()
+            {
+                return;
+            }
+        }
+        let _ = writer.shutdown().await;
+    });
+    tokio::spawn(async move {
+        let mut buffer = vec![0; CHUNK];
+        while let Ok(n @ 1..) = reader.read(&mut buffer).await {
+            if sink.send(Message::Binary(Bytes::copy_from_slice(&buffer[..n]))).await.is_err() {
+                return;
+            }
+        }
+        let _ = sink.close().await;
+    });
+    near
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_their_channel() {
+        let unpacked = |text: &'static [u8], base64| unpack(Bytes::from_static(text), base64);
+        assert_eq!(unpacked(b"\x00ab", false), Some((0, Bytes::from_static(b"ab"))));
+        assert_eq!(unpacked(b"0YWI=", true), Some((0, Bytes::from_static(b"ab"))));
+        assert_eq!(unpacked(b"4", true), Some((4, Bytes::new())));
+        assert_eq!(unpacked(b"", false), None);
+        assert_eq!(unpacked(b"0!!", true), None, "not base64");
+        assert_eq!(unpacked(b"\x00YWI=", true), None, "not a digit");
+    }
+}
