@@ -10,10 +10,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::engine::EngineOptions;
-use crate::cluster::Cluster;
 use crate::api::NodeApi;
 use crate::api::access::Access;
 use crate::api::tls::Pair;
+use crate::cluster::Cluster;
 use crate::config::NodeConfig;
 use crate::context::{Context, NodeFacts};
 use crate::engine::cgroup::Hierarchy;
