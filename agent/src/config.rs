@@ -35,6 +35,8 @@ pub struct NodeConfig {
     pub taints: Vec<String>,
     /// How many pods the node takes.
     pub max_pods: u32,
+    /// How many processes a pod may have; 0 for as many as it likes.
+    pub max_pids: i64,
     /// Kept for the system: cpu in thousandths, memory in bytes.
     pub reserved: BTreeMap<String, i64>,
     /// Sysctls a pod may set beyond the safe ones; `*` at the end matches any rest.

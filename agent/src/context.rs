@@ -11,6 +11,7 @@ use crate::engine::cgroup::Hierarchy;
 use crate::events::Recorder;
 use crate::objects::Objects;
 use crate::pod::image::Images;
+use crate::pod::qos;
 use crate::pod::table::PodTable;
 use crate::probe::wheel::Probes;
 use crate::runtime::Runtime;
@@ -60,4 +61,14 @@ pub struct Context {
     pub cgroups: Option<Hierarchy>,
     /// Every pod of the node.
     pub pods: PodTable,
+}
+
+impl Context {
+    /// Shares the cpu between the classes of pods as they are now.
+    pub fn weigh_classes(&self) {
+        if let Some(hierarchy) = &self.cgroups {
+            let pods: Vec<_> = self.pods.list().into_iter().map(|entry| entry.pod).collect();
+            qos::weigh(hierarchy, &self.config.cgroup_parent, &pods);
+        }
+    }
 }

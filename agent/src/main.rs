@@ -1,8 +1,7 @@
 //! The `coracle-agent` command.
 
-use clap::Parser;
 use coracle_agent::cli::Cli;
 
 fn main() -> anyhow::Result<()> {
-    Cli::parse().run()
+    Cli::read()?.run()
 }

@@ -122,3 +122,21 @@ fn read(path: &Path) -> Result<File, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Read(path.into(), e))?;
     serde_saphyr::from_str(&text).map_err(|e| ConfigError::Parse(path.into(), Box::new(e)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The documented file comes from the flags: each of them must be an option of the file too.
+    #[test]
+    fn every_flag_is_an_option_of_the_file() {
+        let command = ServerArgs::augment_args(clap::Command::new("server"));
+        let template = coracle_cli::file::template(&command, "coracle");
+        let lines = template.lines().filter(|line| line.starts_with('#') && !line.starts_with("# "));
+        let in_force: Vec<&str> = lines.map(|line| &line[1..]).collect();
+        assert!(in_force.len() > 8, "{template}");
+        if let Err(error) = serde_saphyr::from_str::<File>(&in_force.join("\n")) {
+            panic!("{error}\n{template}");
+        }
+    }
+}

@@ -9,6 +9,8 @@ pub mod pki;
 pub mod server;
 // A whole cluster on this machine.
 pub mod up;
+// What this machine lacks for it.
+pub mod doctor;
 // What is served over HTTP: tls, request info, authn, filters, authz, decode, admission, write, read, watch.
 pub mod apiserver;
 // What some kinds do besides being stored.

@@ -1,7 +1,8 @@
 //! The `coracle` command.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use coracle::config::ServerArgs;
+use coracle::doctor::DoctorArgs;
 use coracle::up::{DownArgs, UpArgs};
 
 /// Kubernetes you can carry.
@@ -20,6 +21,11 @@ enum Command {
     Up(UpArgs),
     /// End that cluster.
     Down(DownArgs),
+    /// Check whether this machine can carry a cluster, and say what to do where it cannot.
+    Doctor(DoctorArgs),
+    /// Write man pages, completions and a documented configuration file.
+    #[command(hide = true)]
+    Manual(coracle_cli::manual::ManualArgs),
     /// Keep the namespaces of a node; started by `up`.
     #[command(hide = true)]
     Hold,
@@ -39,5 +45,10 @@ fn main() -> anyhow::Result<()> {
         Command::Hold => coracle::up::hold(),
         Command::Up(args) => coracle::up::up(&args),
         Command::Down(args) => coracle::up::down(&args),
+        Command::Manual(args) => Ok(args.write(Cli::command(), &[("server", "server.yaml")])?),
+        Command::Doctor(args) => {
+            let fit = coracle::doctor::run(&args)?;
+            std::process::exit(i32::from(!fit));
+        }
     }
 }

@@ -7,6 +7,8 @@ pub mod image;
 // The engine alone, as CRI.
 pub mod engine;
 
+use clap::{CommandFactory, Parser};
+
 /// What `coracle-agent` is asked to do.
 #[derive(Debug, clap::Parser)]
 #[command(name = "coracle-agent", version, about = "The Coracle node agent")]
@@ -25,15 +27,31 @@ pub enum Command {
     Image(image::ImageArgs),
     /// Serve the container engine alone, as CRI on a unix socket.
     Engine(engine::EngineArgs),
+    /// Write man pages, completions and a documented configuration file.
+    #[command(hide = true)]
+    Manual(coracle_cli::manual::ManualArgs),
 }
 
 impl Cli {
+    /// Reads the command line, and the file that `run --config` names.
+    pub fn read() -> anyhow::Result<Self> {
+        let mut command = Self::command();
+        command.build();
+        let arguments = std::env::args_os().collect();
+        let arguments = match command.find_subcommand("run") {
+            Some(run) => coracle_cli::file::expand(arguments, run)?,
+            None => arguments,
+        };
+        Ok(Self::parse_from(arguments))
+    }
+
     /// Runs the command to its end.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Run(args) => args.run(),
             Command::Image(args) => args.run(),
             Command::Engine(args) => args.run(),
+            Command::Manual(args) => Ok(args.write(Self::command(), &[("run", "agent.yaml")])?),
         }
     }
 }

@@ -39,6 +39,9 @@ pub struct RunArgs {
     /// Who this node is to the API server.
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: PathBuf,
+    /// YAML file with any of these options, in camel case.
+    #[arg(long)]
+    pub config: Option<PathBuf>,
     /// Name of the node; the host's name when not given.
     #[arg(long)]
     pub node_name: Option<String>,
@@ -81,6 +84,9 @@ pub struct RunArgs {
     /// How many pods the node takes.
     #[arg(long, default_value_t = 110)]
     pub max_pods: u32,
+    /// How many processes a pod may have; 0 for as many as it likes.
+    #[arg(long, alias = "pod-pids-limit", default_value_t = 0)]
+    pub pod_max_pids: i64,
     /// Kept for the system: cpu=100m,memory=256Mi.
     #[arg(long, value_delimiter = ',')]
     pub reserved: Vec<String>,
@@ -246,6 +252,7 @@ impl RunArgs {
             labels: self.node_labels.iter().filter_map(pair).collect(),
             taints: self.register_with_taints.clone(),
             max_pods: self.max_pods,
+            max_pids: self.pod_max_pids,
             reserved: reserved.collect::<BTreeMap<_, _>>(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
             api_port: self.port,

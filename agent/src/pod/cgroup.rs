@@ -7,12 +7,15 @@ use crate::engine::cgroup::Hierarchy;
 use crate::engine::limits;
 
 /// Makes the cgroup and sets its limits. Limits of controllers that the kernel does not give are left out.
-pub fn ensure(hierarchy: &Hierarchy, parent: &str, pod: &Pod) -> Result<(), String> {
+pub fn ensure(hierarchy: &Hierarchy, parent: &str, pod: &Pod, max_pids: i64) -> Result<(), String> {
     let text = |error: crate::engine::cgroup::Error| {
         format!("unable to ensure pod container exists: {}", describe(&error))
     };
     let cgroup = hierarchy.ensure(&format!("{parent}{}", resources::cgroup(pod))).map_err(text)?;
-    let limits = limits::files(&resources::pod(&spec::spec(pod)));
+    let mut limits = limits::files(&resources::pod(&spec::spec(pod)));
+    if max_pids > 0 {
+        limits.insert("pids.max".to_owned(), max_pids.to_string());
+    }
     cgroup.apply(limits, hierarchy.controllers()).map_err(text)?;
     Ok(())
 }

@@ -146,11 +146,13 @@ impl Job {
     }
 
     async fn sandbox(&self, attempt: u32) -> Result<(), String> {
-        if let Some(hierarchy) = &self.context.cgroups
-            && let Err(error) = cgroup::ensure(hierarchy, &self.context.config.cgroup_parent, &self.pod)
-        {
-            self.context.events.pod(&self.pod, Kind::Warning, "FailedCreatePodContainer", error.clone());
-            return Err(error);
+        if let Some(hierarchy) = &self.context.cgroups {
+            let (parent, max_pids) = (&self.context.config.cgroup_parent, self.context.config.max_pids);
+            if let Err(error) = cgroup::ensure(hierarchy, parent, &self.pod, max_pids) {
+                self.context.events.pod(&self.pod, Kind::Warning, "FailedCreatePodContainer", error.clone());
+                return Err(error);
+            }
+            self.context.weigh_classes();
         }
         let handler = self.runtime_handler().await?;
         let config = self.sandbox_config(attempt);

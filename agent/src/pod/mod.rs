@@ -34,6 +34,8 @@ pub mod pull_secret;
 pub mod image;
 // The pod's own cgroup.
 pub mod cgroup;
+// The classes the pods' cgroups are in.
+pub mod qos;
 // Every pod of the node.
 pub mod table;
 // Asking the runtime.

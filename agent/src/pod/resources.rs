@@ -4,6 +4,7 @@ use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use std::collections::HashMap;
 
+use super::qos;
 use super::spec::{self, Qos, Role};
 
 const PERIOD: i64 = 100_000;
@@ -129,12 +130,7 @@ pub fn pod(spec: &PodSpec) -> cri::LinuxContainerResources {
 
 /// The pod's cgroup under the hierarchy's root.
 pub fn cgroup(pod: &Pod) -> String {
-    let class = match spec::qos(&spec::spec(pod)) {
-        Qos::Guaranteed => "guaranteed",
-        Qos::Burstable => "burstable",
-        Qos::BestEffort => "besteffort",
-    };
-    format!("/kubepods/{class}/pod{}", spec::uid(pod))
+    format!("/kubepods/{}/pod{}", qos::class(spec::qos(&spec::spec(pod))), spec::uid(pod))
 }
 
 #[cfg(test)]

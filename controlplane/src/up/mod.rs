@@ -151,6 +151,7 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
             ("--cni-cache-dir", dir.join("cni-state").display().to_string()),
             ("--cni-bin-dir", program.with_file_name("").display().to_string()),
             ("--cgroup-parent", format!("/{}", cgroup(&hub, &name))),
+            ("--cgroup-root", format!("/{}", cgroup(&hub, &name))),
             // A cluster for trying things shares the disk with everything else on the machine.
             ("--eviction-hard", "memory.available<100Mi,nodefs.available<512Mi".into()),
         ] {
@@ -171,9 +172,9 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
     })
 }
 
-/// The control group of a node; several clusters may run on one machine.
+/// The control group of a node. Several clusters may run on one machine, in pid namespaces of their own too.
 fn cgroup(hub: &Process, node: &str) -> String {
-    format!("coracle-{}-{node}", hub.pid)
+    format!("coracle-{}-{}-{node}", hub.pid, hub.started)
 }
 
 /// Loads image archives into a node's store; those that are there already cost nothing.

@@ -131,6 +131,7 @@ impl Worker {
             tracing::warn!(uid = self.uid(), error, "pod's cgroup not removed, will retry");
             return false;
         }
+        self.context.weigh_classes();
         let config = &self.context.config;
         let logs = config.pod_log_dir(spec::namespace(&self.pod), spec::name(&self.pod), self.uid());
         for tree in [config.pod_dir(self.uid()), logs] {

@@ -1,0 +1,174 @@
+//! Options from a YAML file: the long flags in camel case. What the command line says wins.
+
+use clap::{Arg, ArgAction, Command};
+use serde_json::{Map, Value};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// Why a file gives no options.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("{0}")]
+    Read(PathBuf, #[source] std::io::Error),
+    /// It is no mapping of options.
+    #[error("{0} is not a valid configuration")]
+    Parse(PathBuf, #[source] Box<serde_saphyr::Error>),
+    /// It names an option that is not there.
+    #[error("{0}: there is no option {1}")]
+    Unknown(PathBuf, String),
+    /// A value that no flag takes.
+    #[error("{0}: {1} takes a word, a number, true, false, or a list of those")]
+    Value(PathBuf, String),
+}
+
+/// `pod-log-dir` → `podLogDir`.
+fn key(long: &str) -> String {
+    let mut words = long.split('-');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |key, word| {
+        let mut letters = word.chars();
+        let upper = letters.next().map(|c| c.to_ascii_uppercase());
+        key + &upper.into_iter().chain(letters).collect::<String>()
+    })
+}
+
+/// The arguments with the options of the file that `--config` names put in, where the command line does not give them.
+/// `command` is the subcommand that `arguments` begins with, after the program's name.
+pub fn expand(arguments: Vec<OsString>, command: &Command) -> Result<Vec<OsString>, Error> {
+    let text: Vec<String> = arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    if text.get(1).map(String::as_str) != Some(command.get_name()) {
+        return Ok(arguments);
+    }
+    let named = text.iter().enumerate().find_map(|(at, word)| match word.strip_prefix("--config") {
+        Some("") => text.get(at + 1).map(PathBuf::from),
+        Some(rest) => rest.strip_prefix('=').map(PathBuf::from),
+        None => None,
+    });
+    let Some(path) = named else { return Ok(arguments) };
+    let content = std::fs::read_to_string(&path).map_err(|e| Error::Read(path.clone(), e))?;
+    // A file with nothing but comments is null.
+    let options: Option<Map<String, Value>> =
+        serde_saphyr::from_str(&content).map_err(|e| Error::Parse(path.clone(), Box::new(e)))?;
+    let mut expanded: Vec<OsString> = arguments[..2].to_vec();
+    for (name, value) in options.unwrap_or_default() {
+        let long = command.get_arguments().filter_map(Arg::get_long).find(|long| key(long) == name);
+        let long = long.ok_or_else(|| Error::Unknown(path.clone(), name.clone()))?;
+        let flag = format!("--{long}");
+        if text.iter().any(|word| *word == flag || word.starts_with(&format!("{flag}="))) {
+            continue;
+        }
+        expanded.extend(
+            flags(&flag, &value).ok_or(Error::Value(path.clone(), name))?.into_iter().map(OsString::from),
+        );
+    }
+    expanded.extend_from_slice(&arguments[2..]);
+    Ok(expanded)
+}
+
+fn flags(flag: &str, value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::Null | Value::Bool(false) => Some(vec![]),
+        Value::Bool(true) => Some(vec![flag.to_owned()]),
+        Value::String(text) => Some(vec![format!("{flag}={text}")]),
+        Value::Number(number) => Some(vec![format!("{flag}={number}")]),
+        Value::Array(items) => {
+            let each: Option<Vec<Vec<String>>> = items.iter().map(|item| flags(flag, item)).collect();
+            each.map(|each| each.concat())
+        }
+        Value::Object(_) => None,
+    }
+}
+
+/// A file with every option, what it means and its default, all commented out.
+pub fn template(command: &Command, program: &str) -> String {
+    let mut text = format!(
+        "# Options of `{program} {}`. Every option is here; those in force are not commented out.\n# Flags on the command line win.\n",
+        command.get_name()
+    );
+    for argument in command.get_arguments().filter(|a| !a.is_hide_set()) {
+        let Some(long) = argument.get_long().filter(|long| *long != "config" && *long != "help") else {
+            continue;
+        };
+        let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        let defaults: Vec<String> =
+            argument.get_default_values().iter().map(|v| v.to_string_lossy().into_owned()).collect();
+        let example = match argument.get_action() {
+            ArgAction::SetTrue => "false".to_owned(),
+            ArgAction::Append => format!("[{}]", defaults.join(", ")),
+            _ => defaults.first().cloned().unwrap_or_default(),
+        };
+        let quoted = if example.contains(['%', '<', ':', '#']) { format!("{example:?}") } else { example };
+        let _ = writeln!(text, "\n# {help}\n#{}: {quoted}", key(long));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn command() -> Command {
+        Command::new("run")
+            .arg(Arg::new("config").long("config"))
+            .arg(Arg::new("node-name").long("node-name").help("Name of the node."))
+            .arg(Arg::new("max-pods").long("max-pods").help("How many.").default_value("110"))
+            .arg(Arg::new("node-ip").long("node-ip").help("Addresses.").action(ArgAction::Append))
+            .arg(Arg::new("eviction-hard").long("eviction-hard").help("Least.").default_value("memory<5%"))
+            .arg(Arg::new("external-network").long("external-network").help("No.").action(ArgAction::SetTrue))
+    }
+
+    fn expanded(file: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.yaml");
+        std::fs::write(&path, file).unwrap();
+        let config = path.display().to_string();
+        let all = ["agent", "run", "--config", &config].iter().chain(arguments).map(OsString::from).collect();
+        let words = expand(all, &command()).map_err(|e| e.to_string().replace(&config, "FILE"))?;
+        Ok(words.iter().map(|w| w.to_string_lossy().replace(&config, "FILE")).skip(2).collect())
+    }
+
+    #[test]
+    fn options_become_flags_and_flags_win() {
+        let file = "nodeName: a\nmaxPods: 20\nnodeIp: [10.0.0.1, 'fd00::1']\nexternalNetwork: true\n";
+        let want = [
+            "--node-name=a",
+            "--max-pods=20",
+            "--node-ip=10.0.0.1",
+            "--node-ip=fd00::1",
+            "--external-network",
+        ];
+        let mut got = expanded(file, &[]).unwrap();
+        assert_eq!(got.split_off(got.len() - 2), ["--config", "FILE"]);
+        got.sort();
+        let mut want = want.map(str::to_owned);
+        want.sort();
+        assert_eq!(got, want);
+        assert_eq!(
+            expanded("nodeName: a\n", &["--node-name", "b"]).unwrap(),
+            ["--config", "FILE", "--node-name", "b"]
+        );
+        assert_eq!(expanded("# nothing\n", &[]).unwrap(), ["--config", "FILE"]);
+        assert_eq!(expanded("nodename: a\n", &[]).unwrap_err(), "FILE: there is no option nodename");
+        assert!(expanded("nodeName: {a: b}\n", &[]).unwrap_err().starts_with("FILE: nodeName takes"));
+        let other: Vec<OsString> = ["agent", "image", "--config", "x"].map(OsString::from).into();
+        assert_eq!(expand(other.clone(), &command()).unwrap(), other);
+    }
+
+    #[test]
+    fn a_template_with_every_line_in_force_is_valid() {
+        let text = template(&command(), "agent");
+        assert!(text.contains("\n# How many.\n#maxPods: 110\n"), "{text}");
+        assert!(text.contains("#evictionHard: \"memory<5%\"\n"), "{text}");
+        let in_force: Vec<String> = text
+            .lines()
+            .filter(|l| l.starts_with('#') && !l.starts_with("# "))
+            .map(|l| l[1..].to_owned())
+            .collect();
+        assert_eq!(in_force.len(), 5);
+        let flags = expanded(&in_force.join("\n"), &[]).unwrap();
+        assert!(flags.contains(&"--max-pods=110".to_owned()), "{flags:?}");
+    }
+}

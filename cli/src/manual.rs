@@ -1,0 +1,55 @@
+//! Man pages, completions and documented files of a program, written by its hidden command `manual`.
+
+use crate::file;
+use clap::Command;
+use clap_complete::{Shell, generate_to};
+use std::path::Path;
+
+/// Options of the hidden command.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ManualArgs {
+    /// Where to write `man/`, `completions/` and `etc/`.
+    dir: std::path::PathBuf,
+}
+
+impl ManualArgs {
+    /// Writes everything; `files` are the subcommands that read options from a file, with the file's name.
+    pub fn write(&self, command: Command, files: &[(&str, &str)]) -> std::io::Result<()> {
+        write(command, &self.dir, files)
+    }
+}
+
+fn write(mut command: Command, dir: &Path, files: &[(&str, &str)]) -> std::io::Result<()> {
+    let name = command.get_name().to_owned();
+    let (man, completions, etc) = (dir.join("man"), dir.join("completions"), dir.join("etc"));
+    for dir in [&man, &completions, &etc] {
+        std::fs::create_dir_all(dir)?;
+    }
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        generate_to(shell, &mut command, &name, &completions)?;
+    }
+    for (subcommand, file) in files {
+        if let Some(found) = command.find_subcommand(subcommand) {
+            std::fs::write(etc.join(file), file::template(found, &name))?;
+        }
+    }
+    clap_mangen::generate_to(command, man)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn everything_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = Command::new("run").about("Runs.").arg(clap::Arg::new("x").long("x-y").help("An x."));
+        let command = Command::new("boat").version("1").about("A boat.").subcommand(run);
+        write(command, dir.path(), &[("run", "boat.yaml")]).unwrap();
+        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+        assert!(read("completions/boat.bash").contains("--x-y"));
+        assert!(read("man/boat-run.1").contains("An x."));
+        assert!(read("etc/boat.yaml").contains("#xY: "));
+    }
+}

@@ -1,0 +1,116 @@
+//! Programs that are run, and the packages of Debian they are in.
+
+use super::Role;
+use super::finding::Finding;
+use std::path::{Path, PathBuf};
+
+const PART: &str = "program";
+
+struct Program {
+    /// Any of these will do.
+    names: &'static [&'static str],
+    package: &'static str,
+    purpose: &'static str,
+    optional: bool,
+    roles: &'static [Role],
+}
+
+const PROGRAMS: [Program; 7] = [
+    Program {
+        names: &["runc", "crun", "youki"],
+        package: "runc",
+        purpose: "starts containers",
+        optional: false,
+        roles: &[Role::Up, Role::Agent],
+    },
+    Program {
+        names: &["ip"],
+        package: "iproute2",
+        purpose: "links between nodes",
+        optional: false,
+        roles: &[Role::Up],
+    },
+    Program {
+        names: &["nsenter"],
+        package: "util-linux",
+        purpose: "namespaces of nodes",
+        optional: false,
+        roles: &[Role::Up],
+    },
+    Program {
+        names: &["unshare"],
+        package: "util-linux",
+        purpose: "namespaces of nodes",
+        optional: false,
+        roles: &[Role::Up],
+    },
+    Program {
+        names: &["nft"],
+        package: "nftables",
+        purpose: "to look at the rules of services",
+        optional: true,
+        roles: &[Role::Up, Role::Agent],
+    },
+    Program {
+        names: &["conntrack"],
+        package: "conntrack",
+        purpose: "to look at connections",
+        optional: true,
+        roles: &[Role::Agent],
+    },
+    Program {
+        names: &["kubectl"],
+        package: "kubernetes-client",
+        purpose: "to use the cluster",
+        optional: true,
+        roles: &[Role::Up],
+    },
+];
+
+/// What is there and what is not.
+pub fn findings(role: Role) -> Vec<Finding> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let wanted = PROGRAMS.iter().filter(|program| program.roles.contains(&role));
+    wanted.map(|program| judge(program, find(program.names, &dirs))).collect()
+}
+
+fn judge(program: &Program, found: Option<PathBuf>) -> Finding {
+    let name = program.names.join(" or ");
+    let advice = format!("apt-get install {}", program.package);
+    let seen = format!("not in PATH: {}", program.purpose);
+    match found {
+        Some(path) => Finding::ok(PART, name, path.display().to_string()),
+        None if program.optional => Finding::limited(PART, name, seen, advice),
+        None => Finding::missing(PART, name, seen, advice),
+    }
+}
+
+fn find(names: &[&str], dirs: &[PathBuf]) -> Option<PathBuf> {
+    let executable = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    names.iter().flat_map(|name| dirs.iter().map(move |dir| dir.join(name))).find(|path| executable(path))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::finding::Outcome;
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_what_can_be_run_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("crun");
+        std::fs::write(&path, "").unwrap();
+        let dirs = [dir.path().to_owned()];
+        let runtime = &PROGRAMS[0];
+        let missing = judge(runtime, find(runtime.names, &dirs));
+        assert_eq!((missing.outcome, missing.advice.as_str()), (Outcome::Missing, "apt-get install runc"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(judge(runtime, find(runtime.names, &dirs)).seen, path.display().to_string());
+    }
+}

@@ -1,0 +1,58 @@
+#!/bin/bash
+# Up, pods on two nodes, up again, down --purge; then everything is as it was before. Runs in a sandbox of tests/up.
+set -euo pipefail
+cd "$TREE"
+export CORACLE_DATA_DIR=/mnt/cluster HOME=/run PATH="$BIN:$PATH"
+mount -t tmpfs -o mode=755 tmpfs /run
+mount -t tmpfs tmpfs /var/log
+mount -t tmpfs tmpfs /mnt
+ip link set lo up
+
+# Everything a cluster could leave: processes, namespaces, links, routes, rules, mounts, control groups, files.
+look() {
+    echo "# processes"; for pid in /proc/[0-9]*; do [ "$pid" = /proc/$$ ] || [ "$pid" = /proc/$BASHPID ] || tr '\0' ' ' < "$pid/cmdline" 2>/dev/null | grep -v '^$' || true; done
+    echo "# links"; ip -br link
+    echo "# routes"; ip route show table all; ip rule
+    echo "# rules"; nft list ruleset
+    echo "# mounts"; cat /proc/self/mounts
+    echo "# control groups"; find /sys/fs/cgroup -maxdepth 3 -type d -name "coracle-$hub-*" 2>/dev/null || true
+    echo "# files"; find /run /mnt /var/log /etc/cni /opt/cni /var/lib/cni -xdev 2>/dev/null | sort || true
+}
+hub=none
+# The commands that look are gone when they are not looked for.
+look | grep -v 'bash\|look' > /tmp/before.$$
+trap 'rm -f /tmp/before.$$ /tmp/after.$$ /tmp/*.up.$$' EXIT
+
+images=()
+for archive in .cache/images/*.tar; do images+=(--image "$archive"); done
+coracle up --nodes 2 "${images[@]}" > /tmp/first.up.$$
+tail -1 /tmp/first.up.$$ | grep -qx "export KUBECONFIG=/mnt/cluster/admin.kubeconfig"
+export KUBECONFIG=/mnt/cluster/admin.kubeconfig
+kubectl=$(scripts/kubectl)
+"$kubectl" create deployment web --image=nginx --replicas=4
+"$kubectl" expose deployment web --port=80
+"$kubectl" rollout status deployment web --timeout=120s
+hub=$(grep -A1 '"hub"' /mnt/cluster/up.json | grep -o '[0-9]*')
+[ -n "$(find /sys/fs/cgroup -maxdepth 3 -type d -name "coracle-$hub-*")" ] || echo "(no control groups are seen from here)"
+
+# A second run is quick and changes nothing.
+cp /mnt/cluster/up.json /run/up.before
+pods=$("$kubectl" get pods -o 'jsonpath={.items[*].status.containerStatuses[*].containerID}')
+begun=$(date +%s%N)
+coracle up --nodes 2 "${images[@]}" > /dev/null
+took=$((($(date +%s%N) - begun) / 1000000))
+cmp /mnt/cluster/up.json /run/up.before
+rm /run/up.before
+[ "$("$kubectl" get pods -o 'jsonpath={.items[*].status.containerStatuses[*].containerID}')" = "$pods" ]
+echo "second run: $took ms"
+[ "$took" -lt 3000 ]
+
+coracle down --purge
+rm -rf /run/.kube
+for try in $(seq 50); do
+    look | grep -v 'bash\|look' > /tmp/after.$$
+    cmp -s /tmp/before.$$ /tmp/after.$$ && break
+    sleep 0.2
+done
+diff /tmp/before.$$ /tmp/after.$$
+echo "nothing is left"

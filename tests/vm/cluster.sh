@@ -1,0 +1,53 @@
+# shellcheck shell=bash
+# Sourced by the suites of scripts/vm: a server and an agent on this machine, and a way to say what holds.
+# `check NAME COMMAND…` prints `ok - NAME` or `not ok - NAME`; `result` ends the suite.
+
+export KUBECONFIG=/var/lib/coracle/admin.kubeconfig
+failures=0
+say() { printf '%6.1f %s\n' "$(cut -d' ' -f1 /proc/uptime)" "$*"; }
+check() {
+    local name=$1
+    shift
+    if "$@"; then say "ok - $name" | sed 's/^ *[0-9.]* //'; else failures=$((failures + 1)); echo "not ok - $name"; fi
+}
+result() {
+    if [ "$failures" != 0 ]; then
+        echo "--- the end of the agent's log"; tail -25 /var/log/agent.log
+        echo "--- the end of the server's log"; tail -8 /var/log/server.log
+        kubectl get pods -A -o wide; kubectl get events --sort-by=.lastTimestamp | tail -20
+    fi
+    exit "$((failures > 0))"
+}
+
+# until SECONDS COMMAND…: waits for it to succeed.
+until_true() {
+    local end=$(($(date +%s) + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ "$(date +%s)" -lt "$end" ] || { echo "(waited in vain for: $*)"; return 1; }
+        sleep 0.5
+    done
+}
+
+start_server() {
+    coracle server --data-dir /var/lib/coracle "$@" >> /var/log/server.log 2>&1 &
+    until_true 120 kubectl get --raw /readyz || { cat /var/log/server.log; exit 1; }
+    say "server is ready"
+}
+
+load_images() { coracle-agent image --image-dir /var/lib/coracle/engine/images import /payload/images/*.tar > /dev/null; say "images are loaded"; }
+
+# start_agent FLAG…: an agent with the administrator's rights.
+start_agent() {
+    mkdir -p /opt/cni/bin
+    for plugin in bridge host-local loopback portmap; do ln -sf "/payload/bin/$plugin" /opt/cni/bin/; done
+    coracle-agent run --kubeconfig "$KUBECONFIG" --node-name "$MACHINE" "$@" >> /var/log/agent.log 2>&1 &
+    until_true 120 ready "$MACHINE" || { tail -30 /var/log/agent.log; exit 1; }
+    say "node $MACHINE is ready"
+}
+
+ready() { [ "$(kubectl get node "$1" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" = True ]; }
+field() { kubectl get "$1" -o "jsonpath=$2"; }
+is() { [ "$(field "$1" "$2")" = "$3" ] || { echo "($1 $2 is $(field "$1" "$2"), not $3)"; return 1; }; }
+holds() { [ "$(field "$1" "$2" 2>/dev/null)" = "$3" ]; }
+uid() { field "pod/$1" '{.metadata.uid}'; }
