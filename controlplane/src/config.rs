@@ -32,9 +32,15 @@ pub struct ServerArgs {
     /// Addresses of pods, cut into one range per node.
     #[arg(long)]
     cluster_cidr: Option<String>,
+    /// Admission plugins to have besides the usual ones, by upstream's names.
+    #[arg(long, value_delimiter = ',')]
+    enable_admission_plugins: Vec<String>,
     /// Admission plugins to leave out, by upstream's names.
     #[arg(long, value_delimiter = ',')]
     disable_admission_plugins: Vec<String>,
+    /// File of kind AdmissionConfiguration with settings of admission plugins.
+    #[arg(long)]
+    admission_control_config_file: Option<PathBuf>,
     /// File of kind KubeSchedulerConfiguration with profiles and weights of the scheduler.
     #[arg(long)]
     scheduler_config: Option<PathBuf>,
@@ -54,7 +60,9 @@ struct File {
     tls_san: Vec<String>,
     service_cidr: Option<String>,
     cluster_cidr: Option<String>,
+    enable_admission_plugins: Vec<String>,
     disable_admission_plugins: Vec<String>,
+    admission_control_config_file: Option<PathBuf>,
     scheduler_config: Option<PathBuf>,
     api_only: bool,
 }
@@ -76,8 +84,12 @@ pub struct Config {
     pub service_cidr: String,
     /// Addresses of pods.
     pub cluster_cidr: String,
+    /// Admission plugins that are on besides the usual ones.
+    pub enable_admission_plugins: Vec<String>,
     /// Admission plugins that are off.
     pub disable_admission_plugins: Vec<String>,
+    /// Settings of admission plugins.
+    pub admission_control_config_file: Option<PathBuf>,
     /// Profiles and weights of the scheduler.
     pub scheduler_config: Option<PathBuf>,
     /// No scheduler, no controllers.
@@ -103,6 +115,8 @@ impl ServerArgs {
         tls_san.extend(file.tls_san);
         let mut disable_admission_plugins = self.disable_admission_plugins;
         disable_admission_plugins.extend(file.disable_admission_plugins);
+        let mut enable_admission_plugins = self.enable_admission_plugins;
+        enable_admission_plugins.extend(file.enable_admission_plugins);
         Ok(Config {
             data_dir: self.data_dir.or(file.data_dir).unwrap_or_else(|| "/var/lib/coracle".into()),
             bind: self.bind.or(file.bind).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 6443))),
@@ -111,7 +125,11 @@ impl ServerArgs {
             tls_san,
             service_cidr: self.service_cidr.or(file.service_cidr).unwrap_or_else(|| "10.96.0.0/16".into()),
             cluster_cidr: self.cluster_cidr.or(file.cluster_cidr).unwrap_or_else(|| "10.244.0.0/16".into()),
+            enable_admission_plugins,
             disable_admission_plugins,
+            admission_control_config_file: self
+                .admission_control_config_file
+                .or(file.admission_control_config_file),
             scheduler_config: self.scheduler_config.or(file.scheduler_config),
             api_only: self.api_only || file.api_only,
         })

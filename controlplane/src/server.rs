@@ -1,7 +1,9 @@
 //! The parts put together: keys, store, caches, chain, listener.
 
 use crate::actions::{self, Needs};
-use crate::apiserver::admission::default_chain;
+use crate::apiserver::admission::config::Configuration;
+use crate::apiserver::admission::plugins;
+use crate::apiserver::admission::resource_quota::Ledger;
 use crate::apiserver::api::Api;
 use crate::apiserver::authn::service_account::{ISSUER, Keys, ServiceAccounts};
 use crate::apiserver::chain::Server;
@@ -72,13 +74,22 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let access = Arc::new(actions::reviews::Access::default());
     let needs =
         Needs { keys: keys.clone(), access: access.clone(), service_cidr: config.service_cidr.clone() };
+    let ledger = Arc::new(Ledger::default());
+    let settings = config.admission_control_config_file.as_deref().map(Configuration::read).transpose()?;
+    let admission = plugins::chain(&plugins::Needs {
+        access: access.clone(),
+        ledger: ledger.clone(),
+        enabled: config.enable_admission_plugins.clone(),
+        disabled: config.disable_admission_plugins.clone(),
+        configuration: settings.unwrap_or_default(),
+    })?;
     let api = Arc::new(Api {
         hooks: actions::hooks(&registry, &needs).map_err(anyhow::Error::msg)?,
         actions: actions::actions(&registry, &needs),
         registry: registry.clone(),
         store,
         feed,
-        admission: default_chain(&config.disable_admission_plugins),
+        admission,
     });
 
     let authn = Arc::new(authn::Union {
@@ -107,7 +118,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
     let path = config.data_dir.join("admin.kubeconfig");
     kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
-    let _controllers = if config.api_only { None } else { Some(start_controllers(&client, &config, &pki)?) };
+    let _controllers =
+        if config.api_only { None } else { Some(start_controllers(&client, &config, &pki, ledger)?) };
     let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
     let _scheduler = (!config.api_only).then(|| scheduler::start(&client, profiles));
     server.wellknown.ready.store(true, Ordering::Release);
@@ -138,12 +150,15 @@ fn start_controllers(
     client: &Client,
     config: &Config,
     pki: &Pki,
+    ledger: Arc<Ledger>,
 ) -> anyhow::Result<tokio::task::JoinSet<()>> {
     let ranges = config.cluster_cidr.split(',').map(|cidr| cidr.trim().parse());
     let options = controllers::Options {
         ca: pki.authority.certificate.clone(),
         pod_ranges: ranges.collect::<Result<_, _>>().context("--cluster-cidr")?,
         authority: Some(Arc::new(Authority::ensure(&config.data_dir.join("pki"), "ca", "coracle-ca")?)),
+        ledger,
+        shared_store: config.datastore != "embedded",
     };
     let client = client.clone();
     Ok(controllers::start(&move |name: &str| client.controller(name), &options))

@@ -59,7 +59,10 @@ impl Api {
         metadata::check_body(kind, target.namespace, target.name, &object)?;
         metadata::begin(kind, target.namespace, &mut object);
         (kind.strategy.defaults)(&mut object);
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (name, called) = (text("name"), text("generateName"));
         let mut at = self.attributes(target, Operation::Create, None);
+        (at.name, at.called) = (&name, called);
         self.admission.mutate(&mut at, &mut object).await?;
         (kind.strategy.defaults)(&mut object);
         (kind.strategy.prepare_create)(&mut object);
@@ -69,19 +72,32 @@ impl Api {
         let generated = metadata::draw_name(&mut object);
         track(target, None, &mut object);
         refuse(kind, &object, kind.check_create(&object))?;
-        at.name = "";
-        self.admission.validate(&mut at, &object).await?;
+        let admitted = self.admission.validate(&mut at, &object).await;
         let mut warnings = std::mem::take(&mut at.warnings);
         warnings.extend((kind.strategy.warnings)(&object, None));
+        let stored = match admitted {
+            Ok(()) => self.store_new(target, object, generated).await,
+            Err(refused) => Err(refused),
+        };
+        at.settle(stored.is_ok() && !target.options.dry_run).await;
+        Ok(Written { object: stored?, warnings, created: true })
+    }
 
-        let hook = self.hook(kind);
+    /// Stores an object that was admitted; draws its name again when it was generated and is taken.
+    async fn store_new(
+        &self,
+        target: &Target<'_>,
+        mut object: Value,
+        generated: bool,
+    ) -> Result<Arc<Object>, ApiError> {
+        let hook = self.hook(target.kind);
         if let Some(hook) = &hook {
             hook.before_create(self, &mut object, target.options.dry_run).await?;
         }
         let tries = if generated { NAMES } else { 1 };
         for attempt in 1..=tries {
             match self.insert(target, &object).await {
-                Ok(object) => return Ok(Written { object, warnings, created: true }),
+                Ok(object) => return Ok(object),
                 Err(error) if error.is_already_exists() && attempt < tries => {
                     metadata::redraw_name(&mut object)
                 }
@@ -157,35 +173,46 @@ impl Api {
         track(target, Some(&old), &mut new);
 
         refuse(kind, &new, kind.check_update(target.subresource, &new, &old))?;
-        self.admission.validate(&mut at, &new).await?;
+        let admitted = self.admission.validate(&mut at, &new).await;
         let mut warnings = std::mem::take(&mut at.warnings);
         warnings.extend((kind.strategy.warnings)(&new, Some(&old)));
-        drop(at);
+        let stored = match admitted {
+            Ok(()) => self.store_changed(target, current, new, &old, insists).await,
+            Err(refused) => Err(refused.into()),
+        };
+        at.settle(stored.is_ok() && !target.options.dry_run).await;
+        Ok(Written { object: stored?, warnings, created: false })
+    }
 
-        if new == old {
-            let object = built_view(kind, current)?;
-            return Ok(Written { object, warnings, created: false });
+    /// Stores a change that was admitted.
+    async fn store_changed(
+        &self,
+        target: &Target<'_>,
+        current: &Arc<Object>,
+        mut new: Value,
+        old: &Value,
+        insists: bool,
+    ) -> Result<Arc<Object>, Raced> {
+        let kind = target.kind;
+        if new == *old {
+            return Ok(built_view(kind, current)?);
         }
         if metadata::ends_with(kind, &new) {
             // The last finalizer is gone from an object that is being deleted: the change is its removal.
-            let object = self
-                .erase(target, current, &new)
-                .await
-                .map_err(|e| e.or_insist(insists, kind, target.name))?;
-            return Ok(Written { object, warnings, created: false });
+            let erased = self.erase(target, current, &new).await;
+            return erased.map_err(|error| error.or_insist(insists, kind, target.name));
         }
         let hook = self.hook(kind);
         if let Some(hook) = &hook {
-            hook.before_update(self, &mut new, &old, target.options.dry_run).await?;
+            hook.before_update(self, &mut new, old, target.options.dry_run).await?;
         }
         let stored = self.replace(target, current, &new).await;
         if let Some(hook) = &hook
             && !target.options.dry_run
         {
-            hook.update_done(self, &new, &old, stored.is_ok()).await;
+            hook.update_done(self, &new, old, stored.is_ok()).await;
         }
-        let object = stored.map_err(|error| error.or_insist(insists, kind, target.name))?;
-        Ok(Written { object, warnings, created: false })
+        stored.map_err(|error| error.or_insist(insists, kind, target.name))
     }
 
     /// Writes `new` over `current`, for those who have prepared and checked it.
@@ -240,6 +267,9 @@ impl Api {
             old,
             dry_run: target.options.dry_run,
             warnings: Vec::new(),
+            called: String::new(),
+            audit: Vec::new(),
+            claims: Vec::new(),
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::informer::Name;
 use super::{Options, start, time};
 use crate::actions::{self, Needs, reviews::Access};
-use crate::apiserver::admission::default_chain;
+use crate::apiserver::admission::plugins;
 use crate::apiserver::api::Api;
 use crate::apiserver::authn::service_account::Keys;
 use crate::apiserver::options::DeleteOptions;
@@ -50,6 +50,7 @@ impl Cluster {
         let store = store::open("embedded", directory.path()).await.expect("a store");
         let feed = Arc::new(Feed::start(store.clone(), registry.all()).await.expect("a feed"));
         let access = Arc::new(Access::default());
+        let chain = plugins::Needs { access: access.clone(), ..plugins::Needs::default() };
         let needs = Needs { keys, access, service_cidr: "10.43.0.0/16".into() };
         let api = Arc::new(Api {
             hooks: actions::hooks(&registry, &needs).expect("hooks"),
@@ -57,7 +58,7 @@ impl Cluster {
             registry,
             store,
             feed,
-            admission: default_chain(&[]),
+            admission: plugins::chain(&chain).expect("a chain"),
         });
         let client = Client::new(api, User::server());
         let factory = {
@@ -67,6 +68,7 @@ impl Cluster {
         let options = Options {
             ca: "PEM".into(),
             pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
+            ledger: chain.ledger.clone(),
             ..Options::default()
         };
         let controllers = start(&factory, &options);

@@ -96,6 +96,10 @@ pub struct Options {
     pub pod_ranges: Vec<nodes::ranges::Range>,
     /// What signs the certificates of nodes and clients; none: requests wait for somebody else.
     pub authority: Option<Arc<crate::pki::authority::Authority>>,
+    /// Shares of quotas that admission charged and that are not stored yet.
+    pub ledger: Arc<crate::apiserver::admission::resource_quota::Ledger>,
+    /// Whether other servers write to the same store.
+    pub shared_store: bool,
 }
 
 /// Starts all controllers. They end when the returned set is dropped.
@@ -119,7 +123,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     if let Some(authority) = &options.authority {
         csr::start(&mut setup, authority.clone());
     }
-    let quotas = quota::start(&mut setup);
+    let quotas = quota::start(&mut setup, options.ledger.clone(), options.shared_store);
     let namespaces = namespace::start(&mut setup);
     let client = setup.client(gc::NAME);
     let collector = gc::Collector::new(client.clone());

@@ -20,5 +20,7 @@ pub mod defaults;
 pub mod strategy;
 // How the pipeline asks a kind: defaults, preparation, checks.
 pub mod check;
+// What objects use of quotas.
+pub mod usage;
 // What every cluster has from its first moment.
 pub mod bootstrap;

@@ -1,23 +1,59 @@
 //! Admission: what the cluster accepts. Mutating plugins run first, then the validating ones; the first refusal ends the
 //! request. A plugin is one file and one line in the chain.
 
+// The chain: which plugins, in which order.
+pub mod plugins;
+// What an AdmissionConfiguration says.
+pub mod config;
 // Namespaces that are there, and stay.
 pub mod namespace_lifecycle;
+// What containers and claims may ask for.
+pub mod limit_ranger;
 // Every pod is somebody.
 pub mod service_account;
+// New nodes wait.
+pub mod taint_nodes;
+// Images are always pulled.
+pub mod always_pull_images;
+// What pods may do to their node.
+pub mod pod_security;
 // Classes become numbers.
 pub mod priority;
 // Five minutes on a lost node.
 pub mod default_tolerations;
-// New nodes wait.
-pub mod taint_nodes;
+// Tolerations by namespace.
+pub mod pod_tolerations;
+// Not too many events.
+pub mod event_rate_limit;
+// Pods that ask for a device tolerate its nodes.
+pub mod extended_resources;
+// A class for claims without one.
+pub mod default_storage_class;
+// Claims and volumes stay while they are used.
+pub mod storage_protection;
+// Owners that one may delete.
+pub mod owner_references;
+// Claims grow only where their class lets them.
+pub mod claim_resize;
+// Overhead and nodes of runtimes.
+pub mod runtime_class;
+// Who approves, signs and asks for certificates.
+pub mod certificates;
+// A class for ingresses without one.
+pub mod default_ingress_class;
+// No addresses that are somebody else's.
+pub mod external_ips;
+// No more than a namespace may have.
+pub mod resource_quota;
 
 use super::api::Api;
 use super::user::User;
+use crate::object::Object;
 use crate::registry::kinds::Kind;
 use async_trait::async_trait;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// What is being done to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,12 +102,60 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// Sentences for the `Warning` header.
     pub warnings: Vec<String>,
+    /// What refusals call the object when it has no name yet.
+    pub called: String,
+    /// Notes for the audit log, by key.
+    pub audit: Vec<(&'static str, String)>,
+    /// What plugins took and must know the fate of.
+    pub claims: Vec<Box<dyn Claim>>,
+}
+
+/// Something that a plugin took for an object before it is stored, such as a share of a quota. Dropped without a word
+/// when the request is given up half-way.
+#[async_trait]
+pub trait Claim: Send + Sync {
+    /// The object was stored, or it was not.
+    async fn settle(self: Box<Self>, api: &Api, stored: bool);
 }
 
 impl Attributes<'_> {
     /// 403 with upstream's shape: `pods "x" is forbidden: why`.
     pub fn forbidden(&self, why: impl std::fmt::Display) -> ApiError {
-        ApiError::forbidden(&self.kind.group, &self.kind.plural, self.name, why)
+        let name = match (self.name, self.called.as_str()) {
+            ("", "") => "Unknown",
+            ("", called) => called,
+            (name, _) => name,
+        };
+        ApiError::forbidden(&self.kind.group, &self.kind.plural, name, why)
+    }
+
+    /// Notes something for the audit log.
+    pub fn audit(&mut self, key: &'static str, text: String) {
+        tracing::debug!(key, text, resource = %self.kind.plural, "audit annotation");
+        self.audit.push((key, text));
+    }
+
+    /// Every object of a kind as this server last saw them; none when it is not served.
+    pub fn cached(&self, group: &str, plural: &str, namespace: Option<&str>) -> Vec<Arc<Object>> {
+        let kind = self.api.registry.preferred(group, plural);
+        let cache = kind.and_then(|kind| self.api.cache(&kind).ok());
+        cache.map(|cache| cache.list(namespace)).unwrap_or_default()
+    }
+
+    /// One object: as this server last saw it, or, when it does not know it, as the store has it.
+    pub async fn find(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        let kind = self.api.registry.preferred(group, plural)?;
+        match self.api.cached(&kind, namespace, name) {
+            Ok(object) => Some(object),
+            Err(_) => self.api.get(&kind, namespace, name).await.ok(),
+        }
+    }
+
+    /// Tells plugins that took something whether the object was stored.
+    pub async fn settle(&mut self, stored: bool) {
+        for claim in std::mem::take(&mut self.claims) {
+            claim.settle(self.api, stored).await;
+        }
     }
 
     /// Whether the request is about this resource itself (no subresource).
@@ -100,18 +184,6 @@ pub trait Plugin: Send + Sync {
 /// The chain, in order.
 #[derive(Default)]
 pub struct Chain(pub Vec<Box<dyn Plugin>>);
-
-/// The plugins that are on by default, in upstream's order, without those that are disabled by name.
-pub fn default_chain(disabled: &[String]) -> Chain {
-    let all: Vec<Box<dyn Plugin>> = vec![
-        Box::new(namespace_lifecycle::NamespaceLifecycle),
-        Box::new(service_account::ServiceAccount),
-        Box::new(taint_nodes::TaintNodesByCondition),
-        Box::new(priority::Priority),
-        Box::new(default_tolerations::DefaultTolerationSeconds),
-    ];
-    Chain(all.into_iter().filter(|plugin| !disabled.iter().any(|name| name == plugin.name())).collect())
-}
 
 impl Chain {
     /// Runs the mutating half.

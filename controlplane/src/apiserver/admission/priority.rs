@@ -15,7 +15,19 @@ impl Plugin for Priority {
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {
-        if at.operation != Operation::Create || !at.is("", "pods") {
+        if !at.is("", "pods") {
+            return Ok(());
+        }
+        if let Some(old) = at.old.filter(|_| at.operation == Operation::Update) {
+            // What was computed stays when the client does not say it.
+            for field in ["priority", "preemptionPolicy"] {
+                if pod["spec"][field].is_null() && !old["spec"][field].is_null() {
+                    pod["spec"][field] = old["spec"][field].clone();
+                }
+            }
+            return Ok(());
+        }
+        if at.operation != Operation::Create {
             return Ok(());
         }
         let kind = at
@@ -60,5 +72,22 @@ impl Plugin for Priority {
             )));
         }
         Ok(())
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, class: &Value) -> Result<(), ApiError> {
+        let writes = matches!(at.operation, Operation::Create | Operation::Update);
+        if !writes || !at.is("scheduling.k8s.io", "priorityclasses") || class["globalDefault"] != true {
+            return Ok(());
+        }
+        let all = at.cached("scheduling.k8s.io", "priorityclasses", None);
+        let defaults = all.iter().map(|c| c.value()).filter(|c| c["globalDefault"] == true);
+        let Some(other) = defaults.min_by_key(|c| c["value"].as_i64()) else { return Ok(()) };
+        let other = other["metadata"]["name"].as_str().unwrap_or_default();
+        if at.operation == Operation::Update && class["metadata"]["name"] == other {
+            return Ok(());
+        }
+        Err(at.forbidden(format!(
+            "PriorityClass {other} is already marked as default. Only one default can exist"
+        )))
     }
 }

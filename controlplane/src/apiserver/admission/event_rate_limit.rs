@@ -1,0 +1,153 @@
+//! EventRateLimit: no more events than a server, namespace, user or source may send.
+
+use super::config::{Configuration, ConfigurationError};
+use super::{Attributes, Operation, Plugin};
+use async_trait::async_trait;
+use coracle_proto::status::ApiError;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::time::Instant;
+
+const CACHE: usize = 4096;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Settings {
+    limits: Vec<Limit>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
+enum By {
+    Server,
+    Namespace,
+    User,
+    SourceAndObject,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Limit {
+    #[serde(rename = "type")]
+    by: By,
+    qps: f64,
+    burst: f64,
+    #[serde(default)]
+    cache_size: usize,
+}
+
+/// Tokens that come back with time.
+#[derive(Debug)]
+struct Bucket {
+    tokens: f64,
+    filled: Instant,
+}
+
+struct Enforcer {
+    limit: Limit,
+    buckets: Mutex<HashMap<String, Bucket>>,
+}
+
+/// The plugin.
+pub struct EventRateLimit(Vec<Enforcer>);
+
+impl EventRateLimit {
+    /// The plugin with its limits.
+    pub fn new(configuration: &Configuration) -> Result<Self, ConfigurationError> {
+        let settings: Settings = configuration.of("EventRateLimit")?;
+        let enforcer = |limit| Enforcer { limit, buckets: Mutex::default() };
+        Ok(Self(settings.limits.into_iter().map(enforcer).collect()))
+    }
+}
+
+#[async_trait]
+impl Plugin for EventRateLimit {
+    fn name(&self) -> &'static str {
+        "EventRateLimit"
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, event: &Value) -> Result<(), ApiError> {
+        let writes = matches!(at.operation, Operation::Create | Operation::Update);
+        if at.kind.kind != "Event" || at.dry_run || !writes {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let refused: Vec<String> = self
+            .0
+            .iter()
+            .filter_map(|enforcer| enforcer.take(at.namespace, &at.user.name, event, now))
+            .collect();
+        match refused.as_slice() {
+            [] => Ok(()),
+            [one] => Err(ApiError::too_many_requests(one.clone(), 0)),
+            many => Err(ApiError::too_many_requests(format!("[{}]", many.join(", ")), 0)),
+        }
+    }
+}
+
+impl Enforcer {
+    /// Takes a token; why it cannot.
+    fn take(&self, namespace: &str, user: &str, event: &Value, now: Instant) -> Option<String> {
+        let key = match self.limit.by {
+            By::Server => String::new(),
+            By::Namespace => namespace.to_owned(),
+            By::User => user.to_owned(),
+            By::SourceAndObject => source_and_object(event),
+        };
+        let mut buckets = self.buckets.lock();
+        let most = if self.limit.cache_size == 0 { CACHE } else { self.limit.cache_size };
+        if buckets.len() >= most && !buckets.contains_key(&key) {
+            let oldest = buckets.iter().min_by_key(|(_, b)| b.filled).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| buckets.remove(&oldest));
+        }
+        let fresh = || Bucket { tokens: self.limit.burst, filled: now };
+        let bucket = buckets.entry(key.clone()).or_insert_with(fresh);
+        let since = now.saturating_duration_since(bucket.filled).as_secs_f64();
+        bucket.tokens = (bucket.tokens + since * self.limit.qps).min(self.limit.burst);
+        bucket.filled = now;
+        if bucket.tokens >= 1.0 {
+            bucket.tokens -= 1.0;
+            return None;
+        }
+        Some(format!("limit reached on type {:?} for key {key}", self.limit.by))
+    }
+}
+
+/// Old and new events say who speaks and about what in different fields.
+fn source_and_object(event: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let about =
+        if event["involvedObject"].is_null() { &event["regarding"] } else { &event["involvedObject"] };
+    let source = if event["source"].is_null() { &event["deprecatedSource"] } else { &event["source"] };
+    let mut parts = vec![text(&source["component"]), text(&source["host"])];
+    parts.extend(["kind", "namespace", "name", "uid", "apiVersion"].map(|field| text(&about[field])));
+    parts.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+    use std::time::Duration;
+
+    #[test]
+    fn buckets_fill_again() {
+        let settings = json!({"limits": [{"type": "Namespace", "qps": 1, "burst": 2, "cacheSize": 2}]});
+        let plugin = EventRateLimit::new(&Configuration::with("EventRateLimit", settings)).unwrap();
+        let (enforcer, start) = (&plugin.0[0], Instant::now());
+        let take = |namespace: &str, after: u64| {
+            enforcer.take(namespace, "u", &json!({}), start + Duration::from_secs(after))
+        };
+        assert_eq!((take("a", 0), take("a", 0)), (None, None));
+        assert_eq!(take("a", 0).unwrap(), "limit reached on type Namespace for key a");
+        assert_eq!(take("b", 0), None, "another namespace has its own");
+        assert_eq!(take("a", 1), None);
+        assert!(take("a", 1).is_some());
+        assert_eq!((take("c", 2), take("d", 2)), (None, None));
+        assert!(enforcer.buckets.lock().len() <= 2);
+        let unknown = Configuration::with("EventRateLimit", json!({"limits": [{"type": "Moon"}]}));
+        assert!(EventRateLimit::new(&unknown).is_err());
+    }
+}

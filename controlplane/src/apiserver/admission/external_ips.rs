@@ -1,0 +1,29 @@
+//! DenyServiceExternalIPs: a Service cannot claim addresses that nobody gave it.
+
+use super::{Attributes, Operation, Plugin};
+use async_trait::async_trait;
+use coracle_proto::status::ApiError;
+use serde_json::Value;
+
+/// The plugin.
+pub struct DenyServiceExternalIps;
+
+#[async_trait]
+impl Plugin for DenyServiceExternalIps {
+    fn name(&self) -> &'static str {
+        "DenyServiceExternalIPs"
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, service: &Value) -> Result<(), ApiError> {
+        if !at.is("", "services") || !matches!(at.operation, Operation::Create | Operation::Update) {
+            return Ok(());
+        }
+        let addresses =
+            |service: &Value| service["spec"]["externalIPs"].as_array().cloned().unwrap_or_default();
+        let had = at.old.map(addresses).unwrap_or_default();
+        if addresses(service).iter().all(|address| had.contains(address)) {
+            return Ok(());
+        }
+        Err(at.forbidden("Use of external IPs is denied by admission control"))
+    }
+}

@@ -1,0 +1,106 @@
+//! The chain: which plugins there are, in upstream's order, and which of them are on.
+
+use super::config::{Configuration, ConfigurationError};
+use super::resource_quota::Ledger;
+use super::*;
+use crate::actions::reviews::Access;
+
+/// What is on without being asked for.
+const DEFAULT_ON: &[&str] = &[
+    "NamespaceLifecycle",
+    "LimitRanger",
+    "ServiceAccount",
+    "TaintNodesByCondition",
+    "PodSecurity",
+    "Priority",
+    "DefaultTolerationSeconds",
+    "DefaultStorageClass",
+    "StorageObjectInUseProtection",
+    "PersistentVolumeClaimResize",
+    "RuntimeClass",
+    "CertificateApproval",
+    "CertificateSigning",
+    "CertificateSubjectRestriction",
+    "DefaultIngressClass",
+    "ResourceQuota",
+];
+
+/// What the plugins need from outside.
+#[derive(Default)]
+pub struct Needs {
+    /// Answers who may do what; set once the chain stands.
+    pub access: Arc<Access>,
+    /// Shares of quotas that are taken but not stored yet; the quota controller knows it too.
+    pub ledger: Arc<Ledger>,
+    /// Plugins that are on although they are off by default.
+    pub enabled: Vec<String>,
+    /// Plugins that are off although they are on by default.
+    pub disabled: Vec<String>,
+    /// The plugins' own settings.
+    pub configuration: Configuration,
+}
+
+/// Every plugin that is on, in order.
+pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
+    let settings = &needs.configuration;
+    let access = || needs.access.clone();
+    let all: Vec<Box<dyn Plugin>> = vec![
+        Box::new(namespace_lifecycle::NamespaceLifecycle),
+        Box::new(limit_ranger::LimitRanger),
+        Box::new(service_account::ServiceAccount),
+        Box::new(taint_nodes::TaintNodesByCondition),
+        Box::new(always_pull_images::AlwaysPullImages),
+        Box::new(pod_security::PodSecurity::new(settings)?),
+        Box::new(priority::Priority),
+        Box::new(default_tolerations::DefaultTolerationSeconds),
+        Box::new(pod_tolerations::PodTolerationRestriction::new(settings)?),
+        Box::new(event_rate_limit::EventRateLimit::new(settings)?),
+        Box::new(extended_resources::ExtendedResourceToleration),
+        Box::new(default_storage_class::DefaultStorageClass),
+        Box::new(storage_protection::StorageObjectInUseProtection),
+        Box::new(owner_references::OwnerReferencesPermissionEnforcement(access())),
+        Box::new(claim_resize::PersistentVolumeClaimResize),
+        Box::new(runtime_class::RuntimeClass),
+        Box::new(certificates::CertificateApproval(access())),
+        Box::new(certificates::CertificateSigning(access())),
+        Box::new(certificates::CertificateSubjectRestriction),
+        Box::new(default_ingress_class::DefaultIngressClass),
+        Box::new(external_ips::DenyServiceExternalIps),
+        Box::new(resource_quota::ResourceQuota::new(needs.ledger.clone(), settings)?),
+    ];
+    for name in needs.enabled.iter().chain(&needs.disabled) {
+        if !all.iter().any(|plugin| plugin.name() == name) {
+            return Err(ConfigurationError::Unknown(name.clone()));
+        }
+    }
+    let named = |list: &[String], plugin: &dyn Plugin| list.iter().any(|name| name == plugin.name());
+    let on = |plugin: &dyn Plugin| {
+        named(&needs.enabled, plugin)
+            || (DEFAULT_ON.contains(&plugin.name()) && !named(&needs.disabled, plugin))
+    };
+    Ok(Chain(all.into_iter().filter(|plugin| on(plugin.as_ref())).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn names(needs: &Needs) -> Vec<&'static str> {
+        chain(needs).unwrap().0.iter().map(|plugin| plugin.name()).collect()
+    }
+
+    #[test]
+    fn plugins_are_on_by_default_or_by_name() {
+        assert_eq!(names(&Needs::default()), DEFAULT_ON, "in the order of the chain");
+        let needs = Needs {
+            enabled: vec!["AlwaysPullImages".into()],
+            disabled: vec!["PodSecurity".into()],
+            ..Needs::default()
+        };
+        let on = names(&needs);
+        assert!(on.contains(&"AlwaysPullImages") && !on.contains(&"PodSecurity"));
+        let unknown = Needs { enabled: vec!["Nonsense".into()], ..Needs::default() };
+        assert!(chain(&unknown).is_err_and(|e| e.to_string().contains("Nonsense")));
+    }
+}

@@ -1,0 +1,299 @@
+//! The checks of the baseline level.
+
+use super::checks::{containers, setters};
+use super::seen::{Finding, Pod, Texts, joined, name, plural};
+use serde_json::Value;
+
+const DEFAULT_CAPABILITIES: [&str; 13] = [
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+];
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const SELINUX_TYPES: [&str; 5] =
+    ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
+/// Harmless in the pod's own namespaces; the last ones came in 1.27, 1.29 and 1.32.
+const SYSCTLS: [&str; 12] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+];
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Profiles that switch AppArmor off.
+pub fn app_armor(pod: &Pod<'_>) -> Option<Finding> {
+    let kind = |context: &Value| context["appArmorProfile"]["type"].as_str().map(str::to_owned);
+    let bad = |kind: &String| !matches!(kind.as_str(), "RuntimeDefault" | "Localhost");
+    let mut values = Texts::new();
+    let own = kind(pod.security()).filter(bad);
+    values.extend(own.clone());
+    let named = pod.named(|c| kind(&c["securityContext"]).is_some_and(|kind| bad(&kind)));
+    values.extend(pod.containers().filter_map(|c| kind(&c["securityContext"]).filter(bad)));
+    let allowed = |v: &str| v.is_empty() || v == "runtime/default" || v.starts_with("localhost/");
+    let annotations: Vec<String> = pod
+        .annotations()
+        .filter(|(key, value)| key.starts_with(APP_ARMOR) && !allowed(value))
+        .map(|(key, value)| format!("{key}={value:?}"))
+        .collect();
+    let mut who = Vec::new();
+    who.extend(setters(own.is_some(), &named));
+    if !annotations.is_empty() {
+        who.push(plural("annotation", "annotations", annotations.len()).to_owned());
+    }
+    if who.is_empty() {
+        return None;
+    }
+    let values: Vec<String> = values.into_iter().chain(annotations).collect();
+    Finding::new(
+        plural("forbidden AppArmor profile", "forbidden AppArmor profiles", values.len()),
+        format!("{} must not set AppArmor profile type to {}", who.join(" and "), joined(&values)),
+    )
+}
+
+/// Capabilities that runtimes do not give by themselves.
+pub fn capabilities(pod: &Pod<'_>) -> Option<Finding> {
+    let bad = |container: &Value| -> Texts {
+        let added = container["securityContext"]["capabilities"]["add"].as_array().into_iter().flatten();
+        added.map(text).filter(|c| !DEFAULT_CAPABILITIES.contains(c)).map(str::to_owned).collect()
+    };
+    let named = pod.named(|c| !bad(c).is_empty());
+    let found: Texts = pod.containers().flat_map(bad).collect();
+    if named.is_empty() {
+        return None;
+    }
+    Finding::new(
+        "non-default capabilities",
+        format!(
+            "{} must not include {} in securityContext.capabilities.add",
+            containers(&named),
+            joined(&found)
+        ),
+    )
+}
+
+/// Namespaces of the host.
+pub fn host_namespaces(pod: &Pod<'_>) -> Option<Finding> {
+    let fields = ["hostNetwork", "hostPID", "hostIPC"];
+    let set: Vec<String> =
+        fields.iter().filter(|f| pod.spec[**f] == true).map(|f| format!("{f}=true")).collect();
+    if set.is_empty() { None } else { Finding::new("host namespaces", set.join(", ")) }
+}
+
+/// Directories of the host.
+pub fn host_paths(pod: &Pod<'_>) -> Option<Finding> {
+    let volumes = pod.spec["volumes"].as_array().into_iter().flatten();
+    let named: Vec<String> = volumes.filter(|v| v["hostPath"].is_object()).map(name).collect();
+    if named.is_empty() {
+        return None;
+    }
+    Finding::new(
+        "hostPath volumes",
+        format!("{} {}", plural("volume", "volumes", named.len()), joined(&named)),
+    )
+}
+
+/// Ports of the host.
+pub fn host_ports(pod: &Pod<'_>) -> Option<Finding> {
+    let of = |container: &Value| -> Texts {
+        let ports = container["ports"].as_array().into_iter().flatten();
+        ports.filter_map(|p| p["hostPort"].as_i64()).filter(|p| *p != 0).map(|p| p.to_string()).collect()
+    };
+    let named = pod.named(|c| !of(c).is_empty());
+    let ports: Texts = pod.containers().flat_map(of).collect();
+    if named.is_empty() {
+        return None;
+    }
+    let (uses, word) = (plural("uses", "use", named.len()), plural("hostPort", "hostPorts", ports.len()));
+    let list = ports.into_iter().collect::<Vec<_>>().join(", ");
+    Finding::new("hostPort", format!("{} {uses} {word} {list}", containers(&named)))
+}
+
+/// Probes and hooks that ask another host.
+pub fn probe_hosts(pod: &Pod<'_>) -> Option<Finding> {
+    let of = |container: &Value| -> Texts {
+        let probes = ["livenessProbe", "readinessProbe", "startupProbe"].map(|p| &container[p]);
+        let hooks = ["postStart", "preStop"].map(|h| &container["lifecycle"][h]);
+        let handlers = probes.into_iter().chain(hooks);
+        let hosts = handlers.flat_map(|h| [&h["httpGet"]["host"], &h["tcpSocket"]["host"]]).map(text);
+        hosts.filter(|host| !host.is_empty()).map(str::to_owned).collect()
+    };
+    let named: Texts = pod.named(|c| !of(c).is_empty()).into_iter().collect();
+    let hosts: Texts = pod.containers().flat_map(of).collect();
+    if named.is_empty() {
+        return None;
+    }
+    let named: Vec<String> = named.into_iter().collect();
+    let uses = plural("uses", "use", named.len());
+    let word = plural("probe or lifecycle host", "probe or lifecycle hosts", hosts.len());
+    Finding::new(
+        "probe or lifecycle host",
+        format!("{} {uses} {word} {}", containers(&named), joined(&hosts)),
+    )
+}
+
+/// Privileged containers.
+pub fn privileged(pod: &Pod<'_>) -> Option<Finding> {
+    let named = pod.named(|c| c["securityContext"]["privileged"] == true);
+    if named.is_empty() {
+        return None;
+    }
+    Finding::new("privileged", format!("{} must not set securityContext.privileged=true", containers(&named)))
+}
+
+/// All of /proc.
+pub fn proc_mount(pod: &Pod<'_>) -> Option<Finding> {
+    let of =
+        |c: &Value| c["securityContext"]["procMount"].as_str().filter(|m| *m != "Default").map(str::to_owned);
+    let named = pod.named(|c| of(c).is_some());
+    let kinds: Texts = pod.containers().filter_map(of).collect();
+    if named.is_empty() {
+        return None;
+    }
+    Finding::new(
+        "procMount",
+        format!("{} must not set securityContext.procMount to {}", containers(&named), joined(&kinds)),
+    )
+}
+
+/// The same, where it matters.
+pub fn proc_mount_outside_user_namespaces(pod: &Pod<'_>) -> Option<Finding> {
+    if pod.own_users() { None } else { proc_mount(pod) }
+}
+
+fn selinux_types(pod: &Pod<'_>, allowed: &[&str]) -> Option<Finding> {
+    let of = |context: &Value| -> (Option<String>, bool, bool) {
+        let options = &context["seLinuxOptions"];
+        let kind = options["type"].as_str().filter(|t| !allowed.contains(t)).map(str::to_owned);
+        (kind, !text(&options["user"]).is_empty(), !text(&options["role"]).is_empty())
+    };
+    let bad = |(kind, user, role): &(Option<String>, bool, bool)| kind.is_some() || *user || *role;
+    let own = of(pod.security());
+    let named = pod.named(|c| bad(&of(&c["securityContext"])));
+    let who = setters(bad(&own), &named)?;
+    let all: Vec<_> =
+        std::iter::once(own).chain(pod.containers().map(|c| of(&c["securityContext"]))).collect();
+    let kinds: Texts = all.iter().filter_map(|(kind, ..)| kind.clone()).collect();
+    let mut what = Vec::new();
+    if !kinds.is_empty() {
+        what.push(format!("{} {}", plural("type", "types", kinds.len()), joined(&kinds)));
+    }
+    if all.iter().any(|(_, user, _)| *user) {
+        what.push("user may not be set".to_owned());
+    }
+    if all.iter().any(|(_, _, role)| *role) {
+        what.push("role may not be set".to_owned());
+    }
+    Finding::new(
+        "seLinuxOptions",
+        format!("{who} set forbidden securityContext.seLinuxOptions: {}", what.join("; ")),
+    )
+}
+
+/// SELinux labels that lead out.
+pub fn selinux(pod: &Pod<'_>) -> Option<Finding> {
+    selinux_types(pod, &SELINUX_TYPES[..4])
+}
+
+/// The same with one type more.
+pub fn selinux_1_31(pod: &Pod<'_>) -> Option<Finding> {
+    selinux_types(pod, &SELINUX_TYPES)
+}
+
+/// Seccomp switched off by annotations, before there was a field.
+pub fn seccomp_annotations(pod: &Pod<'_>) -> Option<Finding> {
+    let mut keys = Texts::from([SECCOMP_POD.to_owned()]);
+    keys.extend(pod.containers().map(|c| format!("{SECCOMP_CONTAINER}{}", name(c))));
+    let allowed = |v: &str| matches!(v, "runtime/default" | "docker/default") || v.starts_with("localhost/");
+    let bad: Vec<String> = pod
+        .annotations()
+        .filter(|(key, value)| keys.contains(*key) && !allowed(value))
+        .map(|(key, value)| format!("{key}={value:?}"))
+        .collect();
+    if bad.is_empty() {
+        return None;
+    }
+    let word = plural("annotation", "annotations", bad.len());
+    Finding::new("seccompProfile", format!("forbidden {word} {}", bad.join(", ")))
+}
+
+/// The seccomp profile of a security context.
+pub(super) fn seccomp_type(context: &Value) -> Option<String> {
+    context["seccompProfile"].as_object().map(|p| p.get("type").map(text).unwrap_or_default().to_owned())
+}
+
+/// Whether a seccomp profile keeps anything in.
+pub(super) fn confines(kind: &str) -> bool {
+    matches!(kind, "RuntimeDefault" | "Localhost")
+}
+
+/// Seccomp switched off.
+pub fn seccomp(pod: &Pod<'_>) -> Option<Finding> {
+    let bad = |context: &Value| seccomp_type(context).filter(|kind| !confines(kind));
+    let own = bad(pod.security());
+    let named = pod.named(|c| bad(&c["securityContext"]).is_some());
+    let who = setters(own.is_some(), &named)?;
+    let kinds: Texts =
+        own.into_iter().chain(pod.containers().filter_map(|c| bad(&c["securityContext"]))).collect();
+    Finding::new(
+        "seccompProfile",
+        format!("{who} must not set securityContext.seccompProfile.type to {}", joined(&kinds)),
+    )
+}
+
+fn sysctls_besides(pod: &Pod<'_>, allowed: &[&str]) -> Option<Finding> {
+    let set = pod.security()["sysctls"].as_array().into_iter().flatten().map(name);
+    let bad: Vec<String> = set.filter(|s| !allowed.contains(&s.as_str())).collect();
+    if bad.is_empty() { None } else { Finding::new("forbidden sysctls", bad.join(", ")) }
+}
+
+/// Kernel settings that others feel.
+pub fn sysctls(pod: &Pod<'_>) -> Option<Finding> {
+    sysctls_besides(pod, &SYSCTLS[..5])
+}
+
+/// As of 1.27.
+pub fn sysctls_1_27(pod: &Pod<'_>) -> Option<Finding> {
+    sysctls_besides(pod, &SYSCTLS[..6])
+}
+
+/// As of 1.29.
+pub fn sysctls_1_29(pod: &Pod<'_>) -> Option<Finding> {
+    sysctls_besides(pod, &SYSCTLS[..10])
+}
+
+/// As of 1.32.
+pub fn sysctls_1_32(pod: &Pod<'_>) -> Option<Finding> {
+    sysctls_besides(pod, &SYSCTLS)
+}
+
+/// Windows containers that are processes of the host.
+pub fn host_process(pod: &Pod<'_>) -> Option<Finding> {
+    let bad = |context: &Value| context["windowsOptions"]["hostProcess"] == true;
+    let named = pod.named(|c| bad(&c["securityContext"]));
+    let who = setters(bad(pod.security()), &named)?;
+    Finding::new("hostProcess", format!("{who} must not set securityContext.windowsOptions.hostProcess=true"))
+}

@@ -1,0 +1,274 @@
+//! PodSecurity: what pods may do to their node, by level and mode, from labels of their namespace.
+
+// Levels, versions, modes, labels.
+pub mod policy;
+// Pods as checks see them.
+pub mod seen;
+// Which checks there are.
+pub mod checks;
+// Those of the baseline level.
+pub mod baseline;
+// Those of the restricted level.
+pub mod restricted;
+#[cfg(test)]
+mod tests;
+
+use super::config::{Configuration, ConfigurationError};
+use super::{Attributes, Operation, Plugin};
+use async_trait::async_trait;
+use checks::{details, evaluate, reasons};
+use coracle_proto::status::ApiError;
+use policy::{Level, Policy, Standard};
+use seen::{Finding, Pod};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+const NAME: &str = "PodSecurity";
+/// How many pods are looked at when a namespace becomes stricter, and for how long.
+const MOST_PODS: usize = 3000;
+const MOST_TIME: Duration = Duration::from_secs(1);
+/// Subresources of pods that do not change what a pod may do.
+const HARMLESS: [&str; 8] =
+    ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Exemptions {
+    usernames: Vec<String>,
+    runtime_classes: Vec<String>,
+    namespaces: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Settings {
+    defaults: BTreeMap<String, String>,
+    exemptions: Exemptions,
+}
+
+/// The plugin.
+pub struct PodSecurity {
+    defaults: Policy,
+    exemptions: Exemptions,
+}
+
+impl PodSecurity {
+    /// The plugin with its defaults and exemptions.
+    pub fn new(configuration: &Configuration) -> Result<Self, ConfigurationError> {
+        let settings: Settings = configuration.of(NAME)?;
+        let defaults = Policy::parse(&settings.defaults)
+            .map_err(|why| ConfigurationError::Plugin { plugin: NAME, why })?;
+        Ok(Self { defaults, exemptions: settings.exemptions })
+    }
+}
+
+#[async_trait]
+impl Plugin for PodSecurity {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
+        if !matches!(at.operation, Operation::Create | Operation::Update) {
+            return Ok(());
+        }
+        match (at.kind.group.as_str(), at.kind.plural.as_str()) {
+            ("", "namespaces") if at.subresource.is_empty() => self.namespace(at, object),
+            ("", "pods") if !HARMLESS.contains(&at.subresource) => self.pod(at, object).await,
+            kind if at.subresource.is_empty() => match template(kind, object) {
+                Some(template) => self.workload(at, template).await,
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The pod template of a workload.
+fn template<'a>((group, plural): (&str, &str), object: &'a Value) -> Option<&'a Value> {
+    match (group, plural) {
+        ("", "podtemplates") => Some(&object["template"]),
+        ("", "replicationcontrollers")
+        | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
+        | ("batch", "jobs") => Some(&object["spec"]["template"]),
+        ("batch", "cronjobs") => Some(&object["spec"]["jobTemplate"]["spec"]["template"]),
+        _ => None,
+    }
+    .filter(|template| template.is_object())
+}
+
+impl PodSecurity {
+    /// Whether nobody asks about this request.
+    fn exempt(&self, at: &Attributes<'_>) -> bool {
+        self.exemptions.namespaces.iter().any(|n| n == at.namespace)
+            || self.exemptions.usernames.contains(&at.user.name)
+    }
+
+    fn exempt_class(&self, spec: &Value) -> bool {
+        let class = spec["runtimeClassName"].as_str();
+        class.is_some_and(|class| self.exemptions.runtime_classes.iter().any(|c| c == class))
+    }
+
+    /// The labels of the namespace of a request.
+    async fn policy(&self, at: &Attributes<'_>) -> Option<Policy> {
+        let namespace = at.find("", "namespaces", "", at.namespace).await?;
+        Some(self.defaults.with_labels(&namespace.value()["metadata"]["labels"]).0)
+    }
+
+    async fn pod(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
+        if self.exempt(at) || at.old.is_some_and(|old| !matters(object, old)) {
+            return Ok(());
+        }
+        let Some(policy) = self.policy(at).await else {
+            return Err(ApiError::internal(format!("failed to lookup namespace {:?}", at.namespace)));
+        };
+        let pod = Pod { meta: &object["metadata"], spec: &object["spec"] };
+        if policy.fully_privileged() || self.exempt_class(pod.spec) {
+            return Ok(());
+        }
+        let findings = evaluate(policy.enforce, &pod);
+        if !findings.is_empty() {
+            return Err(at.forbidden(format!(
+                "violates PodSecurity \"{}\": {}",
+                policy.enforce,
+                details(&findings)
+            )));
+        }
+        note(at, &policy, &pod);
+        Ok(())
+    }
+
+    /// Workloads are never refused: their pods will be.
+    async fn workload(&self, at: &mut Attributes<'_>, template: &Value) -> Result<(), ApiError> {
+        if self.exempt(at) {
+            return Ok(());
+        }
+        let Some(policy) = self.policy(at).await else { return Ok(()) };
+        let pod = Pod { meta: &template["metadata"], spec: &template["spec"] };
+        if !self.exempt_class(pod.spec) {
+            note(at, &policy, &pod);
+        }
+        Ok(())
+    }
+
+    fn namespace(&self, at: &mut Attributes<'_>, namespace: &Value) -> Result<(), ApiError> {
+        let labels = &namespace["metadata"]["labels"];
+        let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
+        let (new, errors) = self.defaults.with_labels(labels);
+        let old = at.old.map(|old| self.defaults.with_labels(&old["metadata"]["labels"]));
+        if !errors.is_empty() && old.as_ref().is_none_or(|(_, before)| *before != errors) {
+            return Err(ApiError::invalid("", "Namespace", name, errors));
+        }
+        let stricter = match &old {
+            None => true,
+            Some((old, _)) => {
+                new.enforce != old.enforce
+                    && new.enforce.level != Level::Privileged
+                    && (new.enforce.version != old.enforce.version || new.enforce.level > old.enforce.level)
+            }
+        };
+        if !stricter {
+            return Ok(());
+        }
+        if self.exemptions.namespaces.iter().any(|n| n == name) {
+            if !new.fully_privileged() && !new.equivalent(&self.defaults) {
+                at.warnings.push(format!(
+                    "namespace {name:?} is exempt from Pod Security, and the policy ({}) will be ignored",
+                    new.explicit(labels)
+                ));
+            }
+            return Ok(());
+        }
+        if old.is_some() {
+            let pods = at.cached("", "pods", Some(name)).iter().map(|pod| pod.value()).collect();
+            let warnings = self.look_at(name, pods, new.enforce);
+            at.warnings.extend(warnings);
+        }
+        Ok(())
+    }
+
+    /// Which of the pods that are there a stricter level would refuse.
+    fn look_at(&self, namespace: &str, pods: Vec<Value>, standard: Standard) -> Vec<String> {
+        let (start, mut owners) = (Instant::now(), BTreeSet::new());
+        let pods = pods.into_iter().filter(|pod| !self.exempt_class(&pod["spec"]));
+        // One pod of each owner first: the others are likely the same.
+        let (first, rest): (Vec<_>, Vec<_>) =
+            pods.partition(|pod| controller(pod).is_none_or(|uid| owners.insert(uid)));
+        let all: Vec<Value> = first.into_iter().chain(rest).collect();
+        let (total, mut looked) = (all.len(), 0);
+        let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for pod in all.iter().take(MOST_PODS) {
+            looked += 1;
+            let findings: Vec<Finding> =
+                evaluate(standard, &Pod { meta: &pod["metadata"], spec: &pod["spec"] });
+            if !findings.is_empty() {
+                found.entry(reasons(&findings)).or_default().push(seen::name(&pod["metadata"]));
+            }
+            if start.elapsed() > MOST_TIME {
+                break;
+            }
+        }
+        let mut warnings = Vec::new();
+        if looked < total {
+            warnings.push(format!(
+                "new PodSecurity enforce level only checked against the first {looked} of {total} existing pods"
+            ));
+        }
+        if !found.is_empty() {
+            warnings.push(format!(
+                "existing pods in namespace {namespace:?} violate the new PodSecurity enforce level \"{standard}\""
+            ));
+        }
+        let mut lines: Vec<String> = found.into_iter().map(|(why, names)| one_line(&why, names)).collect();
+        lines.sort();
+        warnings.extend(lines);
+        warnings
+    }
+}
+
+fn one_line(why: &str, mut names: Vec<String>) -> String {
+    names.sort();
+    let first = names.first().cloned().unwrap_or_default();
+    match names.len() {
+        1 => format!("{first}: {why}"),
+        2 => format!("{first} (and 1 other pod): {why}"),
+        many => format!("{first} (and {} other pods): {why}", many - 1),
+    }
+}
+
+fn controller(pod: &Value) -> Option<String> {
+    let owners = pod["metadata"]["ownerReferences"].as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+    owner["uid"].as_str().map(str::to_owned)
+}
+
+/// Warns, and notes for the audit log.
+fn note(at: &mut Attributes<'_>, policy: &Policy, pod: &Pod<'_>) {
+    let said = |standard: Standard| {
+        let findings = evaluate(standard, pod);
+        let text = || format!("would violate PodSecurity \"{standard}\": {}", details(&findings));
+        (!findings.is_empty()).then(text)
+    };
+    if let Some(text) = said(policy.audit) {
+        at.audit("pod-security.kubernetes.io/audit-violations", text);
+    }
+    at.warnings.extend(said(policy.warn));
+}
+
+/// Whether a change of a pod can change what it may do: other images or containers.
+fn matters(new: &Value, old: &Value) -> bool {
+    let images = |pod: &Value, list: &str| -> Vec<(String, Value)> {
+        let all = pod["spec"][list].as_array().into_iter().flatten();
+        all.map(|c| (seen::name(c), c["image"].clone())).collect()
+    };
+    let changed = |list: &str| {
+        let (new, old) = (images(new, list), images(old, list));
+        new.len() != old.len() || new.iter().zip(&old).any(|(a, b)| a.1 != b.1)
+    };
+    let had = images(old, "ephemeralContainers");
+    changed("containers")
+        || changed("initContainers")
+        || images(new, "ephemeralContainers").iter().any(|container| !had.contains(container))
+}
