@@ -66,10 +66,17 @@ impl Server {
 
     /// Starts it again on the same state and the same port.
     pub fn restart(&mut self) {
+        self.restart_with(&[]);
+    }
+
+    /// The same with more flags, this time only.
+    pub fn restart_with(&mut self, flags: &[&str]) {
         let port = self.url().rsplit(':').next().unwrap_or("0").to_owned();
         let at = self.args.iter().position(|a| a == "--bind").expect("started with --bind") + 1;
         self.args[at] = format!("127.0.0.1:{port}");
-        self.child = spawn(&self.args, self.dir.path());
+        let mut args = self.args.clone();
+        args.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self.child = spawn(&args, self.dir.path());
         self.wait();
     }
 

@@ -11,6 +11,8 @@ pub mod server;
 pub mod up;
 // What this machine lacks for it.
 pub mod doctor;
+// Nodes without containers.
+pub mod hollow;
 // What is served over HTTP: tls, request info, authn, filters, authz, decode, admission, write, read, watch.
 pub mod apiserver;
 // What some kinds do besides being stored.

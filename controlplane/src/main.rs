@@ -3,6 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 use coracle::config::ServerArgs;
 use coracle::doctor::DoctorArgs;
+use coracle::hollow::HollowArgs;
 use coracle::up::{DownArgs, UpArgs};
 
 /// Kubernetes you can carry.
@@ -26,6 +27,8 @@ enum Command {
     /// Write man pages, completions and a documented configuration file.
     #[command(hide = true)]
     Manual(coracle_cli::manual::ManualArgs),
+    /// Run nodes without containers, to try clusters of any size.
+    Hollow(HollowArgs),
     /// Keep the namespaces of a node; started by `up`.
     #[command(hide = true)]
     Hold,
@@ -41,6 +44,11 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(coracle::server::run(args.resolve()?))?;
             Ok(())
+        }
+        Command::Hollow(args) => {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            runtime.block_on(coracle::hollow::run(args))
         }
         Command::Hold => coracle::up::hold(),
         Command::Up(args) => coracle::up::up(&args),

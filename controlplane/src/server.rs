@@ -15,7 +15,7 @@ use crate::apiserver::{authn, authz, tls};
 use crate::client::Client;
 use crate::config::Config;
 use crate::connect;
-use crate::controllers;
+use crate::controllers::{self, election::lead};
 use crate::pki::authority::Authority;
 use crate::pki::{Pki, kubeconfig};
 use crate::registry::bootstrap::{self, Cluster};
@@ -30,6 +30,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Runs the server until it is told to stop.
@@ -118,10 +119,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
     let path = config.data_dir.join("admin.kubeconfig");
     kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
-    let _controllers =
-        if config.api_only { None } else { Some(start_controllers(&client, &config, &pki, ledger)?) };
-    let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
-    let _scheduler = (!config.api_only).then(|| scheduler::start(&client, profiles));
+    let mut loops =
+        if config.api_only { Vec::new() } else { start_loops(&client, &config, &pki, ledger, &stop)? };
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
     let tls = tls::config(&pki)?;
@@ -129,6 +128,14 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     tls::serve(listener, tls, server, stop).await;
     if let Some(extra) = extra {
         let _ = extra.await;
+    }
+    for tasks in &mut loops {
+        // Those who lead give their leases away; the others never end by themselves.
+        if config.datastore != "embedded" {
+            let ended = async { while tasks.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(std::time::Duration::from_secs(5), ended).await;
+        }
+        tasks.abort_all();
     }
     api.store.flush().await?;
     Ok(())
@@ -146,22 +153,40 @@ fn inherited_listener() -> std::io::Result<Option<TcpListener>> {
     TcpListener::from_std(listener).map(Some)
 }
 
-fn start_controllers(
+/// Scheduler and controllers: at once on a store of our own; on a shared one when this server is elected.
+fn start_loops(
     client: &Client,
     config: &Config,
     pki: &Pki,
     ledger: Arc<Ledger>,
-) -> anyhow::Result<tokio::task::JoinSet<()>> {
+    stop: &CancellationToken,
+) -> anyhow::Result<Vec<JoinSet<()>>> {
     let ranges = config.cluster_cidr.split(',').map(|cidr| cidr.trim().parse());
+    let shared = config.datastore != "embedded";
     let options = controllers::Options {
         ca: pki.authority.certificate.clone(),
         pod_ranges: ranges.collect::<Result<_, _>>().context("--cluster-cidr")?,
         authority: Some(Arc::new(Authority::ensure(&config.data_dir.join("pki"), "ca", "coracle-ca")?)),
         ledger,
-        shared_store: config.datastore != "embedded",
+        shared_store: shared,
+        ..controllers::Options::default()
     };
-    let client = client.clone();
-    Ok(controllers::start(&move |name: &str| client.controller(name), &options))
+    let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
+    let (for_controllers, for_scheduler) = (client.clone(), client.clone());
+    let controllers = move || {
+        let client = for_controllers.clone();
+        controllers::start(&move |name: &str| client.controller(name), &options)
+    };
+    let scheduler = move || scheduler::start(&for_scheduler, profiles.clone()).0;
+    if !shared {
+        return Ok(vec![controllers(), scheduler()]);
+    }
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let me = format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4());
+    let mut leading = JoinSet::new();
+    leading.spawn(lead(client.clone(), "kube-controller-manager", me.clone(), stop.clone(), controllers));
+    leading.spawn(lead(client.clone(), "kube-scheduler", me, stop.clone(), scheduler));
+    Ok(vec![leading])
 }
 
 fn first_service_address(cidr: &str) -> anyhow::Result<String> {

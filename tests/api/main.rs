@@ -12,6 +12,13 @@ mod python;
 // What clients must not be able to do.
 mod bad_input;
 
+// What the cluster accepts.
+mod admission;
+// Which of two servers acts.
+mod election;
+// Rollouts while the server is killed.
+mod rollout;
+
 use coracle_tests::etcd::Etcd;
 use coracle_tests::server::Server;
 

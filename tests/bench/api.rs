@@ -148,7 +148,7 @@ async fn watches(report: &mut Report, target: &Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn rss(pid: u32) -> f64 {
+pub fn rss(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(f64::NAN) / 1024.0

@@ -4,6 +4,12 @@
 
 // The API server under load.
 mod api;
+// The scheduler with thousands of nodes.
+mod scheduler;
+// The control loops.
+mod controllers;
+// Nodes without containers.
+mod hollow;
 // A client that keeps its connections.
 mod client;
 // How figures are shown.
@@ -16,7 +22,9 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let report = match name {
         "api" => runtime.block_on(api::run())?,
-        other => anyhow::bail!("unknown measurement {other:?}: one of api"),
+        "scheduler" => runtime.block_on(scheduler::run())?,
+        "controllers" => runtime.block_on(controllers::run())?,
+        other => anyhow::bail!("unknown measurement {other:?}: one of api, scheduler, controllers"),
     };
     report.print(json);
     Ok(())

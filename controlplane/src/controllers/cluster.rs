@@ -33,7 +33,12 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster whose pods start and become ready by themselves.
     pub async fn start() -> Self {
-        let cluster = Self::without_nodes().await;
+        Self::measured(None).await
+    }
+
+    /// The same with somebody who measures pods.
+    pub async fn measured(metrics: Option<Arc<dyn super::autoscaler::metrics::Metrics>>) -> Self {
+        let cluster = Self::build(metrics).await;
         let mut kubelet = JoinSet::new();
         kubelet.spawn(run_pods(cluster.client.clone()));
         Self { _kubelet: kubelet, ..cluster }
@@ -41,6 +46,10 @@ impl Cluster {
 
     /// A cluster whose pods stay pending.
     pub async fn without_nodes() -> Self {
+        Self::build(None).await
+    }
+
+    async fn build(metrics: Option<Arc<dyn super::autoscaler::metrics::Metrics>>) -> Self {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
         let directory = tempfile::tempdir().expect("a directory");
@@ -69,6 +78,7 @@ impl Cluster {
             ca: "PEM".into(),
             pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
             ledger: chain.ledger.clone(),
+            metrics,
             ..Options::default()
         };
         let controllers = start(&factory, &options);

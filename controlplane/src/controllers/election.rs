@@ -7,18 +7,20 @@ use crate::object::Object;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// How long a lease holds without being renewed, in seconds.
 const LEASE_SECONDS: i64 = 12;
 /// How often the leader renews it.
 const RENEW: Duration = Duration::from_secs(3);
 /// After how long without renewal the leader stops: before anybody else may start.
-const GIVE_UP_SECONDS: i64 = 8;
+const GIVE_UP_SECONDS: i64 = 7;
 // The old leader stops before a new one may start.
-const _: () = assert!(GIVE_UP_SECONDS + 3 < LEASE_SECONDS);
+const _: () = assert!(GIVE_UP_SECONDS + 4 < LEASE_SECONDS);
+/// How long the store may take to answer.
+const ANSWER: Duration = Duration::from_secs(3);
 const NAMESPACE: &str = "kube-system";
 
 /// What a candidate does about the lease.
@@ -73,62 +75,104 @@ fn step(lease: Option<&Object>, seen: Option<&Seen>, (name, me): (&str, &str), n
     Step::Write(body)
 }
 
-/// Competes for the lease `name` as `me`, and has `run` working while it holds it; without end. What `run` returned is
-/// dropped, and with it its tasks end, when the lease is lost.
-pub async fn lead(client: Client, name: &str, me: &str, run: impl Fn() -> JoinSet<()>) {
-    let kind = client.kind("coordination.k8s.io", "leases");
+/// Competes for the lease `name` as `me`, and has `run` working while it holds it, until `stop`. What `run` returned is
+/// dropped, and with it its tasks end, when the lease is lost. Who stops gives the lease away, so that nobody waits for it.
+pub async fn lead(
+    client: Client,
+    name: &'static str,
+    me: String,
+    stop: CancellationToken,
+    run: impl Fn() -> JoinSet<()>,
+) {
     let mut seen: Option<Seen> = None;
     let mut running: Option<JoinSet<()>> = None;
     let mut renewed = Timestamp::now();
     loop {
         let now = Timestamp::now();
-        let found: Result<Option<Arc<Object>>, ApiError> = match client.get(&kind, NAMESPACE, name).await {
-            Ok(lease) => Ok(Some(lease)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        };
+        // A store that does not answer must not keep an old leader at work.
+        let turn = tokio::time::timeout(ANSWER, compete(&client, (name, &me), &mut seen, now)).await;
         let mut wait = RENEW;
-        let outcome = match found {
-            Err(error) => Err(error),
-            Ok(lease) => {
-                if let Some(lease) = &lease
-                    && seen.as_ref().is_none_or(|s| s.revision != lease.revision)
-                {
-                    seen = Some(Seen { revision: lease.revision, since: now });
-                }
-                match step(lease.as_deref(), seen.as_ref(), (name, me), now) {
-                    Step::Create(body) => client.create(&kind, NAMESPACE, body).await.map(|_| true),
-                    Step::Write(body) => client.update(&kind, NAMESPACE, name, "", body).await.map(|_| true),
-                    Step::Wait(due) => {
-                        wait = time::until(due, now).min(RENEW);
-                        Ok(false)
-                    }
-                }
-            }
-        };
-        match outcome {
-            Ok(true) => {
+        match turn {
+            Ok(Ok(Standing::Leader)) => {
                 renewed = now;
                 if running.is_none() {
                     tracing::info!(lease = name, identity = me, "leading");
                     running = Some(run());
                 }
             }
-            Ok(false) => {
+            Ok(Ok(Standing::Waiting(due))) => {
+                wait = time::until(due, now).min(RENEW);
                 if running.take().is_some() {
                     tracing::warn!(lease = name, identity = me, "somebody else leads");
                 }
             }
-            Err(error) => {
-                tracing::warn!(lease = name, %error, "the lease was not renewed");
+            failed => {
+                let error = match failed {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => "the store does not answer".into(),
+                };
+                tracing::warn!(lease = name, error, "the lease was not renewed");
                 wait = Duration::from_millis(500);
-                if time::after(renewed, GIVE_UP_SECONDS) < now && running.take().is_some() {
+                if time::after(renewed, GIVE_UP_SECONDS) < Timestamp::now() && running.take().is_some() {
                     tracing::warn!(lease = name, identity = me, "no longer leading");
                 }
             }
         }
-        tokio::time::sleep(wait).await;
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = stop.cancelled() => break,
+        }
     }
+    if let Some(mut tasks) = running.take() {
+        tasks.shutdown().await;
+        let _ = tokio::time::timeout(ANSWER, release(&client, name, &me)).await;
+    }
+}
+
+/// How a candidate stands.
+enum Standing {
+    /// It has the lease.
+    Leader,
+    /// Somebody else has it, at least until then.
+    Waiting(Timestamp),
+}
+
+async fn compete(
+    client: &Client,
+    (name, me): (&str, &str),
+    seen: &mut Option<Seen>,
+    now: Timestamp,
+) -> Result<Standing, ApiError> {
+    let kind = client.kind("coordination.k8s.io", "leases");
+    let lease = match client.get(&kind, NAMESPACE, name).await {
+        Ok(lease) => Some(lease),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => return Err(error),
+    };
+    if let Some(lease) = &lease
+        && seen.as_ref().is_none_or(|s| s.revision != lease.revision)
+    {
+        *seen = Some(Seen { revision: lease.revision, since: now });
+    }
+    match step(lease.as_deref(), seen.as_ref(), (name, me), now) {
+        Step::Create(body) => client.create(&kind, NAMESPACE, body).await?,
+        Step::Write(body) => client.update(&kind, NAMESPACE, name, "", body).await?,
+        Step::Wait(due) => return Ok(Standing::Waiting(due)),
+    };
+    Ok(Standing::Leader)
+}
+
+/// Gives a lease that is ours to whoever wants it.
+async fn release(client: &Client, name: &str, me: &str) -> Result<(), ApiError> {
+    let kind = client.kind("coordination.k8s.io", "leases");
+    let lease = client.get(&kind, NAMESPACE, name).await?;
+    let mut body = lease.value();
+    if body["spec"]["holderIdentity"] == me {
+        body["spec"]["holderIdentity"] = json!("");
+        body["spec"]["leaseDurationSeconds"] = json!(1);
+        client.update(&kind, NAMESPACE, name, "", body).await?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ pub mod job;
 pub mod cronjob;
 // Finished jobs.
 pub mod ttl;
+// As many pods as the load asks for.
+pub mod autoscaler;
 // How many pods may go.
 pub mod disruption;
 // What every namespace gets.
@@ -98,6 +100,8 @@ pub struct Options {
     pub authority: Option<Arc<crate::pki::authority::Authority>>,
     /// Shares of quotas that admission charged and that are not stored yet.
     pub ledger: Arc<crate::apiserver::admission::resource_quota::Ledger>,
+    /// Who measures pods; none: the server's own `metrics.k8s.io`.
+    pub metrics: Option<Arc<dyn autoscaler::metrics::Metrics>>,
     /// Whether other servers write to the same store.
     pub shared_store: bool,
 }
@@ -113,6 +117,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     job::start(&mut setup);
     cronjob::start(&mut setup);
     ttl::start(&mut setup);
+    autoscaler::start(&mut setup, options.metrics.clone());
     disruption::start(&mut setup);
     endpoints::start(&mut setup);
     balancer::start(&mut setup);

@@ -128,7 +128,7 @@ fn restricted() {
             "allowPrivilegeEscalation != false (container \"c\" must set securityContext.allowPrivilegeEscalation=false)",
         ),
         (
-            secured(json!({"capabilities": {"drop": [], "add": ["CHOWN"]}})),
+            secured(json!({"capabilities": {"drop": ["NET_RAW"], "add": ["CHOWN"]}})),
             "unrestricted capabilities (container \"c\" must set securityContext.capabilities.drop=[\"ALL\"]; container \"c\" must not include \"CHOWN\" in securityContext.capabilities.add)",
         ),
         (secured(json!({"capabilities": {"add": ["NET_BIND_SERVICE"]}})), ""),

@@ -1,0 +1,133 @@
+//! Pods that come to hollow nodes: one watch for all of them, and a few requests at a time.
+
+use super::client::ClientError;
+use super::objects::{Todo, pod_status, todo};
+use super::{Hollow, IN_FLIGHT, PAUSE};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// What the requests under way share.
+struct Work {
+    hollow: Arc<Hollow>,
+    /// Pods with a request under way, by uid.
+    busy: Mutex<HashSet<String>>,
+    turns: Semaphore,
+    serial: AtomicU64,
+}
+
+/// Follows all pods, without end; a broken watch is begun anew with a list.
+pub async fn follow(hollow: Arc<Hollow>) {
+    let work = Arc::new(Work {
+        hollow,
+        busy: Mutex::default(),
+        turns: Semaphore::new(IN_FLIGHT),
+        serial: AtomicU64::new(1),
+    });
+    loop {
+        if let Err(error) = work.follow_once().await {
+            tracing::debug!(%error, "pods are listed anew");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+impl Work {
+    async fn follow_once(self: &Arc<Self>) -> Result<(), ClientError> {
+        let client = &self.hollow.client;
+        let list = client.send("GET", "/api/v1/pods", None).await?;
+        for pod in list["items"].as_array().into_iter().flatten() {
+            self.seen(pod);
+        }
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap_or("0");
+        let path = format!("/api/v1/pods?watch=true&resourceVersion={version}");
+        let response = client.open("GET", &path, "application/json", Bytes::new()).await?;
+        let (mut body, mut rest) = (response.into_body(), BytesMut::new());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|e| ClientError::Connection(e.to_string()))?;
+            let Some(data) = frame.data_ref() else { continue };
+            rest.extend_from_slice(data);
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line = rest.split_to(end + 1);
+                let Ok(event) = serde_json::from_slice::<Value>(&line) else { continue };
+                match event["type"].as_str() {
+                    Some("ADDED" | "MODIFIED") => self.seen(&event["object"]),
+                    Some("ERROR") => return Ok(()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn seen(self: &Arc<Self>, pod: &Value) {
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let args = &self.hollow.args;
+        if !self.hollow.shape.owns(node, args.nodes) {
+            return;
+        }
+        let todo = todo(pod, args.complete_after.is_some());
+        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        if todo == Todo::Nothing || !self.busy.lock().insert(uid.clone()) {
+            return;
+        }
+        let (work, pod) = (self.clone(), pod.clone());
+        tokio::spawn(async move {
+            work.act(pod, todo, &uid).await;
+            work.busy.lock().remove(&uid);
+        });
+    }
+
+    /// Does what is to be done about a pod, and then what its new state asks for; gives up when the server does.
+    async fn act(&self, mut pod: Value, mut next: Todo, uid: &str) {
+        let completes = self.hollow.args.complete_after;
+        for _ in 0..8 {
+            if next == Todo::Nothing {
+                return;
+            }
+            if next == Todo::Start && self.hollow.args.start_delay > 0 {
+                tokio::time::sleep(Duration::from_millis(self.hollow.args.start_delay)).await;
+            }
+            if next == Todo::Complete {
+                tokio::time::sleep(Duration::from_millis(completes.unwrap_or_default())).await;
+            }
+            match self.write(&pod, &next, uid).await {
+                Ok(new) => {
+                    if next == Todo::Remove {
+                        return;
+                    }
+                    pod = new;
+                    next = todo(&pod, completes.is_some());
+                }
+                Err(error) if error.is(404) || error.is(409) => return,
+                Err(error) => {
+                    tracing::debug!(%error, uid, "trying again");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn write(&self, pod: &Value, todo: &Todo, uid: &str) -> Result<Value, ClientError> {
+        let meta = &pod["metadata"];
+        let text = |field: &str| meta[field].as_str().unwrap_or_default();
+        let path = format!("/api/v1/namespaces/{}/pods/{}", text("namespace"), text("name"));
+        let client = &self.hollow.client;
+        let _turn = self.turns.acquire().await;
+        if *todo == Todo::Remove {
+            let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
+            return client.send("DELETE", &path, Some(&options)).await;
+        }
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        let mut body = pod_status(pod, serial, *todo == Todo::Complete);
+        // Another pod of the same name is none of our business.
+        body["metadata"] = json!({"uid": uid});
+        client.patch(&format!("{path}/status"), &body).await
+    }
+}

@@ -1,0 +1,42 @@
+//! Two servers on one etcd: exactly one of them acts, and when it dies the other does within 15 seconds.
+
+use coracle_tests::etcd::Etcd;
+use coracle_tests::eventually;
+use coracle_tests::kubectl::newest;
+use coracle_tests::server::Server;
+use std::time::{Duration, Instant};
+
+#[test]
+fn the_other_server_takes_over() {
+    let etcd = Etcd::start();
+    let store = format!("etcd://{}", etcd.address);
+    let mut servers = vec![Server::with(&["--datastore", &store]), Server::with(&["--datastore", &store])];
+    let leads = |server: &Server| {
+        server.log().contains("leading") && server.log().contains("kube-controller-manager")
+    };
+    eventually("one server leads", Duration::from_secs(60), || servers.iter().any(leads));
+    let kubectl = newest(&servers[1].kubeconfig());
+    kubectl.run("create deployment before --image=i --replicas=2");
+    let pods = |app: &str, kubectl: &coracle_tests::kubectl::Kubectl| {
+        kubectl.run(&format!("get pods -l app={app} -o name")).lines().count()
+    };
+    eventually("pods are made", Duration::from_secs(60), || pods("before", &kubectl) == 2);
+    assert_eq!(servers.iter().filter(|server| leads(server)).count(), 1, "exactly one acts");
+    let holder =
+        kubectl.run("get lease kube-controller-manager -n kube-system -o jsonpath={.spec.holderIdentity}");
+
+    let leader = servers.iter().position(leads).unwrap();
+    let mut dead = servers.remove(leader);
+    let kubectl = newest(&servers[0].kubeconfig());
+    dead.kill();
+    let begun = Instant::now();
+    kubectl.run("create deployment after --image=i --replicas=2");
+    eventually("the other takes over", Duration::from_secs(40), || leads(&servers[0]));
+    let took = begun.elapsed();
+    eventually("its pods are made", Duration::from_secs(30), || pods("after", &kubectl) == 2);
+    let next =
+        kubectl.run("get lease kube-controller-manager -n kube-system -o jsonpath={.spec.holderIdentity}");
+    assert_ne!(holder, next);
+    assert!(took < Duration::from_secs(16), "took over after {took:?}");
+    assert_eq!(pods("before", &kubectl), 2, "nothing was done twice");
+}

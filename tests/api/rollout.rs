@@ -1,0 +1,125 @@
+//! Rollouts of 50 replicas on hollow nodes while the server is killed: they end where they should, and on the way there are
+//! never more pods than `maxSurge` allows nor fewer than `maxUnavailable` does.
+
+use coracle_tests::kubectl::{Kubectl, newest};
+use coracle_tests::server::Server;
+use coracle_tests::{eventually, program};
+use serde_json::Value;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const REPLICAS: usize = 50;
+const SURGE: usize = 10;
+const UNAVAILABLE: usize = 5;
+
+/// Nodes without containers, gone when dropped.
+struct Hollow(Child);
+
+impl Hollow {
+    fn start(server: &Server, nodes: usize) -> Self {
+        let child = Command::new(program("coracle"))
+            .args(["hollow", "--nodes", &nodes.to_string(), "--start-delay", "50", "--kubeconfig"])
+            .arg(server.kubeconfig())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Hollow {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How often the server is killed: 50 times where `CORACLE_ROUNDS` says so, a few times otherwise.
+fn rounds() -> usize {
+    std::env::var("CORACLE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(4)
+}
+
+fn deployment(image: &str) -> String {
+    format!(
+        r#"{{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {{"name": "web"}}, "spec": {{
+        "replicas": {REPLICAS}, "revisionHistoryLimit": 2, "selector": {{"matchLabels": {{"app": "web"}}}},
+        "strategy": {{"rollingUpdate": {{"maxSurge": {SURGE}, "maxUnavailable": {UNAVAILABLE}}}}},
+        "template": {{"metadata": {{"labels": {{"app": "web"}}}}, "spec": {{"terminationGracePeriodSeconds": 0,
+            "containers": [{{"name": "c", "image": "{image}"}}]}}}}}}}}"#
+    )
+}
+
+fn get(kubectl: &Kubectl, what: &str) -> Option<Vec<Value>> {
+    let output = kubectl.try_with(&format!("get {what} -o json --request-timeout=10s"), "");
+    let list: Value = serde_json::from_str(&output.out).ok().filter(|_| output.ok)?;
+    list["items"].as_array().cloned()
+}
+
+fn image(object: &Value) -> &str {
+    object["spec"]["containers"][0]["image"].as_str().unwrap_or_default()
+}
+
+fn ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"))
+}
+
+/// What must hold at any moment.
+fn check(pods: &[Value], sets: &[Value]) {
+    let living: Vec<&Value> = pods.iter().filter(|p| p["metadata"]["deletionTimestamp"].is_null()).collect();
+    assert!(living.len() <= REPLICAS + SURGE, "{} pods", living.len());
+    let available = living.iter().filter(|pod| ready(pod)).count();
+    assert!(available >= REPLICAS - UNAVAILABLE, "only {available} of {} are available", living.len());
+    for pod in pods {
+        let owner = pod["metadata"]["ownerReferences"].as_array().filter(|owners| owners.len() == 1);
+        let owner = owner.unwrap_or_else(|| panic!("a pod without one owner: {}", pod["metadata"]));
+        let known = sets.iter().any(|set| set["metadata"]["uid"] == owner[0]["uid"]);
+        assert!(known, "the owner of {} is gone", pod["metadata"]["name"]);
+    }
+}
+
+#[test]
+fn a_killed_server_finishes_its_rollout() {
+    let mut server = Server::start();
+    let kubectl = newest(&server.kubeconfig());
+    let _hollow = Hollow::start(&server, 5);
+    eventually("the default account is there", Duration::from_secs(60), || {
+        kubectl.try_with("get serviceaccount default", "").ok
+    });
+    kubectl.run_with("apply -f -", &deployment("v0"));
+    let all_ready = |image_wanted: &str| {
+        get(&kubectl, "pods").is_some_and(|pods| {
+            pods.len() == REPLICAS && pods.iter().all(|pod| ready(pod) && image(pod) == image_wanted)
+        })
+    };
+    eventually("the first pods are ready", Duration::from_secs(180), || all_ready("v0"));
+    for round in 1..=rounds() {
+        let version = format!("v{round}");
+        kubectl.run_with("apply -f -", &deployment(&version));
+        // Somewhere in the middle.
+        std::thread::sleep(Duration::from_millis(100 + (round as u64 * 137) % 900));
+        server.kill();
+        server.restart();
+        let begun = Instant::now();
+        while !all_ready(&version) {
+            assert!(
+                begun.elapsed() < Duration::from_secs(240),
+                "round {round} does not end:\n{}",
+                server.log()
+            );
+            // Owners may come and go between two lists.
+            let before = get(&kubectl, "replicasets");
+            if let (Some(pods), Some(mut sets)) = (get(&kubectl, "pods"), before) {
+                sets.extend(get(&kubectl, "replicasets").unwrap_or_default());
+                check(&pods, &sets);
+            }
+        }
+        let sets = get(&kubectl, "replicasets").unwrap_or_default();
+        let full = sets.iter().filter(|set| set["spec"]["replicas"] == REPLICAS).count();
+        assert_eq!(full, 1, "round {round}: one set has all pods");
+        eventually("old sets are gone", Duration::from_secs(60), || {
+            get(&kubectl, "replicasets").is_some_and(|sets| sets.len() <= 3)
+        });
+    }
+}
