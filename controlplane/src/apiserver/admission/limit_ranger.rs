@@ -54,11 +54,12 @@ fn concerns(at: &Attributes<'_>) -> bool {
     if !at.kind.group.is_empty() || going {
         return false;
     }
-    match (at.kind.plural.as_str(), at.subresource, at.operation) {
-        ("pods", "", Operation::Create) | ("pods", "resize", Operation::Update) => true,
-        ("persistentvolumeclaims", "", Operation::Create | Operation::Update) => true,
-        _ => false,
-    }
+    matches!(
+        (at.kind.plural.as_str(), at.subresource, at.operation),
+        ("pods", "", Operation::Create)
+            | ("pods", "resize", Operation::Update)
+            | ("persistentvolumeclaims", "", Operation::Create | Operation::Update)
+    )
 }
 
 fn amounts(value: &Value) -> Amounts {

@@ -243,7 +243,8 @@ impl Autoscalers {
         let usage = self.metrics.pods(&name.namespace).await;
         let specs = turn.hpa["spec"]["metrics"].as_array().cloned().unwrap_or_default();
         let tolerance = tolerance(&turn.hpa);
-        let (mut best, mut failed): (Option<(i64, String)>, Vec<(&'static str, String)>) = (None, Vec::new());
+        let mut best: Option<(i64, String)> = None;
+        let mut failed: Vec<Refusal> = Vec::new();
         for spec in &specs {
             let answer = source(spec).and_then(|source| {
                 let usage = usage.as_ref().map_err(|why| {
