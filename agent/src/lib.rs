@@ -2,6 +2,8 @@
 
 // What the node was told.
 pub mod config;
+// Who the node is to the cluster.
+pub mod identity;
 // Watches that never get stuck.
 pub mod watching;
 // Events people read.

@@ -1,5 +1,6 @@
 //! Options of the server: flags, or a YAML file with the same names; flags win.
 
+use crate::security::Security;
 use clap::Args;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -47,6 +48,9 @@ pub struct ServerArgs {
     /// Run only the API server, without scheduler and controllers.
     #[arg(long)]
     api_only: bool,
+    /// Who gets in, and what they may do.
+    #[command(flatten, next_help_heading = "Identity and policy")]
+    security: Security,
 }
 
 /// What the file may say.
@@ -65,6 +69,7 @@ struct File {
     admission_control_config_file: Option<PathBuf>,
     scheduler_config: Option<PathBuf>,
     api_only: bool,
+    security: Security,
 }
 
 /// The options in force.
@@ -94,6 +99,8 @@ pub struct Config {
     pub scheduler_config: Option<PathBuf>,
     /// No scheduler, no controllers.
     pub api_only: bool,
+    /// Who gets in, and what they may do.
+    pub security: Security,
 }
 
 /// Why the options make no sense.
@@ -132,6 +139,7 @@ impl ServerArgs {
                 .or(file.admission_control_config_file),
             scheduler_config: self.scheduler_config.or(file.scheduler_config),
             api_only: self.api_only || file.api_only,
+            security: self.security.over(file.security),
         })
     }
 }

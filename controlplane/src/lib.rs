@@ -3,8 +3,12 @@
 
 // Options of the server.
 pub mod config;
+// Options about who gets in.
+pub mod security;
 // Keys and certificates.
 pub mod pki;
+// Who authenticates and who authorizes.
+pub mod guard;
 // The parts put together.
 pub mod server;
 // A whole cluster on this machine.
@@ -13,6 +17,10 @@ pub mod up;
 pub mod doctor;
 // Nodes without containers.
 pub mod hollow;
+// Tokens for nodes that join, and the end of nodes.
+pub mod token;
+// Places outside that speak JSON over HTTPS.
+pub mod remote;
 // What is served over HTTP: tls, request info, authn, filters, authz, decode, admission, write, read, watch.
 pub mod apiserver;
 // What some kinds do besides being stored.

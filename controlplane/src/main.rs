@@ -4,6 +4,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use coracle::config::ServerArgs;
 use coracle::doctor::DoctorArgs;
 use coracle::hollow::HollowArgs;
+use coracle::token::{RevokeNodeArgs, TokenArgs};
 use coracle::up::{DownArgs, UpArgs};
 
 /// Kubernetes you can carry.
@@ -29,6 +30,10 @@ enum Command {
     Manual(coracle_cli::manual::ManualArgs),
     /// Run nodes without containers, to try clusters of any size.
     Hollow(HollowArgs),
+    /// Tokens for nodes that join: create, list, revoke.
+    Token(TokenArgs),
+    /// Shut a node out: its certificates stop counting and its Node goes.
+    RevokeNode(RevokeNodeArgs),
     /// Keep the namespaces of a node; started by `up`.
     #[command(hide = true)]
     Hold,
@@ -50,6 +55,8 @@ fn main() -> anyhow::Result<()> {
                 tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
             runtime.block_on(coracle::hollow::run(args))
         }
+        Command::Token(args) => small_runtime()?.block_on(coracle::token::run(&args)),
+        Command::RevokeNode(args) => small_runtime()?.block_on(coracle::token::revoke_node(&args)),
         Command::Hold => coracle::up::hold(),
         Command::Up(args) => coracle::up::up(&args),
         Command::Down(args) => coracle::up::down(&args),
@@ -59,4 +66,9 @@ fn main() -> anyhow::Result<()> {
             std::process::exit(i32::from(!fit));
         }
     }
+}
+
+/// For commands that ask one question.
+fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }

@@ -5,17 +5,20 @@ use crate::apiserver::admission::config::Configuration;
 use crate::apiserver::admission::plugins;
 use crate::apiserver::admission::resource_quota::Ledger;
 use crate::apiserver::api::Api;
-use crate::apiserver::authn::service_account::{ISSUER, Keys, ServiceAccounts};
+use crate::apiserver::authn::service_account::{ISSUER, Keys};
+use crate::apiserver::authz::Authorizer;
+use crate::apiserver::authz::rbac::Rbac;
 use crate::apiserver::chain::Server;
 use crate::apiserver::discovery::Discovery;
 use crate::apiserver::openapi::OpenApi;
+use crate::apiserver::tls;
 use crate::apiserver::user::User;
 use crate::apiserver::wellknown::WellKnown;
-use crate::apiserver::{authn, authz, tls};
 use crate::client::Client;
 use crate::config::Config;
 use crate::connect;
 use crate::controllers::{self, election::lead};
+use crate::guard;
 use crate::pki::authority::Authority;
 use crate::pki::{Pki, kubeconfig};
 use crate::registry::bootstrap::{self, Cluster};
@@ -25,8 +28,10 @@ use crate::scheduler::{self, config::Profiles};
 use crate::store;
 use crate::watch::feed::Feed;
 use anyhow::Context as _;
+use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::net::TcpListener;
@@ -66,11 +71,14 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let bound = listener.local_addr()?;
     let inherited = inherited_listener().context("the socket in LISTEN_FDS")?;
     let service_ip = first_service_address(&config.service_cidr)?;
-    let pki = Pki::ensure(&config.data_dir.join("pki"), &names(&config, bound, &service_ip))?;
+    let own_names = names(&config, bound, &service_ip);
+    let life = config.security.certificate_life();
+    let pki = Arc::new(Pki::ensure(&config.data_dir.join("pki"), &own_names, life)?);
     let keys = Arc::new(Keys::from_pem(&pki.service_account_key).map_err(anyhow::Error::msg)?);
 
     let registry = Arc::new(Registry::builtin());
     let store = store::open(&config.datastore, &config.data_dir).await?;
+    let store = guard::sealed(&config.security, store).await?;
     let feed = Arc::new(Feed::start(store.clone(), registry.all()).await?);
     let access = Arc::new(actions::reviews::Access::default());
     let needs =
@@ -93,16 +101,15 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         admission,
     });
 
-    let authn = Arc::new(authn::Union {
-        tokens: vec![Box::new(ServiceAccounts { keys: keys.clone(), api: api.clone() })],
-        anonymous: false,
-    });
-    let authz: Arc<dyn authz::Authorizer> =
-        Arc::new(authz::Union(vec![Box::new(authz::Masters), Box::new(authz::rbac::Rbac::new(api.clone()))]));
+    let authn = Arc::new(guard::authenticators(&config.security, &api, &keys)?);
+    let rbac = Arc::new(Rbac::new(api.clone()));
+    let authz: Arc<dyn Authorizer> = Arc::new(guard::authorizers(&config.security, &api, &rbac)?);
+    let _ = access.rbac.set(rbac);
     let _ = access.authz.set(authz.clone());
     let _ = access.authn.set(Arc::downgrade(&authn));
     let server = Arc::new(Server {
         api: api.clone(),
+        filters: guard::filters(&config.security, &api)?,
         authn,
         authz,
         discovery: Discovery::new(registry.clone()),
@@ -113,22 +120,27 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
 
     let client = Client::new(api.clone(), User::server());
     bootstrap(&client, &config, bound, &service_ip).await?;
+    publish_authentication(&client, &config, &pki).await?;
     // Whoever handed us a socket wants clients to come that way.
     let front = inherited.as_ref().map(TcpListener::local_addr).transpose()?;
     let url =
         format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
     let path = config.data_dir.join("admin.kubeconfig");
     kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
+    publish_cluster(&client, &url, &pki.authority.certificate).await?;
     let mut loops =
         if config.api_only { Vec::new() } else { start_loops(&client, &config, &pki, ledger, &stop)? };
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
-    let tls = tls::config(&pki)?;
+    let serving = Arc::new(tls::Serving::new(&pki.serving, &pki.authority.certificate)?);
+    let tls = tls::config(&pki, serving.clone())?;
+    let renewal = tokio::spawn(renew(pki.clone(), serving, path, url));
     let extra = inherited.map(|l| tokio::spawn(tls::serve(l, tls.clone(), server.clone(), stop.clone())));
     tls::serve(listener, tls, server, stop).await;
     if let Some(extra) = extra {
         let _ = extra.await;
     }
+    renewal.abort();
     for tasks in &mut loops {
         // Those who lead give their leases away; the others never end by themselves.
         if config.datastore != "embedded" {
@@ -139,6 +151,50 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     }
     api.store.flush().await?;
     Ok(())
+}
+
+/// Renews the certificates of server and administrator before they end; the next handshake shows the new one.
+async fn renew(pki: Arc<Pki>, serving: Arc<tls::Serving>, kubeconfig: PathBuf, url: String) {
+    let authority = &pki.authority.certificate;
+    loop {
+        tokio::time::sleep(pki.renewal_period()).await;
+        let renewed = pki.renewed().map_err(anyhow::Error::from).and_then(|(server, admin)| {
+            serving.replace(&server, authority)?;
+            Ok(kubeconfig::write(&kubeconfig, &url, authority, "admin", &admin)?)
+        });
+        if let Err(error) = renewed {
+            tracing::error!(%error, "certificates are not renewed");
+        }
+    }
+}
+
+/// Tells aggregated API servers whose certificates and headers to believe.
+async fn publish_authentication(client: &Client, config: &Config, pki: &Pki) -> anyhow::Result<()> {
+    use crate::apiserver::authn::front_proxy::{EXTRA, GROUP, UID, USER};
+    let list = |header: &str| json!([header]).to_string();
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+    "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+    "data": {
+        "client-ca-file": pki.authority.certificate,
+        "requestheader-allowed-names": json!(config.security.requestheader_allowed_names).to_string(),
+        "requestheader-client-ca-file": pki.front_proxy.certificate,
+        "requestheader-extra-headers-prefix": list(EXTRA),
+        "requestheader-group-headers": list(GROUP),
+        "requestheader-uid-headers": list(UID),
+        "requestheader-username-headers": list(USER),
+    }});
+    replace(client, map).await
+}
+
+/// Says in `kube-public` where the cluster is and who certifies it, for those who join.
+async fn publish_cluster(client: &Client, url: &str, authority: &str) -> anyhow::Result<()> {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster":
+        {"server": url, "certificate-authority-data": STANDARD.encode(authority)}}]});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "cluster-info", "namespace": "kube-public"},
+        "data": {"kubeconfig": kubeconfig.to_string()}});
+    replace(client, map).await
 }
 
 /// A listening socket handed over as descriptor 3, the way systemd does.
@@ -166,7 +222,11 @@ fn start_loops(
     let options = controllers::Options {
         ca: pki.authority.certificate.clone(),
         pod_ranges: ranges.collect::<Result<_, _>>().context("--cluster-cidr")?,
-        authority: Some(Arc::new(Authority::ensure(&config.data_dir.join("pki"), "ca", "coracle-ca")?)),
+        signer: Some(controllers::csr::Signer {
+            authority: Arc::new(Authority::ensure(&pki.dir, "ca", "coracle-ca")?),
+            life: config.security.certificate_life(),
+            reserved: pki.names().iter().filter(|name| *name != "localhost").cloned().collect(),
+        }),
         ledger,
         shared_store: shared,
         ..controllers::Options::default()
@@ -251,8 +311,12 @@ async fn bootstrap(
 ) -> anyhow::Result<()> {
     let ranges: Vec<String> = config.service_cidr.split(',').map(|range| range.trim().to_owned()).collect();
     let cluster = Cluster { service_ranges: &ranges, service_address: service_ip, port: bound.port() };
-    for object in bootstrap::objects(&cluster) {
-        ensure(client, object).await?;
+    // Namespaces first; the rest does not depend on order, and together it costs a few commits instead of hundreds.
+    let (namespaces, rest): (Vec<_>, Vec<_>) =
+        bootstrap::objects(&cluster).into_iter().partition(|object| object["kind"] == "Namespace");
+    for objects in [namespaces, rest] {
+        let made = futures::stream::iter(objects.into_iter().map(|object| ensure(client, object)));
+        made.buffer_unordered(64).try_collect::<()>().await?;
     }
     let address = config.advertise.as_deref().map(host_of).and_then(|host| host.parse::<IpAddr>().ok());
     let address = address.or_else(|| (!bound.ip().is_unspecified()).then(|| bound.ip()));

@@ -1,27 +1,44 @@
-//! Who may ask the node's API: the seam for authentication and authorization.
-//!
-//! A client certificate of the cluster's authority in the group `system:masters` may do everything (the API server's own is
-//! one); anyone may ask whether the node is healthy.
+//! Who may ask the node's API: a client certificate of the cluster's authority or a bearer token says who asks, and the API
+//! server says whether they may; answers are kept for moments. Anyone may ask whether the node is healthy.
 
-use http::{Request, StatusCode};
+use http::header::AUTHORIZATION;
+use http::{Method, Request, StatusCode};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::api::{Api, PostParams};
+use parking_lot::Mutex;
 use rustls::ServerConnection;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::time::{Duration, Instant};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::answer::{Answer, text};
 
 const MASTERS: &str = "system:masters";
+/// How long a known token, a yes and a no are believed.
+const TOKEN: Duration = Duration::from_secs(30);
+const YES: Duration = Duration::from_secs(30);
+const NO: Duration = Duration::from_secs(5);
+/// How many answers are kept.
+const KEPT: usize = 1024;
 
-/// Who is at the other end of a connection, by a certificate that was verified.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Who asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// The certificate's common name; none without a certificate.
+    /// The user's name; none when nobody vouches for it.
     pub user: Option<String>,
-    /// Its organizations.
+    /// The user's groups.
     pub groups: Vec<String>,
+    /// Anything else that is known of the user.
+    pub extra: BTreeMap<String, Vec<String>>,
+    /// Until when the certificate holds, in seconds since 1970.
+    pub until: Option<i64>,
 }
 
 impl Peer {
-    /// Who shook hands.
+    /// Who shook hands, by a certificate that was verified.
     pub fn of(connection: &ServerConnection) -> Self {
         let certificate = connection.peer_certificates().and_then(|chain| chain.first());
         certificate.and_then(|der| Self::from_der(der)).unwrap_or_default()
@@ -32,26 +49,177 @@ impl Peer {
         let subject = certificate.subject();
         let user = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).map(str::to_owned);
         let groups = subject.iter_organization().filter_map(|name| name.as_str().ok());
-        Some(Self { user, groups: groups.map(str::to_owned).collect() })
+        let mut groups: Vec<String> = groups.map(str::to_owned).collect();
+        groups.push("system:authenticated".into());
+        let until = Some(certificate.validity().not_after.timestamp());
+        Some(Self { user, groups, until, ..Self::default() })
+    }
+
+    fn holds(&self) -> bool {
+        self.until.is_none_or(|until| until > jiff::Timestamp::now().as_second())
     }
 }
 
+/// Answers that are believed for a while.
+struct Answers<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+
+impl<K, V> Default for Answers<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> Answers<K, V> {
+    fn get(&self, key: &K) -> Option<V> {
+        let known = self.0.lock();
+        known.get(key).filter(|(until, _)| *until > Instant::now()).map(|(_, value)| value.clone())
+    }
+
+    fn keep(&self, key: K, value: V, life: Duration) {
+        let mut known = self.0.lock();
+        let now = Instant::now();
+        if known.len() >= KEPT {
+            known.retain(|_, (until, _)| *until > now);
+        }
+        if known.len() < KEPT {
+            known.insert(key, (now + life, value));
+        }
+    }
+}
+
+/// What is asked for: verb and subresource of the node, the finer one first.
+type Wanted = (&'static str, &'static str);
+
+fn wanted(method: &Method, path: &str) -> Vec<Wanted> {
+    let verb = match *method {
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "get",
+    };
+    let subresources: &[&str] = match path.trim_start_matches('/').split('/').next().unwrap_or_default() {
+        "stats" => &["stats"],
+        "metrics" => &["metrics"],
+        "logs" => &["log"],
+        "checkpoint" => &["checkpoint"],
+        "configz" => &["configz", "proxy"],
+        "healthz" => &["healthz", "proxy"],
+        "pods" | "runningpods" => &["pods", "proxy"],
+        _ => &["proxy"],
+    };
+    subresources.iter().map(|sub| (verb, *sub)).collect()
+}
+
 /// Decides on requests.
-#[derive(Debug, Default)]
-pub struct Access {}
+#[derive(Default)]
+pub struct Access {
+    client: Option<kube::Client>,
+    node: String,
+    tokens: Answers<[u8; 32], Peer>,
+    decisions: Answers<(Peer, Wanted), bool>,
+}
 
 impl Access {
+    /// Asks the API server about users and what they may do to this node.
+    pub fn new(client: kube::Client, node: &str) -> Self {
+        Self { client: Some(client), node: node.into(), ..Self::default() }
+    }
+
     /// Lets a request through, or gives the answer that refuses it.
     pub async fn authorize<B>(&self, peer: &Peer, request: &Request<B>) -> Result<(), Answer> {
-        if request.uri().path() == "/healthz" || peer.groups.iter().any(|group| group == MASTERS) {
+        let path = request.uri().path();
+        if path == "/healthz" {
             return Ok(());
         }
-        let Some(user) = &peer.user else { return Err(text(StatusCode::UNAUTHORIZED, "Unauthorized")) };
-        let verb = request.method().as_str().to_ascii_lowercase();
+        let bearer = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let bearer =
+            bearer.and_then(|value| value.strip_prefix("Bearer ")).map(|token| token.trim().to_owned());
+        let peer = match (&peer.user, bearer) {
+            (Some(_), _) if peer.holds() => peer.clone(),
+            (_, Some(token)) => self.owner(&token).await?,
+            _ => return Err(text(StatusCode::UNAUTHORIZED, "Unauthorized")),
+        };
+        if peer.groups.iter().any(|group| group == MASTERS) {
+            return Ok(());
+        }
+        let wanted = wanted(request.method(), path);
+        for one in &wanted {
+            if self.may(&peer, *one).await? {
+                return Ok(());
+            }
+        }
+        let subresources: Vec<&str> = wanted.iter().map(|(_, sub)| *sub).collect();
         Err(text(
             StatusCode::FORBIDDEN,
-            format!("Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[proxy])"),
+            format!(
+                "Forbidden (user={}, verb={}, resource=nodes, subresource(s)=[{}])",
+                peer.user.unwrap_or_default(),
+                wanted.first().map_or("get", |(verb, _)| verb),
+                subresources.join(" ")
+            ),
         ))
+    }
+
+    /// The owner of a token.
+    async fn owner(&self, token: &str) -> Result<Peer, Answer> {
+        let unauthorized = || text(StatusCode::UNAUTHORIZED, "Unauthorized");
+        let key: [u8; 32] = Sha256::digest(token).into();
+        if let Some(known) = self.tokens.get(&key) {
+            return Ok(known);
+        }
+        let client = self.client.clone().ok_or_else(unauthorized)?;
+        let api: Api<TokenReview> = Api::all(client);
+        let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let answer = api.create(&PostParams::default(), &review).await.map_err(|error| {
+            tracing::warn!(%error, "token review");
+            unauthorized()
+        })?;
+        let status = answer.status.filter(|status| status.authenticated == Some(true));
+        let user = status.and_then(|status| status.user).ok_or_else(unauthorized)?;
+        let peer = Peer {
+            user: user.username,
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default(),
+            until: None,
+        };
+        self.tokens.keep(key, peer.clone(), TOKEN);
+        Ok(peer)
+    }
+
+    async fn may(&self, peer: &Peer, (verb, subresource): Wanted) -> Result<bool, Answer> {
+        let key = (peer.clone(), (verb, subresource));
+        if let Some(known) = self.decisions.get(&key) {
+            return Ok(known);
+        }
+        let Some(client) = self.client.clone() else { return Ok(false) };
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: peer.user.clone(),
+                groups: Some(peer.groups.clone()),
+                extra: Some(peer.extra.clone()).filter(|extra| !extra.is_empty()),
+                resource_attributes: Some(ResourceAttributes {
+                    verb: Some(verb.into()),
+                    resource: Some("nodes".into()),
+                    subresource: Some(subresource.into()),
+                    name: Some(self.node.clone()),
+                    version: Some("v1".into()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let api: Api<SubjectAccessReview> = Api::all(client);
+        let answer = api.create(&PostParams::default(), &review).await.map_err(|error| {
+            tracing::warn!(%error, "access review");
+            // Nothing is readable without a yes.
+            text(StatusCode::INTERNAL_SERVER_ERROR, "Authorization error")
+        })?;
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        self.decisions.keep(key, allowed, if allowed { YES } else { NO });
+        Ok(allowed)
     }
 }
 
@@ -61,7 +229,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_masters_get_in() {
+    async fn without_an_api_server_only_masters_get_in() {
         let certificate = {
             let mut params = rcgen::CertificateParams::default();
             params.distinguished_name.push(rcgen::DnType::OrganizationName, MASTERS);
@@ -69,19 +237,33 @@ mod tests {
             params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap()
         };
         let server = Peer::from_der(certificate.der()).unwrap();
-        assert_eq!(
-            (server.user.as_deref(), server.groups.as_slice()),
-            (Some("server"), &[MASTERS.to_owned()][..])
-        );
+        assert_eq!(server.user.as_deref(), Some("server"));
         let (access, nobody) = (Access::default(), Peer::default());
-        let someone = Peer { user: Some("someone".into()), groups: vec!["people".into()] };
-        let status = async |peer: &Peer, path: &str| {
-            let request = Request::get(path).body(()).unwrap();
+        let someone = Peer { user: Some("someone".into()), groups: vec!["people".into()], ..Peer::default() };
+        let past = Peer { until: Some(1), ..server.clone() };
+        let status = async |peer: &Peer, path: &str, token: &str| {
+            let request = Request::get(path).header("authorization", token).body(()).unwrap();
             access.authorize(peer, &request).await.map_or_else(|answer| answer.status().as_u16(), |()| 200)
         };
-        assert_eq!(status(&server, "/pods").await, 200);
-        assert_eq!(status(&someone, "/pods").await, 403);
-        assert_eq!(status(&nobody, "/pods").await, 401);
-        assert_eq!(status(&nobody, "/healthz").await, 200);
+        assert_eq!(status(&server, "/pods", "").await, 200);
+        assert_eq!(status(&someone, "/pods", "").await, 403);
+        assert_eq!(status(&nobody, "/pods", "").await, 401);
+        assert_eq!(status(&nobody, "/pods", "Bearer x").await, 401);
+        assert_eq!(status(&past, "/pods", "").await, 401, "its certificate ended");
+        assert_eq!(status(&nobody, "/healthz", "").await, 200);
+    }
+
+    #[test]
+    fn paths_are_subresources_of_the_node() {
+        let cases = [
+            (Method::GET, "/stats/summary", vec![("get", "stats")]),
+            (Method::GET, "/metrics/cadvisor", vec![("get", "metrics")]),
+            (Method::POST, "/exec/ns/pod/c", vec![("create", "proxy")]),
+            (Method::GET, "/pods", vec![("get", "pods"), ("get", "proxy")]),
+            (Method::GET, "/containerLogs/ns/p/c", vec![("get", "proxy")]),
+        ];
+        for (method, path, expected) in cases {
+            assert_eq!(wanted(&method, path), expected, "{path}");
+        }
     }
 }

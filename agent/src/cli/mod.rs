@@ -2,6 +2,8 @@
 
 // The node.
 pub mod run;
+// Becoming a node.
+pub mod join;
 // Images of this node.
 pub mod image;
 // The engine alone, as CRI.
@@ -23,6 +25,8 @@ pub struct Cli {
 pub enum Command {
     /// Run the node: keep the pods that the API server gives it.
     Run(Box<run::RunArgs>),
+    /// Join a cluster: verify the server, get a certificate with a token.
+    Join(join::JoinArgs),
     /// Images of this node: import, pull, ls, rm, gc.
     Image(image::ImageArgs),
     /// Serve the container engine alone, as CRI on a unix socket.
@@ -49,6 +53,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Run(args) => args.run(),
+            Command::Join(args) => args.run(),
             Command::Image(args) => args.run(),
             Command::Engine(args) => args.run(),
             Command::Manual(args) => Ok(args.write(Self::command(), &[("run", "agent.yaml")])?),

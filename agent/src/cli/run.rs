@@ -12,13 +12,16 @@ use tokio::sync::oneshot;
 use super::engine::EngineOptions;
 use crate::api::NodeApi;
 use crate::api::access::Access;
-use crate::api::tls::Pair;
+use crate::api::tls::{self, Pair};
 use crate::cluster::Cluster;
 use crate::config::NodeConfig;
 use crate::context::{Context, NodeFacts};
 use crate::engine::cgroup::Hierarchy;
 use crate::engine::{Engine, serve};
 use crate::events;
+use crate::identity::client::Identity;
+use crate::identity::rotate;
+use crate::identity::serving::Serving;
 use crate::node::keep::Keeper;
 use crate::node::machine::{self, Machine};
 use crate::node::status::allocatable;
@@ -144,7 +147,9 @@ impl RunArgs {
             Some(endpoint) => Arc::new(CriRuntime::new(endpoint)?),
             None => self.open_engine().await?,
         };
-        let client = self.client().await?;
+        let identity = Identity::read(&self.kubeconfig).await.context("kubeconfig")?;
+        let client = identity.client();
+        tokio::spawn(rotate::keep(identity));
         std::fs::create_dir_all(&self.root_dir).with_context(|| format!("{}", self.root_dir.display()))?;
         let machine = machine::read_machine(&self.root_dir);
         let config = self.config(&machine, &client)?;
@@ -189,20 +194,24 @@ impl RunArgs {
 
     /// The node's own HTTPS API.
     fn node_api(&self, context: &Arc<Context>) -> anyhow::Result<Arc<NodeApi>> {
-        let pair = match (&self.tls_cert_file, &self.tls_private_key_file) {
-            (Some(certificate), Some(key)) => Pair { certificate: certificate.clone(), key: key.clone() },
-            _ => {
-                let mut names = vec![context.config.name.clone()];
-                names.extend(context.config.ips.iter().cloned());
-                Pair::ensure(&self.root_dir.join("pki"), &names)?
-            }
-        };
         let authority = match &self.client_ca_file {
             Some(path) => Some(std::fs::read(path).with_context(|| path.display().to_string())?),
             None => self.kubeconfig_authority(),
         };
-        let tls = pair.acceptor(authority.as_deref())?;
-        Ok(NodeApi::new(context.clone(), Access::default(), tls))
+        let tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
+            (Some(certificate), Some(key)) => {
+                let pair = Pair { certificate: certificate.clone(), key: key.clone() };
+                pair.acceptor(authority.as_deref())?
+            }
+            _ => {
+                let config = &context.config;
+                let serving = Serving::open(&self.root_dir.join("pki"), &config.name, &config.ips)?;
+                tokio::spawn(serving.clone().keep(context.client.clone()));
+                tls::acceptor(serving, authority.as_deref())?
+            }
+        };
+        let access = Access::new(context.client.clone(), &context.config.name);
+        Ok(NodeApi::new(context.clone(), access, tls))
     }
 
     /// The cluster's authority, PEM.
@@ -215,13 +224,6 @@ impl RunArgs {
             (None, Some(path)) => std::fs::read(path).ok(),
             (None, None) => None,
         }
-    }
-
-    async fn client(&self) -> anyhow::Result<kube::Client> {
-        let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).context("kubeconfig")?;
-        let options = kube::config::KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(file, &options).await.context("kubeconfig")?;
-        kube::Client::try_from(config).context("API client")
     }
 
     fn config(&self, machine: &Machine, client: &kube::Client) -> anyhow::Result<NodeConfig> {

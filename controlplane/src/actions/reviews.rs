@@ -2,6 +2,7 @@
 
 use crate::apiserver::api::Reply;
 use crate::apiserver::authn;
+use crate::apiserver::authz::rbac::Rbac;
 use crate::apiserver::authz::{Authorizer, Decision, Rules};
 use crate::apiserver::hook::{Action, Call};
 use crate::apiserver::request_info::RequestInfo;
@@ -16,6 +17,8 @@ use std::sync::{Arc, OnceLock, Weak};
 pub struct Access {
     /// Decides.
     pub authz: OnceLock<Arc<dyn Authorizer>>,
+    /// Whose rules are whose.
+    pub rbac: OnceLock<Arc<Rbac>>,
     /// Knows tokens.
     pub authn: OnceLock<Weak<authn::Union>>,
 }
@@ -67,8 +70,10 @@ impl Action for Reviewer {
         }
         review["metadata"]["creationTimestamp"] = Value::Null;
         review["status"] = match self.0 {
-            Review::SelfAccess => access(self.1.authz()?, call.user, &spec, "SelfSubjectAccessReview")?,
-            Review::Access => access(self.1.authz()?, &subject(&spec)?, &spec, "SubjectAccessReview")?,
+            Review::SelfAccess => {
+                access(self.1.authz()?, call.user, &spec, "SelfSubjectAccessReview").await?
+            }
+            Review::Access => access(self.1.authz()?, &subject(&spec)?, &spec, "SubjectAccessReview").await?,
             Review::LocalAccess => {
                 let asked = spec["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
                 if asked != call.namespace {
@@ -77,7 +82,7 @@ impl Action for Reviewer {
                         call.namespace
                     )));
                 }
-                access(self.1.authz()?, &subject(&spec)?, &spec, "LocalSubjectAccessReview")?
+                access(self.1.authz()?, &subject(&spec)?, &spec, "LocalSubjectAccessReview").await?
             }
             Review::SelfRules => {
                 let namespace = spec["namespace"].as_str().unwrap_or_default();
@@ -108,10 +113,11 @@ impl Reviewer {
         let union = self.1.authn.get().and_then(Weak::upgrade);
         let union = union.ok_or_else(|| ApiError::unavailable("the server is starting"))?;
         Ok(match union.token(token, &audiences).await {
-            Ok(user) => {
-                let mut status = json!({"authenticated": true, "user": info(&user)});
+            Ok(known) => {
+                let mut status = json!({"authenticated": true, "user": info(&known.user)});
                 if !audiences.is_empty() {
-                    status["audiences"] = json!(audiences);
+                    let shared: Vec<_> = known.audiences.iter().filter(|a| audiences.contains(a)).collect();
+                    status["audiences"] = json!(shared);
                 }
                 status
             }
@@ -146,7 +152,12 @@ fn subject(spec: &Value) -> Result<User, ApiError> {
     Ok(User { name: name.into(), groups, uid: spec["uid"].as_str().unwrap_or_default().into(), extra })
 }
 
-fn access(authz: &Arc<dyn Authorizer>, user: &User, spec: &Value, kind: &str) -> Result<Value, ApiError> {
+async fn access(
+    authz: &Arc<dyn Authorizer>,
+    user: &User,
+    spec: &Value,
+    kind: &str,
+) -> Result<Value, ApiError> {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let request = match (resource.is_null(), path.is_null()) {
@@ -159,6 +170,7 @@ fn access(authz: &Arc<dyn Authorizer>, user: &User, spec: &Value, kind: &str) ->
             resource: text(&resource["resource"]),
             subresource: text(&resource["subresource"]),
             name: text(&resource["name"]),
+            selected: selected(&resource["fieldSelector"]),
             ..RequestInfo::default()
         },
         (true, false) => {
@@ -175,12 +187,21 @@ fn access(authz: &Arc<dyn Authorizer>, user: &User, spec: &Value, kind: &str) ->
             return Err(ApiError::invalid("authorization.k8s.io", kind, "", vec![cause]));
         }
     };
-    Ok(match authz.authorize(user, &request) {
+    Ok(match authz.authorize(user, &request).await {
         Decision::Allow => json!({"allowed": true}),
         Decision::Deny(why) => json!({"allowed": false, "denied": true, "reason": why}),
         Decision::NoOpinion(why) if why.is_empty() => json!({"allowed": false}),
         Decision::NoOpinion(why) => json!({"allowed": false, "reason": why}),
     })
+}
+
+/// The terms of a review's field selector that ask for one value.
+fn selected(selector: &Value) -> Vec<(String, String)> {
+    let terms = selector["requirements"].as_array().into_iter().flatten();
+    let terms =
+        terms.filter(|t| t["operator"] == "In" && t["values"].as_array().is_some_and(|v| v.len() == 1));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    terms.map(|t| (text(&t["key"]), text(&t["values"][0]))).collect()
 }
 
 fn rules(rules: &Rules) -> Value {

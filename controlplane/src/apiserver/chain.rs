@@ -4,6 +4,9 @@ use super::api::Api;
 use super::authn;
 use super::authz::{self, Authorizer, Decision};
 use super::discovery::Discovery;
+use super::filters::audit::{Closing, Stage, Trail};
+use super::filters::cors::Cors;
+use super::filters::{Filters, impersonate};
 use super::hook::Connector;
 use super::openapi::OpenApi;
 use super::request_info::RequestInfo;
@@ -13,13 +16,10 @@ use super::user::User;
 use super::{resource, wellknown};
 use coracle_proto::status::ApiError;
 use http::{HeaderMap, Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long a request that is not a stream may take.
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Everything behind the listener.
 pub struct Server {
@@ -37,6 +37,8 @@ pub struct Server {
     pub connectors: HashMap<(String, String), Arc<dyn Connector>>,
     /// Health and metrics.
     pub wellknown: wellknown::WellKnown,
+    /// What stands between who asks and who may.
+    pub filters: Filters,
 }
 
 /// A request on its way down the chain.
@@ -61,16 +63,25 @@ impl Context {
 impl Server {
     /// One request, one answer; failures become `metav1.Status` here.
     pub async fn handle(self: Arc<Self>, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
+        if let Some(answer) = self.filters.cors.preflight(&request) {
+            return answer;
+        }
+        let origin = self.filters.cors.origin(request.headers());
         let id = uuid::Uuid::new_v4().to_string();
-        let mut response = match self.run(request, &peer).await {
-            Ok(response) => response,
-            Err(error) => {
-                tracing::debug!(code = error.code, reason = error.reason, message = error.message, "refused");
-                respond::error(&error)
-            }
-        };
+        let mut trail = None;
+        let answer = self.run(request, &peer, &id, &mut trail).await;
+        let mut response = answer.unwrap_or_else(|error| {
+            tracing::debug!(code = error.code, reason = error.reason, message = error.message, "refused");
+            respond::error(&error)
+        });
+        if let Some((trail, long)) = trail {
+            response = audited(trail, long, response).await;
+        }
         if let Ok(value) = id.parse() {
             response.headers_mut().insert("audit-id", value);
+        }
+        if let Some(origin) = origin {
+            Cors::allow(&mut response, origin);
         }
         response
     }
@@ -79,35 +90,94 @@ impl Server {
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         peer: &Peer,
+        id: &str,
+        trail: &mut Option<(Trail, bool)>,
     ) -> Result<Response<Body>, ApiError> {
         let query: Vec<(String, String)> =
             form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes()).into_owned().collect();
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
-        let _timer = self.wellknown.metrics.begin(&info);
+        let _timer = self.wellknown.metrics.begin(&self.counted(&info));
         let user = self.authn.authenticate(peer.certificate.as_ref(), request.headers()).await;
-        let user = match user {
+        let mut user = match user {
             Ok(user) => user,
             // Health is open to everybody; all else needs a name.
             Err(_) if wellknown::is_public(&info.path) => User::anonymous(),
             Err(error) => return Err(error),
         };
-        request.headers_mut().remove(http::header::AUTHORIZATION);
-        self.authorize(&user, &info)?;
+        authn::strip(request.headers_mut());
+        let uri = request.uri().to_string();
+        let begun = self.filters.audit.begin(id, &user, &info, &uri, request.headers(), peer.address);
+        if let Some(mut begun) = begun {
+            begun.record(Stage::RequestReceived).await;
+            if let Some(capture) = &begun.capture {
+                request.extensions_mut().insert(capture.clone());
+            }
+            if begun.wants_answer() {
+                // Compressed answers cannot be written down.
+                request.headers_mut().remove(http::header::ACCEPT_ENCODING);
+            }
+            *trail = Some((begun, info.long_running()));
+        }
+        if let Some(other) =
+            impersonate::impersonate(self.authz.as_ref(), &user, request.headers_mut()).await?
+        {
+            tracing::debug!(user = user.name, acting_as = other.name, "impersonation");
+            if let Some((trail, _)) = trail {
+                trail.acting_as(&other);
+            }
+            user = other;
+        }
+        // Streams of containers last as long as people like, and watches count only until they stand.
+        let counted = !info.long_running() || info.verb == "watch";
+        let permit = match counted {
+            true => Some(self.filters.flow.admit(&user, &info).await?),
+            false => None,
+        };
+        let allowed = self.authorize(&user, &info).await;
+        if let Some((trail, _)) = trail {
+            trail.decided(allowed.is_ok(), allowed.as_ref().err().map_or("", |error| error.message.as_str()));
+        }
+        allowed?;
         let context = Context { info, query, user, headers: request.headers().clone() };
-        if context.info.long_running() {
-            return self.serve(context, request).await;
+        let answer = if context.info.long_running() {
+            self.serve(context, request).await
+        } else {
+            match tokio::time::timeout(self.filters.timeout, self.serve(context, request)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(ApiError::timeout("request did not complete within the allotted timeout")),
+            }
+        };
+        let mut response = answer?;
+        if let Some((schema, level)) = permit.as_ref().and_then(|permit| permit.uids.as_ref()) {
+            for (name, uid) in
+                [("x-kubernetes-pf-flowschema-uid", schema), ("x-kubernetes-pf-prioritylevel-uid", level)]
+            {
+                if let Ok(value) = uid.parse() {
+                    response.headers_mut().insert(name, value);
+                }
+            }
         }
-        match tokio::time::timeout(TIMEOUT, self.serve(context, request)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(ApiError::timeout("request did not complete within the allotted timeout")),
-        }
+        Ok(response)
     }
 
-    fn authorize(&self, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
+    /// What metrics call a request: names that clients make up do not grow the table.
+    fn counted(&self, info: &RequestInfo) -> RequestInfo {
+        let known = self.api.registry.resource(&info.group, &info.version, &info.resource);
+        let known = known.is_some_and(|kind| {
+            info.subresource.is_empty() || kind.subresources.iter().any(|s| s.name() == info.subresource)
+        });
+        if known {
+            return info.clone();
+        }
+        let verb = if info.verb.len() > 16 { String::new() } else { info.verb.clone() };
+        RequestInfo { verb, ..RequestInfo::default() }
+    }
+
+    async fn authorize(&self, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
         if wellknown::is_public(&info.path) {
             return Ok(());
         }
-        match self.authz.authorize(user, info) {
+        match self.authz.authorize(user, info).await {
             Decision::Allow => Ok(()),
             Decision::Deny(why) | Decision::NoOpinion(why) => {
                 let why = authz::refusal(user, info, &why);
@@ -136,4 +206,31 @@ impl Server {
         }
         self.wellknown.serve(self, &context).await
     }
+}
+
+/// Writes down what was answered: whole answers now, streams when they end.
+async fn audited(mut trail: Trail, long: bool, response: Response<Body>) -> Response<Body> {
+    let code = response.status().as_u16();
+    if long && response.status().is_success() {
+        trail.answered(code, None);
+        trail.record(Stage::ResponseStarted).await;
+        let closing = Closing(Some(trail));
+        return response.map(|body| {
+            let body = body.map_frame(move |frame| {
+                let _ = &closing;
+                frame
+            });
+            body.boxed_unsync()
+        });
+    }
+    if trail.wants_answer() || code >= 400 {
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        trail.answered(code, Some(&bytes));
+        trail.record(Stage::ResponseComplete).await;
+        return Response::from_parts(parts, respond::full(bytes));
+    }
+    trail.answered(code, None);
+    trail.record(Stage::ResponseComplete).await;
+    response
 }

@@ -10,6 +10,8 @@ pub mod request_info;
 pub mod user;
 // Who vouches for them.
 pub mod authn;
+// Browsers, impersonation, queues, the audit log.
+pub mod filters;
 // Who may do what.
 pub mod authz;
 // Health, version and the like.

@@ -26,6 +26,8 @@ pub struct RequestInfo {
     pub rest: String,
     /// The whole path.
     pub path: String,
+    /// Terms of the field selector that ask for one value: field and value.
+    pub selected: Vec<(String, String)>,
 }
 
 impl RequestInfo {
@@ -85,13 +87,15 @@ impl RequestInfo {
         }
         if matches!(self.verb.as_str(), "list" | "watch" | "deletecollection") && self.name.is_empty() {
             // A selector on one name is authorized as access to that name.
-            for (key, value) in query.iter().filter(|(k, _)| k == "fieldSelector") {
-                debug_assert_eq!(key, "fieldSelector");
-                for term in value.split(',') {
-                    if let Some(name) = term.trim().strip_prefix("metadata.name=") {
-                        self.name = name.trim_start_matches('=').to_owned();
-                    }
-                }
+            for (_, value) in query.iter().filter(|(k, _)| k == "fieldSelector") {
+                let terms = value.split(',').filter_map(|term| term.trim().split_once('='));
+                // `a!=b` splits into `a!` and `b`: no field is called so.
+                let terms =
+                    terms.map(|(field, value)| (field.to_owned(), value.trim_start_matches('=').to_owned()));
+                self.selected.extend(terms.filter(|(field, _)| !field.ends_with('!')));
+            }
+            if let Some((_, name)) = self.selected.iter().find(|(field, _)| field == "metadata.name") {
+                self.name = name.clone();
             }
         }
     }

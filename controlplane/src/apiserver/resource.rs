@@ -1,7 +1,9 @@
 //! Verbs on resources: from a request to a call of [`Api`] and back.
 
+use super::admission::Operation;
 use super::api::Reply;
 use super::chain::{Context, Server};
+use super::filters::audit::Capture;
 use super::hook::Call;
 use super::list;
 use super::negotiate::{self, Form};
@@ -324,6 +326,11 @@ impl<'a> Request1<'a> {
             }
             _ => Value::Null,
         };
+        if !info.subresource.is_empty() && verb == "create" {
+            let target = self.target(&info.subresource, &options);
+            let mut at = self.server.api.attributes(&target, Operation::Create, None);
+            self.server.api.admission.validate(&mut at, &body).await?;
+        }
         let call = Call {
             api: &self.server.api,
             user: &self.context.user,
@@ -389,7 +396,8 @@ fn to_bytes(value: &Value) -> Bytes {
 
 /// The whole body, or 413. The rest of a body that is too large is read and dropped, up to a point: a client that is
 /// still sending would otherwise never see the answer.
-pub async fn read(request: Request<Incoming>) -> Result<Bytes, ApiError> {
+pub async fn read(mut request: Request<Incoming>) -> Result<Bytes, ApiError> {
+    let capture = request.extensions_mut().remove::<Capture>();
     let mut body = request.into_body();
     let mut bytes = bytes::BytesMut::new();
     let mut total = 0;
@@ -410,5 +418,9 @@ pub async fn read(request: Request<Incoming>) -> Result<Bytes, ApiError> {
     if total > BODY_LIMIT {
         return Err(ApiError::too_large(format!("Request entity too large: limit is {BODY_LIMIT}")));
     }
-    Ok(bytes.freeze())
+    let bytes = bytes.freeze();
+    if let Some(Capture(place)) = capture {
+        *place.lock() = Some(bytes.clone());
+    }
+    Ok(bytes)
 }

@@ -2,12 +2,14 @@
 
 use super::authn::x509;
 use super::chain::Server;
-use super::user::User;
 use crate::pki::Pki;
+use crate::pki::authority::Signed;
+use arc_swap::ArcSwap;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -39,43 +41,75 @@ pub enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// The configuration for the server's own certificate and clients of its CA.
-pub fn config(pki: &Pki) -> Result<Arc<ServerConfig>, TlsError> {
+/// The server's certificate, which may change while connections come in.
+#[derive(Debug)]
+pub struct Serving(ArcSwap<CertifiedKey>);
+
+impl Serving {
+    /// With its first certificate; the authority's own is sent along, so that joining nodes can pin it.
+    pub fn new(signed: &Signed, authority: &str) -> Result<Self, TlsError> {
+        Ok(Self(ArcSwap::from(certified(signed, authority)?)))
+    }
+
+    /// Shows another certificate from the next handshake on.
+    pub fn replace(&self, signed: &Signed, authority: &str) -> Result<(), TlsError> {
+        self.0.store(certified(signed, authority)?);
+        Ok(())
+    }
+}
+
+fn certified(signed: &Signed, authority: &str) -> Result<Arc<CertifiedKey>, TlsError> {
+    let chain = vec![
+        CertificateDer::from_pem_slice(signed.certificate.as_bytes())?,
+        CertificateDer::from_pem_slice(authority.as_bytes())?,
+    ];
+    let key = PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?;
+    let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
+    Ok(Arc::new(CertifiedKey::new(chain, key)))
+}
+
+impl ResolvesServerCert for Serving {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+/// What listeners need to speak TLS.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    /// The authority of front proxies, DER.
+    front_proxy: Arc<CertificateDer<'static>>,
+}
+
+/// The configuration for the server's own certificate and clients of its authorities.
+pub fn config(pki: &Pki, serving: Arc<Serving>) -> Result<Tls, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let front_proxy = CertificateDer::from_pem_slice(pki.front_proxy.certificate.as_bytes())?;
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?)?;
+    roots.add(front_proxy.clone())?;
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .allow_unauthenticated()
         .build()?;
-    let chain = vec![
-        CertificateDer::from_pem_slice(pki.serving.certificate.as_bytes())?,
-        CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?,
-    ];
-    let key = PrivateKeyDer::from_pem_slice(pki.serving.key.as_bytes())?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)?;
+        .with_cert_resolver(serving);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(Tls { config: Arc::new(config), front_proxy: Arc::new(front_proxy) })
 }
 
 /// What is known of a connection.
 pub struct Peer {
-    /// The identity in the client's certificate.
-    pub certificate: Option<User>,
+    /// The client's certificate.
+    pub certificate: Option<x509::Certificate>,
     /// Its address.
     pub address: SocketAddr,
 }
 
 /// Serves until `stop` is cancelled, then lets requests in flight end.
-pub async fn serve(
-    listener: TcpListener,
-    config: Arc<ServerConfig>,
-    server: Arc<Server>,
-    stop: CancellationToken,
-) {
-    let acceptor = TlsAcceptor::from(config);
+pub async fn serve(listener: TcpListener, tls: Tls, server: Arc<Server>, stop: CancellationToken) {
     let graceful = GracefulShutdown::new();
     let watcher = Arc::new(graceful);
     loop {
@@ -93,7 +127,7 @@ pub async fn serve(
         };
         let _ = stream.set_nodelay(true);
         let watch = watcher.watcher();
-        tokio::spawn(connection(stream, address, acceptor.clone(), server.clone(), watch));
+        tokio::spawn(connection(stream, address, tls.clone(), server.clone(), watch));
     }
     if let Ok(graceful) = Arc::try_unwrap(watcher) {
         let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
@@ -103,13 +137,16 @@ pub async fn serve(
 async fn connection(
     stream: TcpStream,
     address: SocketAddr,
-    acceptor: TlsAcceptor,
+    tls: Tls,
     server: Arc<Server>,
     watch: hyper_util::server::graceful::Watcher,
 ) {
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
-    let certificate =
-        stream.get_ref().1.peer_certificates().and_then(|c| c.first()).and_then(|c| x509::user(c));
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls.config).accept(stream)).await
+    else {
+        return;
+    };
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let certificate = shown.and_then(|shown| x509::Certificate::read(shown, &tls.front_proxy));
     let peer = Arc::new(Peer { certificate, address });
     let service = hyper::service::service_fn(move |request| {
         let (server, peer) = (server.clone(), peer.clone());

@@ -17,6 +17,8 @@ pub struct User {
 
 /// Members may do everything, whatever the policy says.
 pub const MASTERS: &str = "system:masters";
+/// Every node.
+pub const NODES: &str = "system:nodes";
 /// Everybody who was authenticated.
 pub const AUTHENTICATED: &str = "system:authenticated";
 /// Everybody else.
@@ -48,6 +50,11 @@ impl User {
     /// The identity of a request that carries no credentials.
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
+    }
+
+    /// The node that the user is: `system:node:<name>` in `system:nodes`.
+    pub fn node(&self) -> Option<&str> {
+        self.name.strip_prefix("system:node:").filter(|_| self.in_group(NODES))
     }
 
     /// Whether the user is in a group.

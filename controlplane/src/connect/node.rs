@@ -8,6 +8,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
@@ -30,21 +31,28 @@ pub struct Nodes {
     api: Arc<Api>,
 }
 
-/// Agents make their own serving certificates; like upstream without `--kubelet-certificate-authority`, the server proves
-/// itself to them and takes their word for who they are.
+/// An agent whose certificate the cluster's authority signed must have one for its address; until the cluster has signed
+/// one, an agent serves a certificate of its own, and like upstream without `--kubelet-certificate-authority` the server
+/// proves itself to it and takes its word for who it is.
 #[derive(Debug)]
-struct AnyAgent(Arc<CryptoProvider>);
+struct Agents {
+    provider: Arc<CryptoProvider>,
+    cluster: Arc<WebPkiServerVerifier>,
+}
 
-impl ServerCertVerifier for AnyAgent {
+impl ServerCertVerifier for Agents {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp: &[u8],
-        _now: UnixTime,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+        if signs_itself(end_entity) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        self.cluster.verify_server_cert(end_entity, intermediates, server_name, ocsp, now)
     }
 
     fn verify_tls12_signature(
@@ -57,7 +65,7 @@ impl ServerCertVerifier for AnyAgent {
             message,
             cert,
             signature,
-            &self.0.signature_verification_algorithms,
+            &self.provider.signature_verification_algorithms,
         )
     }
 
@@ -71,13 +79,20 @@ impl ServerCertVerifier for AnyAgent {
             message,
             cert,
             signature,
-            &self.0.signature_verification_algorithms,
+            &self.provider.signature_verification_algorithms,
         )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// Whether a certificate is its own issuer.
+fn signs_itself(der: &CertificateDer<'_>) -> bool {
+    use x509_parser::prelude::{FromDer, X509Certificate};
+    X509Certificate::from_der(der)
+        .is_ok_and(|(_, c)| c.subject() == c.issuer() && c.verify_signature(None).is_ok())
 }
 
 impl Nodes {
@@ -86,10 +101,14 @@ impl Nodes {
         let profile = Profile::client("kube-apiserver-kubelet-client", &["system:masters"]);
         let signed = pki.authority.ensure_signed(&pki.dir, "apiserver-kubelet-client", &profile)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?)?;
+        let cluster =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
         let mut config = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyAgent(provider)))
+            .with_custom_certificate_verifier(Arc::new(Agents { provider, cluster }))
             .with_client_auth_cert(
                 vec![CertificateDer::from_pem_slice(signed.certificate.as_bytes())?],
                 PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?,

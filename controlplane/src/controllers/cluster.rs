@@ -7,6 +7,7 @@ use crate::actions::{self, Needs, reviews::Access};
 use crate::apiserver::admission::plugins;
 use crate::apiserver::api::Api;
 use crate::apiserver::authn::service_account::Keys;
+use crate::apiserver::authz::Always;
 use crate::apiserver::options::DeleteOptions;
 use crate::apiserver::patching::Patch;
 use crate::apiserver::user::User;
@@ -53,12 +54,15 @@ impl Cluster {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
         let directory = tempfile::tempdir().expect("a directory");
-        let pki = Pki::ensure(&directory.path().join("pki"), &["localhost".to_owned()]).expect("keys");
+        let pki =
+            Pki::ensure(&directory.path().join("pki"), &["localhost".to_owned()], Duration::from_secs(3600))
+                .expect("keys");
         let keys = Arc::new(Keys::from_pem(&pki.service_account_key).expect("a key"));
         let registry = Arc::new(Registry::builtin());
         let store = store::open("embedded", directory.path()).await.expect("a store");
         let feed = Arc::new(Feed::start(store.clone(), registry.all()).await.expect("a feed"));
         let access = Arc::new(Access::default());
+        let _ = access.authz.set(Arc::new(Always(true)));
         let chain = plugins::Needs { access: access.clone(), ..plugins::Needs::default() };
         let needs = Needs { keys, access, service_cidr: "10.43.0.0/16".into() };
         let api = Arc::new(Api {

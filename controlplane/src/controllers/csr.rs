@@ -6,13 +6,17 @@ use super::resource::Resource;
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
 use super::time;
+use crate::client::Client;
 use crate::pki::authority::Authority;
+use crate::watch::cache::Cache;
 use async_trait::async_trait;
 use base64::Engine;
+use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use rcgen::ExtendedKeyUsagePurpose;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -23,16 +27,30 @@ const NAME: &str = "certificate-controller";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
-/// The longest life of a certificate, in seconds.
-const LONGEST: u64 = 365 * 86_400;
 /// How long requests are kept, in seconds: approved or issued, denied or failed, undecided.
 const KEEP_ISSUED: i64 = 3600;
 const KEEP_DENIED: i64 = 3600;
 const KEEP_PENDING: i64 = 86_400;
 
+/// How long after its creation a request waits for its node to register, in seconds between looks.
+const WAIT_FOR_NODE: i64 = 2;
+
+/// What signs, and within which limits.
+#[derive(Clone)]
+pub struct Signer {
+    /// The cluster's authority.
+    pub authority: Arc<Authority>,
+    /// The longest life of a certificate.
+    pub life: Duration,
+    /// Names and addresses that no node may serve under: those of the API server.
+    pub reserved: Vec<String>,
+}
+
 struct Requests {
     requests: Resource,
-    authority: Arc<Authority>,
+    nodes: Arc<Cache>,
+    client: Client,
+    signer: Signer,
 }
 
 #[derive(Default, Deserialize)]
@@ -57,7 +75,9 @@ struct Spec {
     usages: Vec<String>,
     expiration_seconds: Option<u64>,
     username: String,
+    uid: String,
     groups: Vec<String>,
+    extra: Value,
 }
 
 #[derive(Default, Deserialize)]
@@ -72,14 +92,16 @@ struct Status {
 struct Subject {
     common_name: String,
     organizations: Vec<String>,
-    names: usize,
+    names: Vec<String>,
 }
 
 /// Starts the controller.
-pub fn start(setup: &mut Setup<'_>, authority: Arc<Authority>) {
+pub fn start(setup: &mut Setup<'_>, signer: Signer) {
     let requests = setup.resource(NAME, "certificates.k8s.io", "certificatesigningrequests");
+    let client = setup.client(NAME);
+    let nodes = client.cache(&client.kind("", "nodes"));
     let queue = setup.feed(&requests).queue.clone();
-    setup.run(Requests { requests, authority }, &queue, 1);
+    setup.run(Requests { requests, nodes, client, signer }, &queue, 1);
 }
 
 fn subject(pem: &str) -> Option<Subject> {
@@ -87,19 +109,27 @@ fn subject(pem: &str) -> Option<Subject> {
     let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
     let info = &request.certification_request_info;
     let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().ok().map(str::to_owned);
-    let names = request.requested_extensions().into_iter().flatten().map(|extension| match extension {
-        ParsedExtension::SubjectAlternativeName(san) => {
-            let known =
-                |n: &&GeneralName<'_>| matches!(n, GeneralName::DNSName(_) | GeneralName::IPAddress(_));
-            san.general_names.iter().filter(known).count()
-        }
-        _ => 0,
-    });
+    let mut names = Vec::new();
+    for extension in request.requested_extensions().into_iter().flatten() {
+        let ParsedExtension::SubjectAlternativeName(san) = extension else { continue };
+        names.extend(san.general_names.iter().map(|name| match name {
+            GeneralName::DNSName(name) => (*name).to_owned(),
+            GeneralName::IPAddress(raw) => address(raw),
+            // Addresses of mail and the like: nobody has such a name, so nobody gets it certified.
+            other => format!("{other:?}"),
+        }));
+    }
     Some(Subject {
         common_name: info.subject.iter_common_name().next().and_then(text).unwrap_or_default(),
         organizations: info.subject.iter_organization().filter_map(text).collect(),
-        names: names.sum(),
+        names,
     })
+}
+
+fn address(raw: &[u8]) -> String {
+    let four = <[u8; 4]>::try_from(raw).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(raw).map(IpAddr::from))
+        .map_or_else(|_| format!("{raw:?}"), |ip| ip.to_string())
 }
 
 /// What the certificate may be used for, or why the signer refuses.
@@ -116,27 +146,110 @@ fn permitted(spec: &Spec, subject: &Subject) -> Result<Vec<ExtendedKeyUsagePurpo
         }
         CLIENT => Ok(vec![ExtendedKeyUsagePurpose::ClientAuth]),
         NODE_CLIENT if !of_node => Err("subject organization is not system:nodes".into()),
-        NODE_CLIENT if subject.names > 0 => Err("DNS or IP subjectAltNames are not allowed".into()),
+        NODE_CLIENT if !subject.names.is_empty() => Err("DNS or IP subjectAltNames are not allowed".into()),
         NODE_CLIENT if !has("client auth") || !only("client auth") => Err("usages did not match".into()),
         NODE_CLIENT => Ok(vec![ExtendedKeyUsagePurpose::ClientAuth]),
         NODE_SERVING if !of_node => Err("subject organization is not system:nodes".into()),
-        NODE_SERVING if subject.names == 0 => Err("at least one DNS or IP subjectAltName is required".into()),
+        NODE_SERVING if subject.names.is_empty() => {
+            Err("at least one DNS or IP subjectAltName is required".into())
+        }
         NODE_SERVING if !has("server auth") || !only("server auth") => Err("usages did not match".into()),
         NODE_SERVING => Ok(vec![ExtendedKeyUsagePurpose::ServerAuth]),
         other => Err(format!("signer {other} is not known")),
     }
 }
 
-/// Whether a request may be approved without a person: a node for itself, or one that is joining.
-fn approvable(spec: &Spec, subject: &Subject) -> bool {
-    let for_itself = spec.username == subject.common_name;
-    let joining = spec.groups.iter().any(|g| g == "system:bootstrappers");
-    let well_formed = permitted(spec, subject).is_ok();
-    match spec.signer_name.as_str() {
-        NODE_CLIENT => well_formed && (for_itself || joining),
-        NODE_SERVING => well_formed && for_itself,
-        _ => false,
+/// What becomes of a request that nobody has decided on.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Approved if the requestor may do this to certificate signing requests.
+    Approve(&'static str),
+    /// Refused, with a reason and a sentence.
+    Deny(&'static str, String),
+    /// To be looked at again when the node has registered.
+    Wait,
+    /// A person decides.
+    Leave,
+}
+
+/// Judges a request; `node` is the Node object of its subject.
+fn judge(spec: &Spec, subject: &Subject, node: Option<&Value>, reserved: &[String]) -> Verdict {
+    if permitted(spec, subject).is_err() {
+        return Verdict::Leave;
     }
+    let for_itself = spec.username == subject.common_name;
+    let name = subject.common_name.trim_start_matches("system:node:");
+    match spec.signer_name.as_str() {
+        NODE_CLIENT if for_itself => Verdict::Approve("selfnodeclient"),
+        NODE_CLIENT if spec.username.starts_with("system:node:") => Verdict::Deny(
+            "NotForItself",
+            format!("{} asks for a certificate of node {name:?}", spec.username),
+        ),
+        NODE_CLIENT if node.is_some() => Verdict::Deny(
+            "NodeExists",
+            format!(
+                "node {name:?} is a member already; delete its Node object to let a machine join under this name"
+            ),
+        ),
+        NODE_CLIENT => Verdict::Approve("nodeclient"),
+        NODE_SERVING if for_itself => serving(subject, name, node, reserved),
+        _ => Verdict::Leave,
+    }
+}
+
+/// A node serves under its own name and the addresses it registered with, and never under those of the API server.
+fn serving(subject: &Subject, name: &str, node: Option<&Value>, reserved: &[String]) -> Verdict {
+    if let Some(taken) = subject.names.iter().find(|name| reserved.contains(name)) {
+        return Verdict::Deny("ReservedName", format!("{taken:?} is a name of the API server"));
+    }
+    let Some(node) = node else { return Verdict::Wait };
+    let addresses = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
+    let known = |wanted: &String| wanted == name || addresses.iter().any(|a| a["address"] == wanted.as_str());
+    if subject.names.iter().all(known) { Verdict::Approve("") } else { Verdict::Wait }
+}
+
+impl Requests {
+    /// Whether the requestor may have such certificates without a person looking.
+    async fn may(&self, spec: &Spec, subresource: &str) -> Result<bool, ApiError> {
+        let mut subject = json!({"user": spec.username, "uid": spec.uid, "groups": spec.groups,
+            "resourceAttributes": {"group": "certificates.k8s.io", "resource": "certificatesigningrequests",
+                "verb": "create", "subresource": subresource, "version": "*"}});
+        if spec.extra.is_object() {
+            subject["extra"] = spec.extra.clone();
+        }
+        let kind = self.client.kind("authorization.k8s.io", "subjectaccessreviews");
+        let review =
+            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": subject});
+        let answer = self.client.call(&kind, "", "", "", review).await?.value();
+        Ok(answer["status"]["allowed"] == true)
+    }
+
+    /// Decides on a request; the new condition, if there is one.
+    async fn decide(&self, spec: &Spec, subject: &Subject, now: Timestamp) -> Result<Decided, Failure> {
+        let name = subject.common_name.trim_start_matches("system:node:");
+        let node = self.nodes.get("", name).map(|node| node.value());
+        let (kind, reason, message) = match judge(spec, subject, node.as_ref(), &self.signer.reserved) {
+            Verdict::Leave => return Ok(Decided::Not),
+            Verdict::Wait => return Ok(Decided::Later),
+            Verdict::Approve(sub) if !sub.is_empty() && !self.may(spec, sub).await? => {
+                return Ok(Decided::Not);
+            }
+            Verdict::Approve(_) => {
+                let message = "Auto approving kubelet certificate after its identity was checked.".to_owned();
+                ("Approved", "AutoApproved", message)
+            }
+            Verdict::Deny(reason, message) => ("Denied", reason, message),
+        };
+        let mut condition = Condition::new(kind, true, reason, message, now);
+        condition.last_update_time = Some(time::seconds(now));
+        Ok(Decided::Now(condition))
+    }
+}
+
+enum Decided {
+    Now(Condition),
+    Later,
+    Not,
 }
 
 #[async_trait]
@@ -172,19 +285,22 @@ impl Controller for Requests {
         let Some(subject) = subject(&pem) else { return Ok(Again::At(due)) };
         let mut body = request.value();
         if !decided("Approved") {
-            if approvable(&spec, &subject) {
-                let message = "Auto approving kubelet certificate after its identity was checked.";
-                let mut condition = Condition::new("Approved", true, "AutoApproved", message, now);
-                condition.last_update_time = Some(time::seconds(now));
-                status.conditions.push(condition);
-                body["status"]["conditions"] = json!(status.conditions);
-                self.requests.write("approval", body).await?;
+            match self.decide(&spec, &subject, now).await? {
+                Decided::Now(condition) => {
+                    status.conditions.push(condition);
+                    body["status"]["conditions"] = json!(status.conditions);
+                    self.requests.write("approval", body).await?;
+                }
+                Decided::Later => return Ok(Again::At(time::after(now, WAIT_FOR_NODE))),
+                Decided::Not => {}
             }
             return Ok(Again::At(due));
         }
-        let life = Duration::from_secs(spec.expiration_seconds.unwrap_or(LONGEST).clamp(600, LONGEST));
-        let signed = permitted(&spec, &subject)
-            .and_then(|usages| self.authority.sign_request(&pem, &usages, life).map_err(|e| e.to_string()));
+        let asked = spec.expiration_seconds.map_or(self.signer.life, |s| Duration::from_secs(s.max(600)));
+        let life = asked.min(self.signer.life);
+        let signed = permitted(&spec, &subject).and_then(|usages| {
+            self.signer.authority.sign_request(&pem, &usages, life).map_err(|e| e.to_string())
+        });
         match signed {
             Ok(certificate) => {
                 let encoded = base64::engine::general_purpose::STANDARD.encode(certificate);
@@ -208,25 +324,53 @@ mod tests {
 
     #[test]
     fn nodes_are_approved_for_themselves_only() {
-        let node = Subject {
+        let mut node = Subject {
             common_name: "system:node:a".into(),
             organizations: vec!["system:nodes".into()],
-            names: 0,
+            names: vec![],
         };
-        let spec = |signer: &str, user: &str, groups: &[&str]| Spec {
+        let spec = |signer: &str, user: &str, usage: &str| Spec {
             signer_name: signer.into(),
-            usages: vec!["digital signature".into(), "client auth".into()],
+            usages: vec!["digital signature".into(), usage.into()],
             username: user.into(),
-            groups: groups.iter().map(|g| (*g).into()).collect(),
             ..Spec::default()
         };
-        assert!(approvable(&spec(NODE_CLIENT, "system:node:a", &[]), &node));
-        assert!(approvable(&spec(NODE_CLIENT, "system:bootstrap:x", &["system:bootstrappers"]), &node));
-        assert!(!approvable(&spec(NODE_CLIENT, "system:node:b", &[]), &node));
-        assert!(!approvable(&spec(CLIENT, "system:node:a", &[]), &node), "a person decides");
-        let admin =
-            Subject { common_name: "root".into(), organizations: vec!["system:masters".into()], names: 0 };
-        assert!(permitted(&spec(CLIENT, "x", &[]), &admin).is_err());
-        assert!(permitted(&spec(NODE_SERVING, "system:node:a", &[]), &node).is_err(), "no name to serve");
+        let (client, server) = ("client auth", "server auth");
+        let token = spec(NODE_CLIENT, "system:bootstrap:x", client);
+        let object = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]}});
+        let reserved = ["10.96.0.1".to_owned()];
+        let judged = |spec: &Spec, subject: &Subject, known: bool| {
+            judge(spec, subject, known.then_some(&object), &reserved)
+        };
+        let denied = |verdict: Verdict| match verdict {
+            Verdict::Deny(reason, _) => reason,
+            other => panic!("{other:?}"),
+        };
+        let own = spec(NODE_CLIENT, "system:node:a", client);
+        assert_eq!(judged(&own, &node, true), Verdict::Approve("selfnodeclient"));
+        assert_eq!(judged(&token, &node, false), Verdict::Approve("nodeclient"));
+        assert_eq!(denied(judged(&token, &node, true)), "NodeExists");
+        assert_eq!(denied(judged(&spec(NODE_CLIENT, "system:node:b", client), &node, true)), "NotForItself");
+        assert_eq!(
+            judged(&spec(CLIENT, "system:node:a", client), &node, true),
+            Verdict::Leave,
+            "a person decides"
+        );
+        let serving = spec(NODE_SERVING, "system:node:a", server);
+        assert_eq!(judged(&serving, &node, true), Verdict::Leave, "no name to serve");
+        node.names = vec!["a".into(), "10.0.0.7".into()];
+        assert_eq!(judged(&serving, &node, true), Verdict::Approve(""));
+        assert_eq!(judged(&serving, &node, false), Verdict::Wait);
+        assert_eq!(judged(&spec(NODE_SERVING, "system:node:b", server), &node, true), Verdict::Leave);
+        node.names = vec!["10.96.0.1".into()];
+        assert_eq!(denied(judged(&serving, &node, true)), "ReservedName");
+        node.names = vec!["10.0.0.8".into()];
+        assert_eq!(judged(&serving, &node, true), Verdict::Wait, "an address that is not its own");
+        let admin = Subject {
+            common_name: "root".into(),
+            organizations: vec!["system:masters".into()],
+            names: vec![],
+        };
+        assert!(permitted(&spec(CLIENT, "x", client), &admin).is_err());
     }
 }

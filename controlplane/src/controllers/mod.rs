@@ -70,6 +70,8 @@ pub mod volumes;
 pub mod quota;
 // Certificate signing requests.
 pub mod csr;
+// Tokens of joining nodes.
+pub mod bootstrap_tokens;
 // Aggregated roles.
 pub mod roles;
 // Addresses of LoadBalancer services.
@@ -97,7 +99,7 @@ pub struct Options {
     /// The pods' address ranges, one per family; nodes get pieces of them. None: somebody else gives nodes theirs.
     pub pod_ranges: Vec<nodes::ranges::Range>,
     /// What signs the certificates of nodes and clients; none: requests wait for somebody else.
-    pub authority: Option<Arc<crate::pki::authority::Authority>>,
+    pub signer: Option<csr::Signer>,
     /// Shares of quotas that admission charged and that are not stored yet.
     pub ledger: Arc<crate::apiserver::admission::resource_quota::Ledger>,
     /// Who measures pods; none: the server's own `metrics.k8s.io`.
@@ -125,9 +127,10 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     roles::start(&mut setup);
     nodes::start(&mut setup, &options.pod_ranges);
     podgc::start(&mut setup);
-    if let Some(authority) = &options.authority {
-        csr::start(&mut setup, authority.clone());
+    if let Some(signer) = &options.signer {
+        csr::start(&mut setup, signer.clone());
     }
+    bootstrap_tokens::start(&mut setup);
     let quotas = quota::start(&mut setup, options.ledger.clone(), options.shared_store);
     let namespaces = namespace::start(&mut setup);
     let client = setup.client(gc::NAME);

@@ -27,6 +27,7 @@ pub struct Profile {
     organizations: Vec<String>,
     names: Vec<String>,
     usage: ExtendedKeyUsagePurpose,
+    life: Duration,
 }
 
 impl Profile {
@@ -37,6 +38,7 @@ impl Profile {
             organizations: Vec::new(),
             names: names.to_vec(),
             usage: ExtendedKeyUsagePurpose::ServerAuth,
+            life: LEAF_LIFE,
         }
     }
 
@@ -47,7 +49,15 @@ impl Profile {
             organizations: groups.iter().map(|g| (*g).to_owned()).collect(),
             names: Vec::new(),
             usage: ExtendedKeyUsagePurpose::ClientAuth,
+            life: LEAF_LIFE,
         }
+    }
+
+    /// The same for another time than a year.
+    #[must_use]
+    pub fn lasting(mut self, life: Duration) -> Self {
+        self.life = life;
+        self
     }
 
     fn params(&self) -> Result<CertificateParams, rcgen::Error> {
@@ -64,7 +74,7 @@ impl Profile {
         params.distinguished_name.push(DnType::CommonName, self.common_name.as_str());
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.extended_key_usages = vec![self.usage.clone()];
-        set_validity(&mut params, LEAF_LIFE);
+        set_validity(&mut params, self.life);
         Ok(params)
     }
 }
@@ -99,6 +109,20 @@ impl Authority {
         write_private(&key_path, key.serialize_pem().as_bytes())?;
         write_private(&crt, certificate.as_bytes())?;
         Ok(Self { certificate, issuer: Issuer::new(params, key) })
+    }
+
+    /// What joining nodes know the authority by: `sha256:` and the hash of its public key, as kubeadm writes it.
+    pub fn hash(&self) -> String {
+        Self::hash_of(&self.certificate).unwrap_or_default()
+    }
+
+    /// The same of any certificate in PEM; `None` when it is none.
+    pub fn hash_of(certificate: &str) -> Option<String> {
+        use sha2::Digest;
+        let (_, pem) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).ok()?;
+        let digest = sha2::Sha256::digest(pem.parse_x509().ok()?.public_key().raw);
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(format!("sha256:{hex}"))
     }
 
     /// Signs a certificate with a new key.
@@ -140,7 +164,8 @@ impl Authority {
         Ok(signed)
     }
 
-    fn still_good(&self, pem: &str, profile: &Profile) -> bool {
+    /// Whether a certificate is one of this authority, young enough and has the names.
+    pub fn still_good(&self, pem: &str, profile: &Profile) -> bool {
         let parse = |pem: &str| x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok().map(|(_, p)| p);
         let (Some(leaf), Some(ca)) = (parse(pem), parse(&self.certificate)) else { return false };
         let (Ok(leaf), Ok(ca)) = (leaf.parse_x509(), ca.parse_x509()) else { return false };

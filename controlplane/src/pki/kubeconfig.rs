@@ -35,3 +35,30 @@ current-context: coracle
     }
     write_private(path, text.as_bytes())
 }
+
+/// Writes the kubeconfig of a node, whose certificate and key stay in files of their own, because they change.
+pub fn write_node(path: &Path, server: &str, pki: &Path, node: &str) -> Result<(), PkiError> {
+    let text = format!(
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: coracle
+  cluster:
+    server: {server}
+    certificate-authority: {pki}/ca.crt
+users:
+- name: system:node:{node}
+  user:
+    client-certificate: {pki}/client.pem
+    client-key: {pki}/client.pem
+contexts:
+- name: coracle
+  context:
+    cluster: coracle
+    user: system:node:{node}
+current-context: coracle
+",
+        pki = pki.display(),
+    );
+    write_private(path, text.as_bytes())
+}

@@ -8,6 +8,7 @@ pub mod kubeconfig;
 
 use authority::{Authority, Profile, Signed};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why keys could not be made or read.
 #[derive(Debug, thiserror::Error)]
@@ -32,10 +33,15 @@ pub enum PkiError {
     },
 }
 
+/// How long certificates of the server and the administrator hold unless somebody says otherwise.
+pub const USUAL_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// All that the server holds.
 pub struct Pki {
     /// The cluster CA.
     pub authority: Authority,
+    /// The CA of proxies that vouch for users in headers.
+    pub front_proxy: Authority,
     /// The server's own certificate and key.
     pub serving: Signed,
     /// The administrator's client certificate and key.
@@ -44,19 +50,58 @@ pub struct Pki {
     pub service_account_key: String,
     /// Where it all lies.
     pub dir: PathBuf,
+    names: Vec<String>,
+    life: Duration,
 }
 
 impl Pki {
-    /// Reads the keys below `dir`, making those that are missing; `names` are the serving certificate's names.
-    pub fn ensure(dir: &Path, names: &[String]) -> Result<Self, PkiError> {
+    /// Reads the keys below `dir`, making those that are missing; `names` are the serving certificate's names and `life`
+    /// is how long new certificates hold.
+    pub fn ensure(dir: &Path, names: &[String], life: Duration) -> Result<Self, PkiError> {
         std::fs::create_dir_all(dir).map_err(|source| PkiError::File { path: dir.into(), source })?;
         let authority = Authority::ensure(dir, "ca", "coracle-ca")?;
-        let serving = authority.ensure_signed(dir, "apiserver", &Profile::server("kube-apiserver", names))?;
-        let admin_profile = Profile::client("kubernetes-admin", &["system:masters"]);
-        let admin = authority.ensure_signed(dir, "admin", &admin_profile)?;
+        let front_proxy = Authority::ensure(dir, "front-proxy-ca", "coracle-front-proxy-ca")?;
+        let proxy = Profile::client("front-proxy-client", &[]).lasting(life);
+        front_proxy.ensure_signed(dir, "front-proxy-client", &proxy)?;
+        let serving = ensure_serving(&authority, dir, names, life)?;
+        let admin = ensure_admin(&authority, dir, life)?;
         let service_account_key = ensure_key(&dir.join("sa.key"))?;
-        Ok(Self { authority, serving, admin, service_account_key, dir: dir.into() })
+        Ok(Self {
+            authority,
+            front_proxy,
+            serving,
+            admin,
+            service_account_key,
+            dir: dir.into(),
+            names: names.to_vec(),
+            life,
+        })
     }
+
+    /// The serving and the administrator's certificate, made anew when they are past two thirds of their lives.
+    pub fn renewed(&self) -> Result<(Signed, Signed), PkiError> {
+        let serving = ensure_serving(&self.authority, &self.dir, &self.names, self.life)?;
+        Ok((serving, ensure_admin(&self.authority, &self.dir, self.life)?))
+    }
+
+    /// The names and addresses that the server serves under.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// How often to look whether certificates need to be renewed.
+    pub fn renewal_period(&self) -> Duration {
+        (self.life / 20).clamp(Duration::from_secs(1), Duration::from_secs(3600))
+    }
+}
+
+fn ensure_serving(ca: &Authority, dir: &Path, names: &[String], life: Duration) -> Result<Signed, PkiError> {
+    ca.ensure_signed(dir, "apiserver", &Profile::server("kube-apiserver", names).lasting(life))
+}
+
+fn ensure_admin(ca: &Authority, dir: &Path, life: Duration) -> Result<Signed, PkiError> {
+    let profile = Profile::client("kubernetes-admin", &["system:masters"]).lasting(life);
+    ca.ensure_signed(dir, "admin", &profile)
 }
 
 fn ensure_key(path: &Path) -> Result<String, PkiError> {

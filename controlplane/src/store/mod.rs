@@ -7,6 +7,8 @@
 pub mod embedded;
 // In etcd v3, shared by servers.
 pub mod etcd;
+// Sealed values around either.
+pub mod sealed;
 // What both promise.
 #[cfg(test)]
 mod behaviour;

@@ -9,6 +9,8 @@ mod network;
 // Starting and ending processes.
 mod process;
 
+use crate::pki::authority::{Authority, Profile};
+use crate::pki::kubeconfig;
 use anyhow::{Context, bail};
 use clap::Args;
 use state::{Node, Process, State};
@@ -136,8 +138,7 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
     let log = dir.join("agent.log");
     if !running {
         std::fs::create_dir_all(&dir)?;
-        let kubeconfig = dir.join("kubeconfig");
-        write_node_kubeconfig(&args.data_dir, &kubeconfig)?;
+        let kubeconfig = ensure_node_identity(&args.data_dir, &dir, &node)?;
         let program = process::beside("coracle-agent")?;
         load_images(&program, &dir, &args.image)?;
         let mut flags: Vec<String> = vec!["run".into(), "--node-name".into(), name.clone()];
@@ -195,15 +196,28 @@ fn load_images(agent: &Path, dir: &Path, archives: &[PathBuf]) -> anyhow::Result
     Ok(())
 }
 
-/// The administrator's kubeconfig with the address that nodes reach the server on.
-fn write_node_kubeconfig(data_dir: &Path, to: &Path) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(data_dir.join("admin.kubeconfig"))?;
-    let lines = text.lines().map(|line| match line.split_once("server: ") {
-        Some((indent, _)) => format!("{indent}server: https://{HUB}:{PORT}\n"),
-        None => format!("{line}\n"),
-    });
-    crate::pki::write_private(to, lines.collect::<String>().as_bytes())?;
-    Ok(())
+/// A node's identity: certificates signed here and now, which its agent renews by itself later.
+fn ensure_node_identity(data_dir: &Path, dir: &Path, node: &Node) -> anyhow::Result<PathBuf> {
+    let authority = Authority::ensure(&data_dir.join("pki"), "ca", "coracle-ca")?;
+    let pki = dir.join("pki");
+    std::fs::create_dir_all(&pki)?;
+    crate::pki::write_private(&pki.join("ca.crt"), authority.certificate.as_bytes())?;
+    let user = format!("system:node:{}", node.name);
+    let names = [node.name.clone(), node.address.clone()];
+    for (file, profile) in [
+        ("client.pem", Profile::client(&user, &["system:nodes"])),
+        ("serving.pem", Profile::server(&user, &names)),
+    ] {
+        let path = pki.join(file);
+        let known = std::fs::read_to_string(&path).unwrap_or_default();
+        if !authority.still_good(&known, &profile) {
+            let signed = authority.sign(&profile)?;
+            crate::pki::write_private(&path, format!("{}{}", signed.certificate, signed.key).as_bytes())?;
+        }
+    }
+    let path = dir.join("kubeconfig");
+    kubeconfig::write_node(&path, &format!("https://{HUB}:{PORT}"), &pki, &node.name)?;
+    Ok(path)
 }
 
 fn wait(what: &str, log: &Path, process: &Process, done: impl Fn() -> bool) -> anyhow::Result<()> {

@@ -122,6 +122,11 @@ impl Cache {
         self.len() == 0
     }
 
+    /// The revision of the newest change of this kind, for those who derive something from all its objects.
+    pub fn newest(&self) -> Revision {
+        self.state.read().newest
+    }
+
     /// The revision up to which everything is in.
     pub fn revision(&self) -> Revision {
         self.at(&self.state.read())

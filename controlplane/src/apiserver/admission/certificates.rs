@@ -38,7 +38,7 @@ async fn may(access: &Access, at: &Attributes<'_>, verb: &str, signer: &str) -> 
             name,
             ..RequestInfo::default()
         };
-        if authz.authorize(at.user, &request) == Decision::Allow {
+        if authz.authorize(at.user, &request).await == Decision::Allow {
             return Ok(true);
         }
     }

@@ -43,8 +43,12 @@ pub mod certificates;
 pub mod default_ingress_class;
 // No addresses that are somebody else's.
 pub mod external_ips;
+// Nodes change what is theirs.
+pub mod node_restriction;
 // No more than a namespace may have.
 pub mod resource_quota;
+// Rights are not handed out by those who lack them.
+pub mod role_escalation;
 
 use super::api::Api;
 use super::user::User;

@@ -62,7 +62,7 @@ impl OwnerReferencesPermissionEnforcement {
     /// Why the user may not; `None` when it may.
     async fn refused(&self, at: &Attributes<'_>, request: &RequestInfo) -> Result<Option<String>, ApiError> {
         let authz = self.0.authz.get().ok_or_else(|| ApiError::unavailable("the server is starting"))?;
-        Ok(match authz.authorize(at.user, request) {
+        Ok(match authz.authorize(at.user, request).await {
             Decision::Allow => None,
             Decision::Deny(why) | Decision::NoOpinion(why) => Some(why),
         })

@@ -10,6 +10,7 @@ const DEFAULT_ON: &[&str] = &[
     "NamespaceLifecycle",
     "LimitRanger",
     "ServiceAccount",
+    "NodeRestriction",
     "TaintNodesByCondition",
     "PodSecurity",
     "Priority",
@@ -23,6 +24,7 @@ const DEFAULT_ON: &[&str] = &[
     "CertificateSubjectRestriction",
     "DefaultIngressClass",
     "ResourceQuota",
+    role_escalation::NAME,
 ];
 
 /// What the plugins need from outside.
@@ -48,6 +50,7 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         Box::new(namespace_lifecycle::NamespaceLifecycle),
         Box::new(limit_ranger::LimitRanger),
         Box::new(service_account::ServiceAccount),
+        Box::new(node_restriction::NodeRestriction),
         Box::new(taint_nodes::TaintNodesByCondition),
         Box::new(always_pull_images::AlwaysPullImages),
         Box::new(pod_security::PodSecurity::new(settings)?),
@@ -67,6 +70,7 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         Box::new(default_ingress_class::DefaultIngressClass),
         Box::new(external_ips::DenyServiceExternalIps),
         Box::new(resource_quota::ResourceQuota::new(needs.ledger.clone(), settings)?),
+        Box::new(role_escalation::RoleEscalation(access())),
     ];
     for name in needs.enabled.iter().chain(&needs.disabled) {
         if !all.iter().any(|plugin| plugin.name() == name) {
@@ -75,7 +79,9 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
     }
     let named = |list: &[String], plugin: &dyn Plugin| list.iter().any(|name| name == plugin.name());
     let on = |plugin: &dyn Plugin| {
-        named(&needs.enabled, plugin)
+        // Without it whoever may write roles may everything.
+        plugin.name() == role_escalation::NAME
+            || named(&needs.enabled, plugin)
             || (DEFAULT_ON.contains(&plugin.name()) && !named(&needs.disabled, plugin))
     };
     Ok(Chain(all.into_iter().filter(|plugin| on(plugin.as_ref())).collect()))

@@ -1,6 +1,6 @@
 //! Service-account tokens: JWTs signed by the server's own key, bound to an account and possibly a pod, secret or node.
 
-use super::TokenAuthenticator;
+use super::{Known, TokenAuthenticator};
 use crate::apiserver::api::Api;
 use crate::apiserver::user::User;
 use async_trait::async_trait;
@@ -131,7 +131,7 @@ pub struct ServiceAccounts {
 
 #[async_trait]
 impl TokenAuthenticator for ServiceAccounts {
-    async fn authenticate(&self, token: &str, audiences: &[String]) -> Result<Option<User>, String> {
+    async fn authenticate(&self, token: &str, audiences: &[String]) -> Result<Option<Known>, String> {
         let parts: Vec<&str> = token.split('.').collect();
         if parts.len() != 3 || !issued_by_us(parts[1]) {
             return Ok(None);
@@ -145,8 +145,11 @@ impl TokenAuthenticator for ServiceAccounts {
             .insert("authentication.kubernetes.io/credential-id".into(), vec![format!("JTI={}", claims.jti)]);
         for (what, object) in [("pod", &bound.pod), ("node", &bound.node)] {
             let Some(object) = object else { continue };
+            // A token of a pod names the pod's node only for information: the pod decides.
             if what == "pod" {
                 self.still_there("pods", &bound.namespace, object)?;
+            } else if bound.pod.is_none() {
+                self.still_there("nodes", "", object)?;
             }
             user.extra.insert(format!("authentication.kubernetes.io/{what}-name"), vec![object.name.clone()]);
             user.extra.insert(format!("authentication.kubernetes.io/{what}-uid"), vec![object.uid.clone()]);
@@ -154,7 +157,7 @@ impl TokenAuthenticator for ServiceAccounts {
         if let Some(secret) = &bound.secret {
             self.still_there("secrets", &bound.namespace, secret)?;
         }
-        Ok(Some(user))
+        Ok(Some(Known { user, audiences: claims.aud }))
     }
 }
 
@@ -163,7 +166,16 @@ impl ServiceAccounts {
         let gone = || format!("{plural} \"{namespace}/{}\" of the token is gone", bound.name);
         let kind = self.api.registry.resource("", "v1", plural).ok_or_else(gone)?;
         let object = self.api.cached(&kind, namespace, &bound.name).map_err(|_| gone())?;
-        if object.meta.uid == bound.uid { Ok(()) } else { Err(gone()) }
+        if object.meta.uid != bound.uid {
+            return Err(gone());
+        }
+        // A pod that was told to go keeps its token for a minute, to say goodbye.
+        let leaving =
+            object.meta.deletion_timestamp.as_deref().and_then(|t| t.parse::<jiff::Timestamp>().ok());
+        match leaving {
+            Some(since) if jiff::Timestamp::now().as_second() > since.as_second() + 60 => Err(gone()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,10 +1,21 @@
 //! Authorization: an ordered union; the first authorizer that has an opinion decides, and nobody's opinion is a no.
 
-use super::request_info::RequestInfo;
+// What a node may: its own things and what its pods refer to.
+pub mod node;
+// Which node has to do with which object.
+pub mod graph;
 // Roles and bindings.
 pub mod rbac;
+// Whether rules grant no more than others.
+pub mod cover;
+// A file of policies.
+pub mod abac;
+// Somebody else who decides.
+pub mod webhook;
 
+use super::request_info::RequestInfo;
 use super::user::{MASTERS, User};
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
 /// What an authorizer says.
@@ -30,9 +41,10 @@ pub struct Rules {
 }
 
 /// Decides who may do what.
+#[async_trait]
 pub trait Authorizer: Send + Sync {
     /// The opinion on one request.
-    fn authorize(&self, user: &User, request: &RequestInfo) -> Decision;
+    async fn authorize(&self, user: &User, request: &RequestInfo) -> Decision;
 
     /// What the user may do in a namespace.
     fn rules(&self, user: &User, namespace: &str) -> Rules;
@@ -41,29 +53,46 @@ pub trait Authorizer: Send + Sync {
 /// The members of `system:masters` may do everything.
 pub struct Masters;
 
+#[async_trait]
 impl Authorizer for Masters {
-    fn authorize(&self, user: &User, _request: &RequestInfo) -> Decision {
+    async fn authorize(&self, user: &User, _request: &RequestInfo) -> Decision {
         if user.in_group(MASTERS) { Decision::Allow } else { Decision::NoOpinion(String::new()) }
     }
 
     fn rules(&self, user: &User, _namespace: &str) -> Rules {
-        if !user.in_group(MASTERS) {
-            return Rules::default();
-        }
-        let everything = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
-        let every_path = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
-        Rules { resources: vec![everything], paths: vec![every_path], incomplete: false }
+        if user.in_group(MASTERS) { everything() } else { Rules::default() }
+    }
+}
+
+fn everything() -> Rules {
+    let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+    let every_path = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
+    Rules { resources: vec![all], paths: vec![every_path], incomplete: false }
+}
+
+/// Everybody may do everything (`AlwaysAllow`), or nothing (`AlwaysDeny`).
+pub struct Always(pub bool);
+
+#[async_trait]
+impl Authorizer for Always {
+    async fn authorize(&self, _user: &User, _request: &RequestInfo) -> Decision {
+        if self.0 { Decision::Allow } else { Decision::NoOpinion("Everything is forbidden.".into()) }
+    }
+
+    fn rules(&self, _user: &User, _namespace: &str) -> Rules {
+        if self.0 { everything() } else { Rules::default() }
     }
 }
 
 /// The union.
 pub struct Union(pub Vec<Box<dyn Authorizer>>);
 
+#[async_trait]
 impl Authorizer for Union {
-    fn authorize(&self, user: &User, request: &RequestInfo) -> Decision {
+    async fn authorize(&self, user: &User, request: &RequestInfo) -> Decision {
         let mut reasons = Vec::new();
         for authorizer in &self.0 {
-            match authorizer.authorize(user, request) {
+            match authorizer.authorize(user, request).await {
                 Decision::NoOpinion(why) if why.is_empty() => {}
                 Decision::NoOpinion(why) => reasons.push(why),
                 decided => return decided,

@@ -1,11 +1,13 @@
-//! RBAC: roles grant, bindings say to whom. Parsed roles and bindings are kept by revision, so that a request costs a walk
-//! over the bindings and no parsing.
+//! RBAC: roles grant, bindings say to whom. Bindings are indexed by whom they name, roles kept parsed, so that a request
+//! costs a look at the user's own roles.
 
 use super::{Authorizer, Decision, Rules};
 use crate::apiserver::api::Api;
 use crate::apiserver::request_info::RequestInfo;
 use crate::apiserver::user::User;
 use crate::object::Object;
+use crate::watch::cache::Cache;
+use async_trait::async_trait;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -57,7 +59,7 @@ impl Rule {
 }
 
 /// Whether `pods/log`, `*/log` or `*` covers a resource and subresource.
-fn covers(granted: &str, resource: &str, subresource: &str) -> bool {
+pub(super) fn covers(granted: &str, resource: &str, subresource: &str) -> bool {
     match granted.split_once('/') {
         None => granted == "*" || (granted == resource && subresource.is_empty()),
         Some(("*", sub)) => sub == subresource,
@@ -80,26 +82,34 @@ struct Subject {
     namespace: String,
 }
 
+/// Users and groups are told apart by the first letter of the key.
+fn user_key(name: &str) -> String {
+    format!("u{name}")
+}
+
 impl Subject {
-    fn is(&self, user: &User, namespace: &str) -> bool {
+    /// The key of those it names; `namespace` is the binding's.
+    fn key(&self, namespace: &str) -> Option<String> {
         match self.kind.as_str() {
-            "User" => self.name == user.name,
-            "Group" => user.in_group(&self.name),
+            "User" => Some(user_key(&self.name)),
+            "Group" => Some(format!("g{}", self.name)),
             "ServiceAccount" => {
                 let namespace = if self.namespace.is_empty() { namespace } else { &self.namespace };
-                user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'))
-                    == Some((namespace, &self.name))
+                Some(user_key(&format!("system:serviceaccount:{namespace}:{}", self.name)))
             }
-            _ => false,
+            _ => None,
         }
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// The role of a binding.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-struct RoleRef {
-    kind: String,
-    name: String,
+pub struct RoleRef {
+    /// `ClusterRole` or `Role`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -109,16 +119,30 @@ struct Binding {
     role_ref: RoleRef,
 }
 
-/// Parsed objects by uid, each at the revision it was parsed at.
-type Parsed<T> = RwLock<HashMap<String, (u64, Arc<T>)>>;
+/// A role given in a namespace; an empty one means everywhere.
+#[derive(Debug)]
+struct Given {
+    namespace: String,
+    role: RoleRef,
+}
 
-fn parsed<T: serde::de::DeserializeOwned + Default>(memo: &Parsed<T>, object: &Object) -> Arc<T> {
+/// Who was given what, as of the newest change of both kinds of bindings.
+#[derive(Default)]
+struct Index {
+    at: (u64, u64),
+    given: HashMap<String, Vec<Arc<Given>>>,
+}
+
+/// Parsed roles by uid, each at the revision it was parsed at.
+type Parsed = RwLock<HashMap<String, (u64, Arc<Role>)>>;
+
+fn parsed(memo: &Parsed, object: &Object) -> Arc<Role> {
     if let Some((revision, value)) = memo.read().get(&object.meta.uid)
         && *revision == object.revision
     {
         return value.clone();
     }
-    let value: Arc<T> = Arc::new(object.typed().unwrap_or_default());
+    let value: Arc<Role> = Arc::new(object.typed().unwrap_or_default());
     let mut memo = memo.write();
     if memo.len() > 100_000 {
         memo.clear();
@@ -130,21 +154,46 @@ fn parsed<T: serde::de::DeserializeOwned + Default>(memo: &Parsed<T>, object: &O
 /// The authorizer.
 pub struct Rbac {
     api: Arc<Api>,
-    roles: Parsed<Role>,
-    bindings: Parsed<Binding>,
+    roles: Parsed,
+    index: RwLock<Arc<Index>>,
 }
 
 impl Rbac {
     /// On the caches of a server.
     pub fn new(api: Arc<Api>) -> Self {
-        Self { api, roles: Parsed::default(), bindings: Parsed::default() }
+        Self { api, roles: Parsed::default(), index: RwLock::default() }
     }
 
-    fn list(&self, plural: &str, namespace: Option<&str>) -> Vec<Arc<Object>> {
-        let kind = self.api.registry.resource(GROUP, "v1", plural);
-        kind.and_then(|kind| self.api.cache(&kind).ok())
-            .map(|cache| cache.list(namespace))
-            .unwrap_or_default()
+    fn cache(&self, plural: &str) -> Option<Arc<Cache>> {
+        let kind = self.api.registry.resource(GROUP, "v1", plural)?;
+        self.api.cache(&kind).ok()
+    }
+
+    /// The index, built anew when a binding changed.
+    fn index(&self) -> Arc<Index> {
+        let (Some(everywhere), Some(somewhere)) =
+            (self.cache("clusterrolebindings"), self.cache("rolebindings"))
+        else {
+            return Arc::default();
+        };
+        // Read before the lists: a change in between makes the index too old, never too new.
+        let at = (everywhere.newest(), somewhere.newest());
+        let known = self.index.read().clone();
+        if known.at == at {
+            return known;
+        }
+        let mut given: HashMap<String, Vec<Arc<Given>>> = HashMap::new();
+        for object in everywhere.list(None).into_iter().chain(somewhere.list(None)) {
+            let namespace = object.meta.namespace.clone();
+            let binding: Binding = object.typed().unwrap_or_default();
+            let entry = Arc::new(Given { namespace, role: binding.role_ref });
+            for key in binding.subjects.iter().filter_map(|subject| subject.key(&entry.namespace)) {
+                given.entry(key).or_default().push(entry.clone());
+            }
+        }
+        let index = Arc::new(Index { at, given });
+        *self.index.write() = index.clone();
+        index
     }
 
     fn role(&self, reference: &RoleRef, namespace: &str) -> Option<Arc<Role>> {
@@ -152,34 +201,36 @@ impl Rbac {
             "ClusterRole" => ("clusterroles", ""),
             _ => ("roles", namespace),
         };
-        let kind = self.api.registry.resource(GROUP, "v1", plural)?;
-        let object = self.api.cache(&kind).ok()?.get(namespace, &reference.name)?;
+        let object = self.cache(plural)?.get(namespace, &reference.name)?;
         Some(parsed(&self.roles, &object))
+    }
+
+    /// The rules of a role; `None` when there is no such role.
+    pub fn role_rules(&self, reference: &RoleRef, namespace: &str) -> Option<Vec<Rule>> {
+        self.role(reference, namespace).map(|role| role.rules.clone())
     }
 
     /// Calls `visit` with every rule that holds for the user in a namespace (empty: in the cluster) until it says stop.
     pub fn visit(&self, user: &User, namespace: &str, mut visit: impl FnMut(&Rule) -> bool) {
-        let mut bound = |plural: &str, scope: Option<&str>, place: &str| -> bool {
-            for object in self.list(plural, scope) {
-                let binding = parsed(&self.bindings, &object);
-                if binding.subjects.iter().any(|subject| subject.is(user, place))
-                    && let Some(role) = self.role(&binding.role_ref, place)
+        let index = self.index();
+        let groups = user.groups.iter().map(|group| format!("g{group}"));
+        for key in std::iter::once(user_key(&user.name)).chain(groups) {
+            for given in index.given.get(&key).into_iter().flatten() {
+                let holds = given.namespace.is_empty() || given.namespace == namespace;
+                if holds
+                    && let Some(role) = self.role(&given.role, &given.namespace)
                     && role.rules.iter().any(&mut visit)
                 {
-                    return true;
+                    return;
                 }
             }
-            false
-        };
-        if bound("clusterrolebindings", None, "") || namespace.is_empty() {
-            return;
         }
-        bound("rolebindings", Some(namespace), namespace);
     }
 }
 
+#[async_trait]
 impl Authorizer for Rbac {
-    fn authorize(&self, user: &User, request: &RequestInfo) -> Decision {
+    async fn authorize(&self, user: &User, request: &RequestInfo) -> Decision {
         let mut allowed = false;
         let namespace = if request.is_resource { request.namespace.as_str() } else { "" };
         self.visit(user, namespace, |rule| {
@@ -264,8 +315,13 @@ mod tests {
 
     #[test]
     fn accounts_are_subjects_of_their_namespace() {
-        let subject = Subject { kind: "ServiceAccount".into(), name: "a".into(), namespace: String::new() };
-        assert!(subject.is(&User::service_account("x", "a"), "x"));
-        assert!(!subject.is(&User::service_account("y", "a"), "x"));
+        let mut subject =
+            Subject { kind: "ServiceAccount".into(), name: "a".into(), namespace: String::new() };
+        let account = |namespace: &str| user_key(&User::service_account(namespace, "a").name);
+        assert_eq!(subject.key("x"), Some(account("x")));
+        subject.namespace = "y".into();
+        assert_eq!(subject.key("x"), Some(account("y")));
+        subject.kind = "Robot".into();
+        assert_eq!(subject.key("x"), None);
     }
 }

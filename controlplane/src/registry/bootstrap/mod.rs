@@ -27,5 +27,10 @@ pub fn objects(cluster: &Cluster<'_>) -> Vec<Value> {
     objects
 }
 
+/// The rules of one of the default roles; none when there is no such role.
+pub fn role_rules(name: &str) -> Vec<Value> {
+    roles::rules_of(name)
+}
+
 #[cfg(test)]
 mod tests;

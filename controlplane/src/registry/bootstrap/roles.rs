@@ -1,12 +1,14 @@
-//! Default roles, read from `roles.txt`, and who has them.
+//! Default roles, read from `roles.txt` and `controllers.txt`, and who has them.
 
 use serde_json::{Value, json};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ROLES: &str = include_str!("roles.txt");
 
-/// Roles and the users (`u:`) or groups (`g:`) that have them.
-const BINDINGS: [(&str, &[&str]); 11] = [
+const CONTROLLERS: &str = include_str!("controllers.txt");
+
+/// Bindings of the same name as their role: users (`u:`), groups (`g:`) or service accounts of kube-system (`s:`).
+const BINDINGS: [(&str, &[&str]); 12] = [
     ("cluster-admin", &["g:system:masters"]),
     ("system:basic-user", &["g:system:authenticated"]),
     ("system:discovery", &["g:system:authenticated"]),
@@ -17,8 +19,92 @@ const BINDINGS: [(&str, &[&str]); 11] = [
     ("system:kube-scheduler", &["u:system:kube-scheduler"]),
     ("system:volume-scheduler", &["u:system:kube-scheduler"]),
     ("system:node-proxier", &["u:system:kube-proxy"]),
+    ("system:kube-dns", &["s:kube-dns"]),
     // Nodes are authorised one by one, not all alike: nobody has this role until somebody says so.
     ("system:node", &[]),
+];
+
+/// Bindings with names of their own: how nodes join and renew their certificates, and see the cluster's network.
+const JOINING: [(&str, &str, &str); 5] = [
+    ("coracle:node-network", "coracle:node-network", "g:system:nodes"),
+    ("coracle:node-bootstrap", "system:node-bootstrapper", "g:system:bootstrappers"),
+    (
+        "coracle:node-autoapprove-bootstrap",
+        "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+        "g:system:bootstrappers",
+    ),
+    (
+        "coracle:node-autoapprove-rotation",
+        "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+        "g:system:nodes",
+    ),
+    // The controller checks the names against the Node before it approves.
+    (
+        "coracle:serving-approver",
+        "system:certificates.k8s.io:kubelet-serving-approver",
+        "s:certificate-controller",
+    ),
+];
+
+const MANAGER: &[&str] =
+    &["u:system:kube-controller-manager", "s:kube-controller-manager", "s:leader-election-controller"];
+const LEASES: &str =
+    "create,get,list,update,watch leases.coordination.k8s.io,leasecandidates.coordination.k8s.io";
+const EVENTS: &str = "create,patch,update events,events.events.k8s.io";
+
+/// A role in a namespace: namespace, role, binding, rules as in `roles.txt`, and who has it.
+type Local = (&'static str, &'static str, &'static str, &'static [&'static str], &'static [&'static str]);
+
+const LOCAL: [Local; 7] = [
+    (
+        "kube-public",
+        "system:controller:bootstrap-signer",
+        "system:controller:bootstrap-signer",
+        &["read configmaps", "update configmaps @cluster-info", EVENTS],
+        &["s:bootstrap-signer"],
+    ),
+    (
+        "kube-system",
+        "system:controller:bootstrap-signer",
+        "system:controller:bootstrap-signer",
+        &["read secrets"],
+        &["s:bootstrap-signer"],
+    ),
+    (
+        "kube-system",
+        "system:controller:token-cleaner",
+        "system:controller:token-cleaner",
+        &["read,delete secrets", EVENTS],
+        &["s:token-cleaner"],
+    ),
+    (
+        "kube-system",
+        "system:controller:cloud-provider",
+        "system:controller:cloud-provider",
+        &["read,create configmaps"],
+        &["s:cloud-provider"],
+    ),
+    (
+        "kube-system",
+        "extension-apiserver-authentication-reader",
+        "system::extension-apiserver-authentication-reader",
+        &["read configmaps @extension-apiserver-authentication"],
+        &["u:system:kube-controller-manager", "u:system:kube-scheduler"],
+    ),
+    (
+        "kube-system",
+        "system::leader-locking-kube-controller-manager",
+        "system::leader-locking-kube-controller-manager",
+        &[LEASES],
+        MANAGER,
+    ),
+    (
+        "kube-system",
+        "system::leader-locking-kube-scheduler",
+        "system::leader-locking-kube-scheduler",
+        &[LEASES],
+        &["u:system:kube-scheduler", "s:kube-scheduler"],
+    ),
 ];
 
 /// A role as the file has it.
@@ -33,9 +119,35 @@ struct Role<'a> {
 
 pub(super) fn objects() -> Vec<Value> {
     let roles = parse(ROLES);
+    let controllers = parse(CONTROLLERS);
     let mut objects: Vec<Value> = roles.iter().map(|role| cluster_role(role, &roles)).collect();
-    objects.extend(BINDINGS.iter().map(|(role, subjects)| binding(role, subjects)));
+    objects.extend(controllers.iter().map(|role| cluster_role(role, &controllers)));
+    objects.extend(BINDINGS.iter().map(|(role, subjects)| binding(role, role, subjects)));
+    objects.extend(JOINING.iter().map(|(name, role, subject)| binding(name, role, &[subject])));
+    objects.extend(controllers.iter().map(|role| {
+        let account = role.name.rsplit(':').next().unwrap_or_default();
+        binding(role.name, role.name, &[&format!("s:{account}")])
+    }));
+    objects.extend(LOCAL.iter().flat_map(local));
     objects
+}
+
+/// The rules of a default role.
+pub(super) fn rules_of(name: &str) -> Vec<Value> {
+    parse(ROLES).into_iter().find(|role| role.name == name).map(|role| role.rules).unwrap_or_default()
+}
+
+fn local((namespace, role, name, lines, subjects): &Local) -> [Value; 2] {
+    let within = |mut object: Value| {
+        object["metadata"]["namespace"] = json!(namespace);
+        object
+    };
+    let rules: Vec<Value> = lines.iter().flat_map(|line| rules(line)).collect();
+    let made = json!({"apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata(role), "rules": rules});
+    let mut bound = binding(name, role, subjects);
+    bound["kind"] = json!("RoleBinding");
+    bound["roleRef"]["kind"] = json!("Role");
+    [within(made), within(bound)]
 }
 
 fn metadata(name: &str) -> Value {
@@ -71,13 +183,15 @@ fn gathered(role: &Role<'_>, all: &[Role<'_>]) -> Vec<Value> {
     rules
 }
 
-fn binding(role: &str, subjects: &[&str]) -> Value {
-    let subjects: Vec<Value> = subjects
-        .iter()
-        .filter_map(|subject| subject.split_once(':'))
-        .map(|(kind, name)| json!({"apiGroup": RBAC, "kind": if kind == "g" { "Group" } else { "User" }, "name": name}))
-        .collect();
-    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata(role),
+fn binding(name: &str, role: &str, subjects: &[&str]) -> Value {
+    let subject = |(kind, name): (&str, &str)| match kind {
+        "s" => json!({"kind": "ServiceAccount", "namespace": "kube-system", "name": name}),
+        "g" => json!({"apiGroup": RBAC, "kind": "Group", "name": name}),
+        _ => json!({"apiGroup": RBAC, "kind": "User", "name": name}),
+    };
+    let subjects: Vec<Value> =
+        subjects.iter().filter_map(|subject| subject.split_once(':')).map(subject).collect();
+    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata(name),
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}, "subjects": subjects})
 }
 
@@ -109,7 +223,7 @@ fn parse(text: &str) -> Vec<Role<'_>> {
 fn rules(line: &str) -> Vec<Value> {
     let (verb_words, rest) = line.split_once(' ').unwrap_or((line, ""));
     let verbs = verbs(verb_words);
-    if rest.starts_with('/') {
+    if rest.starts_with('/') || rest == "*" {
         return vec![json!({"verbs": verbs, "nonResourceURLs": rest.split_whitespace().collect::<Vec<_>>()})];
     }
     let (resources, names) = match rest.split_once(" @") {

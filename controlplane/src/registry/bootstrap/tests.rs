@@ -23,7 +23,8 @@ fn the_server_would_accept_every_object() {
         let errors = row.check_create(&object);
         let name = object.text("metadata.name").to_owned();
         assert!(errors.is_empty(), "{kind} {name}: {errors:?}");
-        assert!(seen.insert((kind.clone(), name.clone())), "{kind} {name} twice");
+        let namespace = object.text("metadata.namespace").to_owned();
+        assert!(seen.insert((kind.clone(), namespace, name.clone())), "{kind} {name} twice");
     }
 }
 

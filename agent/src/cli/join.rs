@@ -1,0 +1,53 @@
+//! `coracle-agent join`: a machine becomes a node of a cluster, with an address and a token and nothing else.
+
+use crate::identity::join::{Invitation, Place, join};
+use crate::node::machine;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `coracle-agent join`.
+#[derive(Debug, clap::Args)]
+pub struct JoinArgs {
+    /// URL of the API server: https://host:port.
+    #[arg(long)]
+    pub server: String,
+    /// What `coracle token create` printed.
+    #[arg(long, env = "CORACLE_TOKEN", hide_env_values = true)]
+    pub token: String,
+    /// Hash of the cluster's authority, when the token does not begin with it: sha256:<hex>.
+    #[arg(long)]
+    pub ca_hash: Option<String>,
+    /// Name of the node; the host's name when not given.
+    #[arg(long)]
+    pub node_name: Option<String>,
+    /// Where the node's identity is kept.
+    #[arg(long, default_value = "/var/lib/coracle/agent")]
+    pub root_dir: PathBuf,
+    /// How long to wait for the certificate, in seconds.
+    #[arg(long, default_value_t = 60)]
+    pub timeout: u64,
+}
+
+impl JoinArgs {
+    /// Joins; a machine that is a member already stays one.
+    pub fn run(self) -> anyhow::Result<()> {
+        super::log_to_stderr();
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let invitation = Invitation::read(&self.server, &self.token, self.ca_hash.as_deref())?;
+        let node = match self.node_name {
+            Some(name) => name,
+            None => machine::read_machine(&self.root_dir).hostname.to_lowercase(),
+        };
+        let root = std::path::absolute(&self.root_dir)?;
+        let place = Place::below(&root);
+        if place.joined(&node) {
+            println!("{node} is a member already: {}", place.kubeconfig.display());
+            return Ok(());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(join(&invitation, &node, &place, Duration::from_secs(self.timeout)))?;
+        println!("{node} joined {}", self.server);
+        println!("coracle-agent run --node-name {node} --kubeconfig {}", place.kubeconfig.display());
+        Ok(())
+    }
+}

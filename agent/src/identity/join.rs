@@ -1,0 +1,151 @@
+//! Joining: from a server's address and a token to a certificate of one's own.
+
+use super::files::{validity, write_private};
+use super::{IdentityError, pin, request};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What joining needs.
+#[derive(Debug, Clone)]
+pub struct Invitation {
+    /// The server's URL.
+    pub server: http::Uri,
+    /// `id.secret`.
+    pub token: String,
+    /// SHA-256 of the authority's public key, in hex.
+    pub hash: String,
+}
+
+impl Invitation {
+    /// From a server's URL, a token that may begin with `K10<hash>::`, and a hash that may begin with `sha256:`.
+    pub fn read(server: &str, token: &str, hash: Option<&str>) -> Result<Self, IdentityError> {
+        let bad = |why: &str| IdentityError::Server { server: server.into(), why: why.into() };
+        let uri: http::Uri = server.parse().map_err(|_| bad("this is no URL"))?;
+        if uri.scheme_str() != Some("https") || uri.host().is_none() {
+            return Err(bad("want https://host:port"));
+        }
+        let (inside, token) = match token.strip_prefix("K10").and_then(|rest| rest.split_once("::")) {
+            Some((hash, token)) => (Some(hash), token),
+            None => (None, token),
+        };
+        let word = |text: &str, length: usize| {
+            text.len() == length && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        };
+        let formed = token.split_once('.').is_some_and(|(id, secret)| word(id, 6) && word(secret, 16));
+        if !formed {
+            return Err(IdentityError::Token);
+        }
+        let hash = hash.or(inside).ok_or(IdentityError::NoHash)?;
+        let hash = hash.trim_start_matches("sha256:").to_lowercase();
+        if hash.len() != 64 || !hash.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(bad("the hash of the authority must be 64 hex digits"));
+        }
+        Ok(Self { server: uri, token: token.to_owned(), hash })
+    }
+}
+
+/// Where a node's identity is kept.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// Certificates and keys.
+    pub pki: PathBuf,
+}
+
+impl Place {
+    /// Below the agent's directory.
+    pub fn below(root: &Path) -> Self {
+        Self { kubeconfig: root.join("kubeconfig"), pki: root.join("pki") }
+    }
+
+    /// Whether a certificate of the node is there that still holds.
+    pub fn joined(&self, node: &str) -> bool {
+        let known = std::fs::read(self.pki.join("client.pem")).ok().and_then(|pem| validity(&pem));
+        let now = jiff::Timestamp::now().as_second();
+        self.kubeconfig.exists()
+            && known.is_some_and(|(_, until, name)| until > now && name == format!("system:node:{node}"))
+    }
+}
+
+/// Joins: verifies the server, asks for a certificate with the token, and writes what `run` needs.
+pub async fn join(
+    invitation: &Invitation,
+    node: &str,
+    place: &Place,
+    patience: Duration,
+) -> Result<(), IdentityError> {
+    let authority = pin::authority(&invitation.server, &invitation.hash).await?;
+    let server = invitation.server.to_string().trim_end_matches('/').to_owned();
+    let mut config = kube::Config::new(invitation.server.clone());
+    config.root_cert = Some(vec![authority.clone()]);
+    config.auth_info.token = Some(invitation.token.clone().into());
+    let client = kube::Client::try_from(config)?;
+    let obtained = request::obtain(&client, request::CLIENT, node, &[], patience).await;
+    let pem = obtained.map_err(|error| match error {
+        IdentityError::Api(kube::Error::Api(status)) if status.code == 401 => {
+            IdentityError::Unauthorized { server: server.clone() }
+        }
+        other => other,
+    })?;
+    write_private(&place.pki.join("ca.crt"), to_pem(&authority).as_bytes())?;
+    write_private(&place.pki.join("client.pem"), pem.as_bytes())?;
+    write_private(&place.kubeconfig, kubeconfig(&server, &place.pki, node).as_bytes())
+}
+
+fn to_pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines: Vec<&str> =
+        text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+fn kubeconfig(server: &str, pki: &Path, node: &str) -> String {
+    let pki = pki.display();
+    format!(
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: coracle
+  cluster:
+    server: {server}
+    certificate-authority: {pki}/ca.crt
+users:
+- name: system:node:{node}
+  user:
+    client-certificate: {pki}/client.pem
+    client-key: {pki}/client.pem
+contexts:
+- name: coracle
+  context:
+    cluster: coracle
+    user: system:node:{node}
+current-context: coracle
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn invitations_name_a_server_a_token_and_a_hash() {
+        let hash = "ab".repeat(32);
+        let (url, bare) = ("https://10.0.0.1:6443", "abcdef.0123456789abcdef");
+        let whole = format!("K10{hash}::{bare}");
+        let read = |server: &str, token: &str, given: Option<&str>| {
+            Invitation::read(server, token, given).map(|i| (i.token, i.hash)).map_err(|e| e.to_string())
+        };
+        assert_eq!(read(url, &whole, None).unwrap(), (bare.to_owned(), hash.clone()));
+        assert_eq!(read(url, bare, Some(&format!("sha256:{hash}"))).unwrap().1, hash);
+        let other = "cd".repeat(32);
+        assert_eq!(read(url, &whole, Some(&other)).unwrap().1, other, "what is said aloud wins");
+        assert!(read(url, bare, None).unwrap_err().contains("--ca-hash"));
+        assert!(read(url, bare, Some("abc")).unwrap_err().contains("64 hex digits"));
+        assert!(read("http://x", &whole, None).unwrap_err().contains("https"));
+        assert!(read(url, "ABCDEF.0123456789abcdef", Some(&hash)).unwrap_err().contains("form"));
+    }
+}

@@ -1,0 +1,121 @@
+//! The certificate of the node's own HTTPS API: signed by the cluster's authority as soon as the cluster does it, by the
+//! node itself until then; renewed before it ends, without a new listener.
+
+use super::files::{renewal, validity, write_private};
+use super::rotate::chain;
+use super::{IdentityError, request};
+use arc_swap::ArcSwap;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the cluster may take to sign.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between attempts that failed.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The certificate that is shown now.
+#[derive(Debug)]
+pub struct Serving {
+    path: PathBuf,
+    node: String,
+    names: Vec<String>,
+    current: ArcSwap<CertifiedKey>,
+}
+
+impl ResolvesServerCert for Serving {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.load_full())
+    }
+}
+
+fn certified(pem: &[u8], what: &Path) -> Result<Arc<CertifiedKey>, IdentityError> {
+    let bad = |why: String| IdentityError::Pem { what: what.display().to_string(), why };
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let certificates = certificates.map_err(|error| bad(error.to_string()))?;
+    let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| bad(error.to_string()))?;
+    let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|error| bad(error.to_string()))?;
+    Ok(Arc::new(CertifiedKey::new(certificates, key)))
+}
+
+impl Serving {
+    /// What is in `dir`, or a certificate that the node signs itself for the time being.
+    pub fn open(dir: &Path, node: &str, addresses: &[String]) -> Result<Arc<Self>, IdentityError> {
+        let path = dir.join("serving.pem");
+        let mut names = vec![node.to_owned()];
+        names.extend(addresses.iter().cloned());
+        let known = std::fs::read(&path)
+            .ok()
+            .filter(|pem| still_good(pem))
+            .and_then(|pem| certified(&pem, &path).ok());
+        let current = match known {
+            Some(current) => current,
+            None => {
+                let made = rcgen::generate_simple_self_signed(names.clone())?;
+                let pem = format!("{}\n{}", made.cert.pem(), made.signing_key.serialize_pem());
+                certified(pem.as_bytes(), &path)?
+            }
+        };
+        Ok(Arc::new(Self { path, node: node.into(), names, current: ArcSwap::from(current) }))
+    }
+
+    /// Gets and renews the certificate for ever.
+    pub async fn keep(self: Arc<Self>, client: kube::Client) {
+        loop {
+            let due = std::fs::read(&self.path).ok().and_then(|pem| validity(&pem));
+            let due = due.map_or(0, |(from, until, _)| renewal((from, until), 0.5));
+            let wait = due - jiff::Timestamp::now().as_second();
+            if wait > 0 {
+                tokio::time::sleep(Duration::from_secs(wait.min(86_400) as u64)).await;
+                continue;
+            }
+            if let Err(error) = self.renew(&client).await {
+                tracing::warn!(
+                    error = chain(&error),
+                    "serving certificate not signed by the cluster, will retry"
+                );
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    async fn renew(&self, client: &kube::Client) -> Result<(), IdentityError> {
+        let pem = request::obtain(client, request::SERVING, &self.node, &self.names, PATIENCE).await?;
+        let fresh = certified(pem.as_bytes(), &self.path)?;
+        write_private(&self.path, pem.as_bytes())?;
+        self.current.store(fresh);
+        tracing::info!(node = self.node, "serving certificate signed by the cluster");
+        Ok(())
+    }
+}
+
+fn still_good(pem: &[u8]) -> bool {
+    validity(pem).is_some_and(|(_, until, _)| until > jiff::Timestamp::now().as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_node_without_a_certificate_serves_its_own_until_it_has_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["192.0.2.1".to_owned()];
+        let first = Serving::open(dir.path(), "n", &names).unwrap().current.load_full();
+        let second = Serving::open(dir.path(), "n", &names).unwrap().current.load_full();
+        assert_ne!(first.cert, second.cert, "nothing is kept of it");
+        let mut params = rcgen::CertificateParams::new(vec!["n".to_owned()]).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:n");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let pem = format!("{}{}", params.self_signed(&key).unwrap().pem(), key.serialize_pem());
+        write_private(&dir.path().join("serving.pem"), pem.as_bytes()).unwrap();
+        let third = Serving::open(dir.path(), "n", &names).unwrap().current.load_full();
+        let fourth = Serving::open(dir.path(), "n", &names).unwrap().current.load_full();
+        assert_eq!(third.cert, fourth.cert);
+    }
+}

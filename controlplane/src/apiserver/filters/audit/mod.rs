@@ -1,0 +1,222 @@
+//! The audit log: who did what, when, and what came of it; a policy says how much of which request is written down.
+
+// Which requests, and how much of them.
+pub mod policy;
+// Files that rotate.
+pub mod log;
+// A webhook that gets events in batches.
+pub mod webhook;
+
+use crate::apiserver::request_info::RequestInfo;
+use crate::apiserver::user::User;
+use bytes::Bytes;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use policy::{Level, Policy};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Events that wait to be written; beyond it requests wait with them.
+const BACKLOG: usize = 4096;
+
+/// The stages of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The request is known.
+    RequestReceived,
+    /// The head of a long answer is sent.
+    ResponseStarted,
+    /// The answer is complete.
+    ResponseComplete,
+}
+
+impl Stage {
+    fn word(self) -> &'static str {
+        match self {
+            Self::RequestReceived => "RequestReceived",
+            Self::ResponseStarted => "ResponseStarted",
+            Self::ResponseComplete => "ResponseComplete",
+        }
+    }
+}
+
+/// The filter.
+#[derive(Default)]
+pub struct Audit {
+    policy: Policy,
+    sinks: Vec<mpsc::Sender<Arc<Value>>>,
+}
+
+/// A place where the body of a request is put when it is read, for those who write it down.
+#[derive(Debug, Clone, Default)]
+pub struct Capture(pub Arc<Mutex<Option<Bytes>>>);
+
+/// The trail of one request.
+pub struct Trail {
+    level: Level,
+    omit: Vec<String>,
+    event: Value,
+    sinks: Vec<mpsc::Sender<Arc<Value>>>,
+    /// Where the request's body is put.
+    pub capture: Option<Capture>,
+}
+
+impl Audit {
+    /// With a policy; nothing is written down before a sink is added.
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, sinks: Vec::new() }
+    }
+
+    /// Adds a sink and gives its end, for the task that writes.
+    pub fn sink(&mut self) -> mpsc::Receiver<Arc<Value>> {
+        let (sender, receiver) = mpsc::channel(BACKLOG);
+        self.sinks.push(sender);
+        receiver
+    }
+
+    /// Begins the trail of a request; `None` when it is not written down.
+    pub fn begin(
+        &self,
+        id: &str,
+        user: &User,
+        info: &RequestInfo,
+        uri: &str,
+        headers: &HeaderMap,
+        peer: SocketAddr,
+    ) -> Option<Trail> {
+        if self.sinks.is_empty() {
+            return None;
+        }
+        let (level, omit) = self.policy.level(user, info);
+        if level == Level::None {
+            return None;
+        }
+        let agent = headers.get("user-agent").and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let mut event = json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": level.word(), "auditID": id,
+            "requestURI": uri, "verb": info.verb, "user": described(user), "sourceIPs": [peer.ip().to_string()],
+            "userAgent": agent, "requestReceivedTimestamp": now(),
+        });
+        if info.is_resource {
+            event["objectRef"] = reference(info);
+        }
+        let capture = (level >= Level::Request).then(Capture::default);
+        Some(Trail { level, omit, event, sinks: self.sinks.clone(), capture })
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+fn described(user: &User) -> Value {
+    let mut value = json!({"username": user.name, "groups": user.groups});
+    if !user.uid.is_empty() {
+        value["uid"] = json!(user.uid);
+    }
+    if !user.extra.is_empty() {
+        value["extra"] = json!(user.extra);
+    }
+    value
+}
+
+fn reference(info: &RequestInfo) -> Value {
+    let mut value = json!({});
+    for (name, text) in [
+        ("resource", &info.resource),
+        ("namespace", &info.namespace),
+        ("name", &info.name),
+        ("apiGroup", &info.group),
+        ("apiVersion", &info.version),
+        ("subresource", &info.subresource),
+    ] {
+        if !text.is_empty() {
+            value[name] = json!(text);
+        }
+    }
+    value
+}
+
+impl Trail {
+    /// Whether answers are written down too.
+    pub fn wants_answer(&self) -> bool {
+        self.level >= Level::RequestResponse
+    }
+
+    /// The user acts as another one.
+    pub fn acting_as(&mut self, user: &User) {
+        self.event["impersonatedUser"] = described(user);
+    }
+
+    /// What the authorizers said.
+    pub fn decided(&mut self, allowed: bool, why: &str) {
+        self.event["annotations"] = json!({
+            "authorization.k8s.io/decision": if allowed { "allow" } else { "forbid" },
+            "authorization.k8s.io/reason": why,
+        });
+    }
+
+    /// What was answered.
+    pub fn answered(&mut self, code: u16, body: Option<&[u8]>) {
+        let mut status = json!({"metadata": {}, "code": code});
+        let parsed: Option<Value> = body.and_then(|bytes| serde_json::from_slice(bytes).ok());
+        if let Some(failure) = parsed.as_ref().filter(|v| v["kind"] == "Status" && v["status"] == "Failure") {
+            for field in ["status", "reason", "message"] {
+                status[field] = failure[field].clone();
+            }
+        }
+        self.event["responseStatus"] = status;
+        if let Some(body) = parsed.filter(|_| self.wants_answer()) {
+            self.event["responseObject"] = body;
+        }
+    }
+
+    /// Writes the event of a stage, unless the policy leaves the stage out. Waits when the sinks are behind.
+    pub async fn record(&mut self, stage: Stage) {
+        if let Some(event) = self.at(stage) {
+            for sink in &self.sinks {
+                let _ = sink.send(event.clone()).await;
+            }
+        }
+    }
+
+    /// The same where nobody can wait: when the sinks are behind, the event is written by a task of its own.
+    pub fn record_later(&mut self, stage: Stage) {
+        let Some(event) = self.at(stage) else { return };
+        for sink in self.sinks.clone() {
+            let event = event.clone();
+            if let Err(mpsc::error::TrySendError::Full(event)) = sink.try_send(event)
+                && let Ok(runtime) = tokio::runtime::Handle::try_current()
+            {
+                runtime.spawn(async move { sink.send(event).await });
+            }
+        }
+    }
+
+    fn at(&mut self, stage: Stage) -> Option<Arc<Value>> {
+        if self.omit.iter().any(|omitted| omitted == stage.word()) {
+            return None;
+        }
+        let body = self.capture.as_ref().and_then(|capture| capture.0.lock().clone());
+        if let Some(object) = body.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok()) {
+            self.event["requestObject"] = object;
+        }
+        let mut event = self.event.clone();
+        event["stage"] = json!(stage.word());
+        event["stageTimestamp"] = json!(now());
+        Some(Arc::new(event))
+    }
+}
+
+/// Writes the last event of a stream when the stream ends, however it ends.
+pub struct Closing(pub Option<Trail>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if let Some(trail) = &mut self.0 {
+            trail.record_later(Stage::ResponseComplete);
+        }
+    }
+}

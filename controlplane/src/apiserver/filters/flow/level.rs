@@ -1,0 +1,219 @@
+//! One priority level: so many seats, and queues for those who find none.
+
+use super::schema::LevelWire;
+use std::collections::VecDeque;
+use tokio::sync::oneshot;
+
+/// What a level says to a request.
+pub(super) enum Asked {
+    /// Nobody counts this level.
+    Exempt,
+    /// It may run.
+    Seat,
+    /// It waits until it is told.
+    Wait(oneshot::Receiver<()>),
+    /// There is no room to wait.
+    Full,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<oneshot::Sender<()>>,
+    /// How much the queue was served: the least served is next.
+    served: u64,
+}
+
+/// A level.
+#[derive(Default)]
+pub(super) struct Level {
+    /// Uid of the object, for headers.
+    pub(super) uid: String,
+    exempt: bool,
+    seats: usize,
+    lends: usize,
+    borrows: Option<usize>,
+    in_use: usize,
+    queues: Vec<Queue>,
+    hand: usize,
+    longest: usize,
+    /// The served mark of whoever was let in last; queues that were empty start here instead of catching up.
+    clock: u64,
+}
+
+impl Level {
+    pub(super) fn configure(&mut self, wire: &LevelWire, seats: usize) {
+        self.exempt = wire.exempt();
+        self.seats = seats;
+        self.lends = seats * wire.lendable_percent() / 100;
+        self.borrows = wire.borrowing_percent().map(|percent| seats * percent / 100);
+        let (queues, hand, longest) = wire.queues();
+        self.hand = hand.clamp(1, queues.max(1));
+        self.longest = longest;
+        if self.queues.len() < queues {
+            self.queues.resize_with(queues, Queue::default);
+        } else {
+            // Queues that somebody waits in stay until they are empty.
+            while self.queues.len() > queues && self.queues.last().is_some_and(|q| q.waiting.is_empty()) {
+                self.queues.pop();
+            }
+        }
+    }
+
+    pub(super) fn busy(&self) -> bool {
+        self.in_use > 0 || self.waiting() > 0
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.waiting.len()).sum()
+    }
+
+    pub(super) fn has_seat(&self) -> bool {
+        self.in_use < self.seats
+    }
+
+    pub(super) fn borrowed(&self) -> usize {
+        self.in_use.saturating_sub(self.seats)
+    }
+
+    /// Seats it lends and does not use now.
+    pub(super) fn lendable(&self) -> usize {
+        if self.exempt || self.waiting() > 0 {
+            return 0;
+        }
+        self.lends.min(self.seats.saturating_sub(self.in_use))
+    }
+
+    fn may_borrow(&self) -> bool {
+        self.borrows.is_none_or(|limit| self.borrowed() < limit)
+    }
+
+    /// A request of a flow asks for a seat; `spare` seats are to be had from other levels.
+    pub(super) fn ask(&mut self, flow: u64, spare: usize) -> Asked {
+        if self.exempt {
+            return Asked::Exempt;
+        }
+        let nobody_waits = self.waiting() == 0;
+        if nobody_waits && (self.has_seat() || (spare > 0 && self.may_borrow())) {
+            self.in_use += 1;
+            return Asked::Seat;
+        }
+        if self.queues.is_empty() {
+            return Asked::Full;
+        }
+        let Some(index) = self.draw(flow) else { return Asked::Full };
+        let queue = &mut self.queues[index];
+        // Those who hung up hold no place.
+        queue.waiting.retain(|waiter| !waiter.is_closed());
+        if queue.waiting.len() >= self.longest {
+            return Asked::Full;
+        }
+        if queue.waiting.is_empty() {
+            queue.served = queue.served.max(self.clock);
+        }
+        let (sender, receiver) = oneshot::channel();
+        queue.waiting.push_back(sender);
+        Asked::Wait(receiver)
+    }
+
+    /// The shortest queue of the hand that the flow is dealt: two flows rarely share all queues of their hands.
+    fn draw(&self, flow: u64) -> Option<usize> {
+        let count = self.queues.len() as u64;
+        let mut value = flow;
+        let mut hand: Vec<usize> = Vec::with_capacity(self.hand);
+        for dealt in 0..self.hand as u64 {
+            let left = count - dealt;
+            let mut card = (value % left) as usize;
+            value /= left;
+            // The card counts among those not dealt yet.
+            let mut sorted = hand.clone();
+            sorted.sort_unstable();
+            for taken in sorted {
+                if card >= taken {
+                    card += 1;
+                }
+            }
+            hand.push(card);
+        }
+        hand.into_iter().min_by_key(|index| self.queues[*index].waiting.len())
+    }
+
+    /// Lets the next one in, whose queue was served least; false when nobody waits.
+    pub(super) fn admit_next(&mut self) -> bool {
+        loop {
+            let next = self.queues.iter_mut().filter(|q| !q.waiting.is_empty()).min_by_key(|q| q.served);
+            let Some(queue) = next else { return false };
+            let Some(waiter) = queue.waiting.pop_front() else { return false };
+            // Whoever gave up waiting has closed the other end.
+            if waiter.send(()).is_err() {
+                continue;
+            }
+            queue.served += 1;
+            self.clock = self.clock.max(queue.served);
+            self.in_use += 1;
+            return true;
+        }
+    }
+
+    /// A request ended.
+    pub(super) fn leave(&mut self) {
+        self.in_use = self.in_use.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn level(seats: usize, queues: usize, longest: usize) -> Level {
+        let wire = json!({"spec": {"type": "Limited", "limited": {"lendablePercent": 50, "limitResponse":
+            {"type": "Queue", "queuing": {"queues": queues, "handSize": 2, "queueLengthLimit": longest}}}}});
+        let wire: LevelWire = serde_json::from_value(wire).unwrap_or_default();
+        let mut level = Level::default();
+        level.configure(&wire, seats);
+        level
+    }
+
+    #[test]
+    fn a_flood_waits_behind_itself() {
+        let mut level = level(1, 8, 50);
+        assert!(matches!(level.ask(1, 0), Asked::Seat));
+        let mut flood: Vec<_> = (0..100).map(|_| level.ask(11, 0)).collect();
+        assert!(flood.iter().any(|asked| matches!(asked, Asked::Full)) || level.waiting() == 100);
+        let Asked::Wait(mut other) = level.ask(5000, 0) else { panic!("room for another flow") };
+        for turn in 0..4 {
+            level.leave();
+            assert!(level.admit_next());
+            if other.try_recv().is_ok() {
+                return;
+            }
+            assert!(turn < 3, "the other flow waits behind the flood");
+        }
+        flood.clear();
+    }
+
+    #[test]
+    fn queues_are_finite_and_those_who_hung_up_make_room() {
+        let mut level = level(1, 1, 2);
+        let Asked::Seat = level.ask(1, 0) else { panic!() };
+        let first = level.ask(1, 0);
+        let _second = level.ask(1, 0);
+        assert!(matches!(level.ask(1, 0), Asked::Full));
+        drop(first);
+        assert!(matches!(level.ask(1, 0), Asked::Wait(_)));
+    }
+
+    #[test]
+    fn seats_are_lent_while_nobody_needs_them() {
+        let mut level = level(4, 1, 10);
+        assert_eq!(level.lendable(), 2);
+        for _ in 0..3 {
+            level.ask(1, 0);
+        }
+        assert_eq!(level.lendable(), 1);
+        level.ask(1, 0);
+        assert!(matches!(level.ask(1, 1), Asked::Seat), "borrowed");
+        assert_eq!(level.borrowed(), 1);
+        assert!(matches!(level.ask(1, 0), Asked::Wait(_)));
+    }
+}

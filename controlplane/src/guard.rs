@@ -1,0 +1,177 @@
+//! The guards of the server put together from its options: who authenticates, what filters, who authorizes, what is sealed.
+
+use crate::apiserver::api::Api;
+use crate::apiserver::authn::bootstrap_token::BootstrapTokens;
+use crate::apiserver::authn::files::Credentials;
+use crate::apiserver::authn::front_proxy::FrontProxy;
+use crate::apiserver::authn::oidc::{Oidc, Settings};
+use crate::apiserver::authn::service_account::{Keys, ServiceAccounts};
+use crate::apiserver::authn::webhook::TokenWebhook;
+use crate::apiserver::authn::x509::Certificates;
+use crate::apiserver::authn::{self, TokenAuthenticator};
+use crate::apiserver::authz::abac::Abac;
+use crate::apiserver::authz::node::NodeAuthorizer;
+use crate::apiserver::authz::rbac::Rbac;
+use crate::apiserver::authz::webhook::AccessWebhook;
+use crate::apiserver::authz::{self, Always, Authorizer, Masters};
+use crate::apiserver::filters::Filters;
+use crate::apiserver::filters::audit::log::{Log, Rotation};
+use crate::apiserver::filters::audit::policy::Policy;
+use crate::apiserver::filters::audit::{Audit, webhook};
+use crate::apiserver::filters::cors::Cors;
+use crate::apiserver::filters::flow::{Flow, Limits};
+use crate::remote::Remote;
+use crate::security::Security;
+use crate::store::Store;
+use crate::store::sealed::{self, Sealed};
+use anyhow::{Context as _, bail};
+use async_trait::async_trait;
+use std::sync::Arc;
+
+/// Everybody who authenticates, in upstream's order.
+pub fn authenticators(options: &Security, api: &Arc<Api>, keys: &Arc<Keys>) -> anyhow::Result<authn::Union> {
+    let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
+    if let Some(path) = &options.token_auth_file {
+        tokens.push(Box::new(Credentials::read(path)?));
+    }
+    tokens.push(Box::new(ServiceAccounts { keys: keys.clone(), api: api.clone() }));
+    tokens.push(Box::new(BootstrapTokens { api: api.clone() }));
+    if let Some(issuer) = &options.oidc_issuer_url {
+        tokens.push(Box::new(oidc(options, issuer)?));
+    }
+    if let Some(path) = &options.authentication_token_webhook_config_file {
+        tokens.push(Box::new(TokenWebhook::new(Remote::from_kubeconfig(path)?)));
+    }
+    Ok(authn::Union {
+        certificates: Some(Certificates::new(api.clone())),
+        front_proxy: FrontProxy { names: options.requestheader_allowed_names.clone() },
+        tokens,
+        passwords: options.basic_auth_file.as_deref().map(Credentials::read).transpose()?,
+        anonymous: options.anonymous_auth,
+    })
+}
+
+fn oidc(options: &Security, issuer: &str) -> anyhow::Result<Oidc> {
+    if !issuer.starts_with("https://") {
+        bail!("--oidc-issuer-url must begin with https://");
+    }
+    let client_id = options.oidc_client_id.clone().context("--oidc-issuer-url needs --oidc-client-id")?;
+    let mut algorithms = Vec::new();
+    for name in &options.oidc_signing_algs {
+        algorithms.push(name.parse().with_context(|| format!("--oidc-signing-algs {name}"))?);
+    }
+    if algorithms.is_empty() {
+        algorithms.push(jsonwebtoken::Algorithm::RS256);
+    }
+    let text = |option: &Option<String>| option.clone().unwrap_or_default();
+    let mut required = Vec::new();
+    for claim in &options.oidc_required_claim {
+        let (key, value) = claim.split_once('=').context("--oidc-required-claim wants key=value")?;
+        required.push((key.to_owned(), value.to_owned()));
+    }
+    let settings = Settings {
+        issuer: issuer.into(),
+        client_id,
+        username_claim: options.oidc_username_claim.clone().unwrap_or_else(|| "sub".into()),
+        username_prefix: text(&options.oidc_username_prefix),
+        groups_claim: text(&options.oidc_groups_claim),
+        groups_prefix: text(&options.oidc_groups_prefix),
+        required,
+        algorithms,
+    };
+    let authority = options.oidc_ca_file.as_deref().map(std::fs::read_to_string).transpose();
+    Ok(Oidc::new(settings, authority.context("--oidc-ca-file")?))
+}
+
+/// Several places ask the same RBAC.
+struct Shared(Arc<Rbac>);
+
+#[async_trait]
+impl Authorizer for Shared {
+    async fn authorize(
+        &self,
+        user: &crate::apiserver::user::User,
+        request: &crate::apiserver::request_info::RequestInfo,
+    ) -> authz::Decision {
+        self.0.authorize(user, request).await
+    }
+
+    fn rules(&self, user: &crate::apiserver::user::User, namespace: &str) -> authz::Rules {
+        self.0.rules(user, namespace)
+    }
+}
+
+/// Everybody who authorizes, in the order of `--authorization-mode`; `system:masters` always may.
+pub fn authorizers(options: &Security, api: &Arc<Api>, rbac: &Arc<Rbac>) -> anyhow::Result<authz::Union> {
+    let mut all: Vec<Box<dyn Authorizer>> = vec![Box::new(Masters)];
+    for mode in options.modes() {
+        all.push(match mode.as_str() {
+            "Node" => Box::new(NodeAuthorizer::new(api.clone())),
+            "RBAC" => Box::new(Shared(rbac.clone())),
+            "ABAC" => {
+                let path = options.authorization_policy_file.as_deref();
+                Box::new(Abac::read(path.context("ABAC needs --authorization-policy-file")?)?)
+            }
+            "Webhook" => {
+                let path = options.authorization_webhook_config_file.as_deref();
+                let path = path.context("Webhook needs --authorization-webhook-config-file")?;
+                Box::new(AccessWebhook::new(Remote::from_kubeconfig(path)?))
+            }
+            "AlwaysAllow" => Box::new(Always(true)),
+            "AlwaysDeny" => Box::new(Always(false)),
+            other => bail!("--authorization-mode {other:?} is not known"),
+        });
+    }
+    Ok(authz::Union(all))
+}
+
+/// The filters between authentication and authorization; writers of the audit log run until the server ends.
+pub fn filters(options: &Security, api: &Arc<Api>) -> anyhow::Result<Filters> {
+    let limits = Limits {
+        reading: options.max_requests_inflight.unwrap_or(400).max(1),
+        writing: options.max_mutating_requests_inflight.unwrap_or(200).max(1),
+        fair: !options.disable_priority_and_fairness,
+    };
+    Ok(Filters {
+        cors: Cors::new(&options.cors_allowed_origins).context("--cors-allowed-origins")?,
+        flow: Flow::new(api.clone(), limits),
+        audit: audit(options)?,
+        timeout: options.request_timeout(),
+    })
+}
+
+fn audit(options: &Security) -> anyhow::Result<Audit> {
+    let policy = match &options.audit_policy_file {
+        Some(path) => Policy::read(path)?,
+        None => Policy::metadata(),
+    };
+    let mut audit = Audit::new(policy);
+    if let Some(path) = &options.audit_log_path {
+        let path = if path.as_os_str() == "-" { std::path::Path::new("/dev/stdout") } else { path.as_path() };
+        let rotation = Rotation {
+            size: options.audit_log_maxsize.unwrap_or(100).max(1) * 1024 * 1024,
+            backups: options.audit_log_maxbackup.unwrap_or(0),
+            age: std::time::Duration::from_secs(options.audit_log_maxage.unwrap_or(0) * 86_400),
+        };
+        let log =
+            Log::open(path, rotation).with_context(|| format!("--audit-log-path {}", path.display()))?;
+        let events = audit.sink();
+        std::thread::Builder::new().name("audit".into()).spawn(move || log.run(events))?;
+    }
+    if let Some(path) = &options.audit_webhook_config_file {
+        let remote = Remote::from_kubeconfig(path)?.patient(std::time::Duration::from_secs(30));
+        tokio::spawn(webhook::run(remote, audit.sink()));
+    }
+    Ok(audit)
+}
+
+/// Puts the seals of `--encryption-provider-config` around a store, and seals anew what is not sealed so.
+pub async fn sealed(options: &Security, store: Arc<dyn Store>) -> anyhow::Result<Arc<dyn Store>> {
+    let Some(path) = &options.encryption_provider_config else { return Ok(store) };
+    let sealed = Sealed::new(store, sealed::config::Config::read(path)?);
+    let count = sealed.reseal().await.context("--encryption-provider-config")?;
+    if count > 0 {
+        tracing::info!(count, "stored values sealed anew");
+    }
+    Ok(Arc::new(sealed))
+}

@@ -1,0 +1,181 @@
+//! Options about who gets in and what they may do. Names are upstream's where upstream has the flag; in the YAML file they
+//! stand under `security`.
+
+use clap::Args;
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+macro_rules! options {
+    ($($(#[$attribute:meta])* $name:ident : $type:ty),* $(,)?) => {
+        /// Options about identity and policy.
+        #[derive(Debug, Clone, Default, Args, Deserialize)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+        pub struct Security {
+            $($(#[$attribute])* pub $name: $type,)*
+        }
+
+        impl Security {
+            /// These options, and those of `file` where nothing was said.
+            #[must_use]
+            pub fn over(self, file: Self) -> Self {
+                Self { $($name: Given::or(self.$name, file.$name),)* }
+            }
+        }
+    };
+}
+
+/// Something that may have been left out.
+trait Given: Sized {
+    fn or(self, other: Self) -> Self;
+}
+
+impl<T> Given for Option<T> {
+    fn or(self, other: Self) -> Self {
+        Option::or(self, other)
+    }
+}
+
+impl<T> Given for Vec<T> {
+    fn or(self, other: Self) -> Self {
+        if self.is_empty() { other } else { self }
+    }
+}
+
+impl Given for bool {
+    fn or(self, other: Self) -> Self {
+        self || other
+    }
+}
+
+options! {
+    /// Who decides what users may do, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny.
+    #[arg(long, value_delimiter = ',')]
+    authorization_mode: Vec<String>,
+    /// File of ABAC policies, one per line.
+    #[arg(long)]
+    authorization_policy_file: Option<PathBuf>,
+    /// Kubeconfig of the webhook that decides.
+    #[arg(long)]
+    authorization_webhook_config_file: Option<PathBuf>,
+    /// Let requests without credentials through as system:anonymous; without it only health and version are open.
+    #[arg(long)]
+    anonymous_auth: bool,
+    /// File of bearer tokens: token,user,uid,"group,group".
+    #[arg(long)]
+    token_auth_file: Option<PathBuf>,
+    /// File of passwords: password,user,uid,"group,group". Off by default; prefer anything else.
+    #[arg(long)]
+    basic_auth_file: Option<PathBuf>,
+    /// Kubeconfig of a webhook that knows tokens.
+    #[arg(long)]
+    authentication_token_webhook_config_file: Option<PathBuf>,
+    /// Common names of front proxies; none: any certificate of the front-proxy authority.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_allowed_names: Vec<String>,
+    /// URL of the OpenID Connect provider.
+    #[arg(long)]
+    oidc_issuer_url: Option<String>,
+    /// Audience of the provider's tokens.
+    #[arg(long)]
+    oidc_client_id: Option<String>,
+    /// Claim with the user's name; sub by default.
+    #[arg(long)]
+    oidc_username_claim: Option<String>,
+    /// Put before user names; "-" for nothing.
+    #[arg(long)]
+    oidc_username_prefix: Option<String>,
+    /// Claim with the groups.
+    #[arg(long)]
+    oidc_groups_claim: Option<String>,
+    /// Put before groups.
+    #[arg(long)]
+    oidc_groups_prefix: Option<String>,
+    /// Claims that must be there: key=value.
+    #[arg(long)]
+    oidc_required_claim: Vec<String>,
+    /// Algorithms of the provider's signatures; RS256 by default.
+    #[arg(long, value_delimiter = ',')]
+    oidc_signing_algs: Vec<String>,
+    /// Authority of the provider; the system's by default.
+    #[arg(long)]
+    oidc_ca_file: Option<PathBuf>,
+    /// Regular expressions of origins that browsers may come from.
+    #[arg(long, value_delimiter = ',')]
+    cors_allowed_origins: Vec<String>,
+    /// How long a request that is no watch may take, in seconds; 60 by default.
+    #[arg(long)]
+    request_timeout_seconds: Option<u64>,
+    /// How many requests that change nothing run at once; 400 by default.
+    #[arg(long)]
+    max_requests_inflight: Option<usize>,
+    /// How many requests that change something run at once; 200 by default.
+    #[arg(long)]
+    max_mutating_requests_inflight: Option<usize>,
+    /// Count requests only, without queues per flow.
+    #[arg(long)]
+    disable_priority_and_fairness: bool,
+    /// Which requests are written down, and how much of them.
+    #[arg(long)]
+    audit_policy_file: Option<PathBuf>,
+    /// Where they are written; "-" for standard output.
+    #[arg(long)]
+    audit_log_path: Option<PathBuf>,
+    /// Days that old audit logs are kept; for ever by default.
+    #[arg(long)]
+    audit_log_maxage: Option<u64>,
+    /// How many old audit logs are kept; all by default.
+    #[arg(long)]
+    audit_log_maxbackup: Option<usize>,
+    /// Megabytes of an audit log before it is rotated; 100 by default.
+    #[arg(long)]
+    audit_log_maxsize: Option<u64>,
+    /// Kubeconfig of a webhook that is sent audit events.
+    #[arg(long)]
+    audit_webhook_config_file: Option<PathBuf>,
+    /// File of kind EncryptionConfiguration: which resources are encrypted in the store, and how.
+    #[arg(long)]
+    encryption_provider_config: Option<PathBuf>,
+    /// Life of the certificates of server, administrator and nodes, in seconds; a year by default.
+    #[arg(long)]
+    certificate_lifetime_seconds: Option<u64>,
+}
+
+impl Security {
+    /// How long certificates hold.
+    pub fn certificate_life(&self) -> Duration {
+        self.certificate_lifetime_seconds.map_or(crate::pki::USUAL_LIFE, Duration::from_secs)
+    }
+
+    /// How long a request may take.
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_secs(self.request_timeout_seconds.unwrap_or(60).max(1))
+    }
+
+    /// The authorizers in order.
+    pub fn modes(&self) -> Vec<String> {
+        if self.authorization_mode.is_empty() {
+            return vec!["Node".into(), "RBAC".into()];
+        }
+        self.authorization_mode.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let flags = Security { authorization_mode: vec!["RBAC".into()], ..Security::default() };
+        let file = Security {
+            authorization_mode: vec!["AlwaysAllow".into()],
+            oidc_client_id: Some("x".into()),
+            ..Security::default()
+        };
+        let both = flags.over(file);
+        assert_eq!(both.modes(), ["RBAC"]);
+        assert_eq!(both.oidc_client_id.as_deref(), Some("x"));
+        assert_eq!(Security::default().modes(), ["Node", "RBAC"]);
+    }
+}

@@ -1,0 +1,113 @@
+//! `EncryptionConfiguration`: which resources are sealed, and with which keys.
+
+use super::provider::Provider;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("{0}")]
+    Read(PathBuf, #[source] std::io::Error),
+    /// It is no configuration.
+    #[error("{0} is no EncryptionConfiguration: {1}")]
+    Parse(PathBuf, String),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct File {
+    kind: String,
+    resources: Vec<Entry>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    resources: Vec<String>,
+    providers: Vec<ProviderEntry>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ProviderEntry {
+    aesgcm: Option<Keys>,
+    secretbox: Option<Keys>,
+    identity: Option<serde_json::Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Keys {
+    keys: Vec<Key>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Key {
+    name: String,
+    secret: String,
+}
+
+/// Providers by resource; the first entry that names a resource has it.
+#[derive(Default)]
+pub struct Config(Vec<(Vec<String>, Vec<Provider>)>);
+
+impl Config {
+    /// Reads the file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Read(path.into(), e))?;
+        Self::parse(&text).map_err(|why| ConfigError::Parse(path.into(), why))
+    }
+
+    /// Reads its text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: File = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+        if file.kind != "EncryptionConfiguration" {
+            return Err("the kind is another".into());
+        }
+        let mut entries = Vec::new();
+        for entry in file.resources {
+            let mut providers = Vec::new();
+            for provider in entry.providers {
+                if provider.identity.is_some() {
+                    providers.push(Provider::Identity);
+                }
+                for key in provider.aesgcm.into_iter().flat_map(|keys| keys.keys) {
+                    providers.push(Provider::aes_gcm(&key.name, &secret(&key)?)?);
+                }
+                for key in provider.secretbox.into_iter().flat_map(|keys| keys.keys) {
+                    providers.push(Provider::secret_box(&key.name, &secret(&key)?)?);
+                }
+            }
+            if providers.is_empty() || entry.resources.is_empty() {
+                return Err("every entry needs resources and providers (aesgcm, secretbox, identity)".into());
+            }
+            entries.push((entry.resources, providers));
+        }
+        Ok(Self(entries))
+    }
+
+    /// The providers of a key of the store: `/registry/<resource>/…` or `/registry/<group>/<resource>/…`.
+    pub fn providers(&self, key: &str) -> &[Provider] {
+        let mut parts = key.strip_prefix("/registry/").unwrap_or_default().split('/');
+        let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        // Resources have no dots and groups of resources do, but for the old ones.
+        let grouped =
+            first.contains('.') || ["apps", "batch", "autoscaling", "policy", "extensions"].contains(&first);
+        let (group, resource) = if grouped { (first, second) } else { ("", first) };
+        let named = |wanted: &String| match wanted.split_once('.') {
+            None => group.is_empty() && wanted == resource,
+            Some(("*", "*")) => true,
+            Some((name, of)) => of == group && (name == "*" || name == resource),
+        };
+        let entry = self.0.iter().find(|(resources, _)| resources.iter().any(named));
+        entry.map(|(_, providers)| providers.as_slice()).unwrap_or_default()
+    }
+}
+
+fn secret(key: &Key) -> Result<Vec<u8>, String> {
+    STANDARD.decode(key.secret.trim()).map_err(|_| format!("the secret of key {:?} is not base64", key.name))
+}

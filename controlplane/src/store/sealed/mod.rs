@@ -1,0 +1,131 @@
+//! Encryption at rest: values of chosen resources are sealed on their way to a store and opened on their way back. The
+//! first provider of a resource seals, all of them open; values that another one sealed are sealed anew at start.
+
+// The file that says what is sealed with what.
+pub mod config;
+// Ciphers.
+pub mod provider;
+
+use super::{KeyValue, Notice, Revision, Store, StoreError, Watch, Write};
+use async_trait::async_trait;
+use bytes::Bytes;
+use config::Config;
+use futures::StreamExt;
+use provider::Opened;
+use std::sync::Arc;
+
+/// A store whose values are sealed.
+pub struct Sealed {
+    inner: Arc<dyn Store>,
+    config: Arc<Config>,
+}
+
+fn failed(key: &str, why: &str) -> StoreError {
+    StoreError::Engine(format!("{key}: {why}"))
+}
+
+/// The plain bytes of a stored value.
+fn open(config: &Config, key: &str, value: &Bytes) -> Result<Opened, StoreError> {
+    let providers = config.providers(key);
+    if providers.is_empty() {
+        return Ok(Opened { value: value.clone(), stale: false });
+    }
+    provider::open(providers, key, value).map_err(|why| failed(key, &why))
+}
+
+fn opened(config: &Config, mut stored: KeyValue) -> Result<KeyValue, StoreError> {
+    stored.value = open(config, &stored.key, &stored.value)?.value;
+    Ok(stored)
+}
+
+impl Sealed {
+    /// Puts the seals of a configuration around a store.
+    pub fn new(inner: Arc<dyn Store>, config: Config) -> Self {
+        Self { inner, config: Arc::new(config) }
+    }
+
+    /// Seals anew what is plain or sealed with another than the first provider; returns how many values. Somebody else
+    /// who changes a value meanwhile has sealed it already.
+    pub async fn reseal(&self) -> Result<usize, StoreError> {
+        let (stored, _) = self.inner.range("/registry/", None).await?;
+        let mut count = 0;
+        for item in stored {
+            let opened = open(&self.config, &item.key, &item.value)?;
+            if !opened.stale {
+                continue;
+            }
+            let write = Write {
+                key: item.key,
+                expect: item.modified,
+                value: Some(opened.value),
+                durability: super::Durability::Sync,
+            };
+            match self.write(write).await {
+                Ok(_) => count += 1,
+                Err(StoreError::Conflict(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(count)
+    }
+}
+
+#[async_trait]
+impl Store for Sealed {
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        self.inner.get(key).await?.map(|stored| opened(&self.config, stored)).transpose()
+    }
+
+    async fn range(
+        &self,
+        prefix: &str,
+        at: Option<Revision>,
+    ) -> Result<(Vec<KeyValue>, Revision), StoreError> {
+        let (stored, revision) = self.inner.range(prefix, at).await?;
+        let plain = stored.into_iter().map(|item| opened(&self.config, item));
+        Ok((plain.collect::<Result<_, _>>()?, revision))
+    }
+
+    async fn write(&self, mut write: Write) -> Result<Revision, StoreError> {
+        if let Some(value) = &write.value
+            && let Some(first) = self.config.providers(&write.key).first()
+        {
+            write.value = Some(first.seal(&write.key, value).map_err(|why| failed(&write.key, &why))?);
+        }
+        match self.inner.write(write).await {
+            Err(StoreError::Conflict(Some(there))) => {
+                Err(StoreError::Conflict(Some(opened(&self.config, there)?)))
+            }
+            other => other,
+        }
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Watch, StoreError> {
+        let config = self.config.clone();
+        let plain = self.inner.watch(prefix, after).await?.map(move |notice| {
+            let mut notice = notice?;
+            if let Notice::Change(change) = &mut notice
+                && let Some(value) = &change.value
+            {
+                change.value = Some(open(&config, &change.key, value)?.value);
+            }
+            Ok(notice)
+        });
+        Ok(plain.boxed())
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        self.inner.revision().await
+    }
+
+    async fn compact(&self, upto: Revision) -> Result<(), StoreError> {
+        self.inner.compact(upto).await
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        self.inner.flush().await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Ciphers, in upstream's stored forms: `k8s:enc:<cipher>:v1:<key name>:` and then nonce and ciphertext. The key of the
+//! store is authenticated with AES-GCM, so that a value cannot be moved to another place.
+
+use bytes::Bytes;
+use crypto_secretbox::aead::{Aead, KeyInit};
+use crypto_secretbox::{Nonce, XSalsa20Poly1305};
+use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, UnboundKey};
+
+/// What every sealed value begins with.
+const MARK: &[u8] = b"k8s:enc:";
+const GCM_NONCE: usize = 12;
+const BOX_NONCE: usize = 24;
+
+/// A named key of a cipher.
+pub enum Provider {
+    /// As it is.
+    Identity,
+    /// AES-GCM with keys of 16 or 32 bytes. Nonces are random: rotate the key before some billions of writes.
+    AesGcm(String, Box<LessSafeKey>),
+    /// XSalsa20 and Poly1305 with a key of 32 bytes and nonces long enough to be random for ever.
+    SecretBox(String, Box<XSalsa20Poly1305>),
+}
+
+/// An opened value.
+pub struct Opened {
+    /// The plain bytes.
+    pub value: Bytes,
+    /// Whether another than the first provider sealed it.
+    pub stale: bool,
+}
+
+fn random(bytes: &mut [u8]) -> Result<(), String> {
+    use ring::rand::SecureRandom;
+    ring::rand::SystemRandom::new().fill(bytes).map_err(|_| "no random numbers".to_owned())
+}
+
+impl Provider {
+    /// AES-GCM with a key.
+    pub fn aes_gcm(name: &str, key: &[u8]) -> Result<Self, String> {
+        let cipher = match key.len() {
+            16 => &AES_128_GCM,
+            32 => &AES_256_GCM,
+            other => return Err(format!("an AES key has 16 or 32 bytes, not {other}")),
+        };
+        let key = UnboundKey::new(cipher, key).map_err(|_| "the key cannot be used".to_owned())?;
+        Ok(Self::AesGcm(name.into(), Box::new(LessSafeKey::new(key))))
+    }
+
+    /// Secretbox with a key.
+    pub fn secret_box(name: &str, key: &[u8]) -> Result<Self, String> {
+        let cipher = XSalsa20Poly1305::new_from_slice(key);
+        let cipher = cipher.map_err(|_| format!("a secretbox key has 32 bytes, not {}", key.len()))?;
+        Ok(Self::SecretBox(name.into(), Box::new(cipher)))
+    }
+
+    fn prefix(&self) -> String {
+        match self {
+            Self::Identity => String::new(),
+            Self::AesGcm(name, _) => format!("k8s:enc:aesgcm:v1:{name}:"),
+            Self::SecretBox(name, _) => format!("k8s:enc:secretbox:v1:{name}:"),
+        }
+    }
+
+    /// Seals a value.
+    pub fn seal(&self, key: &str, plain: &Bytes) -> Result<Bytes, String> {
+        let mut sealed = self.prefix().into_bytes();
+        match self {
+            Self::Identity => return Ok(plain.clone()),
+            Self::AesGcm(_, cipher) => {
+                let mut nonce = [0; GCM_NONCE];
+                random(&mut nonce)?;
+                sealed.extend_from_slice(&nonce);
+                let mut body = plain.to_vec();
+                let nonce = ring::aead::Nonce::assume_unique_for_key(nonce);
+                cipher
+                    .seal_in_place_append_tag(nonce, Aad::from(key.as_bytes()), &mut body)
+                    .map_err(|_| "cannot be sealed".to_owned())?;
+                sealed.extend_from_slice(&body);
+            }
+            Self::SecretBox(_, cipher) => {
+                let mut nonce = [0; BOX_NONCE];
+                random(&mut nonce)?;
+                sealed.extend_from_slice(&nonce);
+                let body = cipher.encrypt(&Nonce::from(nonce), plain.as_ref());
+                sealed.extend_from_slice(&body.map_err(|_| "cannot be sealed".to_owned())?);
+            }
+        }
+        Ok(sealed.into())
+    }
+
+    /// Opens what this provider sealed; `None` when it did not.
+    fn open(&self, key: &str, sealed: &Bytes) -> Option<Result<Bytes, String>> {
+        let broken = || "the value was changed or belongs to another key".to_owned();
+        if let Self::Identity = self {
+            return (!sealed.starts_with(MARK)).then(|| Ok(sealed.clone()));
+        }
+        let body = sealed.strip_prefix(self.prefix().as_bytes())?;
+        Some(match self {
+            Self::Identity => Ok(sealed.clone()),
+            Self::AesGcm(_, cipher) => {
+                body.split_at_checked(GCM_NONCE).ok_or_else(broken).and_then(|(nonce, body)| {
+                    let nonce = ring::aead::Nonce::try_assume_unique_for_key(nonce).map_err(|_| broken())?;
+                    let mut body = body.to_vec();
+                    let plain = cipher.open_in_place(nonce, Aad::from(key.as_bytes()), &mut body);
+                    plain.map(|plain: &mut [u8]| Bytes::copy_from_slice(plain)).map_err(|_| broken())
+                })
+            }
+            Self::SecretBox(_, cipher) => {
+                body.split_first_chunk::<BOX_NONCE>().ok_or_else(broken).and_then(|(nonce, body)| {
+                    cipher.decrypt(&Nonce::from(*nonce), body).map(Bytes::from).map_err(|_| broken())
+                })
+            }
+        })
+    }
+}
+
+/// Opens a value with whichever provider sealed it.
+pub fn open(providers: &[Provider], key: &str, sealed: &Bytes) -> Result<Opened, String> {
+    let mut last = None;
+    for (index, provider) in providers.iter().enumerate() {
+        match provider.open(key, sealed) {
+            Some(Ok(value)) => return Ok(Opened { value, stale: index > 0 }),
+            Some(Err(why)) => last = Some(why),
+            None => {}
+        }
+    }
+    Err(last.unwrap_or_else(|| {
+        let what =
+            if sealed.starts_with(MARK) { "sealed with a key that is not configured" } else { "not sealed" };
+        format!("the stored value is {what}")
+    }))
+}

@@ -1,0 +1,100 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::store::{Durability, embedded::Embedded};
+
+const OLD: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+const NEW: &str = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=";
+
+fn config(providers: &str) -> Config {
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets, '*.apps']\n  providers: {providers}\n"
+    );
+    Config::parse(&text).unwrap()
+}
+
+fn write(key: &str, expect: Revision, value: &'static str) -> Write {
+    Write {
+        key: key.into(),
+        expect,
+        value: Some(Bytes::from_static(value.as_bytes())),
+        durability: Durability::Sync,
+    }
+}
+
+#[tokio::test]
+async fn values_are_sealed_on_disk_and_plain_to_readers() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
+    let secret = "/registry/secrets/default/a";
+    let before = disk.write(write(secret, 0, "plain")).await.unwrap();
+    for (cipher, key) in [("aesgcm", OLD), ("secretbox", NEW)] {
+        let providers = format!(
+            "[{{{cipher}: {{keys: [{{name: k, secret: {key}}}]}}}}, {{aesgcm: {{keys: [{{name: k, secret: {OLD}}}]}}}}, {{identity: {{}}}}]"
+        );
+        let sealed = Sealed::new(disk.clone(), config(&providers));
+        assert_eq!(sealed.get(secret).await.unwrap().unwrap().value, "plain", "{cipher} before");
+        assert_eq!(sealed.reseal().await.unwrap(), 1, "{cipher}");
+        assert_eq!(sealed.reseal().await.unwrap(), 0, "{cipher}: once is enough");
+        let raw = disk.get(secret).await.unwrap().unwrap();
+        assert!(raw.value.starts_with(format!("k8s:enc:{cipher}:v1:k:").as_bytes()));
+        assert!(!raw.value.windows(5).any(|w| w == b"plain"));
+        assert_eq!(sealed.get(secret).await.unwrap().unwrap().value, "plain", "{cipher} after");
+        let other = format!("/registry/apps/deployments/default/{cipher}");
+        sealed.write(write(&other, 0, "deployed")).await.unwrap();
+        assert!(disk.get(&other).await.unwrap().unwrap().value.starts_with(b"k8s:enc:"));
+        let map = format!("/registry/configmaps/default/{cipher}");
+        sealed.write(write(&map, 0, "open")).await.unwrap();
+        assert_eq!(disk.get(&map).await.unwrap().unwrap().value, "open", "not configured");
+        let (all, _) = sealed.range("/registry/", None).await.unwrap();
+        assert!(all.iter().all(|item| !item.value.starts_with(b"k8s:enc:")));
+    }
+    let both = format!(
+        "[{{secretbox: {{keys: [{{name: k, secret: {NEW}}}]}}}}, {{aesgcm: {{keys: [{{name: k, secret: {OLD}}}]}}}}]"
+    );
+    let sealed = Sealed::new(disk.clone(), config(&both));
+    let mut seen = sealed.watch(secret, before).await.unwrap();
+    for _ in 0..2 {
+        let change = loop {
+            if let Notice::Change(change) = seen.next().await.unwrap().unwrap() {
+                break change;
+            }
+        };
+        assert_eq!(change.value.unwrap(), "plain", "watchers see plain values");
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_was_moved_or_changed_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
+    let sealed =
+        Sealed::new(disk.clone(), config(&format!("[{{aesgcm: {{keys: [{{name: k, secret: {OLD}}}]}}}}]")));
+    sealed.write(write("/registry/secrets/x/a", 0, "secret")).await.unwrap();
+    let raw = disk.get("/registry/secrets/x/a").await.unwrap().unwrap().value;
+    let put = |key: &str, value: Bytes| {
+        disk.write(Write { key: key.into(), expect: 0, value: Some(value), durability: Durability::Sync })
+    };
+    put("/registry/secrets/x/moved", raw.clone()).await.unwrap();
+    let mut bent = raw.to_vec();
+    *bent.last_mut().unwrap() ^= 1;
+    put("/registry/secrets/x/bent", bent.into()).await.unwrap();
+    put("/registry/secrets/x/plain", Bytes::from_static(b"plain")).await.unwrap();
+    for name in ["moved", "bent", "plain"] {
+        assert!(sealed.get(&format!("/registry/secrets/x/{name}")).await.is_err(), "{name}");
+    }
+    let rotated =
+        Sealed::new(disk.clone(), config(&format!("[{{aesgcm: {{keys: [{{name: n, secret: {NEW}}}]}}}}]")));
+    assert!(rotated.get("/registry/secrets/x/a").await.is_err(), "the old key is gone");
+}
+
+#[test]
+fn bad_configurations_are_refused() {
+    for text in [
+        "kind: Other",
+        "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: []",
+        "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: [{aesgcm: {keys: [{name: a, secret: YQ==}]}}]",
+        "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: [{rot13: {}}]",
+    ] {
+        assert!(Config::parse(text).is_err(), "{text}");
+    }
+}
