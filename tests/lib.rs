@@ -2,6 +2,8 @@
 
 // A `coracle server` in a temporary directory.
 pub mod server;
+// Requests as they are, on connections that stay.
+pub mod client;
 // kubectl, in whatever versions are to be had.
 pub mod kubectl;
 // A cluster of one's own.

@@ -1,9 +1,12 @@
 //! A `coracle server` in a temporary directory, on a free port, gone when dropped.
 
-use crate::{eventually, program};
+use crate::program;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to come up on a machine that does other things.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server.
 pub struct Server {
@@ -71,30 +74,44 @@ impl Server {
 
     /// The same with more flags, this time only.
     pub fn restart_with(&mut self, flags: &[&str]) {
-        let port = self.url().rsplit(':').next().unwrap_or("0").to_owned();
-        let at = self.args.iter().position(|a| a == "--bind").expect("started with --bind") + 1;
-        self.args[at] = format!("127.0.0.1:{port}");
+        self.keep_port();
         let mut args = self.args.clone();
         args.extend(flags.iter().map(|flag| (*flag).to_owned()));
         self.child = spawn(&args, self.dir.path());
         self.wait();
     }
 
+    /// Starts it again and kills it soon, whether it is up by then or not.
+    pub fn start_and_kill(&mut self, after: Duration) {
+        self.keep_port();
+        self.child = spawn(&self.args, self.dir.path());
+        std::thread::sleep(after);
+        self.kill();
+    }
+
+    fn keep_port(&mut self) {
+        let at = self.args.iter().position(|a| a == "--bind").expect("started with --bind") + 1;
+        if self.args[at].ends_with(":0") {
+            let port = self.url().rsplit(':').next().unwrap_or("0").to_owned();
+            self.args[at] = format!("127.0.0.1:{port}");
+        }
+    }
+
+    /// Looks often: a server is up in a moment, and measurements begin here too.
     fn wait(&mut self) {
-        let (port_known, dir) = (self.kubeconfig(), self.dir.path().to_owned());
-        eventually("the server listens", Duration::from_secs(30), || {
+        let begun = Instant::now();
+        while !self.listens() {
             if let Ok(Some(status)) = self.child.try_wait() {
-                panic!(
-                    "the server ended with {status}:\n{}",
-                    std::fs::read_to_string(dir.join("log")).unwrap_or_default()
-                );
+                panic!("the server ended with {status}:\n{}", self.log());
             }
-            let text = std::fs::read_to_string(&port_known).unwrap_or_default();
-            let url =
-                text.lines().find_map(|l| l.trim().strip_prefix("server: https://")).unwrap_or_default();
-            let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
-            log.contains("serving") && std::net::TcpStream::connect(url).is_ok()
-        });
+            assert!(begun.elapsed() < PATIENCE, "the server does not listen:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn listens(&self) -> bool {
+        self.log().contains("serving")
+            && std::net::TcpStream::connect(self.url().trim_start_matches("https://")).is_ok()
     }
 }
 

@@ -115,7 +115,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         discovery: Discovery::new(registry.clone()),
         openapi: OpenApi::new(registry),
         connectors: connect::connectors(Arc::new(connect::node::Nodes::new(api.clone(), &pki)?)),
-        wellknown: WellKnown { issuer: issuer(&keys, bound), ..WellKnown::default() },
+        wellknown: WellKnown { issuer: issuer(&keys, bound), stop: stop.clone(), ..WellKnown::default() },
     });
 
     let client = Client::new(api.clone(), User::server());

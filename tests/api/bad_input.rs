@@ -1,5 +1,6 @@
 //! What clients must not be able to do, and what they are told.
 
+use crate::on_both_stores;
 use coracle_tests::kubectl::newest;
 use coracle_tests::server::Server;
 use serde_json::Value;
@@ -42,8 +43,11 @@ type Case<'a> = (&'a str, &'a str, String, &'a str, Vec<u8>, u16, &'a str);
 
 #[test]
 fn every_refusal_is_a_status_with_its_reason() {
-    let server = Server::with(&["--api-only"]);
-    let raw = Raw::new(&server);
+    on_both_stores(refusals);
+}
+
+fn refusals(server: &Server) {
+    let raw = Raw::new(server);
     let config_maps = "/api/v1/namespaces/default/configmaps";
     let json = "application/json";
     let big = format!(r#"{{"metadata":{{"name":"big"}},"data":{{"a":"{}"}}}}"#, "x".repeat(4 << 20));
@@ -136,6 +140,62 @@ fn every_refusal_is_a_status_with_its_reason() {
             "BadRequest",
         ),
         (
+            "a merge patch that is no object",
+            "PATCH",
+            format!("{config_maps}/kept"),
+            "application/merge-patch+json",
+            b"[1]".to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "a strategic patch that is no object",
+            "PATCH",
+            format!("{config_maps}/kept"),
+            "application/strategic-merge-patch+json",
+            b"[1]".to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "a JSON patch that leaves no object",
+            "PATCH",
+            format!("{config_maps}/kept"),
+            "application/json-patch+json",
+            br#"[{"op":"replace","path":"","value":1}]"#.to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "an apply of another kind",
+            "PATCH",
+            format!("{config_maps}/kept?fieldManager=me"),
+            "application/apply-patch+yaml",
+            b"apiVersion: v1\nkind: Secret\n".to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "an apply by nobody",
+            "PATCH",
+            format!("{config_maps}/kept"),
+            "application/apply-patch+yaml",
+            b"apiVersion: v1\nkind: ConfigMap\n".to_vec(),
+            422,
+            "Invalid",
+        ),
+        (
+            "an update of a Lease without a version",
+            "PUT",
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases/kept".into(),
+            json,
+            br#"{"metadata":{"name":"kept"}}"#.to_vec(),
+            422,
+            "Invalid",
+        ),
+        ("a method of no use", "OPTIONS", config_maps.into(), json, vec![], 405, "MethodNotAllowed"),
+        ("a write to discovery", "POST", "/apis".into(), json, b"{}".to_vec(), 405, "MethodNotAllowed"),
+        (
             "unknown media type",
             "POST",
             config_maps.into(),
@@ -181,6 +241,10 @@ fn every_refusal_is_a_status_with_its_reason() {
             "MethodNotAllowed",
         ),
     ];
+    for path in [config_maps, "/apis/coordination.k8s.io/v1/namespaces/default/leases"] {
+        let (made, why) = raw.send("POST", path, json, br#"{"metadata":{"name":"kept"}}"#);
+        assert_eq!(made, 201, "{why}");
+    }
     for (what, method, path, content_type, body, code, reason) in cases {
         let (got, status) = raw.send(method, &path, content_type, &body);
         assert_eq!((got, status["reason"].as_str()), (code, Some(reason)), "{what}: {status}");

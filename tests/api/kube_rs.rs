@@ -21,14 +21,14 @@ fn run<F: Future<Output = anyhow::Result<()>>>(suite: impl Fn(Client) -> F) {
     });
 }
 
-async fn client(server: &Server) -> Client {
+pub async fn client(server: &Server) -> Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let file = kube::config::Kubeconfig::read_from(server.kubeconfig()).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
     Client::try_from(config).unwrap()
 }
 
-fn config_map(name: &str, value: &str) -> ConfigMap {
+pub fn config_map(name: &str, value: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}, "data": {"a": value}})).unwrap()
 }
 

@@ -9,6 +9,12 @@ mod kubectl_suite;
 mod kube_rs;
 // The Python client.
 mod python;
+// The server as a process.
+mod process;
+// Two servers on one etcd.
+mod two_servers;
+// Every command of the recorded traces.
+mod traces;
 // What clients must not be able to do.
 mod bad_input;
 

@@ -1,8 +1,8 @@
 //! The API server under load: ConfigMaps of 1 KiB, HTTP/1.1 over TLS on loopback, client and server on the same cores.
 
-use crate::client::{Connection, Target};
 use crate::report::{Report, percentile};
 use bytes::Bytes;
+use coracle_tests::client::{Connection, Target};
 use coracle_tests::server::Server;
 use http_body_util::BodyExt;
 use std::io::Write;
@@ -19,26 +19,34 @@ const PATH: &str = "/api/v1/namespaces/default/configmaps";
 /// Everything.
 pub async fn run() -> anyhow::Result<Report> {
     let mut report = Report::default();
+    // The whole server, with scheduler and controllers, on a disk that knows nothing of it yet.
     let begun = Instant::now();
-    let server = Server::with(&["--api-only"]);
-    report.add("start to serving", begun.elapsed().as_secs_f64() * 1e3, "ms");
+    let mut server = Server::start();
     let target = Target::new(server.data_dir(), &server.url())?;
     let mut connection = target.connect().await?;
     connection.call("GET", "/readyz", Bytes::new()).await?;
+    report.add("first start to readyz answered", begun.elapsed().as_secs_f64() * 1e3, "ms");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    server.kill();
+    let begun = Instant::now();
+    server.restart();
+    connection = target.connect().await?;
+    connection.call("GET", "/readyz", Bytes::new()).await?;
     report.add("start to readyz answered", begun.elapsed().as_secs_f64() * 1e3, "ms");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
     report.add("RSS idle", rss(server.pid()), "MiB");
-    let (written, pause) = (disk(server.pid()), Duration::from_secs(20));
+    report.add("threads", threads(server.pid()), "");
+    let (written, used, pause) = (disk(server.pid()), cpu(server.pid()), Duration::from_secs(30));
     tokio::time::sleep(pause).await;
-    report.add(
-        "disk writes idle",
-        (disk(server.pid()) - written) / pause.as_secs_f64() * 60.0 / 1024.0,
-        "KiB/min",
-    );
+    let per_minute = 60.0 / pause.as_secs_f64();
+    report.add("disk writes idle", (disk(server.pid()) - written) * per_minute / 1024.0, "KiB/min");
+    report.add("CPU idle", (cpu(server.pid()) - used) * per_minute * 1e3, "ms/min");
     report.add("floor: append + fdatasync of 1 KiB", floor(server.data_dir())?, "/s");
 
+    let used = cpu(server.pid());
     let create = |i: usize| ("POST", PATH.to_owned(), object(&format!("c{i}"), "x"));
     rate(&mut report, "create", &target, create).await?;
+    report.add("server CPU per create", (cpu(server.pid()) - used) / OBJECTS as f64 * 1e6, "µs");
     let update = |i: usize| ("PUT", format!("{PATH}/c{i}"), object(&format!("c{i}"), "y"));
     rate(&mut report, "update", &target, update).await?;
     let get = |i: usize| ("GET", format!("{PATH}/c{i}"), Bytes::new());
@@ -102,7 +110,7 @@ async fn rate(
 async fn lists(report: &mut Report, connection: &mut Connection) -> anyhow::Result<()> {
     let mut times = Vec::new();
     let mut size = 0;
-    for _ in 0..30 {
+    for _ in 0..100 {
         let begun = Instant::now();
         size = connection.call("GET", PATH, Bytes::new()).await?.len();
         times.push(begun.elapsed().as_secs_f64() * 1e3);
@@ -152,6 +160,17 @@ pub fn rss(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(f64::NAN) / 1024.0
+}
+
+fn threads(pid: u32) -> f64 {
+    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(f64::NAN, |tasks| tasks.count() as f64)
+}
+
+/// Seconds of CPU that the process has used.
+fn cpu(pid: u32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
+    texts.filter_map(|text| text.split(' ').next().and_then(|n| n.parse::<f64>().ok())).sum::<f64>() / 1e9
 }
 
 fn disk(pid: u32) -> f64 {

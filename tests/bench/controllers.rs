@@ -1,9 +1,9 @@
 //! The control loops: from a Deployment to bound pods, and up and down again, on hollow nodes.
 
-use crate::client::Target;
 use crate::hollow;
 use crate::report::Report;
 use bytes::Bytes;
+use coracle_tests::client::Target;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Nodes without containers for measurements, and waiting for what happens to pods.
 
-use crate::client::{Connection, Target};
 use bytes::Bytes;
+use coracle_tests::client::{Connection, Target};
 use coracle_tests::program;
 use coracle_tests::server::Server;
 use serde_json::Value;

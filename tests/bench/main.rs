@@ -10,8 +10,6 @@ mod scheduler;
 mod controllers;
 // Nodes without containers.
 mod hollow;
-// A client that keeps its connections.
-mod client;
 // How figures are shown.
 mod report;
 

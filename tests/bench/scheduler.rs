@@ -1,9 +1,9 @@
 //! The scheduler: 10,000 pods that wait, onto 1,000 and 5,000 nodes, from the server's start to the last binding.
 
 use crate::api::rss;
-use crate::client::Target;
 use crate::hollow;
 use crate::report::Report;
+use coracle_tests::client::Target;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
 

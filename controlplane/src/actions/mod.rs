@@ -11,6 +11,8 @@ pub mod eviction;
 pub mod token;
 // Who am I, may I, who is this.
 pub mod reviews;
+// How the parts of the control plane are.
+pub mod components;
 // Addresses and ports of Services.
 pub mod service_addresses;
 
@@ -46,6 +48,7 @@ pub fn actions(registry: &Registry, needs: &Needs) -> HashMap<ActionKey, Arc<dyn
     add("", "bindings", "", Arc::new(binding::Binding));
     add("", "pods", "eviction", Arc::new(eviction::Eviction));
     add("", "serviceaccounts", "token", Arc::new(token::Token { keys: needs.keys.clone() }));
+    add("", "componentstatuses", "", Arc::new(components::Components));
     reviews::register(&needs.access, &mut add);
     all
 }

@@ -91,7 +91,7 @@ impl Action for Reviewer {
                 }
                 rules(&self.1.authz()?.rules(call.user, namespace))
             }
-            Review::SelfSubject => json!({"userInfo": info(call.user)}),
+            Review::SelfSubject => json!({"userInfo": call.user.info()}),
             Review::Token => self.token(&spec).await?,
         };
         Ok(Reply::Value(201, review))
@@ -114,7 +114,7 @@ impl Reviewer {
         let union = union.ok_or_else(|| ApiError::unavailable("the server is starting"))?;
         Ok(match union.token(token, &audiences).await {
             Ok(known) => {
-                let mut status = json!({"authenticated": true, "user": info(&known.user)});
+                let mut status = json!({"authenticated": true, "user": known.user.info()});
                 if !audiences.is_empty() {
                     let shared: Vec<_> = known.audiences.iter().filter(|a| audiences.contains(a)).collect();
                     status["audiences"] = json!(shared);
@@ -124,17 +124,6 @@ impl Reviewer {
             Err(why) => json!({"authenticated": false, "user": {}, "error": why}),
         })
     }
-}
-
-fn info(user: &User) -> Value {
-    let mut info = json!({"username": user.name, "groups": user.groups});
-    if !user.uid.is_empty() {
-        info["uid"] = json!(user.uid);
-    }
-    if !user.extra.is_empty() {
-        info["extra"] = json!(user.extra);
-    }
-    info
 }
 
 fn subject(spec: &Value) -> Result<User, ApiError> {

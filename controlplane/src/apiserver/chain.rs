@@ -9,16 +9,19 @@ use super::filters::cors::Cors;
 use super::filters::{Filters, impersonate};
 use super::hook::Connector;
 use super::openapi::OpenApi;
+use super::pretty;
 use super::request_info::RequestInfo;
 use super::respond::{self, Body};
 use super::tls::Peer;
 use super::user::User;
 use super::{resource, wellknown};
 use coracle_proto::status::ApiError;
-use http::{HeaderMap, Request, Response};
+use futures::FutureExt;
+use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Everything behind the listener.
@@ -68,14 +71,21 @@ impl Server {
         }
         let origin = self.filters.cors.origin(request.headers());
         let id = uuid::Uuid::new_v4().to_string();
+        let head = request.method() == Method::HEAD;
         let mut trail = None;
-        let answer = self.run(request, &peer, &id, &mut trail).await;
+        // One broken request is not to end the server, nor the other requests of its connection.
+        let answer = AssertUnwindSafe(self.run(request, &peer, &id, &mut trail)).catch_unwind().await;
+        let answer = answer.unwrap_or_else(|_| Err(ApiError::internal("the server has panicked")));
         let mut response = answer.unwrap_or_else(|error| {
             tracing::debug!(code = error.code, reason = error.reason, message = error.message, "refused");
             respond::error(&error)
         });
         if let Some((trail, long)) = trail {
             response = audited(trail, long, response).await;
+        }
+        if head {
+            // HTTP/2 clients take a body here for a broken connection.
+            *response.body_mut() = respond::full(bytes::Bytes::new());
         }
         if let Ok(value) = id.parse() {
             response.headers_mut().insert("audit-id", value);
@@ -138,11 +148,16 @@ impl Server {
             trail.decided(allowed.is_ok(), allowed.as_ref().err().map_or("", |error| error.message.as_str()));
         }
         allowed?;
-        let context = Context { info, query, user, headers: request.headers().clone() };
+        let mut context = Context { info, query, user, headers: request.headers().clone() };
+        let pretty = pretty::wanted(&context.query, context.header("user-agent"));
+        if pretty {
+            context.headers.remove(http::header::ACCEPT_ENCODING);
+        }
         let answer = if context.info.long_running() {
             self.serve(context, request).await
         } else {
             match tokio::time::timeout(self.filters.timeout, self.serve(context, request)).await {
+                Ok(Ok(answer)) if pretty => Ok(pretty::print(answer).await),
                 Ok(answer) => answer,
                 Err(_) => Err(ApiError::timeout("request did not complete within the allotted timeout")),
             }
@@ -196,6 +211,9 @@ impl Server {
     ) -> Result<Response<Body>, ApiError> {
         if context.info.is_resource {
             return resource::serve(self, context, request).await;
+        }
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(ApiError::method_not_allowed());
         }
         let path = context.info.path.trim_end_matches('/');
         if path == "/api" || path == "/apis" || path.starts_with("/api/") || path.starts_with("/apis/") {

@@ -264,6 +264,14 @@ pub fn prune(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Re
     Ok(if validation == FieldValidation::Warn { read.strict } else { Vec::new() })
 }
 
+/// Brings an object into the form that clients compare, whatever way it came: applied, by a controller, mutated by
+/// admission.
+pub fn settle(kind: &Kind, object: &mut Value) {
+    if let Some(of) = type_of(kind) {
+        decode::settle(of, object);
+    }
+}
+
 fn type_of(kind: &Kind) -> Option<&'static Type> {
     schema::type_of(&kind.schema).or_else(|| schema::kind_type(&kind.group, &kind.version, &kind.kind))
 }

@@ -53,6 +53,9 @@ impl Api {
             "" => None,
             text => Some(Token::decode(text)?),
         };
+        if token.as_ref().is_some_and(Token::is_expired) {
+            return Err(expired(token.as_ref()));
+        }
         let exact = self.revision_of(options, token.as_ref()).await?;
         let (all, revision) = match exact {
             Some(at) => match cache.list_at(namespace, at) {
@@ -76,8 +79,12 @@ impl Api {
         let more = matching.next().is_some();
         let mut page = Page { items, revision, continue_token: String::new(), remaining: None };
         if let (true, Some(last)) = (more, page.items.last()) {
-            page.continue_token =
-                Token::after(&last.meta.namespace, &last.meta.name, Some(revision)).encode();
+            let (namespace, name) = (&last.meta.namespace, &last.meta.name);
+            let next = match token.filter(|token| token.revision() == Some(revision)) {
+                Some(token) => token.moved(namespace, name),
+                None => Token::after(namespace, name, Some(revision)),
+            };
+            page.continue_token = next.encode();
             // With a selector nobody knows how many of the rest would match; upstream is silent then too.
             page.remaining = everything.then(|| all.len() - start - page.items.len());
         }

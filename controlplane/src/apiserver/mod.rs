@@ -58,3 +58,5 @@ pub mod discovery;
 pub mod openapi;
 // Replies.
 pub mod respond;
+// The same for people.
+pub mod pretty;

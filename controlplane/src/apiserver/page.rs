@@ -5,19 +5,37 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use coracle_proto::status::ApiError;
 use serde::{Deserialize, Serialize};
 
+/// How long the pages of a list may be read at the revision of the first, in seconds: as long as a stock server keeps
+/// history. Clients are tested for what they do afterwards.
+const KEPT: i64 = 300;
+
 /// A place in a list. `revision` is -1 when the rest may be read at the newest revision (an inconsistent continue).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
     v: String,
     rv: i64,
     start: String,
+    /// When the revision is forgotten, in seconds since 1970.
+    #[serde(default)]
+    until: i64,
 }
 
 impl Token {
     /// After the object `namespace/name`, at a revision or at the newest.
     pub fn after(namespace: &str, name: &str, revision: Option<Revision>) -> Self {
         let rv = revision.map_or(-1, |r| r as i64);
-        Self { v: "meta.k8s.io/v1".into(), rv, start: format!("{namespace}/{name}") }
+        let until = jiff::Timestamp::now().as_second() + KEPT;
+        Self { v: "meta.k8s.io/v1".into(), rv, start: format!("{namespace}/{name}"), until }
+    }
+
+    /// The same list after another object.
+    pub fn moved(&self, namespace: &str, name: &str) -> Self {
+        Self { start: format!("{namespace}/{name}"), ..self.clone() }
+    }
+
+    /// Whether the revision is too old to be read by now.
+    pub fn is_expired(&self) -> bool {
+        self.rv > 0 && self.until < jiff::Timestamp::now().as_second()
     }
 
     /// The revision the list is read at; `None` for the newest.
@@ -60,6 +78,15 @@ mod tests {
             let back = Token::decode(&token.encode()).unwrap();
             prop_assert_eq!(back.position(), (ns.as_str(), name.as_str()));
             prop_assert_eq!(back.revision(), rv);
+        }
+
+        #[test]
+        fn tokens_end_together(later in 0i64..10_000) {
+            let mut first = Token::after("a", "b", Some(7));
+            prop_assert!(!first.is_expired());
+            first.until -= KEPT + 1 + later;
+            prop_assert!(first.is_expired() && first.moved("a", "c").is_expired());
+            prop_assert!(!Token::after("a", "b", None).is_expired());
         }
 
         #[test]

@@ -71,7 +71,13 @@ pub fn read(
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
         }
         let decoded = decode::patch(body, options.field_validation)?;
+        let is_object = decoded.object.is_object();
         let patch = match format {
+            PatchKind::Merge if !is_object => return Err(ApiError::bad_request("Invalid JSON Patch")),
+            PatchKind::Strategic if !is_object => {
+                let why = "json: cannot unmarshal array into Go value of type map[string]interface {}";
+                return Err(ApiError::bad_request(format!("error decoding patch: {why}")));
+            }
             PatchKind::Json => Patch::Json(decoded.object),
             PatchKind::Merge => Patch::Merge(decoded.object),
             _ => Patch::Strategic(decoded.object),
@@ -79,7 +85,18 @@ pub fn read(
         return Ok((patch, decoded.warnings));
     }
     let decoded = decode::applied(kind, body, options.field_validation)?;
+    let given = decoded.object["kind"].as_str().unwrap_or_default();
+    if given != kind.kind {
+        let why = format!("the kind in the data ({given}) does not match the expected kind ({})", kind.kind);
+        return Err(ApiError::bad_request(why));
+    }
     Ok((Patch::Apply { config: decoded.object, force: options.force.unwrap_or(false) }, decoded.warnings))
+}
+
+/// An apply must say who applies; the name of the program is not enough.
+pub fn no_manager() -> ApiError {
+    let cause = FieldError::required("fieldManager", "is required for apply patch");
+    ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause])
 }
 
 /// The body of a patch as a tree.
@@ -115,7 +132,7 @@ impl Api {
         let warnings = parking_lot::Mutex::new(Vec::new());
         let keep_version = |patch: &Value, mut object: Value| {
             if patch["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty)
-                && let Some(meta) = object["metadata"].as_object_mut()
+                && let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut)
             {
                 meta.remove("resourceVersion");
             }
@@ -132,14 +149,16 @@ impl Api {
                     return Ok(keep_version(config, apply::apply(Some(current), config, &writer, *force)?));
                 }
             };
+            if !patched.is_object() {
+                return Err(ApiError::bad_request("the patch does not leave an object"));
+            }
             let (patched, dropped) = tidy(patched)?;
             *warnings.lock() = dropped;
             Ok(patched)
         };
         let is_apply = matches!(patch, Patch::Apply { .. });
         if is_apply && target.options.field_manager.is_empty() {
-            let cause = FieldError::required("fieldManager", "is required for apply patch");
-            return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+            return Err(no_manager());
         }
         let target = Target { applied: is_apply, ..*target };
         let mut written = match self.change(&target, &change).await {

@@ -118,7 +118,9 @@ fn verb_of(method: &Method) -> &'static str {
         Method::PUT => "update",
         Method::PATCH => "patch",
         Method::DELETE => "delete",
-        _ => "get",
+        Method::GET | Method::HEAD => "get",
+        // No verb: nobody may do it, but a proxied server may be asked.
+        _ => "",
     }
 }
 

@@ -16,7 +16,8 @@ use super::{decode, table};
 use crate::object::Object;
 use crate::registry::kinds::{Kind, Subresource};
 use bytes::Bytes;
-use coracle_proto::status::ApiError;
+use coracle_proto::status::{ApiError, FieldError};
+use futures::StreamExt;
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -41,6 +42,9 @@ pub async fn serve(
         return call.subresource(request).await;
     }
     if !kind.stored {
+        if matches!(info.verb.as_str(), "get" | "list") && kind.verbs.contains(&info.verb.as_str()) {
+            return call.made_up().await;
+        }
         return call.action(request).await;
     }
     if !kind.verbs.contains(&info.verb.as_str()) {
@@ -117,6 +121,10 @@ impl<'a> Request1<'a> {
 
     async fn get(&self) -> Result<Response<Body>, ApiError> {
         let form = self.form()?;
+        let options = ListOptions::parse(&self.context.query)?;
+        if let Some(at) = list::parse_version(&options.resource_version)? {
+            self.server.api.wait_for_version(at).await?;
+        }
         let object = self.server.api.get(self.kind, self.namespace(), &self.context.info.name).await?;
         self.show(200, &built_view(self.kind, &object)?, form)
     }
@@ -177,7 +185,9 @@ impl<'a> Request1<'a> {
             }
             Err(error) => return Err(error),
         };
-        let frames = futures::StreamExt::map(watch.frames(), |frame| frame.map(Frame::data));
+        // At shutdown clients are to go elsewhere at once.
+        let frames = watch.frames().take_until(self.server.wellknown.stop.clone().cancelled_owned());
+        let frames = frames.map(|frame| frame.map(Frame::data));
         let mut response = respond::bytes(200, JSON, Bytes::new());
         *response.body_mut() = StreamBody::new(frames).boxed_unsync();
         Ok(response)
@@ -203,7 +213,22 @@ impl<'a> Request1<'a> {
         let options = self.options()?;
         let (object, mut warnings) = self.object(request, options.field_validation).await?;
         let target = self.target(subresource, &options);
-        let written = match self.server.api.change(&target, &|_| Ok(object.clone())).await {
+        let unversioned = object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty);
+        let replace = |_: &Value| {
+            if self.kind.conditional && unversioned && subresource.is_empty() {
+                let path = "metadata.resourceVersion";
+                let why = "Invalid value: 0: must be specified for an update".to_owned();
+                let cause = FieldError::new("FieldValueInvalid", path, why);
+                return Err(ApiError::invalid(
+                    &self.kind.group,
+                    &self.kind.kind,
+                    &self.context.info.name,
+                    vec![cause],
+                ));
+            }
+            Ok(object.clone())
+        };
+        let written = match self.server.api.change(&target, &replace).await {
             Err(error) if error.is_not_found() && self.kind.create_on_update && subresource.is_empty() => {
                 let mut target = self.target("", &options);
                 target.name = "";
@@ -220,6 +245,11 @@ impl<'a> Request1<'a> {
         let options = self.options()?;
         let content_type = header(&request, "content-type");
         let format = PatchKind::of(&content_type)?;
+        if format == PatchKind::Apply
+            && !self.context.query.iter().any(|(key, v)| key == "fieldManager" && !v.is_empty())
+        {
+            return Err(patching::no_manager());
+        }
         let bytes = read(request).await?;
         let (patch, mut warnings) = patching::read(self.kind, format, &bytes, &options)?;
         let written = self.patched(subresource, &patch, &options).await?;
@@ -299,6 +329,39 @@ impl<'a> Request1<'a> {
             "patch" => self.patch(&info.subresource, request).await,
             _ => Err(ApiError::method_not_allowed()),
         }
+    }
+
+    /// Objects that are made when they are asked for.
+    async fn made_up(&self) -> Result<Response<Body>, ApiError> {
+        let (info, form) = (&self.context.info, self.form()?);
+        let action = self.server.api.action(&info.group, &info.resource, "");
+        let action = action.ok_or_else(ApiError::no_such_path)?;
+        let call = Call {
+            api: &self.server.api,
+            user: &self.context.user,
+            kind: self.kind,
+            namespace: self.namespace(),
+            name: &info.name,
+            verb: &info.verb,
+            content_type: "",
+            body: Value::Null,
+            options: &WriteOptions::default(),
+        };
+        let value = action.call(call).await?.value();
+        let include = ListOptions::parse(&self.context.query)?.include_object;
+        let (items, metadata) = (value["items"].as_array(), value["metadata"].clone());
+        let shown = match (form, items) {
+            (Form::Plain, _) => value,
+            (Form::Partial(version), Some(items)) => table::partial_list(items, metadata, version),
+            (Form::Partial(version), None) => table::partial(&value, version),
+            (Form::Table(version), Some(items)) => {
+                table::of_list(self.kind, items, metadata, version, &include)
+            }
+            (Form::Table(version), None) => table::of_object(self.kind, &value, version, &include),
+        };
+        let mut response = respond::json(200, &shown);
+        respond::warn(&mut response, &(self.kind.strategy.warnings)(&Value::Null, None));
+        Ok(response)
     }
 
     /// Subresources and resources that do something instead of storing something.

@@ -21,26 +21,30 @@ pub struct Selection {
     fields: Vec<(Place, String, bool)>,
 }
 
+/// kubectl puts the selector before it.
+fn unknown_field(kind: &Kind, field: &str) -> ApiError {
+    ApiError::bad_request(if kind.fields.is_empty() {
+        format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+    } else {
+        format!("field label not supported: {field}")
+    })
+}
+
 impl Selection {
     /// Reads both selectors; 400 for a broken one and for a field that the kind does not offer.
     pub fn parse(kind: &Kind, options: &ListOptions) -> Result<Self, ApiError> {
-        let labels: LabelSelector = options
-            .label_selector
-            .parse()
-            .map_err(|e| ApiError::bad_request(format!("unable to parse requirement: {e}")))?;
+        let labels: LabelSelector =
+            options.label_selector.parse().map_err(|e| ApiError::bad_request(format!("{e}")))?;
         let fields: FieldSelector =
             options.field_selector.parse().map_err(|e| ApiError::bad_request(format!("{e}")))?;
         let fields = fields.terms.into_iter().map(|term| {
             let place = match term.field.as_str() {
                 "metadata.name" => Place::Name,
                 "metadata.namespace" if kind.namespaced() => Place::Namespace,
-                field => Place::Field(kind.fields.iter().position(|f| f.name == field).ok_or_else(|| {
-                    let what = format!("\"{}\", Kind={}", kind.api_version(), kind.kind);
-                    ApiError::bad_request(format!(
-                        "Unable to find {what} that match label selector \"{}\", field selector \"{}\": field label not supported: {field}",
-                        options.label_selector, options.field_selector
-                    ))
-                })?),
+                field => {
+                    let place = kind.fields.iter().position(|f| f.name == field);
+                    Place::Field(place.ok_or_else(|| unknown_field(kind, field))?)
+                }
             };
             Ok((place, term.value, term.negated))
         });

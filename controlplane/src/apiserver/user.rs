@@ -1,5 +1,6 @@
 //! Who is asking.
 
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// An identity that an authenticator vouched for.
@@ -50,6 +51,18 @@ impl User {
     /// The identity of a request that carries no credentials.
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
+    }
+
+    /// The identity as reviews and requests for certificates show it.
+    pub fn info(&self) -> Value {
+        let mut info = json!({"username": self.name, "groups": self.groups});
+        if !self.uid.is_empty() {
+            info["uid"] = json!(self.uid);
+        }
+        if !self.extra.is_empty() {
+            info["extra"] = json!(self.extra);
+        }
+        info
     }
 
     /// The node that the user is: `system:node:<name>` in `system:nodes`.

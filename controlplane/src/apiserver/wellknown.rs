@@ -9,12 +9,15 @@ use http::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio_util::sync::CancellationToken;
 
 /// Readiness, version and counters.
 #[derive(Default)]
 pub struct WellKnown {
     /// Whether the caches are filled and bootstrap objects are there.
     pub ready: AtomicBool,
+    /// Cancelled when the server is about to end.
+    pub stop: CancellationToken,
     /// Counters of requests.
     pub metrics: Requests,
     /// OpenID discovery document and keys of the token issuer.
@@ -66,6 +69,7 @@ impl WellKnown {
         let mut checks = vec![("ping", true), ("etcd", store)];
         if kind == "readyz" {
             checks.extend([("informer-sync", ready), ("poststarthook/bootstrap", ready)]);
+            checks.push(("shutdown", !self.stop.is_cancelled()));
         }
         let excluded: Vec<&str> =
             context.query.iter().filter(|(k, _)| k == "exclude").map(|(_, v)| v.as_str()).collect();

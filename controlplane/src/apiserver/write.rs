@@ -3,6 +3,7 @@
 
 use super::admission::{Attributes, Operation};
 use super::api::{Api, store_failed};
+use super::decode;
 use super::metadata;
 use super::options::WriteOptions;
 use super::patch::{apply, types};
@@ -66,6 +67,10 @@ impl Api {
         self.admission.mutate(&mut at, &mut object).await?;
         (kind.strategy.defaults)(&mut object);
         (kind.strategy.prepare_create)(&mut object);
+        if let Some(sign) = kind.strategy.sign {
+            sign(&mut object, &target.user.info());
+        }
+        decode::settle(kind, &mut object);
         if kind.generation {
             object["metadata"]["generation"] = 1.into();
         }
@@ -128,7 +133,7 @@ impl Api {
             .write(Write { key, expect: 0, value: Some(bytes.clone()), durability: durability(kind) })
             .await
         {
-            Ok(revision) => self.settled(kind, bytes, revision).await,
+            Ok(revision) => self.settled(target, name, bytes, revision).await,
             Err(StoreError::Conflict(_)) => Err(ApiError::already_exists(&kind.group, &kind.plural, name)),
             Err(error) => Err(store_failed(error)),
         }
@@ -166,6 +171,7 @@ impl Api {
         let mut at = self.attributes(target, Operation::Update, Some(&old));
         self.admission.mutate(&mut at, &mut new).await?;
         (kind.strategy.defaults)(&mut new);
+        decode::settle(kind, &mut new);
         // To be given a node is no change of what was asked for.
         if target.subresource != "binding" {
             metadata::count_generation(kind, &mut new, &old);
@@ -234,7 +240,7 @@ impl Api {
             durability: durability(kind),
         };
         match self.store.write(write).await {
-            Ok(revision) => Ok(self.settled(kind, bytes, revision).await?),
+            Ok(revision) => Ok(self.settled(target, &current.meta.name, bytes, revision).await?),
             Err(StoreError::Conflict(None)) => {
                 Err(ApiError::not_found(&kind.group, &kind.plural, &current.meta.name).into())
             }
@@ -244,9 +250,19 @@ impl Api {
     }
 
     /// Waits until reads see a write of our own, and gives its object.
-    async fn settled(&self, kind: &Kind, bytes: Bytes, revision: Revision) -> Result<Arc<Object>, ApiError> {
+    async fn settled(
+        &self,
+        target: &Target<'_>,
+        name: &str,
+        bytes: Bytes,
+        revision: Revision,
+    ) -> Result<Arc<Object>, ApiError> {
         self.feed.wait_for(revision).await;
-        built(kind, bytes, revision)
+        // The cache has read it already, unless somebody has written again since.
+        match self.cache(target.kind)?.get(target.namespace, name) {
+            Some(object) if object.revision == revision => built_view(target.kind, &object),
+            _ => built(target.kind, bytes, revision),
+        }
     }
 
     /// A request as admission sees it.

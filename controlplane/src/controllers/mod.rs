@@ -74,6 +74,8 @@ pub mod csr;
 pub mod bootstrap_tokens;
 // Aggregated roles.
 pub mod roles;
+// Whether flow schemas and service ranges are in use.
+pub mod flows;
 // Addresses of LoadBalancer services.
 pub mod balancer;
 // Which of several servers acts.
@@ -125,6 +127,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     balancer::start(&mut setup);
     volumes::start(&mut setup);
     roles::start(&mut setup);
+    flows::start(&mut setup);
     nodes::start(&mut setup, &options.pod_ranges);
     podgc::start(&mut setup);
     if let Some(signer) = &options.signer {

@@ -49,6 +49,8 @@ pub struct Strategy {
     pub defaults: fn(&mut Value),
     /// Before a create: drops what clients may not set, sets what the kind starts with.
     pub prepare_create: fn(&mut Value),
+    /// Before a create: notes who makes the object; the user as reviews show it.
+    pub sign: Option<fn(&mut Value, &Value)>,
     /// Before an update of the main resource: takes over from `old` what this endpoint may not change (status …).
     pub prepare_update: fn(&mut Value, &Value),
     /// Before an update of `/status`: takes over from `old` everything but the status.
@@ -76,6 +78,7 @@ impl Strategy {
     pub const PLAIN: Strategy = Strategy {
         defaults: |_| (),
         prepare_create: |_| (),
+        sign: None,
         prepare_update: |_, _| (),
         prepare_status: keep_all_but_status,
         grace: |_, _| 0,
@@ -223,6 +226,8 @@ pub struct Kind {
     pub lazy: bool,
     /// Whether an update of what does not exist creates it.
     pub create_on_update: bool,
+    /// Whether an update must name the resource version it is based on.
+    pub conditional: bool,
     /// Whether a delete answers with the object instead of a Status.
     pub returns_deleted: bool,
     /// Selectable fields.
@@ -259,6 +264,7 @@ impl Kind {
             generation: false,
             lazy: false,
             create_on_update: false,
+            conditional: false,
             returns_deleted: false,
             fields: Vec::new(),
             names: NameRule::Subdomain,
@@ -388,6 +394,12 @@ impl Kind {
         self
     }
 
+    /// Notes who makes the object.
+    pub fn sign(mut self, sign: fn(&mut Value, &Value)) -> Self {
+        self.strategy.sign = Some(sign);
+        self
+    }
+
     /// With its own preparation of changes of `/status`.
     pub fn prepare_status(mut self, status: fn(&mut Value, &Value)) -> Self {
         self.strategy.prepare_status = status;
@@ -433,6 +445,12 @@ impl Kind {
     /// An update of what does not exist creates it.
     pub fn create_on_update(mut self) -> Self {
         self.create_on_update = true;
+        self
+    }
+
+    /// An update must name the resource version it is based on.
+    pub fn conditional(mut self) -> Self {
+        self.conditional = true;
         self
     }
 

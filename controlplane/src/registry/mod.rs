@@ -24,3 +24,6 @@ pub mod check;
 pub mod usage;
 // What every cluster has from its first moment.
 pub mod bootstrap;
+// Objects at random through every row.
+#[cfg(test)]
+mod fuzz;

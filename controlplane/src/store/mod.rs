@@ -79,6 +79,15 @@ pub enum Notice {
     Progress(Revision),
 }
 
+/// A place in the past from which history goes on to now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Past {
+    /// The revision to begin after.
+    pub from: Revision,
+    /// After `from` and up to here a crash may have taken lazy writes that somebody saw; 0 if it took none.
+    pub lost: Revision,
+}
+
 /// A watch in order and without end.
 pub type Watch = BoxStream<'static, Result<Notice, StoreError>>;
 
@@ -122,6 +131,11 @@ pub trait Store: Send + Sync {
 
     /// The newest revision, as a linearizable read: every write acknowledged before the call is at or below it.
     async fn revision(&self) -> Result<Revision, StoreError>;
+
+    /// Where a reader begins that wants to see the last `changes` changes again; at most that many are read.
+    async fn past(&self, changes: u64) -> Result<Past, StoreError> {
+        Ok(Past { from: self.revision().await?.saturating_sub(changes).max(1), lost: 0 })
+    }
 
     /// Forgets history at or below the revision; newest values stay.
     async fn compact(&self, upto: Revision) -> Result<(), StoreError>;

@@ -35,6 +35,8 @@ pub mod scaling;
 pub mod extensions;
 // Flow schemas and priority levels.
 pub mod flow;
+// Device classes, claims and slices.
+pub mod devices;
 
 #[cfg(test)]
 mod testing;

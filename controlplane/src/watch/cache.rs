@@ -174,6 +174,13 @@ impl Cache {
         state.ring.clear(revision);
     }
 
+    /// Forgets the events so far: who has not read them starts over.
+    pub(super) fn forget(&self) {
+        let mut state = self.state.write();
+        let at = self.at(&state);
+        state.ring.clear(at);
+    }
+
     /// Whether a change at the revision is in already.
     pub(super) fn has(&self, revision: Revision) -> bool {
         self.state.read().newest >= revision

@@ -20,8 +20,8 @@ use tokio::{
 
 /// All keys of objects.
 const ROOT: &str = "/registry/";
-/// After a start the caches begin this many revisions in the past, so that watchers can resume over a restart.
-const RESUME: Revision = 1000;
+/// After a start the caches begin this many changes in the past, so that watchers can resume over a restart.
+const RESUME: u64 = 1000;
 /// Changes applied before watchers are told.
 const CHUNK: usize = 64;
 /// How long the store may be gone before the next try.
@@ -60,7 +60,8 @@ impl Feed {
         kinds: impl IntoIterator<Item = Arc<Kind>>,
     ) -> Result<Self, StoreError> {
         let newest = store.revision().await?;
-        let (all, revision) = match store.range(ROOT, Some(newest.saturating_sub(RESUME).max(1))).await {
+        let past = store.past(RESUME).await?;
+        let (all, revision) = match store.range(ROOT, Some(past.from)).await {
             Err(StoreError::Compacted(_) | StoreError::Future(_)) => store.range(ROOT, None).await?,
             result => result?,
         };
@@ -79,6 +80,12 @@ impl Feed {
         let task = tokio::spawn(shared.clone().run(queue));
         let feed = Self { shared, orders, task };
         feed.wait_for(newest).await;
+        if past.lost > 0 {
+            // Watchers may have seen what is gone now: they start over. Of other kinds a crash takes nothing.
+            for fed in feed.shared.kinds.read().values().filter(|fed| fed.kind.lazy) {
+                fed.cache.forget();
+            }
+        }
         Ok(feed)
     }
 

@@ -27,7 +27,18 @@ pub fn finalize_namespace(new: &mut Value, old: &Value) {
     keep_status(new, old);
 }
 
-/// A CertificateSigningRequest starts unapproved; who asks is written by the request chain.
+/// A CertificateSigningRequest says who asks, whatever the client wrote there.
+pub fn sign_request(object: &mut Value, user: &Value) {
+    let spec = object.section("spec");
+    for field in ["username", "uid", "groups", "extra"] {
+        match user.get(field) {
+            Some(value) => spec.put(field, value.clone()),
+            None => drop(spec.drop_key(field)),
+        }
+    }
+}
+
+/// A CertificateSigningRequest starts unapproved.
 pub fn create_signing_request(object: &mut Value) {
     object.put("status", json!({}));
 }
@@ -141,6 +152,9 @@ mod tests {
 
     #[test]
     fn approval_changes_only_conditions() {
+        let mut asked = json!({"spec": {"request": "x", "username": "somebody", "uid": "1"}});
+        sign_request(&mut asked, &json!({"username": "me", "groups": ["g"]}));
+        assert_eq!(asked["spec"], json!({"request": "x", "username": "me", "groups": ["g"]}));
         let old = json!({"spec": {"request": "x"}, "status": {"certificate": "c"}});
         let mut new = json!({"spec": {"request": "y"}, "status": {"conditions": [{"type": "Approved", "status": "True"}]}});
         approve_signing_request(&mut new, &old);

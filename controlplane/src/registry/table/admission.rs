@@ -12,6 +12,7 @@ fn row(kind: &str, plural: &str) -> Kind {
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
         row("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
+            .conditional()
             .cluster()
             .category("api-extensions")
             .generation()
@@ -19,6 +20,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::extensions::mutating_webhooks)
             .validate(extensions::webhooks, |_, _, _| ()),
         row("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
+            .conditional()
             .cluster()
             .category("api-extensions")
             .status()
@@ -27,6 +29,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::extensions::admission_policy)
             .validate(extensions::admission_policy, |_, _, _| ()),
         row("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
+            .conditional()
             .cluster()
             .category("api-extensions")
             .generation()
@@ -34,6 +37,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::extensions::policy_binding)
             .validate(extensions::policy_binding, |_, _, _| ()),
         row("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
+            .conditional()
             .cluster()
             .category("api-extensions")
             .generation()

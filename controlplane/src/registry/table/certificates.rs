@@ -20,6 +20,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .fields(fields::signing_request())
             .columns(columns::certificate_request())
             .prepare(strategy::cluster::create_signing_request, strategy::cluster::update_signing_request)
+            .sign(strategy::cluster::sign_request)
             .prepare_status(strategy::cluster::signing_request_status)
             .validate(access::signing_request, |_, _, _| ())
             .validate_status(access::signing_request_status)

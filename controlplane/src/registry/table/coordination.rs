@@ -12,6 +12,7 @@ fn row(kind: &str, plural: &str) -> Kind {
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
         row("Lease", "leases")
+            .conditional()
             .lazy()
             .create_on_update()
             .columns(columns::lease())

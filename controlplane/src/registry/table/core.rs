@@ -31,6 +31,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::config_map())
             .validate(data::config_map, data::config_map_update),
         row("Endpoints", "endpoints")
+            .create_on_update()
             .short(&["ep"])
             .columns(columns::endpoints())
             .defaults(defaults::network::endpoints)
@@ -44,6 +45,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::event())
             .validate(cluster::event, ANY_CHANGE),
         row("LimitRange", "limitranges")
+            .create_on_update()
             .short(&["limits"])
             .columns(columns::plain())
             .defaults(defaults::cluster::limit_range)
@@ -123,6 +125,8 @@ fn more() -> Vec<Kind> {
             .short(&["sa"])
             .with_subresources(&["token"]),
         row("Service", "services")
+            .returns_deleted()
+            .create_on_update()
             .short(&["svc"])
             .category("all")
             .status()
@@ -140,6 +144,7 @@ fn more() -> Vec<Kind> {
 
 fn namespace() -> Kind {
     row("Namespace", "namespaces")
+        .returns_deleted()
         .cluster()
         .short(&["ns"])
         .verbs(NO_COLLECTION)

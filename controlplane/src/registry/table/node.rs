@@ -12,6 +12,8 @@ fn row(kind: &str, plural: &str) -> Kind {
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
         row("RuntimeClass", "runtimeclasses")
+            .conditional()
+            .create_on_update()
             .cluster()
             .columns(columns::runtime_class())
             .validate(cluster::runtime_class, cluster::runtime_class_update),

@@ -12,22 +12,26 @@ fn row(kind: &str, plural: &str) -> Kind {
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
         row("ClusterRoleBinding", "clusterrolebindings")
+            .create_on_update()
             .cluster()
             .names(NameRule::PathSegment)
             .columns(columns::role_binding())
             .defaults(defaults::cluster::role_binding)
             .validate(access::cluster_role_binding, access::binding_update),
         row("ClusterRole", "clusterroles")
+            .create_on_update()
             .cluster()
             .names(NameRule::PathSegment)
             .columns(columns::plain())
             .validate(access::cluster_role, |_, _, _| ()),
         row("RoleBinding", "rolebindings")
+            .create_on_update()
             .names(NameRule::PathSegment)
             .columns(columns::role_binding())
             .defaults(defaults::cluster::role_binding)
             .validate(access::role_binding, access::binding_update),
         row("Role", "roles")
+            .create_on_update()
             .names(NameRule::PathSegment)
             .columns(columns::plain())
             .validate(access::role, |_, _, _| ()),

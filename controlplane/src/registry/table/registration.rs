@@ -12,6 +12,7 @@ fn row(kind: &str, plural: &str) -> Kind {
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
         row("APIService", "apiservices")
+            .conditional()
             .cluster()
             .category("api-extensions")
             .status()

@@ -2,6 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, defaults, fields};
+use crate::validation::devices;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("resource.k8s.io", "v1", kind, plural)
@@ -10,17 +11,30 @@ fn row(kind: &str, plural: &str) -> Kind {
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
-        row("DeviceClass", "deviceclasses").cluster().generation(),
+        row("DeviceClass", "deviceclasses")
+            .returns_deleted()
+            .cluster()
+            .generation()
+            .validate(devices::class, |_, _, _| ()),
         row("ResourceClaim", "resourceclaims")
+            .returns_deleted()
             .status()
             .columns(columns::resource_claim())
-            .defaults(defaults::shares::resource_claim),
+            .defaults(defaults::shares::resource_claim)
+            .validate_create(devices::claim)
+            .validate(|_, _| (), devices::spec_update)
+            .validate_status(devices::claim_status),
         row("ResourceClaimTemplate", "resourceclaimtemplates")
-            .defaults(defaults::shares::resource_claim_template),
+            .returns_deleted()
+            .defaults(defaults::shares::resource_claim_template)
+            .validate_create(devices::template)
+            .validate(|_, _| (), devices::spec_update),
         row("ResourceSlice", "resourceslices")
+            .returns_deleted()
             .cluster()
             .generation()
             .fields(fields::resource_slice())
-            .columns(columns::resource_slice()),
+            .columns(columns::resource_slice())
+            .validate(devices::slice, devices::slice_update),
     ]
 }

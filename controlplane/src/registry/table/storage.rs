@@ -12,25 +12,33 @@ fn row(kind: &str, plural: &str) -> Kind {
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
         row("CSIDriver", "csidrivers")
+            .conditional()
+            .returns_deleted()
             .cluster()
             .generation()
             .columns(columns::driver())
             .defaults(defaults::storage::driver)
             .validate(storage::driver, storage::driver_update),
         row("CSINode", "csinodes")
+            .conditional()
+            .returns_deleted()
             .cluster()
             .columns(columns::storage_node())
             .validate(storage::storage_node, |_, _, _| ()),
         row("CSIStorageCapacity", "csistoragecapacities")
+            .conditional()
             .columns(columns::capacity())
             .validate(storage::capacity, storage::capacity_update),
         row("StorageClass", "storageclasses")
+            .returns_deleted()
             .cluster()
             .short(&["sc"])
             .columns(columns::class())
             .defaults(defaults::storage::class)
             .validate(storage::class, storage::class_update),
         row("VolumeAttachment", "volumeattachments")
+            .conditional()
+            .returns_deleted()
             .cluster()
             .status()
             .columns(columns::volume_attachment())
@@ -38,6 +46,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .prepare(strategy::cluster::create_attachment, keep_status)
             .validate(storage::attachment, storage::attachment_update),
         row("VolumeAttributesClass", "volumeattributesclasses")
+            .returns_deleted()
             .cluster()
             .short(&["vac"])
             .columns(columns::attributes_class())

@@ -124,7 +124,7 @@ pub(super) fn watch(hub: Arc<Hub>, disk: Disk, prefix: String, after: Revision) 
     Ok(Box::pin(futures::stream::unfold(Some(watcher), |watcher| async {
         let mut watcher = watcher?;
         match watcher.next().await {
-            Ok(change) => Some((Ok(Notice::Change(change)), Some(watcher))),
+            Ok(notice) => Some((Ok(notice), Some(watcher))),
             Err(error) => Some((Err(error), None)),
         }
     })))
@@ -140,13 +140,13 @@ struct Watcher {
 }
 
 impl Watcher {
-    async fn next(&mut self) -> Result<Change, StoreError> {
+    async fn next(&mut self) -> Result<Notice, StoreError> {
         loop {
             while let Some(change) = self.ready.pop_front() {
                 if change.revision > self.seen {
                     self.seen = change.revision;
                     if change.key.starts_with(&self.prefix) {
-                        return Ok(change);
+                        return Ok(Notice::Change(change));
                     }
                 }
             }
@@ -157,25 +157,31 @@ impl Watcher {
                         self.live = None;
                     }
                 }
-                None => self.catch_up()?,
+                None => {
+                    if let Some(seen) = self.catch_up()? {
+                        return Ok(Notice::Progress(seen));
+                    }
+                }
             }
         }
     }
 
-    fn catch_up(&mut self) -> Result<(), StoreError> {
+    /// Reads on from the disk, or begins to wait. Returns the revision up to which nothing is left to be read, when
+    /// that is not the one of a change: a crash took those between.
+    fn catch_up(&mut self) -> Result<Option<Revision>, StoreError> {
         let mailbox = Arc::new(Mailbox::default());
         let Some(published) = self.hub.attach(&mailbox, self.seen)? else {
             self.live = Some(mailbox);
-            return Ok(());
+            return Ok(None);
         };
         let view = self.disk.view();
         view.marks()?.check(self.seen)?;
         self.ready = view.changes(self.seen, CHUNK)?.into();
         if self.ready.is_empty() {
-            // Revisions that a crash took: nothing is there to be read.
             self.seen = published;
+            return Ok(Some(published));
         }
-        Ok(())
+        Ok(None)
     }
 }
 

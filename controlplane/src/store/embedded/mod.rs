@@ -19,7 +19,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use super::{KeyValue, Revision, Store, StoreError, Watch, Write};
+use super::{KeyValue, Past, Revision, Store, StoreError, Watch, Write};
 use async_trait::async_trait;
 use disk::Disk;
 use fjall::PersistMode;
@@ -93,7 +93,7 @@ fn recover(disk: &Disk) -> Result<(Marks, Revision), StoreError> {
     }
     marks.reserved = 0;
     let mut batch = disk.batch();
-    marks.compact(disk, &mut batch, revision.saturating_sub(KEEP_CHANGES))?;
+    marks.compact(disk, &mut batch, marks.back(revision, KEEP_CHANGES))?;
     if marks != before {
         disk.put_marks(&mut batch, &marks);
         batch.durability(Some(PersistMode::SyncData)).commit()?;
@@ -150,6 +150,13 @@ impl Store for Embedded {
 
     async fn revision(&self) -> Result<Revision, StoreError> {
         Ok(self.hub.published())
+    }
+
+    async fn past(&self, changes: u64) -> Result<Past, StoreError> {
+        let marks = self.disk.view().marks()?;
+        let from = marks.back(self.hub.published(), changes).max(1);
+        let lost = marks.lost.last().map_or(0, |(_, again)| *again);
+        Ok(Past { from, lost: if lost > from { lost } else { 0 } })
     }
 
     async fn compact(&self, upto: Revision) -> Result<(), StoreError> {

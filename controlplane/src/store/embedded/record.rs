@@ -100,6 +100,19 @@ pub(super) struct Marks {
 }
 
 impl Marks {
+    /// The revision that lies so many changes before `newest`. Revisions that a crash took are no changes.
+    pub fn back(&self, newest: Revision, changes: u64) -> Revision {
+        let (mut from, mut left) = (newest, changes);
+        for (last, again) in self.lost.iter().rev() {
+            let here = from.saturating_sub(*again);
+            if left <= here {
+                break;
+            }
+            (from, left) = (*last, left - here);
+        }
+        from.saturating_sub(left).max(self.compacted)
+    }
+
     /// Whether history goes on without a hole from this revision.
     pub fn check(&self, from: Revision) -> Result<(), StoreError> {
         let lost = self.lost.iter().any(|(last, again)| *last < from && from < *again);
@@ -139,5 +152,7 @@ mod tests {
         let marks = Marks { compacted: 10, reserved: 0, lost: vec![(20, 30)] };
         let known = [9, 10, 20, 21, 29, 30, 31].map(|revision| marks.check(revision).is_ok());
         assert_eq!(known, [false, true, true, false, false, true, true]);
+        let back = [0, 4, 5, 6, 10, 99].map(|changes| marks.back(35, changes));
+        assert_eq!(back, [35, 31, 30, 19, 15, 10]);
     }
 }

@@ -22,8 +22,8 @@ use tokio::sync::oneshot;
 
 /// A lazy write is on disk after this long at the latest.
 const LAZY: Duration = Duration::from_secs(5);
-/// Revisions that lazy writes may use before the next mark goes to disk.
-const RESERVE: u64 = 4096;
+/// Revisions that lazy writes may use before the next mark goes to disk; a crash skips what is left of them.
+const RESERVE: u64 = 512;
 /// Limits of one batch.
 const BATCH_WRITES: usize = 2048;
 const BATCH_BYTES: usize = 8 << 20;

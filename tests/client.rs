@@ -64,12 +64,23 @@ impl Connection {
         path: &str,
         body: Bytes,
     ) -> anyhow::Result<Response<Incoming>> {
+        self.open_as(method, path, "application/json", body).await
+    }
+
+    /// The same with a body of another type.
+    pub async fn open_as(
+        &mut self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Response<Incoming>> {
         self.sender.ready().await?;
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "localhost")
-            .header("content-type", "application/json")
+            .header("content-type", content_type)
             .body(Full::new(body))?;
         Ok(self.sender.send_request(request).await?)
     }

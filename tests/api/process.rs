@@ -1,0 +1,91 @@
+//! The server as a process: configuration, the end, and what its answers look like on the wire.
+
+use crate::on_both_stores;
+use bytes::Bytes;
+use coracle_tests::client::Target;
+use coracle_tests::kubectl::newest;
+use coracle_tests::server::Server;
+use http_body_util::BodyExt;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.unwrap().block_on(work)
+}
+
+#[test]
+fn a_file_says_what_flags_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("server.yaml");
+    std::fs::write(&file, "serviceCidr: 10.50.0.0/16\ntlsSan: [api.example]\napiOnly: true\n").unwrap();
+    let server = Server::with(&["--config", &file.display().to_string()]);
+    let kubectl = newest(&server.kubeconfig());
+    assert_eq!(kubectl.run("get service kubernetes -o jsonpath={.spec.clusterIP}"), "10.50.0.1");
+    // The name is in the certificate: kubectl checks it.
+    kubectl.run("get --raw /readyz --tls-server-name=api.example");
+    assert!(kubectl.fails("get --raw /readyz --tls-server-name=other.example").contains("certificate"));
+}
+
+#[test]
+fn an_open_watch_does_not_keep_the_server_from_ending() {
+    on_both_stores(|server| {
+        wait(async {
+            let target = Target::new(server.data_dir(), &server.url()).unwrap();
+            let (mut writer, mut watcher) =
+                (target.connect().await.unwrap(), target.connect().await.unwrap());
+            let path = format!("{CONFIG_MAPS}?watch=true");
+            let mut events = watcher.open("GET", &path, Bytes::new()).await.unwrap().into_body();
+            let object = br#"{"metadata":{"name":"kept"}}"#;
+            writer.call("POST", CONFIG_MAPS, Bytes::from_static(object)).await.unwrap();
+            events.frame().await.unwrap().unwrap();
+            let begun = Instant::now();
+            kill(Pid::from_raw(server.pid() as i32), Signal::SIGTERM).unwrap();
+            // The stream ends as it should, not with a broken connection.
+            while let Some(frame) = events.frame().await {
+                frame.unwrap();
+            }
+            while target.connect().await.is_ok() {
+                assert!(begun.elapsed() < Duration::from_secs(20), "the server goes on");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(4), "it took {:?}", begun.elapsed());
+        });
+    });
+}
+
+#[test]
+fn large_answers_are_compressed_and_people_get_lines() {
+    let server = Server::with(&["--api-only"]);
+    let curl = |args: &[&str], path: &str| {
+        let pki = server.data_dir().join("pki");
+        let output = std::process::Command::new("curl")
+            .args(["-s", "--cacert"])
+            .arg(pki.join("ca.crt"))
+            .arg("--cert")
+            .arg(pki.join("admin.crt"))
+            .arg("--key")
+            .arg(pki.join("admin.key"))
+            .args(args)
+            .arg(format!("{}{path}", server.url()))
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let program = ["-A", "program/1.0"];
+    let head = curl(
+        &[&program[..], &["-D", "-", "-o", "/dev/null", "-H", "Accept-Encoding: gzip"]].concat(),
+        "/openapi/v2",
+    );
+    assert!(head.to_lowercase().contains("content-encoding: gzip"), "{head}");
+    let small = curl(&[&program[..], &["-D", "-", "-H", "Accept-Encoding: gzip"]].concat(), "/version");
+    assert!(!small.to_lowercase().contains("content-encoding") && small.contains("{\"major\""), "{small}");
+    assert!(curl(&[], "/version").contains("\n  \"major\": \"1\""), "indented for curl");
+    for version in ["--http1.1", "--http2"] {
+        let head = curl(&[version, "-I"], "/api/v1/namespaces/default");
+        assert!(head.contains(" 200"), "{version}: {head}");
+    }
+}

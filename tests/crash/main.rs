@@ -1,0 +1,16 @@
+//! `kill -9`: of the whole server under writers and watchers, and of the embedded store alone.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+// Numbers that look random.
+mod dice;
+// What was written, what must be there, what must have been seen.
+mod ledger;
+// Who writes while the server dies.
+mod writers;
+// Who watches over all its lives.
+mod watchers;
+// The server.
+mod server;
+// The store alone.
+mod store;
