@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 /// A running cluster.
 pub struct Cluster {
     dir: tempfile::TempDir,
+    flags: Vec<String>,
 }
 
 impl Cluster {
@@ -17,9 +18,17 @@ impl Cluster {
     /// # Panics
     /// Without root: a cluster makes namespaces.
     pub fn start(nodes: usize) -> Self {
+        Self::start_with(nodes, &[])
+    }
+
+    /// The same with more flags of `coracle up`.
+    ///
+    /// # Panics
+    /// Without root: a cluster makes namespaces.
+    pub fn start_with(nodes: usize, flags: &[&str]) -> Self {
         assert!(nix::unistd::geteuid().is_root(), "this suite makes namespaces and mounts: run it as root");
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let cluster = Self { dir };
+        let cluster = Self { dir, flags: flags.iter().map(|flag| (*flag).to_owned()).collect() };
         cluster.up(nodes);
         cluster
     }
@@ -32,6 +41,7 @@ impl Cluster {
         let mut command = Command::new(program("coracle"));
         command.arg("up").arg("--data-dir").arg(self.dir.path());
         command.args(["--bind", "127.0.0.1:0", "--nodes", &nodes.to_string()]);
+        command.args(&self.flags);
         for image in images() {
             command.arg("--image").arg(image);
         }
@@ -72,6 +82,22 @@ impl Cluster {
             .output()
             .expect("nsenter can be started");
         text(&output)
+    }
+
+    /// The network namespace of a pod, as a path that is valid on this machine.
+    ///
+    /// # Panics
+    /// When no sandbox of the node has the address.
+    pub fn pod_netns(&self, node: &str, ip: &str) -> PathBuf {
+        let records = self.dir.path().join(node).join("engine/sandboxes");
+        let found = std::fs::read_dir(&records).into_iter().flatten().flatten().find_map(|entry| {
+            let record: Value = serde_json::from_slice(&std::fs::read(entry.path()).ok()?).ok()?;
+            let here = record["ips"].as_array()?.iter().any(|of| of == ip);
+            (here && record["phase"] == "ready").then(|| record["id"].as_str().map(str::to_owned))?
+        });
+        let id = found.unwrap_or_else(|| panic!("no sandbox of {node} has {ip}"));
+        let agent = self.node(node)["agent"]["pid"].to_string();
+        PathBuf::from(format!("/proc/{agent}/root/run/coracle/sandboxes/{id}/ns/net"))
     }
 
     /// Ends the cluster, its state too.

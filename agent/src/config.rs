@@ -49,6 +49,8 @@ pub struct NodeConfig {
     pub cgroup_parent: String,
     /// Least amounts that must be free, by signal; below them pods are evicted.
     pub eviction: BTreeMap<String, Threshold>,
+    /// Enforce network policies.
+    pub policies: bool,
     /// Give whole cpus to Guaranteed pods that ask for whole cpus.
     pub static_cpus: bool,
 }

@@ -13,6 +13,7 @@ use crate::objects::Objects;
 use crate::pod::image::Images;
 use crate::pod::qos;
 use crate::pod::table::PodTable;
+use crate::policy::Policies;
 use crate::probe::wheel::Probes;
 use crate::runtime::Runtime;
 use crate::status::report::Reporter;
@@ -51,6 +52,8 @@ pub struct Context {
     pub objects: Objects,
     /// What is known of the cluster.
     pub cluster: Cluster,
+    /// Network policies, where the node enforces them.
+    pub policies: Option<Policies>,
     /// Service account tokens.
     pub tokens: Tokens,
     /// Images.

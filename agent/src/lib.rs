@@ -28,6 +28,10 @@ pub mod source;
 pub mod pod;
 // What the API server is told about pods.
 pub mod status;
+// Network policies.
+pub mod policy;
+// Cluster DNS.
+pub mod dns;
 // The one trait between pod life and any container runtime.
 pub mod runtime;
 // The container engine: images, sandboxes, containers and their network.

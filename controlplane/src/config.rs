@@ -6,6 +6,9 @@ use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+/// Addresses of Services when nobody says.
+pub const SERVICE_CIDR: &str = "10.96.0.0/16";
+
 /// Options of `coracle server`.
 #[derive(Debug, Clone, Args)]
 pub struct ServerArgs {
@@ -130,7 +133,7 @@ impl ServerArgs {
             datastore: self.datastore.or(file.datastore).unwrap_or_else(|| "embedded".into()),
             advertise: self.advertise.or(file.advertise),
             tls_san,
-            service_cidr: self.service_cidr.or(file.service_cidr).unwrap_or_else(|| "10.96.0.0/16".into()),
+            service_cidr: self.service_cidr.or(file.service_cidr).unwrap_or_else(|| SERVICE_CIDR.into()),
             cluster_cidr: self.cluster_cidr.or(file.cluster_cidr).unwrap_or_else(|| "10.244.0.0/16".into()),
             enable_admission_plugins,
             disable_admission_plugins,

@@ -254,6 +254,11 @@ fn first_service_address(cidr: &str) -> anyhow::Result<String> {
     Ok(range.first().to_string())
 }
 
+/// Where nodes answer DNS for a range of Service addresses.
+pub fn dns_address(cidr: &str) -> Option<String> {
+    actions::service_addresses::ServiceAddresses::new(cidr).ok()?.dns().map(|address| address.to_string())
+}
+
 /// The names of the serving certificate.
 fn names(config: &Config, bound: SocketAddr, service_ip: &str) -> Vec<String> {
     let mut names: Vec<String> = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
@@ -317,6 +322,12 @@ async fn bootstrap(
     for objects in [namespaces, rest] {
         let made = futures::stream::iter(objects.into_iter().map(|object| ensure(client, object)));
         made.buffer_unordered(64).try_collect::<()>().await?;
+    }
+    if let Some(address) = dns_address(&config.service_cidr)
+        && let Err(error) = ensure(client, bootstrap::dns(&address)).await
+    {
+        // A cluster from before may have given the address to somebody else.
+        tracing::warn!(address, %error, "no kube-dns Service");
     }
     let address = config.advertise.as_deref().map(host_of).and_then(|host| host.parse::<IpAddr>().ok());
     let address = address.or_else(|| (!bound.ip().is_unspecified()).then(|| bound.ip()));

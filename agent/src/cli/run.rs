@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,6 +16,10 @@ use crate::api::tls::{self, Pair};
 use crate::cluster::Cluster;
 use crate::config::NodeConfig;
 use crate::context::{Context, NodeFacts};
+use crate::dns::route::{self, Routes, Stub};
+use crate::dns::serve::Dns;
+use crate::dns::upstream::Upstream;
+use crate::dns::zone::Zone;
 use crate::engine::cgroup::Hierarchy;
 use crate::engine::{Engine, serve};
 use crate::events;
@@ -27,9 +31,9 @@ use crate::node::machine::{self, Machine};
 use crate::node::status::allocatable;
 use crate::objects::{Objects, Wake};
 use crate::pod::amount;
-use crate::pod::dns;
 use crate::pod::image::Images;
 use crate::pod::table::{Message, PodTable};
+use crate::policy::Policies;
 use crate::probe::wheel::Probes;
 use crate::runtime::{CriRuntime, Runtime};
 use crate::source;
@@ -75,6 +79,18 @@ pub struct RunArgs {
     /// The cluster's DNS servers.
     #[arg(long)]
     pub cluster_dns: Vec<String>,
+    /// Do not serve DNS at the cluster's DNS addresses: something else does.
+    #[arg(long)]
+    pub external_dns: bool,
+    /// Servers for names outside the cluster, instead of the host's own: address[:port].
+    #[arg(long, value_delimiter = ',')]
+    pub dns_upstream: Vec<String>,
+    /// A domain with DNS servers of its own: domain=address[:port],…; may be given more than once.
+    #[arg(long)]
+    pub dns_stub_domain: Vec<Stub>,
+    /// Do not enforce network policies: another network plugin does.
+    #[arg(long)]
+    pub external_policies: bool,
     /// The host's resolver configuration.
     #[arg(long, default_value = "/etc/resolv.conf")]
     pub resolv_conf: PathBuf,
@@ -159,6 +175,7 @@ impl RunArgs {
             tokio::spawn(task);
         }
         tokio::spawn(self.node_api(&context)?.serve());
+        self.serve_dns(&context)?;
         tokio::spawn(Keeper::new(context.clone(), machine).run());
         tokio::spawn(source::runtime::follow(context.clone()));
         if let Some(dir) = context.config.manifests.clone() {
@@ -176,6 +193,33 @@ impl RunArgs {
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
         tracing::info!(node = context.config.name, "agent ends, pods go on");
         Ok(())
+    }
+
+    /// Cluster DNS on every cluster DNS address.
+    fn serve_dns(&self, context: &Context) -> anyhow::Result<()> {
+        let own: Vec<IpAddr> = self.dns_addresses()?;
+        if own.is_empty() {
+            return Ok(());
+        }
+        let fixed: Option<Vec<SocketAddr>> =
+            self.dns_upstream.iter().map(|text| route::server(text)).collect();
+        let fixed = fixed.context("--dns-upstream: not an address")?;
+        let routes = Routes::new(self.dns_stub_domain.clone(), fixed, self.resolv_conf.clone(), own.clone());
+        let zone = Zone::new(&self.cluster_domain, own.clone()).context("--cluster-domain: not a domain")?;
+        let dns = Dns::new(zone, Box::new(context.cluster.clone()), Upstream::new(routes));
+        for address in own {
+            tokio::spawn(dns.clone().serve(address));
+        }
+        Ok(())
+    }
+
+    /// Where DNS is served: the addresses that pods are told, unless something else answers there.
+    fn dns_addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
+        if self.external_dns {
+            return Ok(vec![]);
+        }
+        let parse = |text: &String| text.parse().with_context(|| format!("--cluster-dns {text}"));
+        self.cluster_dns.iter().map(parse).collect()
     }
 
     /// The engine in this process, also served as CRI.
@@ -249,7 +293,10 @@ impl RunArgs {
             manifests: self.manifests.clone(),
             cni_conf_dir: (!self.external_network).then(|| self.engine.cni_conf_dir.clone()),
             cni_data_dir: self.engine.cni_cache_dir.join("networks"),
-            cluster: dns::Cluster { domain: self.cluster_domain.clone(), servers: self.cluster_dns.clone() },
+            cluster: crate::pod::dns::Cluster {
+                domain: self.cluster_domain.clone(),
+                servers: self.cluster_dns.clone(),
+            },
             resolv_conf: self.resolv_conf.clone(),
             labels: self.node_labels.iter().filter_map(pair).collect(),
             taints: self.register_with_taints.clone(),
@@ -261,6 +308,7 @@ impl RunArgs {
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             cgroup_parent: self.cgroup_root.trim_end_matches('/').to_owned(),
             eviction: crate::node::pressure::parse_thresholds(&self.eviction_hard),
+            policies: !self.external_policies,
             static_cpus: self.cpu_manager_policy == "static",
         })
     }
@@ -298,6 +346,8 @@ pub fn assemble(
     });
     let (events, record) = events::recorder(client.clone(), config.name.clone());
     let (cluster, follow) = Cluster::new(&client);
+    let (policies, enforce) = Policies::new(&config.name, client.clone());
+    let policies = config.policies.then_some(policies);
     let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed);
     let facts = NodeFacts {
         allocatable: allocatable(&config, machine),
@@ -310,6 +360,7 @@ pub fn assemble(
         reporter: Reporter::new(client.clone()),
         objects: Objects::new(client.clone(), objects_changed),
         cluster,
+        policies,
         tokens: Tokens::new(client.clone()),
         images: Images::new(runtime.clone(), events.clone()),
         probes: probes.clone(),
@@ -325,5 +376,8 @@ pub fn assemble(
     };
     let mut tasks: Vec<Task> = vec![Box::pin(record), Box::pin(probes.run())];
     tasks.extend(follow);
+    if context.policies.is_some() {
+        tasks.push(Box::pin(enforce));
+    }
     (Arc::new(context), tasks)
 }

@@ -164,6 +164,16 @@ impl<T: Keep> View<T> {
         self.0.known.read().objects.iter().map(|(name, object)| (name.clone(), object.clone())).collect()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.known.read().objects.is_empty()
+    }
+
+    /// Whether any object is what is looked for; copies nothing.
+    pub fn any(&self, mut wanted: impl FnMut(&Name, &T) -> bool) -> bool {
+        self.0.known.read().objects.iter().any(|(name, object)| wanted(name, object))
+    }
+
     /// Whether everything was listed once.
     pub fn is_synced(&self) -> bool {
         *self.0.synced.borrow()

@@ -21,8 +21,10 @@ use super::plan::Start;
 use super::sandbox_config::{SandboxFacts, sandbox_config};
 use super::spec::Role;
 use super::{cgroup, hooks, pull_secret, security, spec};
+use crate::cluster::Name;
 use crate::context::Context;
 use crate::events::{Kind, pod_reference};
+use crate::policy::{self, PolicyError};
 use crate::volume::mounts::{self, Source};
 use crate::volume::prepare::{Maker, Prepared};
 
@@ -122,6 +124,20 @@ impl Job {
             }
             return outcome;
         }
+        // Rules before the first container, and so before the first packet.
+        if !self.starts.is_empty()
+            && let Err(error) = self.settle_policies().await
+        {
+            let message = error.to_string();
+            self.context.events.pod(&self.pod, Kind::Warning, "NetworkNotReady", message.clone());
+            outcome.failures.push(Failure {
+                container: None,
+                reason: "NetworkNotReady".into(),
+                message,
+                retry: Duration::from_secs(2),
+            });
+            return outcome;
+        }
         // 4 to 8.
         for start in std::mem::take(&mut self.starts) {
             if self.cancel.is_cancelled() {
@@ -133,6 +149,16 @@ impl Job {
             }
         }
         outcome
+    }
+
+    async fn settle_policies(&self) -> Result<(), PolicyError> {
+        let (Some(policies), pod) = (&self.context.policies, &self.pod) else { return Ok(()) };
+        if spec::spec(pod).host_network == Some(true) {
+            return Ok(());
+        }
+        let name = Name::new(spec::namespace(pod), spec::name(pod));
+        let starting = policy::starting(pod, &self.ips(), &self.context.config.name);
+        policies.settle(spec::uid(pod), name, starting).await
     }
 
     async fn prepare(&self) -> Result<Prepared, String> {

@@ -136,6 +136,15 @@ pub enum Expr {
         /// The value.
         value: Vec<u8>,
     },
+    /// Goes on only if a register is between two values, both included.
+    Range {
+        /// The register.
+        register: u32,
+        /// The least.
+        from: Vec<u8>,
+        /// The greatest.
+        to: Vec<u8>,
+    },
     /// Keeps the bits of a mask.
     Mask {
         /// The register, changed in place.
@@ -295,6 +304,7 @@ impl Expr {
             Expr::Ct { .. } => "ct",
             Expr::FibDestinationType { .. } => "fib",
             Expr::Compare { .. } => "cmp",
+            Expr::Range { .. } => "range",
             Expr::Mask { .. } | Expr::Bits { .. } => "bitwise",
             Expr::SetMeta { .. } => "meta",
             Expr::Update { .. } => "dynset",
@@ -326,6 +336,9 @@ impl Expr {
             Expr::FibDestinationType { to } => m.be32(1, *to).be32(2, 3).be32(3, 2),
             Expr::Compare { from, equal, value: bytes } => {
                 m.be32(1, *from).be32(2, u32::from(!equal)).nest(3, value(bytes))
+            }
+            Expr::Range { register, from, to } => {
+                m.be32(1, *register).be32(2, 0).nest(3, value(from)).nest(4, value(to))
             }
             Expr::Mask { at, mask } => {
                 let zeros = vec![0; mask.len()];

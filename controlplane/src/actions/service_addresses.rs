@@ -77,6 +77,12 @@ impl ServiceAddresses {
     pub fn first(&self) -> IpAddr {
         self.ranges[0].at(1)
     }
+
+    /// The address of the cluster's DNS, the tenth by convention; `None` in a range that is too small.
+    pub fn dns(&self) -> Option<IpAddr> {
+        let range = self.ranges[0];
+        Some(range.at(10)).filter(|address| range.contains(*address))
+    }
 }
 
 fn is(value: &Value, types: &[&str]) -> bool {

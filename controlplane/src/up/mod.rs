@@ -158,6 +158,11 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
         ] {
             flags.extend([flag.to_owned(), value]);
         }
+        if !names_dns(&args.agent_flags)
+            && let Some(address) = crate::server::dns_address(&service_range(args))
+        {
+            flags.extend(["--cluster-dns".to_owned(), address]);
+        }
         flags.extend(args.agent_flags.iter().cloned());
         node.agent = Some(process::start_inside(&node.holder, &program, &flags, &log, None)?);
     }
@@ -171,6 +176,25 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
     wait(&format!("{name} is ready"), &log, &agent, || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("ready=true"))
     })
+}
+
+/// Whether the agents were told where DNS is.
+fn names_dns(flags: &[String]) -> bool {
+    flags.iter().any(|flag| flag == "--cluster-dns" || flag.starts_with("--cluster-dns="))
+}
+
+/// The range of Service addresses that the server was told, or its default.
+fn service_range(args: &UpArgs) -> String {
+    const FLAG: &str = "--service-cidr";
+    let mut flags = args.server_flags.iter();
+    while let Some(flag) = flags.next() {
+        match flag.strip_prefix(FLAG) {
+            Some("") => return flags.next().cloned().unwrap_or_default(),
+            Some(value) if value.starts_with('=') => return value[1..].to_owned(),
+            _ => {}
+        }
+    }
+    crate::config::SERVICE_CIDR.to_owned()
 }
 
 /// The control group of a node. Several clusters may run on one machine, in pid namespaces of their own too.

@@ -28,6 +28,9 @@ impl Worker {
                 return;
             }
         }
+        if let Some(policies) = &self.context.policies {
+            policies.forget(spec::uid(&self.pod));
+        }
         // Final states, and exit codes of the containers that were just stopped.
         if !self.observe().await {
             return;

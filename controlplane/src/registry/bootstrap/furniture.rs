@@ -39,6 +39,18 @@ fn service(cluster: &Cluster<'_>) -> Value {
     })
 }
 
+/// The cluster's DNS. It has no endpoints: every node answers at its address.
+pub fn dns(address: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kube-dns", "namespace": "kube-system",
+            "labels": {"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS"}},
+        "spec": {"type": "ClusterIP", "clusterIP": address, "sessionAffinity": "None",
+            "ports": [{"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
+                {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53}]},
+    })
+}
+
 fn priority(name: &str, value: i64, description: &str) -> Value {
     json!({
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},

@@ -1,5 +1,6 @@
 //! What every cluster has from its first moment. Everything is data; who creates it leaves alone what is there already.
 
+pub use furniture::dns;
 use serde_json::Value;
 
 // Namespaces, the `kubernetes` Service, its address range, priorities.

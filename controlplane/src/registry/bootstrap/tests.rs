@@ -6,7 +6,9 @@ use std::collections::HashSet;
 
 fn all() -> Vec<Value> {
     let ranges = ["10.96.0.0/16".to_owned()];
-    objects(&Cluster { service_ranges: &ranges, service_address: "10.96.0.1", port: 6443 })
+    let mut all = objects(&Cluster { service_ranges: &ranges, service_address: "10.96.0.1", port: 6443 });
+    all.push(dns("10.96.0.10"));
+    all
 }
 
 #[test]

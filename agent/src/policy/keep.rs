@@ -1,0 +1,268 @@
+//! Keeping the kernel's rules right: from watches and from the pods that start here, only what changed, in one
+//! transaction at a time.
+
+use coracle_cni::netlink::Error as NetlinkError;
+use coracle_cni::nft::{Batch, Nft};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use super::bridged;
+use super::compile::{Known, compile};
+use super::model::{Namespace, Pod, Policy};
+use super::ruleset::{self, Ruleset, TABLE};
+use crate::cluster::{Changes, Name, View};
+
+/// How long a pod waits to learn whether there are policies at all; a server that is away must not hold restarts.
+const FIRST_LIST: Duration = Duration::from_secs(2);
+/// How long a pod waits for its rules.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether somebody removed our rules.
+const CHECK: Duration = Duration::from_secs(10);
+/// A pause after a failure.
+const RETRY: Duration = Duration::from_secs(1);
+/// A pause after every change: a busy cluster is followed in steps.
+const BREATH: Duration = Duration::from_millis(20);
+
+/// Why a pod must not start yet; retry.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The rules are not in place.
+    #[error("network policies are not in place yet: {}", .0.as_deref().unwrap_or("waiting for the API server"))]
+    NotInPlace(Option<String>),
+}
+
+/// The policies of this node's pods.
+#[derive(Clone)]
+pub struct Policies(Arc<Inner>);
+
+struct Inner {
+    node: String,
+    client: kube::Client,
+    policies: View<Policy>,
+    /// Pods that start or run here, with addresses that the API server may not know yet.
+    local: Mutex<HashMap<Name, (String, Pod)>>,
+    /// Counts changes of `local`.
+    wanted: AtomicU64,
+    wake: Notify,
+    /// The count that the kernel's rules have reached, or why they have not.
+    reached: watch::Sender<(u64, Option<String>)>,
+}
+
+/// Watches that only run while there is a policy.
+struct Watches {
+    pods: View<Pod>,
+    namespaces: View<Namespace>,
+    pod_changes: Changes,
+    namespace_changes: Changes,
+    tasks: [AbortHandle; 2],
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Policies {
+    /// The policies of a node, and the tasks that keep them.
+    pub fn new(node: &str, client: kube::Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
+        let (policies, follow) = View::follow(client.clone());
+        let inner = Inner {
+            node: node.to_owned(),
+            client,
+            policies,
+            local: Mutex::default(),
+            wanted: AtomicU64::new(0),
+            wake: Notify::new(),
+            reached: watch::Sender::new((0, None)),
+        };
+        let policies = Policies(Arc::new(inner));
+        let keeper = policies.0.clone();
+        (policies, async move {
+            tokio::join!(follow, keeper.run());
+        })
+    }
+
+    /// Returns once the rules for a pod that is about to start are in place.
+    pub async fn settle(&self, uid: &str, name: Name, pod: Pod) -> Result<(), PolicyError> {
+        let inner = &self.0;
+        let goal = {
+            let mut local = inner.local.lock();
+            let known = local.get(&name).is_some_and(|(of, old)| of == uid && *old == pod);
+            if !known {
+                local.insert(name, (uid.to_owned(), pod));
+                inner.wanted.fetch_add(1, Ordering::SeqCst);
+            }
+            inner.wanted.load(Ordering::SeqCst)
+        };
+        inner.wake.notify_one();
+        let _ = tokio::time::timeout(FIRST_LIST, inner.policies.synced()).await;
+        if inner.policies.is_empty() {
+            return Ok(());
+        }
+        let mut reached = inner.reached.subscribe();
+        match tokio::time::timeout(PATIENCE, reached.wait_for(|(count, _)| *count >= goal)).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(PolicyError::NotInPlace(inner.reached.borrow().1.clone())),
+        }
+    }
+
+    /// The pod's network is gone.
+    pub fn forget(&self, uid: &str) {
+        let mut local = self.0.local.lock();
+        let before = local.len();
+        local.retain(|_, (of, _)| of != uid);
+        if local.len() != before {
+            self.0.wanted.fetch_add(1, Ordering::SeqCst);
+            self.0.wake.notify_one();
+        }
+    }
+}
+
+impl Inner {
+    async fn run(self: Arc<Self>) {
+        self.policies.synced().await;
+        let mut policy_changes = self.policies.changes();
+        let mut watches: Option<Watches> = None;
+        // What the kernel has; `None` when that is not known.
+        let mut current: Option<Ruleset> = None;
+        loop {
+            let goal = self.wanted.load(Ordering::SeqCst);
+            if self.policies.is_empty() {
+                watches = None;
+                if current.as_ref() != Some(&Ruleset::default()) {
+                    match apply(ruleset::clear()).await {
+                        Ok(()) => current = Some(Ruleset::default()),
+                        Err(error) => tracing::warn!(%error, "policy rules not removed, will retry"),
+                    }
+                }
+                self.reached.send_replace((goal, None));
+            } else {
+                let watches = watches.get_or_insert_with(|| self.watch());
+                if watches.pods.is_synced() && watches.namespaces.is_synced() {
+                    let empty = current.as_ref().is_none_or(|current| *current == Ruleset::default());
+                    let wanted = self.compile(watches).await;
+                    let batch = match &current {
+                        Some(current) if !empty => ruleset::update(current, &wanted),
+                        _ => ruleset::rebuild(&wanted),
+                    };
+                    match apply(batch).await {
+                        Ok(()) => {
+                            current = Some(wanted);
+                            self.reached.send_replace((goal, None));
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "policy rules not changed, will retry");
+                            self.reached.send_modify(|reached| reached.1 = Some(error));
+                            current = None;
+                            tokio::time::sleep(RETRY).await;
+                            continue;
+                        }
+                    }
+                }
+            }
+            tokio::time::sleep(BREATH).await;
+            let looked =
+                tokio::time::timeout(CHECK, self.change(&mut policy_changes, watches.as_mut())).await;
+            if looked.is_err() && !self.policies.is_empty() && !in_place().await {
+                tracing::warn!("somebody removed the policy rules; they are made again");
+                current = None;
+            }
+        }
+    }
+
+    fn watch(&self) -> Watches {
+        if let Err(error) = bridged::ensure_filtered() {
+            tracing::warn!(%error, "packets between pods of this node pass their policies: br_netfilter is needed");
+        }
+        let (pods, follow_pods) = View::follow(self.client.clone());
+        let (namespaces, follow_namespaces) = View::follow(self.client.clone());
+        let tasks =
+            [tokio::spawn(follow_pods).abort_handle(), tokio::spawn(follow_namespaces).abort_handle()];
+        let (pod_changes, namespace_changes) = (pods.changes(), namespaces.changes());
+        Watches { pods, namespaces, pod_changes, namespace_changes, tasks }
+    }
+
+    /// Waits for anything to change.
+    async fn change(&self, policies: &mut Changes, watches: Option<&mut Watches>) {
+        match watches {
+            None => tokio::select! {
+                _ = policies.next() => {}
+                () = self.wake.notified() => {}
+            },
+            Some(watches) => tokio::select! {
+                _ = policies.next() => {}
+                _ = watches.pod_changes.next() => {}
+                _ = watches.namespace_changes.next() => {}
+                () = self.wake.notified() => {}
+            },
+        }
+    }
+
+    async fn compile(&self, watches: &Watches) -> Ruleset {
+        let policies = self.policies.all();
+        let namespaces = watches.namespaces.all();
+        let mut pods: BTreeMap<Name, Pod> =
+            watches.pods.all().into_iter().map(|(name, pod)| (name, (*pod).clone())).collect();
+        let mut here: BTreeSet<Name> =
+            pods.iter().filter(|(_, pod)| *pod.node == *self.node).map(|(name, _)| name.clone()).collect();
+        for (name, (_, pod)) in self.local.lock().iter() {
+            here.insert(name.clone());
+            match pods.get_mut(name) {
+                // Labels may have changed since it was started; addresses are known here first.
+                Some(known) => known.ips = pod.ips.clone(),
+                None => {
+                    pods.insert(name.clone(), pod.clone());
+                }
+            }
+        }
+        let known = Known {
+            policies: &policies.iter().map(|(name, policy)| (name.clone(), &**policy)).collect(),
+            pods: &pods.iter().map(|(name, pod)| (name.clone(), pod)).collect(),
+            local: &here,
+            namespaces: &namespaces.iter().map(|(name, namespace)| (name.clone(), &**namespace)).collect(),
+        };
+        compile(&known)
+    }
+}
+
+/// Applies a batch where waiting for the kernel holds nobody up.
+async fn apply(batch: Batch) -> Result<(), String> {
+    let work = move || -> Result<(), NetlinkError> { Nft::open()?.apply(batch) };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+async fn in_place() -> bool {
+    let count = || Nft::open().and_then(|mut nft| nft.rule_count(TABLE, "entering"));
+    tokio::task::spawn_blocking(count).await.is_ok_and(|count| count.is_ok_and(|count| count > 0))
+}
+
+/// The pod as policies see it, with the addresses it was just given.
+pub fn starting(pod: &k8s_openapi::api::core::v1::Pod, ips: &[String], node: &str) -> Pod {
+    let containers =
+        pod.spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
+    let ports = containers.flat_map(|container| container.ports.iter().flatten()).filter_map(|port| {
+        let protocol = match port.protocol.as_deref() {
+            Some("UDP") => crate::cluster::Protocol::Udp,
+            Some("SCTP") => crate::cluster::Protocol::Sctp,
+            _ => crate::cluster::Protocol::Tcp,
+        };
+        let (name, number) = (port.name.as_deref()?.into(), u16::try_from(port.container_port).ok()?);
+        Some(super::model::NamedPort { name, protocol, number })
+    });
+    Pod {
+        labels: pod.metadata.labels.clone().unwrap_or_default(),
+        ips: ips.iter().filter_map(|ip| ip.parse::<IpAddr>().ok()).collect(),
+        ports: ports.collect(),
+        node: node.into(),
+    }
+}

@@ -1,0 +1,20 @@
+//! Network policies of the pods on this node, in nftables: nothing at all until the cluster has a policy, and from then
+//! on in place before a pod's first packet.
+
+// What policies say.
+pub mod model;
+// Reading it from the API.
+mod wire;
+// Policies to rules. Pure.
+pub mod compile;
+// Rules as data, and the changes between them.
+pub mod ruleset;
+// Bridged packets through the node's rules.
+mod bridged;
+// Keeping the kernel's rules right.
+mod keep;
+
+pub use keep::{Policies, PolicyError, starting};
+
+#[cfg(test)]
+mod tests;
