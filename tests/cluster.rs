@@ -84,7 +84,7 @@ impl Cluster {
         text(&output)
     }
 
-    /// The network namespace of a pod, as a path that is valid on this machine.
+    /// The network namespace of a pod, as a path on this machine that is valid while the node's agent runs.
     ///
     /// # Panics
     /// When no sandbox of the node has the address.

@@ -20,6 +20,7 @@ pub struct Lab {
     pub cluster: Cluster,
     pub kubectl: Kubectl,
     pub netns: PathBuf,
+    _held: std::fs::File,
 }
 
 impl Lab {
@@ -33,8 +34,11 @@ impl Lab {
         kubectl.run("run asker --image=busybox --command -- sleep 3600");
         kubectl.run("wait --for=condition=Ready pod/asker --timeout=60s");
         let ip = kubectl.run("get pod asker -o jsonpath={.status.podIP}");
-        let netns = cluster.pod_netns("node-1", &ip);
-        Lab { cluster, kubectl, netns }
+        // Held open: the path ends with the agent.
+        let held = std::fs::File::open(cluster.pod_netns("node-1", &ip)).unwrap();
+        let netns =
+            format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&held)).into();
+        Lab { cluster, kubectl, netns, _held: held }
     }
 
     /// Asks from the pod's network; what `dig` printed.

@@ -270,9 +270,5 @@ pub fn after_the_agent_was_killed(lab: &Lab) {
     let agent = lab.cluster.node("node-1")["agent"]["pid"].as_i64().unwrap();
     kill(Pid::from_raw(agent as i32), Signal::SIGKILL).unwrap();
     lab.cluster.up(1);
-    let ip = lab.kubectl.run("get pod asker -o jsonpath={.status.podIP}");
-    let netns = lab.cluster.pod_netns("node-1", &ip);
-    eventually("the new agent answers", WAIT, || {
-        super::dig(&netns, "+short +tries=1 +time=1 web.default.svc.cluster.local").trim() == "10.96.7.7"
-    });
+    answers(lab, "+tries=1 +time=1 web.default.svc.cluster.local", "10.96.7.7");
 }

@@ -1,0 +1,105 @@
+//! What policies do not touch, and who cannot get around them.
+
+use super::Field;
+use super::scenarios::expect;
+use coracle_tests::eventually;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+const WAIT: Duration = Duration::from_secs(60);
+
+fn deny(field: &Field, kind: &str) {
+    let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny", "namespace": "x"},
+        "spec": {"podSelector": {}, "policyTypes": [kind]}});
+    field.kubectl.run_with("apply -f -", &policy.to_string());
+}
+
+fn allow(field: &Field) {
+    field.kubectl.run("delete networkpolicy --all -n x");
+}
+
+/// A connection that was there before a policy goes on; new ones do not begin.
+pub fn a_connection_goes_on(field: &Field) {
+    let (from, to) = (field.place("x/b"), field.place("x/a"));
+    let mut stream = from.within(|| TcpStream::connect((to.spot.ip, 80)).unwrap());
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut ping = || {
+        stream.write_all(b"ping").unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+    };
+    ping();
+    deny(field, "Ingress");
+    eventually("new connections are stopped", WAIT, || !from.reaches(&to.spot, "TCP", 80));
+    ping();
+    allow(field);
+    eventually("new connections are let through", WAIT, || from.reaches(&to.spot, "TCP", 80));
+}
+
+/// Pods that send with their first instruction, while everything that leaves is forbidden.
+pub fn no_first_packet(field: &Field) {
+    let to = field.place("z/a");
+    let listener = to.within(|| TcpListener::bind((to.spot.ip, 9999)).unwrap());
+    listener.set_nonblocking(true).unwrap();
+    deny(field, "Egress");
+    eventually("nothing leaves", WAIT, || !field.place("x/a").reaches(&to.spot, "TCP", 80));
+    let shout = |name: &str| {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "x"},
+            "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "busybox",
+                "command": ["sh", "-c", format!("for i in 1 2 3; do echo hello | nc -w 1 {} 9999; done; true", to.spot.ip)]}]}});
+        field.kubectl.run_with("apply --validate=false -f -", &pod.to_string());
+    };
+    for n in 0..4 {
+        shout(&format!("shout-{n}"));
+    }
+    for n in 0..4 {
+        field.kubectl.run(&format!(
+            "wait -n x --for=jsonpath={{.status.phase}}=Succeeded pod/shout-{n} --timeout=120s"
+        ));
+    }
+    assert!(listener.accept().is_err(), "a packet got out before the policy was in place");
+    allow(field);
+    eventually("everything leaves again", WAIT, || field.place("x/a").reaches(&to.spot, "TCP", 80));
+    shout("heard");
+    eventually("the same pod is heard without the policy", WAIT, || listener.accept().is_ok());
+    field.kubectl.run("delete pod -n x shout-0 shout-1 shout-2 shout-3 heard --wait=true");
+}
+
+/// Somebody with `nft` removes our table.
+pub fn rules_removed_come_back(field: &Field) {
+    deny(field, "Ingress");
+    let (from, to) = (field.place("x/b"), field.place("x/a"));
+    eventually("the policy is in place", WAIT, || !from.reaches(&to.spot, "TCP", 80));
+    field.cluster.inside("node-1", &["nft", "delete", "table", "inet", "coracle_policy"]);
+    eventually("the rules come back", WAIT, || !from.reaches(&to.spot, "TCP", 80));
+}
+
+/// With the policy of the test before: the rules stay while nobody keeps them, and after.
+pub fn a_killed_agent_changes_nothing(field: &Field) {
+    let (from, to) = (field.place("x/b"), field.place("x/a"));
+    let (other, free) = (field.place("z/b"), field.place("z/a"));
+    let agent = field.cluster.node("node-1")["agent"]["pid"].as_i64().unwrap();
+    kill(Pid::from_raw(agent as i32), Signal::SIGKILL).unwrap();
+    let held = || {
+        assert!(!from.reaches(&to.spot, "TCP", 80), "closed stays closed");
+        assert!(other.reaches(&free.spot, "TCP", 80), "open stays open");
+    };
+    held();
+    field.cluster.up(1);
+    held();
+    allow(field);
+    expect(field, "the new agent follows", &[]);
+    deny(field, "Ingress");
+    eventually("and denies", WAIT, || !from.reaches(&to.spot, "TCP", 80));
+    allow(field);
+}
+
+/// Without policies there are no rules.
+pub fn nothing_is_left(field: &Field) {
+    eventually("no table without policies", WAIT, || {
+        !field.cluster.inside("node-1", &["nft", "list", "tables"]).contains("coracle_policy")
+    });
+}
