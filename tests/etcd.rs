@@ -44,6 +44,20 @@ impl Etcd {
         eventually("etcd listens", Duration::from_secs(20), || TcpStream::connect(&etcd.address).is_ok());
         etcd
     }
+
+    /// The bytes of a key, as far as they are text.
+    ///
+    /// # Panics
+    /// When etcd does not answer.
+    pub fn get(&self, key: &str) -> String {
+        use base64::{Engine, engine::general_purpose::STANDARD};
+        let body = format!("{{\"key\":\"{}\"}}", STANDARD.encode(key));
+        let url = format!("http://{}/v3/kv/range", self.address);
+        let output = Command::new("curl").args(["-s", "-d", &body, &url]).output().expect("curl can be started");
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let value = STANDARD.decode(answer["kvs"][0]["value"].as_str().unwrap_or_default()).unwrap_or_default();
+        String::from_utf8_lossy(&value).into_owned()
+    }
 }
 
 impl Drop for Etcd {

@@ -97,6 +97,17 @@ impl Server {
         }
     }
 
+    /// Tries to start it again on the same state; false when it ends instead of serving.
+    pub fn starts(&mut self) -> bool {
+        self.child = spawn(&self.args, self.dir.path());
+        let mut serves = false;
+        eventually("the server serves or ends", Duration::from_secs(60), || {
+            serves = self.log().contains("serving");
+            serves || matches!(self.child.try_wait(), Ok(Some(_)))
+        });
+        serves
+    }
+
     /// Looks often: a server is up in a moment, and measurements begin here too.
     fn wait(&mut self) {
         let begun = Instant::now();

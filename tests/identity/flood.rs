@@ -1,0 +1,95 @@
+//! One user sends thousands of lists; heartbeats of nodes and other users go on.
+
+use coracle::pki::authority::{Authority, Profile};
+use coracle::remote::{Remote, Tls};
+use coracle_tests::server::Server;
+use http::Method;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const REQUESTS: usize = 5000;
+const AT_ONCE: usize = 300;
+
+fn remote(server: &Server, user: &str, groups: &[&str]) -> Remote {
+    let pki = server.data_dir().join("pki");
+    let authority = Authority::ensure(&pki, "ca", "x").unwrap();
+    let signed = authority.sign(&Profile::client(user, groups)).unwrap();
+    let tls = Tls { authority: Some(authority.certificate.clone()), client: Some((signed.certificate, signed.key)) };
+    Remote::new(&server.url(), &tls).unwrap().patient(Duration::from_secs(60))
+}
+
+/// The slowest of a hundred, and the slowest.
+fn figures(times: &mut [Duration]) -> (Duration, Duration) {
+    times.sort();
+    (times[(times.len() * 99 / 100).min(times.len() - 1)], *times.last().unwrap())
+}
+
+#[test]
+fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
+    // Few seats, so that the flood fills its own level on any machine.
+    let server = Server::with(&["--api-only", "--max-requests-inflight", "40", "--max-mutating-requests-inflight", "20"]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let admin = remote(&server, "root", &["system:masters"]);
+        for number in 0..100 {
+            let body = json!({"metadata": {"name": format!("m{number}")}, "data": {"text": "x".repeat(2000)}});
+            let (code, _) = admin.send(Method::POST, "/api/v1/namespaces/default/configmaps", Some(&body)).await.unwrap();
+            assert_eq!(code, 201);
+        }
+        for user in ["flooder", "other"] {
+            let body = json!({"metadata": {"generateName": "view-"}, "subjects": [{"kind": "User", "name": user,
+                "apiGroup": "rbac.authorization.k8s.io"}], "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole", "name": "view"}});
+            let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+            assert_eq!(admin.send(Method::POST, path, Some(&body)).await.unwrap().0, 201);
+        }
+        let lease = json!({"metadata": {"name": "n", "namespace": "kube-node-lease"}, "spec": {"holderIdentity": "n"}});
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+        let node = remote(&server, "system:node:n", &["system:nodes"]);
+        assert_eq!(node.send(Method::POST, leases, Some(&lease)).await.unwrap().0, 201);
+
+        let flooder = Arc::new(remote(&server, "flooder", &[]));
+        let (left, served, refused) = (Arc::new(AtomicUsize::new(REQUESTS)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let begun = Instant::now();
+        let mut flood = tokio::task::JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let (flooder, left, served, refused) = (flooder.clone(), left.clone(), served.clone(), refused.clone());
+            flood.spawn(async move {
+                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
+                    match flooder.send(Method::GET, "/api/v1/configmaps", None).await {
+                        Ok((200, _)) => served.fetch_add(1, Ordering::Relaxed),
+                        Ok((429, _)) => refused.fetch_add(1, Ordering::Relaxed),
+                        other => panic!("neither served nor told to wait: {other:?}"),
+                    };
+                }
+            });
+        }
+        let other = remote(&server, "other", &[]);
+        let (mut beats, mut gets) = (Vec::new(), Vec::new());
+        while left.load(Ordering::Relaxed) > 0 {
+            let now = Instant::now();
+            let (code, body) = node.send(Method::PUT, &format!("{leases}/n"), Some(&lease)).await.unwrap();
+            assert_eq!(code, 200, "a heartbeat: {body}");
+            beats.push(now.elapsed());
+            let now = Instant::now();
+            let (code, _) = other.send(Method::GET, "/api/v1/namespaces/default/configmaps/m1", None).await.unwrap();
+            assert_eq!(code, 200, "another user");
+            gets.push(now.elapsed());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        while flood.join_next().await.is_some() {}
+        let took = begun.elapsed();
+        let ((beat99, beat), (get99, get)) = (figures(&mut beats), figures(&mut gets));
+        let (served, refused) = (served.load(Ordering::Relaxed), refused.load(Ordering::Relaxed));
+        println!(
+            "{served} lists served and {refused} refused in {took:?}; {} heartbeats, p99 {beat99:?}, worst {beat:?}; {} reads of another user, p99 {get99:?}, worst {get:?}",
+            beats.len(),
+            gets.len()
+        );
+        assert_eq!(served + refused, REQUESTS);
+        assert!(beats.len() > 5 && beat < Duration::from_secs(10), "leases live for forty seconds");
+        assert!(get < Duration::from_secs(15));
+    });
+}

@@ -1,0 +1,112 @@
+//! A machine joins with a token and nothing else; those without the right one do not.
+
+use crate::caller::{Caller, token};
+use coracle::pki::authority::Authority;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_tests::server::Server;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+
+/// `coracle-agent join`: whether it worked, and what it said.
+fn join(server: &Server, dir: &Path, node: &str, token: &str, more: &[&str]) -> (bool, String) {
+    let output = Command::new(coracle_tests::program("coracle-agent"))
+        .args(["join", "--server", &server.url(), "--token", token, "--node-name", node, "--timeout", "30"])
+        .arg("--root-dir")
+        .arg(dir)
+        .args(more)
+        .output()
+        .unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output.status.success(), text)
+}
+
+#[test]
+fn a_token_is_enough_and_nothing_less() {
+    let server = Server::start();
+    let admin = Caller::admin(&server);
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let whole = token(&server, &[]);
+    let bare = whole.rsplit("::").next().unwrap().to_owned();
+
+    let (worked, said) = join(&server, &at("a"), "node-a", &whole, &[]);
+    assert!(worked, "{said}");
+    let pem = std::fs::read_to_string(at("a").join("pki/client.pem")).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(at("a").join("pki/client.pem")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "keys are their owner's");
+    let node = Caller::with_pem(&server, "node-a", &pem);
+    let (name, groups) = node.whoami().unwrap();
+    assert_eq!(name, "system:node:node-a");
+    assert!(groups.contains(&"system:nodes".to_owned()));
+    let (worked, said) = join(&server, &at("a"), "node-a", &whole, &[]);
+    assert!(worked && said.contains("already"), "{said}");
+
+    // The hash given aloud, as kubeadm prints it.
+    let hash = Authority::ensure(&server.data_dir().join("pki"), "ca", "x").unwrap().hash();
+    let (worked, said) = join(&server, &at("b"), "node-b", &bare, &["--ca-hash", &hash]);
+    assert!(worked, "{said}");
+
+    let refused = |node: &str, token: &str, more: &[&str], words: &str| {
+        let (worked, said) = join(&server, &at("refused"), node, token, more);
+        assert!(!worked && said.contains(words), "{words:?} expected: {said}");
+        assert!(!at("refused").join("pki/client.pem").exists());
+    };
+    let hash = hash.as_str();
+    refused("node-c", &bare, &[], "--ca-hash");
+    refused("node-c", &bare, &["--ca-hash", &"ab".repeat(32)], "the server's authority is not the one with hash");
+    refused("node-c", "abcdef.0123456789abcdef", &["--ca-hash", hash], "wrong, expired or revoked");
+    refused("node-c", "nonsense", &["--ca-hash", hash], "not of the form");
+    let short = token(&server, &["--ttl", "1s"]);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    refused("node-c", &short, &[], "wrong, expired or revoked");
+
+    // The name of a node that is there already is not given away, not with a token either.
+    admin.create("/api/v1/nodes", &json!({"metadata": {"name": "node-a"}}));
+    refused("node-a", &whole, &[], "node \"node-a\" is a member already");
+    replayed(&server, &node);
+    revoked(&server, &admin, &node);
+}
+
+/// A node sends somebody else's request, and one for a name that is not its own.
+fn replayed(server: &Server, node: &Caller) {
+    let (_, request) = coracle_agent::identity::request::make("node-b", &[]).unwrap();
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": "replay-"}, "spec": {"request": STANDARD.encode(&request),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["digital signature", "client auth"]}});
+    let (code, answer) = node.send("POST", path, Some(&body));
+    assert_eq!(code, 403);
+    let sentence = "can only create a node CSR with CN=system:node:node-a, requested CN=system:node:node-b";
+    assert!(answer["message"].as_str().unwrap().contains(sentence), "{answer}");
+    // A serving certificate under the server's own address.
+    let names = ["127.0.0.1".to_owned()];
+    let (_, request) = coracle_agent::identity::request::make("node-a", &names).unwrap();
+    let mut body = body;
+    body["spec"]["request"] = json!(STANDARD.encode(&request));
+    body["spec"]["signerName"] = json!("kubernetes.io/kubelet-serving");
+    body["spec"]["usages"] = json!(["digital signature", "server auth"]);
+    let name = node.create(path, &body)["metadata"]["name"].as_str().unwrap().to_owned();
+    let mut denied = Value::Null;
+    coracle_tests::eventually("the request is denied", std::time::Duration::from_secs(20), || {
+        denied = Caller::admin(server).get(&format!("{path}/{name}")).1["status"]["conditions"][0].clone();
+        denied["type"] == "Denied"
+    });
+    assert_eq!(denied["reason"], "ReservedName", "{denied}");
+}
+
+/// A node that was shut out stays out, until it joins anew.
+fn revoked(server: &Server, admin: &Caller, node: &Caller) {
+    assert!(node.whoami().is_ok());
+    // Certificates begin a little before the moment they were made; the revocation must come later than that.
+    let output = Command::new(coracle_tests::program("coracle"))
+        .args(["revoke-node", "node-a", "--data-dir"])
+        .arg(server.data_dir())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(node.whoami(), Err(401), "its certificate does not count any more");
+    assert_eq!(admin.get("/api/v1/nodes/node-a").0, 404);
+}

@@ -1,0 +1,21 @@
+//! Who gets in and what they may do, over TLS with real certificates and tokens, without root: every authenticator and
+//! authorizer, joining and its refusals, renewal of certificates under load, a flood, and attacks.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+// Identities and requests.
+mod caller;
+// Some two hundred pairs of identity and request.
+mod pairs;
+// Authenticators one by one.
+mod authenticators;
+// Machines that join, and those that must not.
+mod joining;
+// Audit, impersonation, encryption, other authorizers.
+mod guards;
+// Certificates that end soon.
+mod rotation;
+// One user against all others.
+mod flood;
+// What strangers try.
+mod attacks;
