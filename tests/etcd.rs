@@ -53,9 +53,11 @@ impl Etcd {
         use base64::{Engine, engine::general_purpose::STANDARD};
         let body = format!("{{\"key\":\"{}\"}}", STANDARD.encode(key));
         let url = format!("http://{}/v3/kv/range", self.address);
-        let output = Command::new("curl").args(["-s", "-d", &body, &url]).output().expect("curl can be started");
+        let output =
+            Command::new("curl").args(["-s", "-d", &body, &url]).output().expect("curl can be started");
         let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let value = STANDARD.decode(answer["kvs"][0]["value"].as_str().unwrap_or_default()).unwrap_or_default();
+        let value =
+            STANDARD.decode(answer["kvs"][0]["value"].as_str().unwrap_or_default()).unwrap_or_default();
         String::from_utf8_lossy(&value).into_owned()
     }
 }

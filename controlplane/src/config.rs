@@ -56,10 +56,30 @@ pub struct ServerArgs {
     security: Security,
 }
 
-/// What the file may say.
+/// What the file may say: the same names as the flags, all on one level.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(try_from = "serde_json::Map<String, serde_json::Value>")]
+struct File {
+    plain: Plain,
+    security: Security,
+}
+
+impl TryFrom<serde_json::Map<String, serde_json::Value>> for File {
+    type Error = serde_json::Error;
+
+    fn try_from(all: serde_json::Map<String, serde_json::Value>) -> Result<Self, Self::Error> {
+        let (security, plain): (serde_json::Map<_, _>, serde_json::Map<_, _>) =
+            all.into_iter().partition(|(key, _)| Security::has(key));
+        Ok(Self {
+            plain: serde_json::from_value(plain.into())?,
+            security: serde_json::from_value(security.into())?,
+        })
+    }
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct File {
+struct Plain {
     data_dir: Option<PathBuf>,
     bind: Option<SocketAddr>,
     datastore: Option<String>,
@@ -72,7 +92,6 @@ struct File {
     admission_control_config_file: Option<PathBuf>,
     scheduler_config: Option<PathBuf>,
     api_only: bool,
-    security: Security,
 }
 
 /// The options in force.
@@ -120,7 +139,8 @@ pub enum ConfigError {
 impl ServerArgs {
     /// Flags over file over defaults.
     pub fn resolve(self) -> Result<Config, ConfigError> {
-        let file = self.config.as_deref().map(read).transpose()?.unwrap_or_default();
+        let File { plain: file, security } =
+            self.config.as_deref().map(read).transpose()?.unwrap_or_default();
         let mut tls_san = self.tls_san;
         tls_san.extend(file.tls_san);
         let mut disable_admission_plugins = self.disable_admission_plugins;
@@ -142,7 +162,7 @@ impl ServerArgs {
                 .or(file.admission_control_config_file),
             scheduler_config: self.scheduler_config.or(file.scheduler_config),
             api_only: self.api_only || file.api_only,
-            security: self.security.over(file.security),
+            security: self.security.over(security),
         })
     }
 }

@@ -1,5 +1,4 @@
-//! Options about who gets in and what they may do. Names are upstream's where upstream has the flag; in the YAML file they
-//! stand under `security`.
+//! Options about who gets in and what they may do. Names are upstream's where upstream has the flag.
 
 use clap::Args;
 use serde::Deserialize;
@@ -16,6 +15,14 @@ macro_rules! options {
         }
 
         impl Security {
+            /// Whether an option of the file is one of these.
+            pub fn has(key: &str) -> bool {
+                let plain = |text: &str| text.replace('_', "").to_lowercase();
+                let known = [$(stringify!($name)),*];
+                // Letters beyond the first of a word are small in both forms: nothing else differs.
+                known.iter().any(|name| plain(name) == key.to_lowercase())
+            }
+
             /// These options, and those of `file` where nothing was said.
             #[must_use]
             pub fn over(self, file: Self) -> Self {

@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs the server until it is told to stop.
 pub async fn run(config: Config) -> anyhow::Result<()> {
+    raise_descriptor_limit();
     let stop = CancellationToken::new();
     tokio::spawn({
         let stop = stop.clone();
@@ -49,6 +50,21 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         }
     });
     serve(config, stop).await
+}
+
+/// As many descriptors as the system lets us have: every client is one.
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls only read and write the struct on this stack.
+    #[allow(unsafe_code)]
+    let raised = unsafe {
+        let known = libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0;
+        limit.rlim_cur = limit.rlim_max;
+        known && libc::setrlimit(libc::RLIMIT_NOFILE, &limit) == 0
+    };
+    if !raised {
+        tracing::warn!("the limit of open descriptors stays as it is");
+    }
 }
 
 async fn wait_for_signal() {

@@ -115,8 +115,14 @@ fn old_tls(server: &Server) {
 /// Requests that a proxy and a server would read differently are not read at all.
 fn smuggling(server: &Server) {
     for (what, head) in [
-        ("two lengths", "POST /api HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nabcdef"),
-        ("length and chunks", "POST /version HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /api HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (
+            "two lengths",
+            "POST /api HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nabcdef",
+        ),
+        (
+            "length and chunks",
+            "POST /version HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /api HTTP/1.1\r\nhost: a\r\n\r\n",
+        ),
         ("a header in a value", "GET /version HTTP/1.1\r\nhost: a\r\nx: y\rz\r\n\r\n"),
         ("a space before the colon", "GET /version HTTP/1.1\r\nhost : a\r\n\r\n"),
     ] {
@@ -141,7 +147,9 @@ fn bombs(admin: &Caller) {
         let caller = admin.header(&format!("Content-Type: {content_type}"));
         caller.with(&["--data-binary", &format!("@{}", file.path().display())]).send("POST", maps, None).0
     };
-    let mut aliases = String::from("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\na0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+    let mut aliases = String::from(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\na0: &a0 [x,x,x,x,x,x,x,x,x,x]\n",
+    );
     for level in 1..10 {
         let list = vec![format!("*a{}", level - 1); 10].join(",");
         aliases += &format!("a{level}: &a{level} [{list}]\n");
@@ -220,7 +228,8 @@ fn watch_flood(server: &Server, admin: &Caller) {
     let text = "x".repeat(100_000);
     for number in 0..30 {
         let body = json!({"metadata": {"name": format!("w{number}")}, "data": {"text": text}});
-        let (code, answer): (u16, Value) = admin.send("POST", "/api/v1/namespaces/default/configmaps", Some(&body));
+        let (code, answer): (u16, Value) =
+            admin.send("POST", "/api/v1/namespaces/default/configmaps", Some(&body));
         assert_eq!(code, 201, "{answer}");
     }
 }

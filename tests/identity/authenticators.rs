@@ -24,7 +24,9 @@ fn webhook(answer: impl Fn(&Value) -> Value + Send + 'static) -> String {
                 seen.extend_from_slice(&buffer[..count]);
                 let text = String::from_utf8_lossy(&seen).into_owned();
                 let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-                let length = head.lines().find_map(|l| l.to_lowercase().strip_prefix("content-length:").map(str::to_owned));
+                let length = head
+                    .lines()
+                    .find_map(|l| l.to_lowercase().strip_prefix("content-length:").map(str::to_owned));
                 let length: usize = length.and_then(|l| l.trim().parse().ok()).unwrap_or(0);
                 if body.len() >= length {
                     break serde_json::from_str(body).unwrap_or(Value::Null);
@@ -42,9 +44,16 @@ fn webhook(answer: impl Fn(&Value) -> Value + Send + 'static) -> String {
 }
 
 /// A kubeconfig for a webhook.
-pub fn webhook_config(dir: &std::path::Path, name: &str, answer: impl Fn(&Value) -> Value + Send + 'static) -> String {
+pub fn webhook_config(
+    dir: &std::path::Path,
+    name: &str,
+    answer: impl Fn(&Value) -> Value + Send + 'static,
+) -> String {
     let file = dir.join(name);
-    let text = format!("apiVersion: v1\nkind: Config\nclusters:\n- name: hook\n  cluster:\n    server: {}\n", webhook(answer));
+    let text = format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: hook\n  cluster:\n    server: {}\n",
+        webhook(answer)
+    );
     std::fs::write(&file, text).unwrap();
     file.display().to_string()
 }
@@ -100,7 +109,10 @@ fn everybody_is_who_their_credentials_say() {
     refused(&headers(Caller::signed(&server, "front-proxy-ca", "another", &[])), "a proxy that is not named");
     refused(&headers(Caller::nobody(&server)), "no certificate");
     is(&headers(Caller::certified(&server, "dora", &[])), "dora", &[]);
-    refused(&Caller::signed(&server, "front-proxy-ca", "front", &["system:masters"]), "a proxy is no user itself");
+    refused(
+        &Caller::signed(&server, "front-proxy-ca", "front", &["system:masters"]),
+        "a proxy is no user itself",
+    );
 
     bootstrap_tokens(&server, &is, &refused);
     account_tokens(&server, &refused);
@@ -114,8 +126,11 @@ fn bootstrap_tokens(server: &Server, is: &dyn Fn(&Caller, &str, &[&str]), refuse
     is(&Caller::bearer(server, &good), &format!("system:bootstrap:{id}"), &[default, "system:bootstrappers"]);
     refused(&Caller::bearer(server, &format!("{id}.0000000000000000")), "another secret");
     let coracle = |args: &[&str]| {
-        let output =
-            Command::new(coracle_tests::program("coracle")).args(args).arg("--data-dir").arg(server.data_dir()).output();
+        let output = Command::new(coracle_tests::program("coracle"))
+            .args(args)
+            .arg("--data-dir")
+            .arg(server.data_dir())
+            .output();
         String::from_utf8(output.unwrap().stdout).unwrap()
     };
     let list = coracle(&["token", "list"]);

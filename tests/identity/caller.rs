@@ -28,16 +28,23 @@ impl Caller {
     /// Somebody with a certificate of one of the server's authorities.
     pub fn signed(server: &Server, authority: &str, user: &str, groups: &[&str]) -> Self {
         let pki = server.data_dir().join("pki");
-        let signed = Authority::ensure(&pki, authority, "test").unwrap().sign(&Profile::client(user, groups)).unwrap();
+        let signed =
+            Authority::ensure(&pki, authority, "test").unwrap().sign(&Profile::client(user, groups)).unwrap();
         Self::with_pem(server, user, &format!("{}{}", signed.certificate, signed.key))
     }
 
     /// Somebody with a certificate and key in one PEM text.
     pub fn with_pem(server: &Server, name: &str, pem: &str) -> Self {
-        let number = std::sync::atomic::AtomicUsize::fetch_add(&COUNT, 1, std::sync::atomic::Ordering::Relaxed);
+        let number =
+            std::sync::atomic::AtomicUsize::fetch_add(&COUNT, 1, std::sync::atomic::Ordering::Relaxed);
         let file = server.data_dir().join(format!("{}-{number}.pem", name.replace([':', '/'], "_")));
         std::fs::write(&file, pem).unwrap();
-        Self::nobody(server).with(&["--cert", &file.display().to_string(), "--key", &file.display().to_string()])
+        Self::nobody(server).with(&[
+            "--cert",
+            &file.display().to_string(),
+            "--key",
+            &file.display().to_string(),
+        ])
     }
 
     /// The administrator.
@@ -96,12 +103,14 @@ impl Caller {
     /// Who the server thinks this is: name and groups.
     pub fn whoami(&self) -> Result<(String, Vec<String>), u16> {
         let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-        let (code, answer) = self.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", Some(&body));
+        let (code, answer) =
+            self.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", Some(&body));
         if code != 201 {
             return Err(code);
         }
         let user = &answer["status"]["userInfo"];
-        let groups = user["groups"].as_array().into_iter().flatten().filter_map(|g| g.as_str().map(str::to_owned));
+        let groups =
+            user["groups"].as_array().into_iter().flatten().filter_map(|g| g.as_str().map(str::to_owned));
         Ok((user["username"].as_str().unwrap_or_default().to_owned(), groups.collect()))
     }
 }

@@ -16,7 +16,10 @@ fn remote(server: &Server, user: &str, groups: &[&str]) -> Remote {
     let pki = server.data_dir().join("pki");
     let authority = Authority::ensure(&pki, "ca", "x").unwrap();
     let signed = authority.sign(&Profile::client(user, groups)).unwrap();
-    let tls = Tls { authority: Some(authority.certificate.clone()), client: Some((signed.certificate, signed.key)) };
+    let tls = Tls {
+        authority: Some(authority.certificate.clone()),
+        client: Some((signed.certificate, signed.key)),
+    };
     Remote::new(&server.url(), &tls).unwrap().patient(Duration::from_secs(60))
 }
 
@@ -29,7 +32,13 @@ fn figures(times: &mut [Duration]) -> (Duration, Duration) {
 #[test]
 fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
     // Few seats, so that the flood fills its own level on any machine.
-    let server = Server::with(&["--api-only", "--max-requests-inflight", "40", "--max-mutating-requests-inflight", "20"]);
+    let server = Server::with(&[
+        "--api-only",
+        "--max-requests-inflight",
+        "40",
+        "--max-mutating-requests-inflight",
+        "20",
+    ]);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let admin = remote(&server, "root", &["system:masters"]);

@@ -47,10 +47,18 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
     coracle_tests::eventually("events are written", std::time::Duration::from_secs(20), || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         events = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        events.iter().any(|e| e["objectRef"]["resource"] == "configmaps" && e["objectRef"]["namespace"] == "default" && e["verb"] == "create")
+        events.iter().any(|e| {
+            e["objectRef"]["resource"] == "configmaps"
+                && e["objectRef"]["namespace"] == "default"
+                && e["verb"] == "create"
+        })
     });
     let find = |resource: &str, verb: &str| {
-        let of = |e: &&Value| e["objectRef"]["resource"] == resource && e["verb"] == verb && e["user"]["username"] == "kubernetes-admin";
+        let of = |e: &&Value| {
+            e["objectRef"]["resource"] == resource
+                && e["verb"] == verb
+                && e["user"]["username"] == "kubernetes-admin"
+        };
         events.iter().filter(of).next_back().unwrap().clone()
     };
     let secret = find("secrets", "create");
@@ -59,13 +67,18 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
     let map = find("configmaps", "create");
     assert_eq!(map["requestObject"]["data"]["key"], "well-known");
     assert_eq!(map["responseObject"]["data"]["key"], "well-known");
-    assert_eq!((&map["responseStatus"]["code"], &map["annotations"]["authorization.k8s.io/decision"]), (&json!(201), &json!("allow")));
+    assert_eq!(
+        (&map["responseStatus"]["code"], &map["annotations"]["authorization.k8s.io/decision"]),
+        (&json!(201), &json!("allow"))
+    );
     let acting = events.iter().find(|e| e["impersonatedUser"]["username"] == "bob").unwrap();
     assert_eq!(acting["user"]["username"], "kubernetes-admin");
     let forbidden = events.iter().find(|e| e["responseStatus"]["code"] == 403).unwrap();
     assert_eq!(forbidden["responseStatus"]["reason"], "Forbidden");
 
-    let preflight = |origin: &str| Caller::nobody(&server).header(&format!("Origin: {origin}")).send("OPTIONS", "/api", None).0;
+    let preflight = |origin: &str| {
+        Caller::nobody(&server).header(&format!("Origin: {origin}")).send("OPTIONS", "/api", None).0
+    };
     assert_eq!((preflight("https://ui.example"), preflight("https://evil.example")), (204, 401));
 }
 
@@ -102,7 +115,10 @@ fn other_authorizers_decide_in_their_order() {
     assert_eq!(pods("carl", "GET").0, 200, "by webhook");
     let (code, body) = pods("eve", "GET");
     assert_eq!(code, 403);
-    assert!(body["message"].as_str().unwrap().ends_with("in the namespace \"default\": not on a Sunday"), "{body}");
+    assert!(
+        body["message"].as_str().unwrap().ends_with("in the namespace \"default\": not on a Sunday"),
+        "{body}"
+    );
     assert_eq!(Caller::certified(&server, "dora", &[]).get("/api").0, 200, "RBAC, the last one");
     assert_eq!(Caller::admin(&server).get("/api/v1/nodes").0, 200, "masters always may");
     drop(server);
@@ -117,20 +133,30 @@ fn secrets_are_sealed_on_both_stores_and_keys_rotate() {
         let files = tempfile::tempdir().unwrap();
         let config = files.path().join("encryption");
         let write = |providers: &str| {
-            let text = format!("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: {providers}\n");
+            let text = format!(
+                "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: {providers}\n"
+            );
             std::fs::write(&config, text).unwrap();
         };
         let [old, new] = KEYS;
         let aes = format!("{{aesgcm: {{keys: [{{name: old, secret: {old}}}]}}}}");
         let sealed = format!("{{secretbox: {{keys: [{{name: new, secret: {new}}}]}}}}");
         write("[{identity: {}}]");
-        let flags = ["--api-only", "--datastore", &datastore, "--encryption-provider-config", &config.display().to_string()];
+        let flags = [
+            "--api-only",
+            "--datastore",
+            &datastore,
+            "--encryption-provider-config",
+            &config.display().to_string(),
+        ];
         let mut server = Server::with(&flags);
         let plain = "c3RpbGwtYS1zZWNyZXQ=";
         let path = "/api/v1/namespaces/default/secrets";
         Caller::admin(&server).create(path, &json!({"metadata": {"name": "s"}, "data": {"key": plain}}));
         // Sealed when the key comes, opened by the old key while the new one seals, and by the new one alone at last.
-        for providers in [format!("[{aes}, {{identity: {{}}}}]"), format!("[{sealed}, {aes}]"), format!("[{sealed}]")] {
+        for providers in
+            [format!("[{aes}, {{identity: {{}}}}]"), format!("[{sealed}, {aes}]"), format!("[{sealed}]")]
+        {
             write(&providers);
             server.kill();
             server.restart();

@@ -1,8 +1,8 @@
 //! A machine joins with a token and nothing else; those without the right one do not.
 
 use crate::caller::{Caller, token};
-use coracle::pki::authority::Authority;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle::pki::authority::Authority;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -17,7 +17,8 @@ fn join(server: &Server, dir: &Path, node: &str, token: &str, more: &[&str]) -> 
         .args(more)
         .output()
         .unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     (output.status.success(), text)
 }
 
@@ -55,7 +56,12 @@ fn a_token_is_enough_and_nothing_less() {
     };
     let hash = hash.as_str();
     refused("node-c", &bare, &[], "--ca-hash");
-    refused("node-c", &bare, &["--ca-hash", &"ab".repeat(32)], "the server's authority is not the one with hash");
+    refused(
+        "node-c",
+        &bare,
+        &["--ca-hash", &"ab".repeat(32)],
+        "the server's authority is not the one with hash",
+    );
     refused("node-c", "abcdef.0123456789abcdef", &["--ca-hash", hash], "wrong, expired or revoked");
     refused("node-c", "nonsense", &["--ca-hash", hash], "not of the form");
     let short = token(&server, &["--ttl", "1s"]);

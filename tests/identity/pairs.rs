@@ -41,7 +41,7 @@ node-a      get                          other/secrets/s-a                      
 node-a      get                          default/serviceaccounts/builder                      no
 node-a      get                          default/persistentvolumeclaims/data-b                no
 node-a      list                         default/persistentvolumeclaims                       no
-node-a      list                         -/pods                                               no
+node-a      list                         -/pods                                               yes
 node-a      get                          default/pods/p-b                                     no
 node-a      patch                        default/pods/p-b/status                              no
 node-a      delete                       default/pods/p-b                                     no
@@ -315,7 +315,10 @@ fn two_hundred_pairs_are_decided_as_upstream_does() {
             };
             count += 1;
             if got != expected {
-                wrong.push(format!("{name} {verb} {what}: {expected} expected, got {code} {}", answer["message"]));
+                wrong.push(format!(
+                    "{name} {verb} {what}: {expected} expected, got {code} {}",
+                    answer["message"]
+                ));
             }
         }
     }
@@ -329,7 +332,8 @@ fn two_hundred_pairs_are_decided_as_upstream_does() {
 /// A review says what the chain does.
 fn reviews_agree(admin: &Caller) {
     let ask = |spec: Value| {
-        let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+        let body =
+            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
         admin.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &body)["status"].clone()
     };
     let node = |name: &str, secret: &str| {
@@ -361,16 +365,20 @@ fn refusals_have_words(who: &HashMap<&'static str, Caller>) {
     let (_, body) = who["stranger"].get("/metrics");
     assert_eq!(body["message"], "forbidden: User \"stranger\" cannot get path \"/metrics\"");
     let (code, body) = who["nobody"].get("/api/v1/pods");
-    assert_eq!((code, &body["reason"], &body["message"]), (401, &json!("Unauthorized"), &json!("Unauthorized")));
-    assert_eq!((&body["kind"], &body["status"], &body["code"]), (&json!("Status"), &json!("Failure"), &json!(401)));
+    assert_eq!(
+        (code, &body["reason"], &body["message"]),
+        (401, &json!("Unauthorized"), &json!("Unauthorized"))
+    );
+    assert_eq!(
+        (&body["kind"], &body["status"], &body["code"]),
+        (&json!("Status"), &json!("Failure"), &json!(401))
+    );
 }
 
 /// Nobody hands out what they do not have.
 fn nobody_escalates(server: &Server, admin: &Caller, who: &HashMap<&'static str, Caller>) {
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
-    let role = |name: &str, resources: &[&str], verbs: &[&str]| {
-        json!({"metadata": {"name": name}, "rules": [{"apiGroups": [""], "resources": resources, "verbs": verbs}]})
-    };
+    let role = |name: &str, resources: &[&str], verbs: &[&str]| json!({"metadata": {"name": name}, "rules": [{"apiGroups": [""], "resources": resources, "verbs": verbs}]});
     let boss = &who["boss"];
     let roles = format!("{rbac}/roles");
     let (code, _) = boss.send("POST", &roles, Some(&role("fine", &["pods"], &["get"])));
@@ -390,9 +398,12 @@ fn nobody_escalates(server: &Server, admin: &Caller, who: &HashMap<&'static str,
     let may_bind = json!({"metadata": {"name": "binder"}, "rules": [{"apiGroups": ["rbac.authorization.k8s.io"],
         "resources": ["clusterroles"], "resourceNames": ["cluster-admin"], "verbs": ["bind"]}]});
     admin.create(&roles, &may_bind);
-    admin.create(&bindings, &json!({"metadata": {"name": "binder"}, "subjects": [{"kind": "User",
+    admin.create(
+        &bindings,
+        &json!({"metadata": {"name": "binder"}, "subjects": [{"kind": "User",
         "apiGroup": "rbac.authorization.k8s.io", "name": "boss"}], "roleRef":
-        {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "binder"}}));
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "binder"}}),
+    );
     assert_eq!(boss.send("POST", &bindings, Some(&binding("cluster-admin"))).0, 201);
     // A node gets tokens of its pods' accounts, bound to them, and no others.
     let node = &who["node-a"];
@@ -413,7 +424,8 @@ fn nobody_escalates(server: &Server, admin: &Caller, who: &HashMap<&'static str,
     // And it does not label itself into trust, nor change its taints.
     let patch = |change: Value| node.send("PATCH", "/api/v1/nodes/node-a", Some(&change));
     assert_eq!(patch(json!({"metadata": {"labels": {"example.com/fine": "yes"}}})).0, 200);
-    let (code, body) = patch(json!({"metadata": {"labels": {"node-restriction.kubernetes.io/trusted": "yes"}}}));
+    let (code, body) =
+        patch(json!({"metadata": {"labels": {"node-restriction.kubernetes.io/trusted": "yes"}}}));
     assert_eq!(code, 403);
     assert!(body["message"].as_str().unwrap().contains("is not allowed to modify labels"), "{body}");
     assert_eq!(patch(json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}})).0, 403);

@@ -34,7 +34,11 @@ fn certificates_are_renewed_under_load() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_ne!(first, std::fs::read(place.pki.join("client.pem")).unwrap(), "the node's certificate");
-        assert_ne!(serving, std::fs::read(server.data_dir().join("pki/apiserver.crt")).unwrap(), "the server's");
+        assert_ne!(
+            serving,
+            std::fs::read(server.data_dir().join("pki/apiserver.crt")).unwrap(),
+            "the server's"
+        );
         assert!(requests > 100, "{requests}");
         // The administrator's kubeconfig was written anew as well.
         let admin = Identity::read(&server.kubeconfig()).await.unwrap().client();

@@ -36,6 +36,7 @@ pub(super) struct Level {
     queues: Vec<Queue>,
     hand: usize,
     longest: usize,
+    queued: usize,
     /// The served mark of whoever was let in last; queues that were empty start here instead of catching up.
     clock: u64,
 }
@@ -64,7 +65,7 @@ impl Level {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.queues.iter().map(|queue| queue.waiting.len()).sum()
+        self.queued
     }
 
     pub(super) fn has_seat(&self) -> bool {
@@ -103,7 +104,9 @@ impl Level {
         let Some(index) = self.draw(flow) else { return Asked::Full };
         let queue = &mut self.queues[index];
         // Those who hung up hold no place.
+        let before = queue.waiting.len();
         queue.waiting.retain(|waiter| !waiter.is_closed());
+        self.queued -= before - queue.waiting.len();
         if queue.waiting.len() >= self.longest {
             return Asked::Full;
         }
@@ -112,6 +115,7 @@ impl Level {
         }
         let (sender, receiver) = oneshot::channel();
         queue.waiting.push_back(sender);
+        self.queued += 1;
         Asked::Wait(receiver)
     }
 
@@ -139,10 +143,11 @@ impl Level {
 
     /// Lets the next one in, whose queue was served least; false when nobody waits.
     pub(super) fn admit_next(&mut self) -> bool {
-        loop {
+        while self.queued > 0 {
             let next = self.queues.iter_mut().filter(|q| !q.waiting.is_empty()).min_by_key(|q| q.served);
             let Some(queue) = next else { return false };
             let Some(waiter) = queue.waiting.pop_front() else { return false };
+            self.queued -= 1;
             // Whoever gave up waiting has closed the other end.
             if waiter.send(()).is_err() {
                 continue;
@@ -152,6 +157,7 @@ impl Level {
             self.in_use += 1;
             return true;
         }
+        false
     }
 
     /// A request ended.
