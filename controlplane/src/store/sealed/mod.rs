@@ -6,7 +6,7 @@ pub mod config;
 // Ciphers.
 pub mod provider;
 
-use super::{KeyValue, Notice, Revision, Store, StoreError, Watch, Write};
+use super::{KeyValue, Notice, Past, Revision, Store, StoreError, Watch, Write};
 use async_trait::async_trait;
 use bytes::Bytes;
 use config::Config;
@@ -116,6 +116,10 @@ impl Store for Sealed {
 
     async fn revision(&self) -> Result<Revision, StoreError> {
         self.inner.revision().await
+    }
+
+    async fn past(&self, changes: u64) -> Result<Past, StoreError> {
+        self.inner.past(changes).await
     }
 
     async fn compact(&self, upto: Revision) -> Result<(), StoreError> {
