@@ -1,6 +1,6 @@
 //! A `coracle server` in a temporary directory, on a free port, gone when dropped.
 
-use crate::program;
+use crate::{eventually, program};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
