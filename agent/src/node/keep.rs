@@ -59,8 +59,9 @@ impl Keeper {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut changes = std::pin::pin!(watching::watch(self.api.clone(), config).applied_objects());
         let mut beat = tokio::time::interval(lease::PERIOD);
+        // A time of its own: a pause that began anew with every beat would never be over.
+        let mut due = tokio::time::Instant::now();
         loop {
-            let pause = if self.ready { lease::PERIOD } else { EAGER };
             tokio::select! {
                 change = changes.next() => match change {
                     Some(Ok(node)) => self.changed(node).await,
@@ -68,7 +69,10 @@ impl Keeper {
                     None => return,
                 },
                 _ = beat.tick() => self.beat().await,
-                () = tokio::time::sleep(pause) => self.report().await,
+                () = tokio::time::sleep_until(due) => {
+                    self.report().await;
+                    due = tokio::time::Instant::now() + if self.ready { lease::PERIOD } else { EAGER };
+                }
             }
         }
     }
