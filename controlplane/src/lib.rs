@@ -25,6 +25,8 @@ pub mod remote;
 pub mod apiserver;
 // What some kinds do besides being stored.
 pub mod actions;
+// Custom resources come and go.
+pub mod definitions;
 // Requests that end at a node.
 pub mod connect;
 // Counters.

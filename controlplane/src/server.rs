@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::connect;
 use crate::controllers::{self, election::lead};
 use crate::guard;
+use crate::definitions::Definitions;
 use crate::pki::authority::Authority;
 use crate::pki::{Pki, kubeconfig};
 use crate::registry::bootstrap::{self, Cluster};
@@ -144,6 +145,9 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let path = config.data_dir.join("admin.kubeconfig");
     kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
     publish_cluster(&client, &url, &pki.authority.certificate).await?;
+    let definitions = Definitions::start(client.clone()).await?;
+    let mut custom = JoinSet::new();
+    custom.spawn(definitions.follow());
     let mut loops =
         if config.api_only { Vec::new() } else { start_loops(&client, &config, &pki, ledger, &stop)? };
     server.wellknown.ready.store(true, Ordering::Release);

@@ -20,6 +20,10 @@ mod bad_input;
 
 // What the cluster accepts.
 mod admission;
+// Kinds that are made at run time.
+mod custom;
+// Others have a say.
+mod webhooks;
 // Which of two servers acts.
 mod election;
 // Rollouts while the server is killed.

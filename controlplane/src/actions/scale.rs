@@ -5,6 +5,7 @@ use crate::apiserver::hook::{Action, Call};
 use crate::apiserver::patching::{self, PatchKind};
 use crate::apiserver::write::{Target, view};
 use crate::object::Object;
+use crate::registry::custom;
 use crate::registry::kinds::Kind;
 use async_trait::async_trait;
 use coracle_proto::selector::LabelSelector;
@@ -46,7 +47,10 @@ impl Action for Scale {
                 let scale = change(&of_value(call.kind, object))?;
                 let replicas = check(call.name, &scale)?;
                 let mut new = object.clone();
-                new["spec"]["replicas"] = json!(replicas);
+                match custom_paths(call.kind) {
+                    Some(paths) => custom::put(&mut new, &paths.spec, json!(replicas)),
+                    None => new["spec"]["replicas"] = json!(replicas),
+                }
                 if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty())
                 {
                     new["metadata"]["resourceVersion"] = json!(version);
@@ -77,8 +81,18 @@ fn of(kind: &Kind, object: &Object) -> Value {
 }
 
 /// The Scale of an object that has replicas.
-pub fn of_value(_kind: &Kind, object: &Value) -> Value {
+pub fn of_value(kind: &Kind, object: &Value) -> Value {
     let meta = &object["metadata"];
+    if let Some(paths) = custom_paths(kind) {
+        let number = |path: &str| custom::at(object, path).as_i64().unwrap_or(0);
+        let mut status = json!({"replicas": number(&paths.status)});
+        if let Some(selector) =
+            custom::at(object, &paths.selector).as_str().filter(|_| !paths.selector.is_empty())
+        {
+            status["selector"] = json!(selector);
+        }
+        return scale(meta, number(&paths.spec), status);
+    }
     let raw = &object["spec"]["selector"];
     // ReplicationControllers have a plain map, the others a LabelSelector.
     let selector = if raw.get("matchLabels").is_some() || raw.get("matchExpressions").is_some() {
@@ -91,13 +105,21 @@ pub fn of_value(_kind: &Kind, object: &Value) -> Value {
     if !text.is_empty() {
         status["selector"] = json!(text);
     }
+    scale(meta, object["spec"]["replicas"].as_i64().unwrap_or(0), status)
+}
+
+fn scale(meta: &Value, replicas: i64, status: Value) -> Value {
     json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",
         "metadata": {
             "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"],
             "resourceVersion": meta["resourceVersion"], "creationTimestamp": meta["creationTimestamp"],
         },
-        "spec": {"replicas": object["spec"]["replicas"].as_i64().unwrap_or(0)},
+        "spec": {"replicas": replicas},
         "status": status,
     })
+}
+
+fn custom_paths(kind: &Kind) -> Option<&custom::Scale> {
+    kind.custom.as_ref().and_then(|custom| custom.scale.as_ref())
 }

@@ -79,7 +79,16 @@ impl Api {
 
     /// The action behind a subresource, or behind a virtual resource when the subresource is empty.
     pub fn action(&self, group: &str, resource: &str, subresource: &str) -> Option<Arc<dyn Action>> {
-        self.actions.get(&(group.to_owned(), resource.to_owned(), subresource.to_owned())).cloned()
+        let found = self.actions.get(&(group.to_owned(), resource.to_owned(), subresource.to_owned()));
+        if found.is_some() || subresource != "scale" {
+            return found.cloned();
+        }
+        // Custom resources come after the actions were listed; all scale alike.
+        let kind = self.registry.preferred(group, resource)?;
+        let scales = kind.custom.as_ref().is_some_and(|custom| custom.scale.is_some());
+        scales
+            .then(|| self.actions.iter().find(|((.., sub), _)| sub == "scale"))?
+            .map(|(_, action)| action.clone())
     }
 
     /// The hook of a kind.

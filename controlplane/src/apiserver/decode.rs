@@ -254,6 +254,13 @@ pub fn patch(bytes: &[u8], validation: FieldValidation) -> Result<Decoded, ApiEr
 /// Reads a patched object by its type again: drops fields that the kind does not have, refuses values of a wrong type.
 /// Returns sentences for the `Warning` header.
 pub fn prune(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Result<Vec<String>, ApiError> {
+    if kind.custom.is_some() {
+        let dropped = unknown(kind, object, validation);
+        if validation == FieldValidation::Strict && !dropped.is_empty() {
+            return Err(bad_patch(object, &strict_error(&dropped)));
+        }
+        return Ok(dropped);
+    }
     let Some(of) = type_of(kind) else { return Ok(Vec::new()) };
     let tree = Tree::from(object.clone());
     let read = decode::read(of, tree).map_err(|e| bad_patch(object, &e.to_string()))?;
@@ -272,6 +279,16 @@ pub fn settle(kind: &Kind, object: &mut Value) {
     }
 }
 
+/// Drops what the schema of a custom resource does not know; what a strict reader has to say about it.
+pub fn unknown(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Vec<String> {
+    let Some(custom) = &kind.custom else { return Vec::new() };
+    let dropped = crate::registry::custom::prune::root(&custom.schema, object);
+    if validation == FieldValidation::Ignore {
+        return Vec::new();
+    }
+    dropped.into_iter().map(|path| format!("unknown field {path:?}")).collect()
+}
+
 fn type_of(kind: &Kind) -> Option<&'static Type> {
     schema::type_of(&kind.schema).or_else(|| schema::kind_type(&kind.group, &kind.version, &kind.kind))
 }
@@ -281,7 +298,8 @@ fn bad_patch(object: &Value, why: &str) -> ApiError {
     ApiError::invalid("", "", "", vec![cause])
 }
 
-fn strict_error(strict: &[String]) -> String {
+/// What a strict reader refuses.
+pub fn strict_error(strict: &[String]) -> String {
     format!("strict decoding error: {}", strict.join(", "))
 }
 

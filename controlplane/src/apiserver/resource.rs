@@ -148,7 +148,7 @@ impl<'a> Request1<'a> {
         let options = ListOptions::parse(&self.context.query)?;
         let selection = Selection::parse(self.kind, &options)?;
         let mut page = self.server.api.list(self.kind, self.scope(), &options, &selection).await?;
-        if self.kind.stored_as.is_some() {
+        if self.kind.is_view() {
             page.items = page.items.iter().map(|o| built_view(self.kind, o)).collect::<Result<_, _>>()?;
         }
         let encoding = self.context.header("accept-encoding");
@@ -249,6 +249,12 @@ impl<'a> Request1<'a> {
             && !self.context.query.iter().any(|(key, v)| key == "fieldManager" && !v.is_empty())
         {
             return Err(patching::no_manager());
+        }
+        if self.kind.custom.is_some() && format == PatchKind::Strategic {
+            return Err(ApiError::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ));
         }
         let bytes = read(request).await?;
         let (patch, mut warnings) = patching::read(self.kind, format, &bytes, &options)?;
@@ -432,7 +438,17 @@ impl<'a> Request1<'a> {
     ) -> Result<(Value, Vec<String>), ApiError> {
         let content_type = header(&request, "content-type");
         let bytes = read(request).await?;
-        let decoded = decode::body(&decode::Expected::of(self.kind), &content_type, &bytes, validation)?;
+        let mut decoded = decode::body(&decode::Expected::of(self.kind), &content_type, &bytes, validation)?;
+        let unknown = decode::unknown(self.kind, &mut decoded.object, validation);
+        if validation == FieldValidation::Strict && !unknown.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}",
+                kind = self.kind.kind,
+                version = self.kind.version,
+                why = decode::strict_error(&unknown)
+            )));
+        }
+        decoded.warnings.extend(unknown);
         Ok((decoded.object, decoded.warnings))
     }
 

@@ -202,7 +202,7 @@ impl Watch {
             (true, true) => "MODIFIED",
             (true, false) => "DELETED",
         };
-        if self.form == Form::Plain && self.kind.stored_as.is_none() && what == event.what.word() {
+        if self.form == Form::Plain && !self.kind.is_view() && what == event.what.word() {
             out.extend_from_slice(&event.line);
             return;
         }

@@ -59,13 +59,13 @@ impl Api {
         let kind = target.kind;
         metadata::check_body(kind, target.namespace, target.name, &object)?;
         metadata::begin(kind, target.namespace, &mut object);
-        (kind.strategy.defaults)(&mut object);
+        kind.fill(&mut object);
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (name, called) = (text("name"), text("generateName"));
         let mut at = self.attributes(target, Operation::Create, None);
         (at.name, at.called) = (&name, called);
         self.admission.mutate(&mut at, &mut object).await?;
-        (kind.strategy.defaults)(&mut object);
+        kind.fill(&mut object);
         (kind.strategy.prepare_create)(&mut object);
         if let Some(sign) = kind.strategy.sign {
             sign(&mut object, &target.user.info());
@@ -167,10 +167,10 @@ impl Api {
         let insists = metadata::check_preconditions(kind, &new, current)?;
         metadata::carry_over(&mut new, &old);
         kind.prepare_update(target.subresource, &mut new, &old);
-        (kind.strategy.defaults)(&mut new);
+        kind.fill(&mut new);
         let mut at = self.attributes(target, Operation::Update, Some(&old));
         self.admission.mutate(&mut at, &mut new).await?;
-        (kind.strategy.defaults)(&mut new);
+        kind.fill(&mut new);
         decode::settle(kind, &mut new);
         // To be given a node is no change of what was asked for.
         if target.subresource != "binding" {
@@ -325,6 +325,11 @@ pub(super) fn stored_form(kind: &Kind, object: &Value) -> Bytes {
         (stored.encode)(&mut converted);
         return stored_bytes(&converted);
     }
+    if let Some(custom) = kind.custom.as_ref().filter(|custom| custom.several) {
+        let mut converted = object.clone();
+        converted["apiVersion"] = format!("{}/{}", kind.group, custom.storage_version).into();
+        return stored_bytes(&converted);
+    }
     stored_bytes(object)
 }
 
@@ -336,7 +341,7 @@ fn built(kind: &Kind, bytes: Bytes, revision: Revision) -> Result<Arc<Object>, A
 
 /// A stored object as clients of this kind see it; the same object unless the kind is a view on another.
 pub fn built_view(kind: &Kind, object: &Arc<Object>) -> Result<Arc<Object>, ApiError> {
-    if kind.stored_as.is_none() {
+    if !kind.is_view() {
         return Ok(object.clone());
     }
     let json = serde_json::to_vec(&view(kind, object)).map_err(ApiError::internal)?;
@@ -349,6 +354,8 @@ pub fn view(kind: &Kind, object: &Object) -> Value {
     let mut value = object.value();
     if let Some(stored) = &kind.stored_as {
         (stored.decode)(&mut value);
+    } else if kind.is_view() {
+        value["apiVersion"] = kind.api_version().into();
     }
     value
 }

@@ -36,6 +36,9 @@ impl Kind {
         let new = self.stored_form(new);
         (self.strategy.validate)(&new, &mut errors);
         (self.strategy.validate_create)(&new, &mut errors);
+        if let Some(custom) = &self.custom {
+            custom.validate(&new, None, &mut errors);
+        }
         errors
     }
 
@@ -55,6 +58,9 @@ impl Kind {
                     (change.validate)(&new, &old, &mut errors);
                 }
             }
+        }
+        if let Some(custom) = &self.custom {
+            custom.validate(&new, Some(&old), &mut errors);
         }
         errors
     }

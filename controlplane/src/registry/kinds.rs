@@ -3,6 +3,7 @@
 
 use crate::registry::check::Change;
 use crate::registry::columns;
+use crate::registry::custom::Custom;
 use crate::validation::names::{self, Rule};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -244,6 +245,8 @@ pub struct Kind {
     pub strategy: Strategy,
     /// What subresources do that update the object, besides `/status`.
     pub changes: Vec<(&'static str, Change)>,
+    /// Set when the row was made by a CustomResourceDefinition.
+    pub custom: Option<Arc<Custom>>,
 }
 
 impl Kind {
@@ -273,7 +276,21 @@ impl Kind {
             columns: vec![columns::name(), columns::age()],
             strategy: Strategy::PLAIN,
             changes: Vec::new(),
+            custom: None,
         }
+    }
+
+    /// Fills in what the client left out. An object of a custom resource also loses what its schema does not know.
+    pub fn fill(&self, object: &mut Value) {
+        (self.strategy.defaults)(object);
+        if let Some(custom) = &self.custom {
+            custom.shape(object);
+        }
+    }
+
+    /// Whether objects are shown in another form than they may be stored in.
+    pub fn is_view(&self) -> bool {
+        self.stored_as.is_some() || self.custom.as_ref().is_some_and(|custom| custom.several)
     }
 
     /// Directly in the cluster instead of in a namespace.

@@ -12,6 +12,8 @@ pub mod subresources;
 pub mod fields;
 // Kinds that are views on other kinds: Events and HorizontalPodAutoscalers.
 pub mod convert;
+// Kinds that are made at run time.
+pub mod custom;
 // Columns of `kubectl get`.
 pub mod columns;
 // What a kind fills in when the client left it out.

@@ -45,6 +45,8 @@ pub mod default_ingress_class;
 pub mod external_ips;
 // Nodes change what is theirs.
 pub mod node_restriction;
+// Others have a say.
+pub mod webhook;
 // No more than a namespace may have.
 pub mod resource_quota;
 // Rights are not handed out by those who lack them.

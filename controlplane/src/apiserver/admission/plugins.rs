@@ -23,6 +23,8 @@ const DEFAULT_ON: &[&str] = &[
     "CertificateSigning",
     "CertificateSubjectRestriction",
     "DefaultIngressClass",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionWebhook",
     "ResourceQuota",
     role_escalation::NAME,
 ];
@@ -69,6 +71,8 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         Box::new(certificates::CertificateSubjectRestriction),
         Box::new(default_ingress_class::DefaultIngressClass),
         Box::new(external_ips::DenyServiceExternalIps),
+        Box::new(webhook::MutatingAdmissionWebhook),
+        Box::new(webhook::ValidatingAdmissionWebhook),
         Box::new(resource_quota::ResourceQuota::new(needs.ledger.clone(), settings)?),
         Box::new(role_escalation::RoleEscalation(access())),
     ];

@@ -37,6 +37,8 @@ use std::sync::Arc;
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
 /// The OpenAPI documents.
 pub struct OpenApi {
     registry: Arc<Registry>,
@@ -190,7 +192,10 @@ impl OpenApi {
 fn fingerprint(name: &str, kinds: &[Arc<Kind>]) -> String {
     let mut text = format!("{} {name} {}", env!("CARGO_PKG_VERSION"), schema::types().len());
     for kind in kinds {
-        let Kind { kind, plural, schema, verbs, subresources, scope, .. } = &**kind;
+        let Kind { kind, plural, schema, verbs, subresources, scope, custom, .. } = &**kind;
+        if let Some(custom) = custom {
+            text.push_str(&custom.schema.to_string());
+        }
         text.push_str(&format!("\n{kind} {plural} {schema} {verbs:?} {subresources:?} {scope:?}"));
     }
     hash(text.as_bytes())
@@ -248,6 +253,9 @@ impl Source<'_> {
         for name in ["DeleteOptions", "Status", "WatchEvent", "APIResourceList", "APIGroup", "APIGroupList"] {
             roots.push(format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"));
         }
+        if self.kinds.iter().any(|kind| kind.custom.is_some()) {
+            roots.push(OBJECT_META.to_owned());
+        }
         for kind in self.kinds {
             roots.push(kind.schema.clone());
             roots.extend(schema::type_of(&format!("{}List", kind.schema)).map(schema::Type::full_name));
@@ -265,6 +273,12 @@ impl Source<'_> {
         if schema::type_of(name).is_none()
             && let Some(kind) = self.kinds.iter().find(|kind| kind.schema == name)
         {
+            if let Some(custom) = kind.custom.as_ref().filter(|_| self.dialect == Dialect::V3) {
+                made = custom.schema.clone();
+                made["properties"]["apiVersion"] = json!({"type": "string"});
+                made["properties"]["kind"] = json!({"type": "string"});
+                made["properties"]["metadata"] = self.dialect.reference(OBJECT_META);
+            }
             made["x-kubernetes-group-version-kind"] =
                 json!([{"group": kind.group, "kind": kind.kind, "version": kind.version}]);
         }

@@ -4,6 +4,9 @@ use crate::registry::kinds::{keep, keep_all_but_status, keep_status};
 use crate::tree::{Grow, Tree};
 use serde_json::{Value, json};
 
+/// Keeps a definition until its objects are gone.
+pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
 /// A new Namespace is active and holds on until its contents are gone.
 pub fn create_namespace(object: &mut Value) {
     object.put("status", json!({"phase": "Active"}));
@@ -120,6 +123,12 @@ pub fn create_definition(object: &mut Value) {
         "status",
         json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": versions}),
     );
+    // Its objects go before it does.
+    let mut finalizers = object.items("metadata.finalizers").to_vec();
+    if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
+        finalizers.push(json!(CLEANUP));
+        object["metadata"]["finalizers"] = Value::Array(finalizers);
+    }
 }
 
 /// Every version that ever stored objects stays in `storedVersions`.

@@ -1,0 +1,177 @@
+//! The connection to a webhook: by URL, or to a Service's endpoints under the Service's name.
+
+use crate::apiserver::admission::Attributes;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// The largest answer that is read.
+const LIMIT: usize = 3 * 1024 * 1024;
+
+/// Why a webhook did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CallError(pub String);
+
+fn failed(why: impl std::fmt::Display) -> CallError {
+    CallError(why.to_string())
+}
+
+/// Where to go, and who must be there.
+#[derive(Debug, PartialEq)]
+struct Place {
+    addresses: Vec<(String, u16)>,
+    host: String,
+    path: String,
+}
+
+/// Sends a review; the answer.
+pub async fn post(config: &Value, at: &Attributes<'_>, body: &Value) -> Result<Value, CallError> {
+    let place = match config["url"].as_str() {
+        Some(url) => by_url(url)?,
+        None => by_service(&config["service"], at)?,
+    };
+    let head = format!("failed to call webhook: Post \"https://{}{}\"", place.host, place.path);
+    let wrapped = |error: CallError| CallError(format!("{head}: {error}"));
+    let name = place.host.rsplit_once(':').map_or(place.host.as_str(), |(host, _)| host);
+    let tls = trust(config["caBundle"].as_str().unwrap_or_default()).map_err(wrapped)?;
+    let server =
+        ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).map_err(|e| wrapped(failed(e)))?;
+    let mut last = failed("no endpoints available for service");
+    for (address, port) in &place.addresses {
+        let stream = match TcpStream::connect((address.as_str(), *port)).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                last = failed(format!("dial tcp {address}:{port}: {error}"));
+                continue;
+            }
+        };
+        let stream =
+            tls.connect(server.clone(), stream).await.map_err(|e| wrapped(failed(format!("tls: {e}"))))?;
+        return exchange(stream, &place, body).await.map_err(wrapped);
+    }
+    Err(wrapped(last))
+}
+
+async fn exchange(
+    stream: tokio_rustls::client::TlsStream<TcpStream>,
+    place: &Place,
+    body: &Value,
+) -> Result<Value, CallError> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let connection = tokio::spawn(connection);
+    let request = Request::post(&place.path)
+        .header("host", &place.host)
+        .header("content-type", "application/json")
+        .header("accept", "application/json")
+        .body(Full::new(Bytes::from(body.to_string())))
+        .map_err(failed)?;
+    let response = sender.send_request(request).await.map_err(failed)?;
+    let code = response.status();
+    let bytes = Limited::new(response.into_body(), LIMIT).collect().await.map_err(failed)?.to_bytes();
+    connection.abort();
+    if !code.is_success() {
+        return Err(failed(format!("the server answered {code}")));
+    }
+    serde_json::from_slice(&bytes).map_err(|e| failed(format!("couldn't decode the answer: {e}")))
+}
+
+fn by_url(url: &str) -> Result<Place, CallError> {
+    let rest =
+        url.strip_prefix("https://").ok_or_else(|| failed("a webhook's URL must begin with https://"))?;
+    let (host, path) =
+        rest.split_once('/').map_or((rest, "/".to_owned()), |(host, path)| (host, format!("/{path}")));
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => (name, port.parse().map_err(failed)?),
+        _ => (host, 443),
+    };
+    let address = (name.trim_matches(['[', ']']).to_owned(), port);
+    Ok(Place { addresses: vec![address], host: host.to_owned(), path })
+}
+
+/// The endpoints of a Service, then its address: the server may or may not have a service network of its own.
+fn by_service(service: &Value, at: &Attributes<'_>) -> Result<Place, CallError> {
+    let text = |field: &str| service[field].as_str().unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
+    let port = service["port"].as_u64().unwrap_or(443);
+    let services = at.cached("", "services", Some(namespace));
+    let found = services.iter().find(|object| object.meta.name == name).map(|object| object.value());
+    let found = found.ok_or_else(|| failed(format!("service {name:?} not found")))?;
+    let ports = found["spec"]["ports"].as_array().into_iter().flatten();
+    let port_name = ports
+        .into_iter()
+        .find(|p| p["port"].as_u64() == Some(port))
+        .map(|p| p["name"].as_str().unwrap_or_default().to_owned())
+        .ok_or_else(|| failed(format!("no service port {port} found for service {name:?}")))?;
+    let mut addresses = Vec::new();
+    for slice in at.cached("discovery.k8s.io", "endpointslices", Some(namespace)) {
+        if slice.meta.labels.get("kubernetes.io/service-name").map(String::as_str) == Some(name) {
+            addresses.extend(ready(&slice.value(), &port_name));
+        }
+    }
+    let cluster = found["spec"]["clusterIP"].as_str().filter(|ip| !ip.is_empty() && *ip != "None");
+    addresses.extend(cluster.map(|ip| (ip.to_owned(), port as u16)));
+    let path = match text("path") {
+        "" => "/".to_owned(),
+        path => path.to_owned(),
+    };
+    Ok(Place { addresses, host: format!("{name}.{namespace}.svc:{port}"), path })
+}
+
+fn ready(slice: &Value, port_name: &str) -> Vec<(String, u16)> {
+    let ports = slice["ports"].as_array().into_iter().flatten();
+    let port = ports.into_iter().find(|p| p["name"].as_str().unwrap_or_default() == port_name);
+    let Some(port) = port.and_then(|p| p["port"].as_u64()) else { return Vec::new() };
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    let serving = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != false);
+    let addresses = serving.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten());
+    addresses.filter_map(Value::as_str).map(|address| (address.to_owned(), port as u16)).collect()
+}
+
+/// Trusts the bundle of the webhook and nobody else.
+fn trust(bundle: &str) -> Result<TlsConnector, CallError> {
+    let mut roots = RootCertStore::empty();
+    let pem = STANDARD.decode(bundle).map_err(failed)?;
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(certificate.map_err(failed)?).map_err(failed)?;
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(failed)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn places() {
+        let of = |url: &str| {
+            let place = by_url(url).unwrap();
+            (place.addresses[0].clone(), place.path)
+        };
+        assert_eq!(of("https://h.example.com/a/b"), (("h.example.com".into(), 443), "/a/b".into()));
+        assert_eq!(of("https://127.0.0.1:8443"), (("127.0.0.1".into(), 8443), "/".into()));
+        assert_eq!(of("https://[::1]:9/x"), (("::1".into(), 9), "/x".into()));
+        assert!(by_url("http://h").is_err());
+        let slice = json!({"ports": [{"name": "https", "port": 8443}], "endpoints": [
+            {"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}]});
+        assert_eq!(ready(&slice, "https"), [("10.0.0.1".to_owned(), 8443)]);
+        assert_eq!(ready(&slice, "other"), []);
+    }
+}

@@ -1,0 +1,162 @@
+//! MutatingAdmissionWebhook and ValidatingAdmissionWebhook: others have a say, over HTTPS.
+
+// Which requests a webhook wants to see.
+pub mod matching;
+// What is sent and what comes back.
+pub mod review;
+// The connection.
+pub mod call;
+
+use super::{Attributes, Plugin};
+use crate::apiserver::patch::json as json_patch;
+use async_trait::async_trait;
+use call::CallError;
+use coracle_proto::status::ApiError;
+use matching::Matched;
+use review::Verdict;
+use serde_json::Value;
+use std::time::Duration;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// Those that may change objects, one after the other.
+pub struct MutatingAdmissionWebhook;
+/// Those that may only refuse them, all at the same time.
+pub struct ValidatingAdmissionWebhook;
+
+/// One webhook of a configuration.
+struct Webhook {
+    spec: Value,
+}
+
+impl Webhook {
+    fn name(&self) -> &str {
+        self.spec["name"].as_str().unwrap_or_default()
+    }
+
+    fn ignores_failure(&self) -> bool {
+        self.spec["failurePolicy"] == "Ignore"
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.spec["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30))
+    }
+}
+
+/// Every webhook of a kind of configuration, by the configurations' names.
+fn webhooks(at: &Attributes<'_>, plural: &str) -> Vec<Webhook> {
+    // Nobody may lock the door from which webhooks are thrown out.
+    if at.kind.group == GROUP {
+        return Vec::new();
+    }
+    let mut all = at.cached(GROUP, plural, None);
+    all.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
+    let each = all
+        .iter()
+        .flat_map(|configuration| configuration.value()["webhooks"].as_array().cloned().unwrap_or_default());
+    each.map(|spec| Webhook { spec }).collect()
+}
+
+/// What a webhook says, once it is known whether it wants to be asked; `None` when it is not asked or its failure ignored.
+async fn ask(hook: &Webhook, at: &Attributes<'_>, object: &Value) -> Result<Option<Verdict>, ApiError> {
+    let name = hook.name();
+    match matching::matches(&hook.spec, at, object).await {
+        Matched::Yes => {}
+        Matched::No => return Ok(None),
+        Matched::Failed(why) if hook.ignores_failure() => {
+            tracing::warn!(webhook = name, why, "a match condition failed and is ignored");
+            return Ok(None);
+        }
+        Matched::Failed(why) => return Err(at.forbidden(format!("webhook {name:?}: {why}"))),
+    }
+    let effects = hook.spec["sideEffects"].as_str().unwrap_or("Unknown");
+    if at.dry_run && !matches!(effects, "None" | "NoneOnDryRun") {
+        return Err(ApiError::bad_request(format!("admission webhook {name:?} does not support dry run")));
+    }
+    let (uid, body) = review::request(&hook.spec, at, object);
+    let answer =
+        tokio::time::timeout(hook.patience(), call::post(&hook.spec["clientConfig"], at, &body)).await;
+    let answer = answer.unwrap_or(Err(CallError("context deadline exceeded".into())));
+    let verdict = answer.and_then(|answer| review::verdict(&answer, &uid).map_err(CallError));
+    match verdict {
+        Ok(verdict) => Ok(Some(verdict)),
+        Err(CallError(why)) if hook.ignores_failure() => {
+            tracing::warn!(webhook = name, why, "a webhook failed and is ignored");
+            Ok(None)
+        }
+        Err(CallError(why)) => Err(ApiError::internal(format!("failed calling webhook {name:?}: {why}"))),
+    }
+}
+
+/// Takes over what a webhook said besides its patch; its refusal.
+fn heed(hook: &Webhook, at: &mut Attributes<'_>, verdict: &Verdict) -> Result<(), ApiError> {
+    at.warnings.extend(verdict.warnings.iter().cloned());
+    if verdict.allowed {
+        return Ok(());
+    }
+    Err(verdict.refusal(hook.name()))
+}
+
+#[async_trait]
+impl Plugin for MutatingAdmissionWebhook {
+    fn name(&self) -> &'static str {
+        "MutatingAdmissionWebhook"
+    }
+
+    async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
+        let hooks = webhooks(at, "mutatingwebhookconfigurations");
+        let mut after = vec![None; hooks.len()];
+        for (i, hook) in hooks.iter().enumerate() {
+            run(hook, at, object).await?;
+            after[i] = Some(object.clone());
+        }
+        // Who wants to see what others changed after it is asked once more.
+        for (hook, seen) in hooks.iter().zip(after) {
+            let again = hook.spec["reinvocationPolicy"] == "IfNeeded";
+            if again && seen.is_some_and(|seen| seen != *object) {
+                run(hook, at, object).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asks a webhook and applies its patch.
+async fn run(hook: &Webhook, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
+    let Some(verdict) = ask(hook, at, object).await? else { return Ok(()) };
+    heed(hook, at, &verdict)?;
+    let Some(patch) = &verdict.patch else { return Ok(()) };
+    match json_patch::apply(object, patch) {
+        Ok(changed) => {
+            *object = changed;
+            Ok(())
+        }
+        Err(error) if hook.ignores_failure() => {
+            tracing::warn!(webhook = hook.name(), %error, "a patch that does not apply is ignored");
+            Ok(())
+        }
+        Err(error) => Err(ApiError::internal(format!("failed calling webhook {:?}: {error}", hook.name()))),
+    }
+}
+
+#[async_trait]
+impl Plugin for ValidatingAdmissionWebhook {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionWebhook"
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
+        let hooks = webhooks(at, "validatingwebhookconfigurations");
+        if hooks.is_empty() {
+            return Ok(());
+        }
+        let asked = &*at;
+        let answers = futures::future::join_all(hooks.iter().map(|hook| ask(hook, asked, object))).await;
+        for (hook, answer) in hooks.iter().zip(answers) {
+            if let Some(verdict) = answer? {
+                heed(hook, at, &verdict)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Custom resources: rows that a CustomResourceDefinition makes, and the structural schema that their objects are held to.
+
+// From a definition to rows.
+pub mod rows;
+// Fields that the schema does not know go.
+pub mod prune;
+// Fields that the schema fills in.
+pub mod fill;
+// Values that the schema does not allow.
+pub mod check;
+// Rules in CEL.
+pub mod rules;
+
+use coracle_proto::status::FieldError;
+use serde_json::Value;
+
+/// What a version of a custom resource does to its objects.
+#[derive(Debug, Default)]
+pub struct Custom {
+    /// The structural schema.
+    pub schema: Value,
+    /// The version that objects are stored in.
+    pub storage_version: String,
+    /// Whether objects may have been written in other versions.
+    pub several: bool,
+    /// Whether `/status` alone changes the status.
+    pub status: bool,
+    /// Where `/scale` finds replicas wanted, replicas there, and the selector.
+    pub scale: Option<Scale>,
+    /// Rules in CEL, compiled, by where they stand.
+    pub rules: Vec<rules::Rule>,
+}
+
+/// Paths of the scale subresource, such as `.spec.replicas`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scale {
+    /// Replicas wanted.
+    pub spec: String,
+    /// Replicas there.
+    pub status: String,
+    /// The selector as text, when there is one.
+    pub selector: String,
+}
+
+impl Custom {
+    /// Drops what the schema does not know and fills in what it knows better. What was dropped, by path.
+    pub fn shape(&self, object: &mut Value) -> Vec<String> {
+        let dropped = prune::root(&self.schema, object);
+        fill::root(&self.schema, object);
+        dropped
+    }
+
+    /// The rules that an object breaks; `old` is what it was.
+    pub fn validate(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+        check::root(&self.schema, object, errors);
+        if errors.is_empty() {
+            for rule in &self.rules {
+                rule.check(object, old, errors);
+            }
+        }
+    }
+}
+
+/// The value at a simple path such as `.spec.replicas`.
+pub fn at<'v>(object: &'v Value, path: &str) -> &'v Value {
+    static NULL: Value = Value::Null;
+    path.split('.')
+        .filter(|part| !part.is_empty())
+        .try_fold(object, |value, part| value.get(part))
+        .unwrap_or(&NULL)
+}
+
+/// Sets the value at a simple path.
+pub fn put(object: &mut Value, path: &str, value: Value) {
+    let mut place = object;
+    for part in path.split('.').filter(|part| !part.is_empty()) {
+        if !place.is_object() {
+            *place = Value::Object(Default::default());
+        }
+        place = &mut place[part];
+    }
+    *place = value;
+}

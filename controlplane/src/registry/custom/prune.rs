@@ -1,0 +1,79 @@
+//! Pruning: what a structural schema does not know is dropped.
+
+use serde_json::Value;
+
+const KEPT: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// Prunes a whole object; the paths of what was dropped.
+pub fn root(schema: &Value, object: &mut Value) -> Vec<String> {
+    let mut dropped = Vec::new();
+    prune(schema, object, "", true, &mut dropped);
+    dropped
+}
+
+fn prune(schema: &Value, value: &mut Value, path: &str, embedded: bool, dropped: &mut Vec<String>) {
+    let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
+    match value {
+        Value::Array(items) => {
+            for (i, item) in items.iter_mut().enumerate() {
+                let inside = &schema["items"];
+                if !(open && inside.is_null()) {
+                    prune(
+                        inside,
+                        item,
+                        &format!("{path}[{i}]"),
+                        inside["x-kubernetes-embedded-resource"] == true,
+                        dropped,
+                    );
+                }
+            }
+        }
+        Value::Object(fields) => {
+            let (known, rest) = (&schema["properties"], &schema["additionalProperties"]);
+            let names: Vec<String> = fields.keys().cloned().collect();
+            for name in names {
+                let inside = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                if embedded && KEPT.contains(&name.as_str()) {
+                    continue;
+                }
+                let of = match known.get(&name) {
+                    Some(of) => of,
+                    None if rest.is_object() => rest,
+                    None if rest == true || open => continue,
+                    None => {
+                        fields.remove(&name);
+                        dropped.push(inside);
+                        continue;
+                    }
+                };
+                if let Some(value) = fields.get_mut(&name) {
+                    prune(of, value, &inside, of["x-kubernetes-embedded-resource"] == true, dropped);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unknown_fields_go() {
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "a": {"type": "string"}, "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": {}}}},
+            "list": {"type": "array", "items": {"type": "object", "properties": {"n": {}}}}}}}});
+        let mut object = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"labels": {"l": "1"}},
+            "spec": {"a": "1", "b": 2, "free": {"any": 1}, "map": {"k": {"x": 1, "y": 2}}, "list": [{"n": 1, "m": 2}]}, "top": 1});
+        let dropped = root(&schema, &mut object);
+        assert_eq!(dropped, ["spec.b", "spec.list[0].m", "spec.map.k.y", "top"]);
+        assert_eq!(
+            object["spec"],
+            json!({"a": "1", "free": {"any": 1}, "map": {"k": {"x": 1}}, "list": [{"n": 1}]})
+        );
+        assert_eq!(object["metadata"]["labels"]["l"], "1");
+    }
+}

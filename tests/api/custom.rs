@@ -1,0 +1,137 @@
+//! Custom resources: defined, served, held to their schema, shown, scaled and gone, through kubectl.
+
+use crate::on_both_stores;
+use coracle_tests::eventually;
+use coracle_tests::kubectl::{Kubectl, newest};
+use serde_json::Value;
+use std::time::Duration;
+
+const DEFINITION: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: boats.harbour.example.com}
+spec:
+  group: harbour.example.com
+  scope: Namespaced
+  names: {plural: boats, singular: boat, kind: Boat, shortNames: [bt]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources:
+      status: {}
+      scale: {specReplicasPath: .spec.oars, statusReplicasPath: .status.oars}
+    additionalPrinterColumns:
+    - {name: Colour, type: string, jsonPath: .spec.colour}
+    - {name: Oars, type: integer, jsonPath: .spec.oars}
+    schema:
+      openAPIV3Schema:
+        type: object
+        required: [spec]
+        properties:
+          spec:
+            type: object
+            description: What the boat is like.
+            required: [colour]
+            x-kubernetes-validations:
+            - {rule: "self.oars <= 8 || self.colour == 'gold'", message: "only a golden boat has more than 8 oars"}
+            properties:
+              colour: {type: string, enum: [red, blue, gold]}
+              oars: {type: integer, minimum: 0, default: 2}
+              cargo: {type: object, x-kubernetes-preserve-unknown-fields: true}
+          status:
+            type: object
+            properties: {oars: {type: integer}, afloat: {type: boolean}}
+  - name: v1beta1
+    served: true
+    storage: false
+    schema:
+      openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}
+"#;
+
+fn boat(name: &str, spec: &str) -> String {
+    format!(
+        r#"{{"apiVersion": "harbour.example.com/v1", "kind": "Boat", "metadata": {{"name": "{name}"}}, "spec": {spec}}}"#
+    )
+}
+
+fn refused(kubectl: &Kubectl, name: &str, spec: &str, said: &str) {
+    let output = kubectl.try_with("create -f -", &boat(name, spec));
+    assert!(!output.ok && output.err.contains(said), "{spec}: {output:?}");
+}
+
+#[test]
+fn boats() {
+    on_both_stores(|server| {
+        let kubectl = newest(&server.kubeconfig());
+        kubectl.run_with("create -f -", DEFINITION);
+        kubectl.run("wait --for=condition=Established --timeout=60s crd/boats.harbour.example.com");
+        kubectl.run_with("create -f -", &boat("one", r#"{"colour": "red", "cargo": {"any": "thing"}}"#));
+        let one: Value = serde_json::from_str(&kubectl.run("get boat one -o json")).unwrap();
+        assert_eq!(
+            (&one["spec"]["oars"], &one["spec"]["cargo"]["any"]),
+            (&Value::from(2), &Value::from("thing"))
+        );
+        assert_eq!(one["metadata"]["generation"], 1);
+        refused(
+            &kubectl,
+            "two",
+            r#"{"colour": "green"}"#,
+            "spec.colour: Unsupported value: \"green\": supported values: \"red\", \"blue\", \"gold\"",
+        );
+        refused(&kubectl, "two", r#"{"oars": 1}"#, "spec.colour: Required value");
+        refused(
+            &kubectl,
+            "two",
+            r#"{"colour": "red", "oars": -1}"#,
+            "spec.oars in body should be greater than or equal to 0",
+        );
+        refused(
+            &kubectl,
+            "two",
+            r#"{"colour": "red", "oars": 9}"#,
+            "only a golden boat has more than 8 oars",
+        );
+        refused(&kubectl, "two", r#"{"colour": "red", "sails": 1}"#, "unknown field \"spec.sails\"");
+        let lax = kubectl
+            .try_with("create --validate=false -f -", &boat("two", r#"{"colour": "blue", "sails": 1}"#));
+        assert!(lax.ok, "{lax:?}");
+        assert_eq!(
+            kubectl.run("get bt two -o jsonpath={.spec.sails}"),
+            "",
+            "what the schema does not know is dropped"
+        );
+
+        let table = kubectl.run("get boats");
+        assert!(table.lines().next().unwrap().split_whitespace().eq(["NAME", "COLOUR", "OARS"]), "{table}");
+        assert!(table.lines().any(|line| line.split_whitespace().eq(["two", "blue", "2"])), "{table}");
+        kubectl.run("patch boat one --type=merge -p {\"spec\":{\"oars\":4},\"status\":{\"afloat\":true}}");
+        let one: Value = serde_json::from_str(&kubectl.run("get boat one -o json")).unwrap();
+        assert_eq!(
+            (&one["spec"]["oars"], &one["status"]["afloat"], &one["metadata"]["generation"]),
+            (&Value::from(4), &Value::Null, &Value::from(2))
+        );
+        kubectl.run("patch boat one --subresource=status --type=merge -p {\"status\":{\"afloat\":true}}");
+        assert_eq!(kubectl.run("get boat one -o jsonpath={.status.afloat}"), "true");
+        kubectl.run("scale boat one --replicas=6");
+        assert_eq!(kubectl.run("get boat one -o jsonpath={.spec.oars}"), "6");
+        assert_eq!(
+            kubectl.run("get boats.v1beta1.harbour.example.com one -o jsonpath={.apiVersion}"),
+            "harbour.example.com/v1beta1"
+        );
+        let applied = boat("three", r#"{"colour": "gold", "oars": 20}"#);
+        kubectl.run_with("apply -f -", &applied);
+        kubectl.run_with("apply --server-side --force-conflicts -f -", &applied);
+        assert!(kubectl.run("explain boat.spec").contains("What the boat is like."));
+        assert!(kubectl.run("api-resources --api-group=harbour.example.com").contains("Boat"));
+
+        // Its objects go before the definition does.
+        kubectl.run("delete crd boats.harbour.example.com --timeout=60s");
+        eventually("the resource is gone", Duration::from_secs(30), || {
+            !kubectl.try_with("get --raw /apis/harbour.example.com/v1/boats", "").ok
+        });
+        kubectl.run_with("create -f -", DEFINITION);
+        kubectl.run("wait --for=condition=Established --timeout=60s crd/boats.harbour.example.com");
+        assert_eq!(kubectl.run("get boats -o name"), "");
+    });
+}
