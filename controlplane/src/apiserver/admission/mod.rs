@@ -15,6 +15,8 @@ pub mod service_account;
 pub mod taint_nodes;
 // Images are always pulled.
 pub mod always_pull_images;
+// Somebody else decides about images.
+pub mod image_policy;
 // What pods may do to their node.
 pub mod pod_security;
 // Classes become numbers.

@@ -55,6 +55,7 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         Box::new(node_restriction::NodeRestriction),
         Box::new(taint_nodes::TaintNodesByCondition),
         Box::new(always_pull_images::AlwaysPullImages),
+        Box::new(image_policy::ImagePolicyWebhook::new(settings)?),
         Box::new(pod_security::PodSecurity::new(settings)?),
         Box::new(priority::Priority),
         Box::new(default_tolerations::DefaultTolerationSeconds),

@@ -1,0 +1,214 @@
+//! ImagePolicyWebhook: somebody else decides about images.
+
+use super::config::{Configuration, ConfigurationError};
+use super::{Attributes, Operation, Plugin};
+use crate::remote::Remote;
+use async_trait::async_trait;
+use coracle_proto::status::ApiError;
+use http::Method;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const NAME: &str = "ImagePolicyWebhook";
+/// How many answers are remembered.
+const REMEMBERED: usize = 1024;
+/// How often an answer that does not come is asked for.
+const TRIES: u32 = 5;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Settings {
+    image_policy: Policy,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Policy {
+    kube_config_file: PathBuf,
+    #[serde(rename = "allowTTL")]
+    allow_ttl: i64,
+    #[serde(rename = "denyTTL")]
+    deny_ttl: i64,
+    retry_backoff: u64,
+    default_allow: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        let kube_config_file = PathBuf::new();
+        Self { kube_config_file, allow_ttl: 300, deny_ttl: 30, retry_backoff: 500, default_allow: false }
+    }
+}
+
+/// The plugin.
+pub struct ImagePolicyWebhook {
+    policy: Policy,
+    remote: Option<Remote>,
+    answers: Mutex<HashMap<String, (Value, Instant)>>,
+}
+
+impl ImagePolicyWebhook {
+    /// The plugin with its backend; without settings it refuses everything once it is on.
+    pub fn new(configuration: &Configuration) -> Result<Self, ConfigurationError> {
+        let Settings { image_policy: policy } = configuration.of(NAME)?;
+        let remote = if policy.kube_config_file.as_os_str().is_empty() {
+            None
+        } else {
+            let remote = Remote::from_kubeconfig(&policy.kube_config_file);
+            Some(
+                remote
+                    .map_err(|error| ConfigurationError::Plugin { plugin: NAME, why: error.to_string() })?,
+            )
+        };
+        Ok(Self { policy, remote, answers: Mutex::default() })
+    }
+
+    /// What the backend says, or said a moment ago.
+    async fn ask(&self, spec: &Value) -> Result<Value, String> {
+        let (key, now) = (spec.to_string(), Instant::now());
+        if let Some((answer, _)) = self.answers.lock().get(&key).filter(|(_, until)| *until > now) {
+            return Ok(answer.clone());
+        }
+        let Some(remote) = &self.remote else { return Err("no image policy backend is configured".into()) };
+        let review =
+            json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "spec": spec});
+        let mut why = String::new();
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(Duration::from_millis(self.policy.retry_backoff) * attempt).await;
+            }
+            match remote.send(Method::POST, "", Some(&review)).await {
+                Ok((200..=299, answer)) if answer["status"].is_object() => {
+                    let status = answer["status"].clone();
+                    let allowed = status["allowed"] == true;
+                    let ttl = if allowed { self.policy.allow_ttl } else { self.policy.deny_ttl };
+                    let mut answers = self.answers.lock();
+                    if answers.len() >= REMEMBERED {
+                        answers.retain(|_, (_, until)| *until > now);
+                    }
+                    if answers.len() < REMEMBERED {
+                        answers.insert(
+                            key,
+                            (status.clone(), now + Duration::from_secs(ttl.max(0).unsigned_abs())),
+                        );
+                    }
+                    return Ok(status);
+                }
+                Ok((code, _)) if code < 500 && code != 429 => {
+                    return Err(format!("Error contacting webhook: {code}"));
+                }
+                Ok((code, _)) => why = format!("Error contacting webhook: {code}"),
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(why)
+    }
+}
+
+#[async_trait]
+impl Plugin for ImagePolicyWebhook {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, pod: &Value) -> Result<(), ApiError> {
+        let pods = at.kind.group.is_empty() && at.kind.plural == "pods";
+        let lists: &[&str] = match at.subresource {
+            "" => &["containers", "initContainers"],
+            "ephemeralcontainers" => &["ephemeralContainers"],
+            _ => return Ok(()),
+        };
+        if !pods || !matches!(at.operation, Operation::Create | Operation::Update) {
+            return Ok(());
+        }
+        match self.ask(&review(pod, lists, at.namespace)).await {
+            Ok(status) if status["allowed"] == true => Ok(()),
+            Ok(status) => {
+                Err(at.forbidden(match status["reason"].as_str().filter(|reason| !reason.is_empty()) {
+                    Some(reason) => {
+                        format!("image policy webhook backend denied one or more images: {reason}")
+                    }
+                    None => "one or more images rejected by webhook backend".into(),
+                }))
+            }
+            Err(why) if self.policy.default_allow => {
+                at.audit("imagepolicywebhook.image-policy.k8s.io/failed-open", "true".into());
+                tracing::warn!(why, "images are allowed without an answer");
+                Ok(())
+            }
+            Err(why) => Err(at.forbidden(why)),
+        }
+    }
+}
+
+/// What is asked: the images, the annotations that are meant for it, the namespace.
+fn review(pod: &Value, lists: &[&str], namespace: &str) -> Value {
+    let containers = lists.iter().flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten());
+    let containers: Vec<Value> = containers.map(|container| json!({"image": container["image"]})).collect();
+    let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
+    let annotations: Map<String, Value> = annotations
+        .filter(|(key, _)| key.contains(".image-policy.k8s.io/"))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    json!({"containers": containers, "annotations": annotations, "namespace": namespace})
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// A backend that allows images of one registry.
+    async fn backend() -> std::net::SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut bytes = vec![0; 8192];
+                    while let Ok(read) = stream.read(&mut bytes).await
+                        && read > 0
+                    {
+                        let text = String::from_utf8_lossy(&bytes[..read]).into_owned();
+                        let status = if text.contains("good.example.com/") {
+                            json!({"allowed": true})
+                        } else {
+                            json!({"allowed": false, "reason": "nobody knows it"})
+                        };
+                        let body = json!({"status": status}).to_string();
+                        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                        let _ = stream.write_all(head.as_bytes()).await;
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_backend_decides_about_images() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kubeconfig");
+        let address = backend().await;
+        std::fs::write(&file, format!("clusters:\n- name: b\n  cluster: {{server: \"http://{address}\"}}\n"))
+            .unwrap();
+        let settings = json!({"imagePolicy": {"kubeConfigFile": file, "allowTTL": 60}});
+        let plugin = ImagePolicyWebhook::new(&Configuration::with(NAME, settings)).unwrap();
+        let ask = |image: &str| {
+            let pod = json!({"metadata": {"annotations": {"a.image-policy.k8s.io/b": "1", "other": "2"}},
+                "spec": {"containers": [{"image": image}]}});
+            review(&pod, &["containers"], "ns")
+        };
+        assert_eq!(ask("i")["annotations"], json!({"a.image-policy.k8s.io/b": "1"}));
+        assert_eq!(plugin.ask(&ask("good.example.com/i")).await.unwrap()["allowed"], true);
+        assert_eq!(plugin.ask(&ask("bad.example.com/i")).await.unwrap()["reason"], "nobody knows it");
+        assert_eq!(plugin.answers.lock().len(), 2);
+        let off = ImagePolicyWebhook::new(&Configuration::default()).unwrap();
+        assert!(off.ask(&ask("i")).await.is_err());
+    }
+}
