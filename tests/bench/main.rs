@@ -8,6 +8,8 @@ mod api;
 mod scheduler;
 // The control loops.
 mod controllers;
+// Cluster DNS.
+mod dns;
 // Nodes without containers.
 mod hollow;
 // How figures are shown.
@@ -22,7 +24,8 @@ fn main() -> anyhow::Result<()> {
         "api" => runtime.block_on(api::run())?,
         "scheduler" => runtime.block_on(scheduler::run())?,
         "controllers" => runtime.block_on(controllers::run())?,
-        other => anyhow::bail!("unknown measurement {other:?}: one of api, scheduler, controllers"),
+        "dns" => dns::run()?,
+        other => anyhow::bail!("unknown measurement {other:?}: one of api, scheduler, controllers, dns"),
     };
     report.print(json);
     Ok(())

@@ -109,8 +109,7 @@ pub fn check(field: &Field, scenario: &Scenario) {
     apply(field, scenario);
     expect(field, scenario.what, &specs(scenario));
     if !scenario.policies.is_empty() {
-        field.kubectl.run("delete networkpolicy --all -n x");
-        field.kubectl.run("delete networkpolicy --all -n z");
+        field.kubectl.run("delete networkpolicy --all --all-namespaces");
     }
 }
 

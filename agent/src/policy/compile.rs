@@ -207,19 +207,21 @@ impl Compiler<'_> {
     }
 
     fn selected<'b>(&'b self, peer: &'b Peer) -> impl Iterator<Item = &'b Pod> {
-        self.known.pods.iter().filter(|(name, pod)| self.selects(peer, name, pod)).map(|(_, pod)| *pod)
+        let homes = self.homes(peer);
+        let pods = self.known.pods.iter();
+        pods.filter(move |(name, pod)| selects(peer, &homes, name, pod)).map(|(_, pod)| *pod)
     }
 
-    fn selects(&self, peer: &Peer, name: &Name, pod: &Pod) -> bool {
-        let Peer::Pods { namespaces, pods } = peer else { return false };
-        let at_home = match namespaces {
-            None => name.namespace == self.policy.namespace,
-            Some(selector) => {
-                let namespace = self.known.namespaces.get(&Name::new("", &name.namespace));
-                namespace.is_some_and(|namespace| selector.matches(&namespace.labels))
+    /// The namespaces that a peer's pods may be in.
+    fn homes(&self, peer: &Peer) -> BTreeSet<&str> {
+        match peer {
+            Peer::Block { .. } => BTreeSet::new(),
+            Peer::Pods { namespaces: None, .. } => BTreeSet::from([&*self.policy.namespace]),
+            Peer::Pods { namespaces: Some(selector), .. } => {
+                let all = self.known.namespaces.iter();
+                all.filter(|(_, of)| selector.matches(&of.labels)).map(|(name, _)| &*name.name).collect()
             }
-        };
-        at_home && pods.as_ref().is_none_or(|selector| selector.matches(&pod.labels))
+        }
     }
 
     /// Whether the port is one; `None` for a name that nobody has.
@@ -269,11 +271,12 @@ impl Compiler<'_> {
     /// what comes in, the peers for what goes out.
     fn named(&self, name: &str, protocol: Protocol, rule: &Rule, v4: bool) -> BTreeSet<Vec<u8>> {
         let mut keys = BTreeSet::new();
+        let homes: Vec<BTreeSet<&str>> = rule.peers.iter().map(|peer| self.homes(peer)).collect();
         for (of, pod) in self.known.pods {
             let talked_to = match self.way {
                 Way::In => of.namespace == self.policy.namespace && self.about.pods.matches(&pod.labels),
                 Way::Out if rule.peers.is_empty() => true,
-                Way::Out => rule.peers.iter().any(|peer| self.selects(peer, of, pod)),
+                Way::Out => rule.peers.iter().zip(&homes).any(|(peer, homes)| selects(peer, homes, of, pod)),
             };
             if !talked_to {
                 continue;
@@ -286,6 +289,11 @@ impl Compiler<'_> {
         }
         keys
     }
+}
+
+fn selects(peer: &Peer, homes: &BTreeSet<&str>, name: &Name, pod: &Pod) -> bool {
+    let Peer::Pods { pods, .. } = peer else { return false };
+    homes.contains(&*name.namespace) && pods.as_ref().is_none_or(|selector| selector.matches(&pod.labels))
 }
 
 fn addresses(pod: &Pod, v4: bool) -> impl Iterator<Item = Vec<u8>> {

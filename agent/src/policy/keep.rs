@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -26,8 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CHECK: Duration = Duration::from_secs(10);
 /// A pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
-/// A pause after every change: a busy cluster is followed in steps.
-const BREATH: Duration = Duration::from_millis(20);
+/// The least pause after every change, and how many times longer than the change took it is: a busy cluster is
+/// followed in steps, at a bounded cost.
+const BREATH: (Duration, u32) = (Duration::from_millis(10), 4);
 
 /// Why a pod must not start yet; retry.
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +135,7 @@ impl Inner {
         let mut current: Option<Ruleset> = None;
         loop {
             let goal = self.wanted.load(Ordering::SeqCst);
+            let begun = Instant::now();
             if self.policies.is_empty() {
                 watches = None;
                 if current.as_ref() != Some(&Ruleset::default()) {
@@ -167,7 +169,7 @@ impl Inner {
                     }
                 }
             }
-            tokio::time::sleep(BREATH).await;
+            tokio::time::sleep(BREATH.0.max(begun.elapsed() * BREATH.1)).await;
             let looked =
                 tokio::time::timeout(CHECK, self.change(&mut policy_changes, watches.as_mut())).await;
             if looked.is_err() && !self.policies.is_empty() && !in_place().await {
