@@ -46,7 +46,8 @@ pub fn answer(zone: &Zone, query: &Message, view: &dyn View, turn: usize) -> Ans
                 reply.metadata.response_code = ResponseCode::ServFail;
                 return Answer::Reply(reply);
             }
-            Found::Alias(record, target) => {
+            Found::Alias(alias) => {
+                let (record, target) = *alias;
                 reply.metadata.authoritative = true;
                 reply.answers.push(record);
                 if matches!(kind, RecordType::CNAME | RecordType::ANY) {

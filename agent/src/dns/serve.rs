@@ -44,7 +44,7 @@ pub struct Dns {
 
 /// A reply now, or one that somebody else must help with.
 enum Outcome {
-    Now(Message),
+    Now(Box<Message>),
     Later(Box<(Message, Message, hickory_proto::rr::Name)>),
 }
 
@@ -151,7 +151,7 @@ impl Dns {
                 Packet::Ignored => return Ok(()),
                 Packet::Refused(reply) => *reply,
                 Packet::Query(query) => match self.begin(*query) {
-                    Outcome::Now(reply) => reply,
+                    Outcome::Now(reply) => *reply,
                     Outcome::Later(rest) => self.clone().finish(*rest).await,
                 },
             };
@@ -166,7 +166,7 @@ impl Dns {
     fn begin(&self, query: Message) -> Outcome {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let (reply, name) = match answer(&self.zone, &query, &*self.view, turn) {
-            Answer::Reply(reply) => return Outcome::Now(reply),
+            Answer::Reply(reply) => return Outcome::Now(Box::new(reply)),
             Answer::Elsewhere(reply, name) => (reply, name),
             Answer::Forward(reply) => {
                 let name = query.queries.first().map(|question| question.name.clone()).unwrap_or_default();
@@ -174,7 +174,7 @@ impl Dns {
             }
         };
         match key_of(&name, &query).and_then(|key| self.upstream.cached(&key)) {
-            Some(found) => Outcome::Now(joined(reply, &found)),
+            Some(found) => Outcome::Now(Box::new(joined(reply, &found))),
             None => Outcome::Later(Box::new((query, reply, name))),
         }
     }

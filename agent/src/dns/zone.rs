@@ -23,7 +23,7 @@ pub enum Found {
     /// Records of the type asked for, and others that the client will ask for next.
     Records(Vec<Record>, Vec<Record>),
     /// Another name: the record, and where to go on.
-    Alias(Record, Name),
+    Alias(Box<(Record, Name)>),
     /// The name is there, records of the type are not.
     NoData,
     /// No such name.
@@ -277,7 +277,7 @@ fn alias(name: &Name, target: &str) -> Found {
     let Ok(mut target) = Name::from_ascii(target) else { return Found::NoData };
     target.set_fqdn(true);
     let record = Record::from_rdata(name.clone(), TTL, RData::CNAME(CNAME(target.clone())));
-    Found::Alias(record, target)
+    Found::Alias(Box::new((record, target)))
 }
 
 /// `10-0-0-1` or `fd00--1`.

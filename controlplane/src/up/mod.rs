@@ -190,8 +190,12 @@ fn service_range(args: &UpArgs) -> String {
     while let Some(flag) = flags.next() {
         match flag.strip_prefix(FLAG) {
             Some("") => return flags.next().cloned().unwrap_or_default(),
-            Some(value) if value.starts_with('=') => return value[1..].to_owned(),
-            _ => {}
+            Some(value) => {
+                if let Some(value) = value.strip_prefix('=') {
+                    return value.to_owned();
+                }
+            }
+            None => {}
         }
     }
     crate::config::SERVICE_CIDR.to_owned()
