@@ -22,6 +22,45 @@ fn allow(field: &Field) {
     field.kubectl.run("delete networkpolicy --all -n x");
 }
 
+/// Policies that make no sense are refused, and say why.
+pub fn nonsense_is_refused(field: &Field) {
+    for (spec, want) in [
+        (
+            json!({"ingress": [{"ports": [{"port": 90, "endPort": 80}]}]}),
+            "must be greater than or equal to `port`",
+        ),
+        (
+            json!({"ingress": [{"ports": [{"endPort": 80}]}]}),
+            "may not be specified when `port` is not specified",
+        ),
+        (
+            json!({"ingress": [{"ports": [{"port": "web", "endPort": 80}]}]}),
+            "may not be specified when `port` is non-numeric",
+        ),
+        (json!({"ingress": [{"ports": [{"port": 70000}]}]}), "must be between 1 and 65535, inclusive"),
+        (
+            json!({"ingress": [{"ports": [{"port": 80, "protocol": "ICMP"}]}]}),
+            "supported values: \"SCTP\", \"TCP\", \"UDP\"",
+        ),
+        (json!({"egress": [{"to": [{}]}]}), "must specify a peer"),
+        (
+            json!({"egress": [{"to": [{"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}}]}]}),
+            "may not specify both ipBlock and another peer",
+        ),
+        (
+            json!({"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.0.0.0/8"]}}]}]}),
+            "must be a strict subset of `cidr`",
+        ),
+        (json!({"policyTypes": ["Sideways"]}), "supported values: \"Egress\", \"Ingress\""),
+    ] {
+        let mut policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "bad", "namespace": "x"},
+            "spec": spec});
+        policy["spec"]["podSelector"] = json!({});
+        let refused = field.kubectl.try_with("create --validate=false -f -", &policy.to_string());
+        assert!(!refused.ok && refused.err.contains(want), "{policy}: {refused:?}");
+    }
+}
+
 /// A connection that was there before a policy goes on; new ones do not begin.
 pub fn a_connection_goes_on(field: &Field) {
     let (from, to) = (field.place("x/b"), field.place("x/a"));

@@ -73,6 +73,7 @@ fn policies() {
         scenarios::check(&field, &scenario);
     }
     scenarios::labels_change(&field);
+    faults::nonsense_is_refused(&field);
     faults::a_connection_goes_on(&field);
     faults::no_first_packet(&field);
     faults::rules_removed_come_back(&field);
