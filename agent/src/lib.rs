@@ -38,6 +38,8 @@ pub mod runtime;
 pub mod engine;
 // The parent of every container: streams, logs and exits that outlive the agent.
 pub mod keeper;
+// What the node and its pods use.
+pub mod usage;
 // Many streams over one connection: WebSocket channels and SPDY.
 pub mod streams;
 // The node's own HTTPS API.

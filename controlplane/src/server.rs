@@ -97,9 +97,15 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let store = store::open(&config.datastore, &config.data_dir).await?;
     let store = guard::sealed(&config.security, store).await?;
     let feed = Arc::new(Feed::start(store.clone(), registry.all()).await?);
+    connect::usage::register(&registry);
+    let usage = Arc::new(connect::usage::Usage::default());
     let access = Arc::new(actions::reviews::Access::default());
-    let needs =
-        Needs { keys: keys.clone(), access: access.clone(), service_cidr: config.service_cidr.clone() };
+    let needs = Needs {
+        keys: keys.clone(),
+        access: access.clone(),
+        service_cidr: config.service_cidr.clone(),
+        usage: usage.clone(),
+    };
     let ledger = Arc::new(Ledger::default());
     let settings = config.admission_control_config_file.as_deref().map(Configuration::read).transpose()?;
     let admission = plugins::chain(&plugins::Needs {
@@ -124,6 +130,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let _ = access.rbac.set(rbac);
     let _ = access.authz.set(authz.clone());
     let _ = access.authn.set(Arc::downgrade(&authn));
+    let nodes = Arc::new(connect::node::Nodes::new(api.clone(), &pki)?);
+    usage.connect(&nodes);
     let server = Arc::new(Server {
         api: api.clone(),
         filters: guard::filters(&config.security, &api)?,
@@ -131,7 +139,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         authz,
         discovery: Discovery::new(registry.clone()),
         openapi: OpenApi::new(registry),
-        connectors: connect::connectors(Arc::new(connect::node::Nodes::new(api.clone(), &pki)?)),
+        connectors: connect::connectors(nodes),
         wellknown: WellKnown { issuer: issuer(&keys, bound), stop: stop.clone(), ..WellKnown::default() },
     });
 

@@ -120,6 +120,11 @@ impl Cluster {
         self.agent = Some(agent);
     }
 
+    #[allow(dead_code)]
+    pub fn agent_pid(&self) -> u32 {
+        self.agent.as_ref().map_or(0, Child::id)
+    }
+
     pub fn kill_agent(&mut self) {
         if let Some(mut agent) = self.agent.take() {
             let _ = agent.kill();

@@ -16,6 +16,8 @@ pub mod dial;
 pub mod pods;
 // Settings.
 pub mod configz;
+// Usage and metrics.
+pub mod metrics;
 // Files of the host's log directory.
 pub mod files;
 
@@ -30,6 +32,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::context::Context;
+use crate::usage::Usage;
 use access::{Access, Peer};
 use answer::{Answer, text};
 
@@ -41,14 +44,15 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The server.
 pub struct NodeApi {
     context: Arc<Context>,
+    usage: Usage,
     access: Access,
     tls: TlsAcceptor,
 }
 
 impl NodeApi {
     /// With its certificate and its idea of who may ask.
-    pub fn new(context: Arc<Context>, access: Access, tls: TlsAcceptor) -> Arc<Self> {
-        Arc::new(Self { context, access, tls })
+    pub fn new(context: Arc<Context>, usage: Usage, access: Access, tls: TlsAcceptor) -> Arc<Self> {
+        Arc::new(Self { context, usage, access, tls })
     }
 
     /// Serves until the process ends.
@@ -106,6 +110,11 @@ impl NodeApi {
             (&Method::GET, ["containerLogs", namespace, pod, container]) => {
                 logs::handle(context, (namespace, pod, container), &request).await
             }
+            (&Method::GET, ["stats", "summary"]) => metrics::stats(context, &self.usage),
+            (&Method::GET, ["metrics"]) => metrics::agent(context),
+            (&Method::GET, ["metrics", "resource"]) => metrics::resource(&self.usage),
+            (&Method::GET, ["metrics", "cadvisor"]) => metrics::cadvisor(&self.usage),
+            (&Method::GET, ["metrics", "probes"]) => metrics::probes(context),
             (&Method::GET, ["logs", ..]) => files::handle(&path["logs".len()..]),
             (&Method::GET | &Method::POST, ["exec", namespace, pod, container])
             | (&Method::GET | &Method::POST, ["exec", namespace, pod, _, container]) => {

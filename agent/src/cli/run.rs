@@ -1,6 +1,7 @@
 //! `coracle-agent run`: the node.
 
 use anyhow::Context as _;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -27,6 +28,7 @@ use crate::identity::client::Identity;
 use crate::identity::rotate;
 use crate::identity::serving::Serving;
 use crate::node::keep::Keeper;
+use crate::node::log_rotation::{self, LogLimits};
 use crate::node::machine::{self, Machine};
 use crate::node::status::allocatable;
 use crate::objects::{Objects, Wake};
@@ -38,6 +40,7 @@ use crate::probe::wheel::Probes;
 use crate::runtime::{CriRuntime, Runtime};
 use crate::source;
 use crate::status::report::Reporter;
+use crate::usage::Usage;
 use crate::volume::token::Tokens;
 
 /// `coracle-agent run`.
@@ -133,6 +136,12 @@ pub struct RunArgs {
     /// Authority of the clients of the node's own HTTPS API; the kubeconfig's when not given.
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
+    /// A container's log file is cut when it grows past this.
+    #[arg(long, default_value = "10Mi")]
+    pub container_log_max_size: String,
+    /// Log files of a container that are kept, the current one too.
+    #[arg(long, default_value_t = 5)]
+    pub container_log_max_files: usize,
     /// Where the built-in engine is served as CRI, for crictl and the like.
     #[arg(long, default_value = "/run/coracle/engine.sock")]
     pub cri_socket: PathBuf,
@@ -176,6 +185,12 @@ impl RunArgs {
         }
         tokio::spawn(self.node_api(&context)?.serve());
         self.serve_dns(&context)?;
+        let limits = LogLimits {
+            size: u64::try_from(amount::units(&Quantity(self.container_log_max_size.clone())))
+                .unwrap_or(u64::MAX),
+            files: self.container_log_max_files.max(2),
+        };
+        tokio::spawn(log_rotation::run(context.clone(), limits));
         tokio::spawn(Keeper::new(context.clone(), machine).run());
         tokio::spawn(source::runtime::follow(context.clone()));
         if let Some(dir) = context.config.manifests.clone() {
@@ -255,7 +270,9 @@ impl RunArgs {
             }
         };
         let access = Access::new(context.client.clone(), &context.config.name);
-        Ok(NodeApi::new(context.clone(), access, tls))
+        let usage = Usage::default();
+        tokio::spawn(usage.clone().run(context.clone()));
+        Ok(NodeApi::new(context.clone(), usage, access, tls))
     }
 
     /// The cluster's authority, PEM.

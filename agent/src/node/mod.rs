@@ -12,5 +12,7 @@ pub mod lease;
 pub mod cni_conf;
 // What to do when something runs short.
 pub mod pressure;
+// Logs that grow are cut.
+pub mod log_rotation;
 // The task that keeps it all current.
 pub mod keep;

@@ -40,8 +40,29 @@ struct Entry {
     pod: Arc<Pod>,
     target: Target,
     count: Count,
+    /// Checks that succeeded, and that did not.
+    totals: (u64, u64),
     /// Distinguishes it from an earlier entry of the same key whose timer is still queued.
     serial: u64,
+}
+
+/// How the checks of one probe went.
+#[derive(Clone, Debug)]
+pub struct ProbeTotal {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod.
+    pub pod: String,
+    /// Its uid.
+    pub uid: String,
+    /// The container.
+    pub container: String,
+    /// Which probe.
+    pub kind: ProbeKind,
+    /// Checks that succeeded.
+    pub successes: u64,
+    /// Checks that did not.
+    pub failures: u64,
 }
 
 #[derive(Default)]
@@ -83,10 +104,28 @@ impl Probes {
             let count =
                 Count::new(target.kind, target.probe.success_threshold, target.probe.failure_threshold);
             state.due.push(Reverse((first_due(&target), serial, key.clone())));
-            state.entries.insert(key, Entry { uid: uid.clone(), pod: pod.clone(), target, count, serial });
+            state.entries.insert(
+                key,
+                Entry { uid: uid.clone(), pod: pod.clone(), target, count, totals: (0, 0), serial },
+            );
         }
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// How the checks of every probe went.
+    pub fn totals(&self) -> Vec<ProbeTotal> {
+        let state = self.state.lock();
+        let total = |((_, kind), entry): (&Key, &Entry)| ProbeTotal {
+            namespace: spec::namespace(&entry.pod).to_owned(),
+            pod: spec::name(&entry.pod).to_owned(),
+            uid: entry.uid.clone(),
+            container: entry.target.container.name.clone(),
+            kind: *kind,
+            successes: entry.totals.0,
+            failures: entry.totals.1,
+        };
+        state.entries.iter().map(total).collect()
     }
 
     /// Forgets containers of the pod that are not among these.
@@ -167,6 +206,8 @@ impl Probes {
         let mut state = self.state.lock();
         // Gone meanwhile: its result is nobody's, and no event should speak of it.
         let Some(entry) = state.entries.get_mut(&key).filter(|entry| entry.serial == serial) else { return };
+        let total = if success { &mut entry.totals.0 } else { &mut entry.totals.1 };
+        *total += 1;
         let changed = entry.count.count(success);
         let uid = entry.uid.clone();
         let next = (began + period(&target.probe)).max(Instant::now());

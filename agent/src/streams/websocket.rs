@@ -15,7 +15,8 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_util::sync::CancellationToken;
 
 use super::{AHEAD, CHUNK, Input, LINGER, PING};
@@ -32,6 +33,11 @@ type Sink = Arc<Mutex<SplitSink<Socket, Message>>>;
 
 async fn server_side<T: Io + 'static>(io: T) -> Socket {
     WebSocketStream::from_raw_socket(Box::new(io) as Box<dyn Io>, Role::Server, None).await
+}
+
+/// Clients take a close without a code for a failure.
+fn goodbye() -> Message {
+    Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
 
 /// One channel towards the peer.
@@ -105,7 +111,7 @@ impl Connection {
     /// Says goodbye and waits for the peer to close, so that nothing said before is lost on the way.
     pub async fn close(mut self) {
         self.pinger.abort();
-        let closed = self.sink.lock().await.close().await;
+        let closed = self.sink.lock().await.send(goodbye()).await;
         if closed.is_ok() {
             let _ = tokio::time::timeout(LINGER, &mut self.reader).await;
         }
@@ -179,7 +185,7 @@ pub async fn tunnel<T: Io + 'static>(io: T) -> DuplexStream {
                 return;
             }
         }
-        let _ = sink.close().await;
+        let _ = sink.send(goodbye()).await;
     });
     near
 }

@@ -18,6 +18,7 @@ pub mod service_addresses;
 
 use crate::apiserver::api::ActionKey;
 use crate::apiserver::hook::{Action, Hook};
+use crate::connect::usage;
 use crate::registry::index::Registry;
 use crate::registry::kinds::Subresource;
 use std::collections::HashMap;
@@ -31,6 +32,8 @@ pub struct Needs {
     pub access: Arc<reviews::Access>,
     /// Addresses of Services.
     pub service_cidr: String,
+    /// What nodes and pods use.
+    pub usage: Arc<usage::Usage>,
 }
 
 /// Every action, by group, resource and subresource.
@@ -49,6 +52,9 @@ pub fn actions(registry: &Registry, needs: &Needs) -> HashMap<ActionKey, Arc<dyn
     add("", "pods", "eviction", Arc::new(eviction::Eviction));
     add("", "serviceaccounts", "token", Arc::new(token::Token { keys: needs.keys.clone() }));
     add("", "componentstatuses", "", Arc::new(components::Components));
+    for (resource, action) in usage::actions(&needs.usage) {
+        add(usage::GROUP, resource, "", action);
+    }
     reviews::register(&needs.access, &mut add);
     all
 }

@@ -15,6 +15,7 @@ use super::respond::{self, Body};
 use super::tls::Peer;
 use super::user::User;
 use super::{resource, wellknown};
+use crate::connect::tunnel;
 use coracle_proto::status::ApiError;
 use futures::FutureExt;
 use http::{HeaderMap, Method, Request, Response};
@@ -38,6 +39,8 @@ pub struct Server {
     pub openapi: OpenApi,
     /// Subresources that take over the connection, by resource and subresource.
     pub connectors: HashMap<(String, String), Arc<dyn Connector>>,
+    /// Connections that agents opened.
+    pub tunnels: Arc<tunnel::Tunnels>,
     /// Health and metrics.
     pub wellknown: wellknown::WellKnown,
     /// What stands between who asks and who may.
@@ -218,6 +221,9 @@ impl Server {
         let path = context.info.path.trim_end_matches('/');
         if path == "/api" || path == "/apis" || path.starts_with("/api/") || path.starts_with("/apis/") {
             return self.discovery.serve(path, context.header("accept"), context.header("if-none-match"));
+        }
+        if let Some(node) = tunnel::node_of(path) {
+            return self.tunnels.accept(node, request);
         }
         if path.starts_with("/openapi/") {
             return self.openapi.serve(path, &context);

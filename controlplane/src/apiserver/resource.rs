@@ -413,10 +413,28 @@ impl<'a> Request1<'a> {
         };
         let mut response = match action.call(call).await? {
             Reply::Object(code, object) => respond::bytes(code, JSON, object.json.clone()),
-            Reply::Value(code, value) => respond::json(code, &value),
+            Reply::Value(code, mut value) => {
+                if verb == "list" && self.kind.verbs.contains(&"list") {
+                    self.select_items(&mut value)?;
+                }
+                respond::json(code, &value)
+            }
         };
         respond::warn(&mut response, &warnings);
         Ok(response)
+    }
+
+    /// Keeps what the label selector wants of a list that was made just now.
+    fn select_items(&self, list: &mut Value) -> Result<(), ApiError> {
+        let asked = self.context.query.iter().find(|(key, _)| key == "labelSelector");
+        let Some((_, text)) = asked.filter(|(_, text)| !text.is_empty()) else { return Ok(()) };
+        let selector = text
+            .parse::<coracle_proto::selector::LabelSelector>()
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        if let Some(items) = list["items"].as_array_mut() {
+            items.retain(|item| selector.matches_value(&item["metadata"]["labels"]));
+        }
+        Ok(())
     }
 
     /// The type of the body: the kind's own, or that of the subresource.

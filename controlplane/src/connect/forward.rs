@@ -67,6 +67,21 @@ pub fn answer(client: Option<hyper::upgrade::OnUpgrade>, mut backend: Response<I
     Response::from_parts(parts, body.map_err(|e| Box::new(e) as BoxError).boxed_unsync())
 }
 
+/// The same body, ended where it fails: an agent that is restarted ends what it was following, and that is no failure.
+pub fn until_failure(body: Body) -> Body {
+    let frames = futures::stream::unfold(body, |mut body| async move {
+        match body.frame().await {
+            Some(Ok(frame)) => Some((Ok::<_, BoxError>(frame), body)),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a followed log ends");
+                None
+            }
+            None => None,
+        }
+    });
+    http_body_util::StreamBody::new(frames).boxed_unsync()
+}
+
 /// Takes the client's half of a future upgrade out of a request.
 pub fn client_side(request: &mut Request<Incoming>) -> Option<hyper::upgrade::OnUpgrade> {
     wants_upgrade(request.headers()).then(|| hyper::upgrade::on(request))

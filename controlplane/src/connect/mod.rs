@@ -1,12 +1,16 @@
 //! Requests that end at a node: logs, exec, attach, port-forward and proxies. The server finds the node, forwards the
 //! request to the agent's API and joins the two connections; what flows over them is between client and agent.
 
+// Connections that agents open, for nodes that cannot be dialled.
+pub mod tunnel;
 // A connection to a node's agent.
 pub mod node;
 // One HTTP exchange passed on, upgrades included.
 pub mod forward;
 // Subresources of pods.
 pub mod pods;
+// What nodes and pods use.
+pub mod usage;
 // `/proxy` of pods, services and nodes.
 pub mod proxy;
 

@@ -1,5 +1,6 @@
 //! A connection to a node's agent: its address from the Node object, TLS with the server's own client certificate.
 
+use super::tunnel::Tunnels;
 use crate::apiserver::api::Api;
 use crate::pki::Pki;
 use crate::pki::authority::Profile;
@@ -17,11 +18,15 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// How long a node may take to answer.
 const DIAL: Duration = Duration::from_secs(10);
+/// Tunnels that may turn out to be dead.
+const TUNNEL_TRIES: usize = 8;
 /// The agent's port when the Node does not say.
 const PORT: u64 = 10250;
 
@@ -29,7 +34,13 @@ const PORT: u64 = 10250;
 pub struct Nodes {
     tls: TlsConnector,
     api: Arc<Api>,
+    /// Connections that agents opened.
+    pub tunnels: Arc<Tunnels>,
 }
+
+/// What carries a connection.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// An agent whose certificate the cluster's authority signed must have one for its address; until the cluster has signed
 /// one, an agent serves a certificate of its own, and like upstream without `--kubelet-certificate-authority` the server
@@ -114,7 +125,7 @@ impl Nodes {
                 PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?,
             )?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { tls: TlsConnector::from(Arc::new(config)), api })
+        Ok(Self { tls: TlsConnector::from(Arc::new(config)), api, tunnels: Arc::default() })
     }
 
     /// The server.
@@ -136,16 +147,41 @@ impl Nodes {
         Ok((host.to_owned(), u16::try_from(port.as_u64().unwrap_or(PORT)).unwrap_or(10250)))
     }
 
-    /// Opens a connection to a node's agent.
-    pub async fn dial(&self, node: &str) -> Result<tokio_rustls::client::TlsStream<TcpStream>, ApiError> {
-        let (host, port) = self.address(node)?;
+    /// Opens a connection to a node's agent: through a tunnel when the node keeps some, by its address otherwise.
+    pub async fn dial(&self, node: &str) -> Result<TlsStream<Box<dyn Io>>, ApiError> {
         let failed = |why: String| ApiError::internal(format!("error dialing backend: {why}"));
+        // A node that is not there cannot be dialled either way, and the answer says so.
+        let address = self.address(node);
+        if self.tunnels.has(node) {
+            let tunnelled = async {
+                let mut tries = 0;
+                loop {
+                    // An idle connection may have died unseen: the next one is younger.
+                    let stream: Box<dyn Io> = Box::new(self.tunnels.take(node).await);
+                    let host = address.as_ref().map_or_else(|_| node.to_owned(), |(host, _)| host.clone());
+                    let name = ServerName::try_from(host).map_err(|e| e.to_string())?;
+                    match self.tls.connect(name, stream).await {
+                        Ok(stream) => return Ok(stream),
+                        Err(error) if tries == TUNNEL_TRIES => {
+                            return Err(format!("tunnel of {node}: {error}"));
+                        }
+                        Err(_) => tries += 1,
+                    }
+                }
+            };
+            return match tokio::time::timeout(DIAL, tunnelled).await {
+                Ok(result) => result.map_err(failed),
+                Err(_) => Err(failed(format!("tunnel of {node}: i/o timeout"))),
+            };
+        }
+        let (host, port) = address?;
         let connect = async {
             let stream = TcpStream::connect((host.as_str(), port))
                 .await
                 .map_err(|e| format!("dial tcp {host}:{port}: {e}"))?;
             let _ = stream.set_nodelay(true);
             let name = ServerName::try_from(host.clone()).map_err(|e| e.to_string())?;
+            let stream: Box<dyn Io> = Box::new(stream);
             self.tls.connect(name, stream).await.map_err(|e| format!("tls to {host}:{port}: {e}"))
         };
         match tokio::time::timeout(DIAL, connect).await {

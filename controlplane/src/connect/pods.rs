@@ -83,6 +83,13 @@ impl Connector for Pods {
         let mut response = forward::answer(client, self.nodes.send(node, request).await?);
         if self.what == Stream::Log && !response.status().is_success() {
             response = refused(response, &info.name).await;
+        } else if self.what == Stream::Log
+            && context
+                .query
+                .iter()
+                .any(|(key, value)| key == "follow" && matches!(value.as_str(), "true" | "1"))
+        {
+            response = response.map(forward::until_failure);
         }
         Ok(response)
     }

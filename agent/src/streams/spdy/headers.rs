@@ -136,8 +136,9 @@ fn pairs(mut text: &[u8]) -> Result<Headers, HeaderError> {
 /// A block without headers; `first` of its direction.
 pub fn empty_block(first: bool) -> Vec<u8> {
     let mut block = if first { vec![0x78, 0x01] } else { Vec::new() };
-    // One stored block of four bytes: the count of pairs.
+    // One stored block of four bytes: the count of pairs; then an empty one, at which readers hand out what they have.
     block.extend_from_slice(&[0, 4, 0, !4, !0, 0, 0, 0, 0]);
+    block.extend_from_slice(&[0, 0, 0, !0, !0]);
     block
 }
 

@@ -1,0 +1,78 @@
+//! Connections towards the server, for nodes that it cannot dial: a few are kept idle, each serves the node's API once.
+
+use http::Request;
+use http::header::{CONNECTION, UPGRADE};
+use hyper_util::rt::TokioIo;
+use rand::RngExt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use super::NodeApi;
+
+/// The protocol that is upgraded to.
+const PROTOCOL: &str = "coracle-tunnel";
+/// Connections kept idle.
+const IDLE: usize = 4;
+/// An idle connection is made anew after this: routers on the way forget what is silent.
+const RENEW: Duration = Duration::from_secs(45);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// Why there is no tunnel.
+#[derive(Debug, thiserror::Error)]
+enum TunnelError {
+    #[error("{0}")]
+    Request(#[from] http::Error),
+    #[error("{0}")]
+    Client(#[from] kube::Error),
+    #[error("the server answered {0}")]
+    Refused(http::StatusCode),
+    #[error("{0}")]
+    Upgrade(#[from] hyper::Error),
+    #[error("{0}")]
+    Read(#[from] std::io::Error),
+}
+
+/// Keeps tunnels open for as long as the node runs.
+pub fn open(api: &Arc<NodeApi>) {
+    for _ in 0..IDLE {
+        tokio::spawn(keep(api.clone()));
+    }
+}
+
+async fn keep(api: Arc<NodeApi>) {
+    let mut pause = Duration::from_millis(500);
+    loop {
+        match one(&api).await {
+            Ok(()) => pause = Duration::from_millis(500),
+            Err(error) => {
+                tracing::debug!(%error, "tunnel to the server, will retry");
+                tokio::time::sleep(pause.mul_f64(rand::rng().random_range(0.5..1.5))).await;
+                pause = (pause * 2).min(LONGEST_RETRY);
+            }
+        }
+    }
+}
+
+/// Opens a tunnel and waits until it is used or too old.
+async fn one(api: &Arc<NodeApi>) -> Result<(), TunnelError> {
+    let request = Request::get(format!("/coracle/tunnel/{}", api.context.config.name))
+        .header(CONNECTION, "Upgrade")
+        .header(UPGRADE, PROTOCOL)
+        .body(kube::client::Body::empty())?;
+    let response = api.context.client.send(request).await?;
+    if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
+        return Err(TunnelError::Refused(response.status()));
+    }
+    let mut stream = BufReader::new(TokioIo::new(hyper::upgrade::on(response).await?));
+    match tokio::time::timeout(RENEW, stream.fill_buf()).await {
+        Ok(begun) => {
+            if begun?.is_empty() {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+            }
+        }
+        Err(_) => return Ok(()),
+    }
+    tokio::spawn(api.clone().connection(stream));
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! Series in Prometheus' text form, with the kubelet's and cAdvisor's names.
+
+use coracle_proto::cri;
+use std::fmt::{Display, Write};
+
+use super::Reading;
+
+/// A page of series.
+#[derive(Default)]
+pub struct Page {
+    text: String,
+}
+
+impl Page {
+    /// Begins a family: its name, `counter` or `gauge`, and what it is.
+    pub fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// One value.
+    pub fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(name);
+        for (at, (key, value)) in labels.iter().enumerate() {
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.text, "{}{key}=\"{value}\"", if at == 0 { '{' } else { ',' });
+        }
+        let end = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.text, "{end} {value}");
+    }
+
+    /// A family of one value without labels.
+    pub fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.family(name, kind, help);
+        self.value(name, &[], value);
+    }
+
+    /// The whole page.
+    pub fn finish(self) -> String {
+        self.text
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+fn get(value: &Option<cri::UInt64Value>) -> Option<u64> {
+    value.as_ref().map(|value| value.value)
+}
+
+/// One container with the names that its labels carry.
+struct Row<'a> {
+    container: &'a str,
+    image: &'a str,
+    id: &'a str,
+    pod: &'a str,
+    namespace: &'a str,
+    stats: &'a cri::ContainerStats,
+}
+
+fn containers(reading: &Reading) -> Vec<Row<'_>> {
+    let rows = reading.pods.iter().flat_map(|pod| {
+        let meta = pod.attributes.as_ref().and_then(|a| a.metadata.as_ref());
+        let containers = pod.linux.iter().flat_map(|linux| &linux.containers);
+        containers.filter_map(move |stats| {
+            let (meta, attributes) = (meta?, stats.attributes.as_ref()?);
+            Some(Row {
+                container: &attributes.metadata.as_ref()?.name,
+                image: attributes.annotations.get("io.kubernetes.container.image").map_or("", String::as_str),
+                id: &attributes.id,
+                pod: &meta.name,
+                namespace: &meta.namespace,
+                stats,
+            })
+        })
+    });
+    rows.collect()
+}
+
+/// `/metrics/resource`.
+pub fn resource(reading: &Reading) -> String {
+    let mut page = Page::default();
+    let rows = containers(reading);
+    let labels = |row: &Row<'_>| {
+        [("container", row.container), ("namespace", row.namespace), ("pod", row.pod)]
+            .map(|(k, v)| (k, v.to_owned()))
+    };
+    let mut each =
+        |name: &str, kind: &str, help: &str, value: &dyn Fn(&cri::ContainerStats) -> Option<f64>| {
+            page.family(name, kind, help);
+            for row in &rows {
+                if let Some(value) = value(row.stats) {
+                    let labels = labels(row);
+                    let labels: Vec<(&str, &str)> = labels.iter().map(|(k, v)| (*k, v.as_str())).collect();
+                    page.value(name, &labels, value);
+                }
+            }
+        };
+    each(
+        "container_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
+        &|stats| get(&stats.cpu.as_ref()?.usage_core_nano_seconds).map(seconds),
+    );
+    each(
+        "container_memory_working_set_bytes",
+        "gauge",
+        "[STABLE] Current working set of the container in bytes",
+        &|stats| get(&stats.memory.as_ref()?.working_set_bytes).map(|bytes| bytes as f64),
+    );
+    each(
+        "container_swap_usage_bytes",
+        "gauge",
+        "[ALPHA] Current amount of the container swap usage in bytes",
+        &|stats| get(&stats.swap.as_ref()?.swap_usage_bytes).map(|bytes| bytes as f64),
+    );
+    let machine = &reading.machine;
+    page.single(
+        "node_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
+        seconds(machine.cpu_total),
+    );
+    page.single(
+        "node_memory_working_set_bytes",
+        "gauge",
+        "[STABLE] Current working set of the node in bytes",
+        machine.working_set,
+    );
+    page.single(
+        "node_swap_usage_bytes",
+        "gauge",
+        "[ALPHA] Current swap usage of the node in bytes",
+        machine.swap_used,
+    );
+    let pods: Vec<_> = reading
+        .pods
+        .iter()
+        .filter_map(|pod| Some((pod.attributes.as_ref()?.metadata.as_ref()?, pod.linux.as_ref()?)))
+        .collect();
+    page.family(
+        "pod_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
+    );
+    for (meta, linux) in &pods {
+        if let Some(total) = linux.cpu.as_ref().and_then(|cpu| get(&cpu.usage_core_nano_seconds)) {
+            let labels = [("namespace", meta.namespace.as_str()), ("pod", &meta.name)];
+            page.value("pod_cpu_usage_seconds_total", &labels, seconds(total));
+        }
+    }
+    page.family("pod_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the pod in bytes");
+    for (meta, linux) in &pods {
+        if let Some(bytes) = linux.memory.as_ref().and_then(|memory| get(&memory.working_set_bytes)) {
+            let labels = [("namespace", meta.namespace.as_str()), ("pod", &meta.name)];
+            page.value("pod_memory_working_set_bytes", &labels, bytes);
+        }
+    }
+    let failed = u8::from(reading.failed);
+    for name in ["resource_scrape_error", "scrape_error"] {
+        page.single(
+            name,
+            "gauge",
+            "1 if there was an error while getting container metrics, 0 otherwise",
+            failed,
+        );
+    }
+    page.finish()
+}
+
+/// `/metrics/cadvisor`: the series that dashboards use.
+pub fn cadvisor(reading: &Reading) -> String {
+    let mut page = Page::default();
+    let rows = containers(reading);
+    type Read = fn(&cri::ContainerStats) -> Option<f64>;
+    let families: [(&str, &str, &str, Read); 8] = [
+        ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |s| {
+            get(&s.cpu.as_ref()?.usage_core_nano_seconds).map(seconds)
+        }),
+        ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |s| {
+            get(&s.memory.as_ref()?.working_set_bytes).map(|v| v as f64)
+        }),
+        (
+            "container_memory_usage_bytes",
+            "gauge",
+            "Current memory usage in bytes, including all memory.",
+            |s| get(&s.memory.as_ref()?.usage_bytes).map(|v| v as f64),
+        ),
+        ("container_memory_rss", "gauge", "Size of RSS in bytes.", |s| {
+            get(&s.memory.as_ref()?.rss_bytes).map(|v| v as f64)
+        }),
+        ("container_memory_swap", "gauge", "Container swap usage in bytes.", |s| {
+            get(&s.swap.as_ref()?.swap_usage_bytes).map(|v| v as f64)
+        }),
+        ("container_fs_usage_bytes", "gauge", "Number of bytes that are consumed on the filesystem.", |s| {
+            get(&s.writable_layer.as_ref()?.used_bytes).map(|v| v as f64)
+        }),
+        ("container_pressure_cpu_waiting_seconds_total", "counter", "Time tasks waited for cpu.", |s| {
+            s.cpu.as_ref()?.psi.as_ref()?.some.as_ref().map(|some| seconds(some.total))
+        }),
+        (
+            "container_pressure_memory_waiting_seconds_total",
+            "counter",
+            "Time tasks waited for memory.",
+            |s| s.memory.as_ref()?.psi.as_ref()?.some.as_ref().map(|some| seconds(some.total)),
+        ),
+    ];
+    for (name, kind, help, read) in families {
+        page.family(name, kind, help);
+        for row in &rows {
+            let Some(value) = read(row.stats) else { continue };
+            let labels = [
+                ("container", row.container),
+                ("id", row.id),
+                ("image", row.image),
+                ("name", row.id),
+                ("namespace", row.namespace),
+                ("pod", row.pod),
+            ];
+            page.value(name, &labels, value);
+        }
+    }
+    type ReadInterface = fn(&cri::NetworkInterfaceUsage) -> Option<u64>;
+    let families: [(&str, &str, ReadInterface); 4] = [
+        ("container_network_receive_bytes_total", "Cumulative count of bytes received", |i| get(&i.rx_bytes)),
+        ("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", |i| {
+            get(&i.tx_bytes)
+        }),
+        ("container_network_receive_errors_total", "Cumulative count of errors while receiving", |i| {
+            get(&i.rx_errors)
+        }),
+        ("container_network_transmit_errors_total", "Cumulative count of errors while transmitting", |i| {
+            get(&i.tx_errors)
+        }),
+    ];
+    for (name, help, read) in families {
+        page.family(name, "counter", help);
+        for pod in &reading.pods {
+            let Some(meta) = pod.attributes.as_ref().and_then(|a| a.metadata.as_ref()) else { continue };
+            let Some(network) = pod.linux.as_ref().and_then(|linux| linux.network.as_ref()) else { continue };
+            for interface in network.default_interface.iter().chain(&network.interfaces) {
+                if let Some(value) = read(interface) {
+                    let labels = [
+                        ("interface", interface.name.as_str()),
+                        ("namespace", &meta.namespace),
+                        ("pod", &meta.name),
+                    ];
+                    page.value(name, &labels, value);
+                }
+            }
+        }
+    }
+    page.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_what_prometheus_reads() {
+        let mut page = Page::default();
+        page.single("a", "gauge", "What it is", 1.5);
+        page.family("b", "counter", "Other");
+        page.value("b", &[("x", "quote\" back\\ line\n"), ("y", "z")], 2);
+        assert_eq!(
+            page.finish(),
+            "# HELP a What it is\n# TYPE a gauge\na 1.5\n# HELP b Other\n# TYPE b counter\n\
+             b{x=\"quote\\\" back\\\\ line\\n\",y=\"z\"} 2\n"
+        );
+        let empty = resource(&Reading::default());
+        assert!(empty.contains("\nresource_scrape_error 0\n"), "{empty}");
+    }
+}

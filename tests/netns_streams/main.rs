@@ -1,0 +1,94 @@
+//! Everything a person does to a running pod, with the oldest and the newest kubectl, kube-rs and the Python client, on one
+//! cluster, as root, in namespaces of its own.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "../netns_pods/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+mod tools;
+mod logs;
+mod commands;
+mod ports;
+mod debug;
+mod clients;
+mod rough;
+mod usage;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tools::Stage;
+
+/// Runs the suite again inside fresh namespaces. `CORACLE_ONLY` names the parts to run.
+#[test]
+fn in_namespaces() {
+    if std::env::var_os("CORACLE_NETNS").is_some() {
+        return;
+    }
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "this suite needs root: it makes namespaces, mounts and cgroups"
+    );
+    // Inside there is no way to the package index.
+    let python = clients::python();
+    let status = std::process::Command::new("unshare")
+        .args(["-m", "-n", "-p", "-u", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
+        // The shell is the namespace's first process and reaps what is left when an agent is killed.
+        .args(["sh", "-c", r#""$0" "$@"; exit $?"#])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--test-threads=1", "--nocapture"])
+        .env("CORACLE_NETNS", "1")
+        .env("CORACLE_PYTHON", python)
+        .status()
+        .unwrap();
+    assert!(status.success(), "the suite inside failed: {status}");
+}
+
+type Part = (&'static str, fn(&mut Stage));
+
+const PARTS: &[Part] = &[
+    ("logs::options", logs::options),
+    ("logs::previous_and_all_containers", logs::previous_and_all_containers),
+    ("logs::follow", logs::follow),
+    ("logs::refusals", logs::refusals),
+    ("commands::exec", commands::exec),
+    ("commands::terminal", commands::terminal),
+    ("commands::refusals", commands::refusals),
+    ("commands::attach_and_run", commands::attach_and_run),
+    ("commands::copy", commands::copy),
+    ("commands::large_streams", commands::large_streams),
+    ("ports::forward", ports::forward),
+    ("ports::many_connections", ports::many_connections),
+    ("ports::nobody_listens", ports::nobody_listens),
+    ("ports::proxy", ports::proxy),
+    ("debug::ephemeral", debug::ephemeral),
+    ("debug::copy_and_node", debug::copy_and_node),
+    ("clients::kube_rs", clients::kube_rs),
+    ("clients::hundred_execs", clients::hundred_execs),
+    ("clients::python_client", clients::python_client),
+    ("usage::top", usage::top),
+    ("usage::node_api", usage::node_api),
+    ("rough::client_is_killed", rough::client_is_killed),
+    ("rough::nothing_leaks", rough::nothing_leaks),
+    ("rough::agent_restarts_under_a_follow", rough::agent_restarts_under_a_follow),
+];
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn streams() {
+    let only = std::env::var("CORACLE_ONLY").unwrap_or_default();
+    let mut stage = Stage::start();
+    let mut failed = Vec::new();
+    for (name, part) in PARTS.iter().filter(|(name, _)| name.contains(&only)) {
+        let begun = std::time::Instant::now();
+        // All that fails is told at once: a run is slow.
+        let ok = catch_unwind(AssertUnwindSafe(|| part(&mut stage))).is_ok();
+        eprintln!("{name}: {} in {:.1?}", if ok { "ok" } else { "FAILED" }, begun.elapsed());
+        if !ok {
+            failed.push(*name);
+        }
+    }
+    if !failed.is_empty() {
+        eprintln!("{}", stage.cluster.log());
+    }
+    assert!(failed.is_empty(), "failed: {failed:?}");
+}
