@@ -139,6 +139,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         authz,
         discovery: Discovery::new(registry.clone()),
         openapi: OpenApi::new(registry),
+        tunnels: nodes.tunnels.clone(),
         connectors: connect::connectors(nodes),
         wellknown: WellKnown { issuer: issuer(&keys, bound), stop: stop.clone(), ..WellKnown::default() },
     });

@@ -10,6 +10,8 @@ pub mod answer;
 pub mod logs;
 // Exec, attach and port-forward.
 pub mod streams;
+// Connections towards a server that cannot dial the node.
+pub mod tunnel;
 // Raw connections for the API server's proxy.
 pub mod dial;
 // Lists of pods.
@@ -28,7 +30,8 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::context::Context;
@@ -64,6 +67,7 @@ impl NodeApi {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
+            let _ = stream.set_nodelay(true);
             tokio::spawn(self.clone().connection(stream));
         }
     }
@@ -82,8 +86,7 @@ impl NodeApi {
         }
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream) {
-        let _ = stream.set_nodelay(true);
+    async fn connection(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         let Ok(Ok(stream)) = tokio::time::timeout(SLOW_CLIENT, self.tls.accept(stream)).await else { return };
         let peer = Peer::of(stream.get_ref().1);
         let service = hyper::service::service_fn(move |request| {

@@ -11,9 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::engine::EngineOptions;
-use crate::api::NodeApi;
 use crate::api::access::Access;
 use crate::api::tls::{self, Pair};
+use crate::api::{NodeApi, tunnel};
 use crate::cluster::Cluster;
 use crate::config::NodeConfig;
 use crate::context::{Context, NodeFacts};
@@ -136,6 +136,9 @@ pub struct RunArgs {
     /// Authority of the clients of the node's own HTTPS API; the kubeconfig's when not given.
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
+    /// Keep connections open towards the API server: it cannot dial this node (NAT, firewall).
+    #[arg(long)]
+    pub tunnel: bool,
     /// A container's log file is cut when it grows past this.
     #[arg(long, default_value = "10Mi")]
     pub container_log_max_size: String,
@@ -183,7 +186,11 @@ impl RunArgs {
         for task in background {
             tokio::spawn(task);
         }
-        tokio::spawn(self.node_api(&context)?.serve());
+        let api = self.node_api(&context)?;
+        if self.tunnel {
+            tunnel::open(&api);
+        }
+        tokio::spawn(api.serve());
         self.serve_dns(&context)?;
         let limits = LogLimits {
             size: u64::try_from(amount::units(&Quantity(self.container_log_max_size.clone())))
