@@ -47,7 +47,8 @@ async fn keep(api: Arc<NodeApi>) {
             Ok(()) => pause = Duration::from_millis(500),
             Err(error) => {
                 tracing::debug!(%error, "tunnel to the server, will retry");
-                tokio::time::sleep(pause.mul_f64(rand::rng().random_range(0.5..1.5))).await;
+                let scattered = pause.mul_f64(rand::rng().random_range(0.5..1.5));
+                tokio::time::sleep(scattered).await;
                 pause = (pause * 2).min(LONGEST_RETRY);
             }
         }
