@@ -6,6 +6,7 @@ use super::authz::{self, Authorizer, Decision};
 use super::discovery::Discovery;
 use super::filters::audit::{Closing, Stage, Trail};
 use super::filters::cors::Cors;
+use super::filters::flow::Permit;
 use super::filters::{Filters, impersonate};
 use super::hook::Connector;
 use super::openapi::OpenApi;
@@ -24,6 +25,11 @@ use hyper::body::Incoming;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How much of a refused request's body is read, and for how long.
+const DRAIN_BYTES: usize = 4 * 1024 * 1024;
+const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// Everything behind the listener.
 pub struct Server {
@@ -110,47 +116,14 @@ impl Server {
             form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes()).into_owned().collect();
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
         let _timer = self.wellknown.metrics.begin(&self.counted(&info));
-        let user = self.authn.authenticate(peer.certificate.as_ref(), request.headers()).await;
-        let mut user = match user {
-            Ok(user) => user,
-            // Health is open to everybody; all else needs a name.
-            Err(_) if wellknown::is_public(&info.path) => User::anonymous(),
-            Err(error) => return Err(error),
+        let passed = self.pass(&mut request, &info, peer, id, trail).await;
+        let (user, permit) = match passed {
+            Ok(passed) => passed,
+            Err(error) => {
+                drain(request).await;
+                return Err(error);
+            }
         };
-        authn::strip(request.headers_mut());
-        let uri = request.uri().to_string();
-        let begun = self.filters.audit.begin(id, &user, &info, &uri, request.headers(), peer.address);
-        if let Some(mut begun) = begun {
-            begun.record(Stage::RequestReceived).await;
-            if let Some(capture) = &begun.capture {
-                request.extensions_mut().insert(capture.clone());
-            }
-            if begun.wants_answer() {
-                // Compressed answers cannot be written down.
-                request.headers_mut().remove(http::header::ACCEPT_ENCODING);
-            }
-            *trail = Some((begun, info.long_running()));
-        }
-        if let Some(other) =
-            impersonate::impersonate(self.authz.as_ref(), &user, request.headers_mut()).await?
-        {
-            tracing::debug!(user = user.name, acting_as = other.name, "impersonation");
-            if let Some((trail, _)) = trail {
-                trail.acting_as(&other);
-            }
-            user = other;
-        }
-        // Streams of containers last as long as people like, and watches count only until they stand.
-        let counted = !info.long_running() || info.verb == "watch";
-        let permit = match counted {
-            true => Some(self.filters.flow.admit(&user, &info).await?),
-            false => None,
-        };
-        let allowed = self.authorize(&user, &info).await;
-        if let Some((trail, _)) = trail {
-            trail.decided(allowed.is_ok(), allowed.as_ref().err().map_or("", |error| error.message.as_str()));
-        }
-        allowed?;
         let mut context = Context { info, query, user, headers: request.headers().clone() };
         let pretty = pretty::wanted(&context.query, context.header("user-agent"));
         if pretty {
@@ -178,6 +151,59 @@ impl Server {
         Ok(response)
     }
 
+    /// Who asks, whether it is their turn, and whether they may: everything before the body is looked at.
+    async fn pass(
+        &self,
+        request: &mut Request<Incoming>,
+        info: &RequestInfo,
+        peer: &Peer,
+        id: &str,
+        trail: &mut Option<(Trail, bool)>,
+    ) -> Result<(User, Option<Permit>), ApiError> {
+        let user = self.authn.authenticate(peer.certificate.as_ref(), request.headers()).await;
+        let mut user = match user {
+            Ok(user) => user,
+            // Health is open to everybody; all else needs a name.
+            Err(_) if wellknown::is_public(&info.path) => User::anonymous(),
+            Err(error) => return Err(error),
+        };
+        authn::strip(request.headers_mut());
+        let uri = request.uri().to_string();
+        let begun = self.filters.audit.begin(id, &user, info, &uri, request.headers(), peer.address);
+        if let Some(mut begun) = begun {
+            begun.record(Stage::RequestReceived).await;
+            if let Some(capture) = &begun.capture {
+                request.extensions_mut().insert(capture.clone());
+            }
+            if begun.wants_answer() {
+                // Compressed answers cannot be written down.
+                request.headers_mut().remove(http::header::ACCEPT_ENCODING);
+            }
+            *trail = Some((begun, info.long_running()));
+        }
+        if let Some(other) =
+            impersonate::impersonate(self.authz.as_ref(), &user, request.headers_mut()).await?
+        {
+            tracing::debug!(user = user.name, acting_as = other.name, "impersonation");
+            if let Some((trail, _)) = trail {
+                trail.acting_as(&other);
+            }
+            user = other;
+        }
+        // Streams of containers last as long as people like, and watches count only until they stand.
+        let counted = !info.long_running() || info.verb == "watch";
+        let permit = match counted {
+            true => Some(self.filters.flow.admit(&user, info).await?),
+            false => None,
+        };
+        let allowed = self.authorize(&user, info).await;
+        if let Some((trail, _)) = trail {
+            trail.decided(allowed.is_ok(), allowed.as_ref().err().map_or("", |error| error.message.as_str()));
+        }
+        allowed?;
+        Ok((user, permit))
+    }
+
     /// What metrics call a request: names that clients make up do not grow the table.
     fn counted(&self, info: &RequestInfo) -> RequestInfo {
         let known = self.api.registry.resource(&info.group, &info.version, &info.resource);
@@ -187,7 +213,9 @@ impl Server {
         if known {
             return info.clone();
         }
-        let verb = if info.verb.len() > 16 { String::new() } else { info.verb.clone() };
+        let usual =
+            ["get", "post", "put", "patch", "delete", "head", "options", "list", "watch", "create", "update"];
+        let verb = if usual.contains(&info.verb.as_str()) { info.verb.clone() } else { String::new() };
         RequestInfo { verb, ..RequestInfo::default() }
     }
 
@@ -258,4 +286,20 @@ async fn audited(mut trail: Trail, long: bool, response: Response<Body>) -> Resp
     trail.answered(code, None);
     trail.record(Stage::ResponseComplete).await;
     response
+}
+
+/// Reads and drops what a refused client is still sending, within reason: a connection that is closed over unread bytes is
+/// reset, and the client never sees why it was refused.
+async fn drain(request: Request<Incoming>) {
+    let mut body = request.into_body();
+    let read = async {
+        let mut total = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            total += frame.data_ref().map_or(0, bytes::Bytes::len);
+            if total > DRAIN_BYTES {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_TIME, read).await;
 }
