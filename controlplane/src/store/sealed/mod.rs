@@ -44,6 +44,21 @@ impl Sealed {
         Self { inner, config: Arc::new(config) }
     }
 
+    /// What a key holds now, when the value of a past revision cannot be opened: history may reach back to before the
+    /// first key, or to one that was taken away. A newest value that cannot be opened stays an error.
+    async fn superseded(
+        &self,
+        key: &str,
+        revision: Revision,
+        error: StoreError,
+    ) -> Result<Option<KeyValue>, StoreError> {
+        match self.inner.get(key).await? {
+            Some(now) if now.modified > revision => opened(&self.config, now).map(Some),
+            Some(_) => Err(error),
+            None => Ok(None),
+        }
+    }
+
     /// Seals anew what is plain or sealed with another than the first provider; returns how many values. Somebody else
     /// who changes a value meanwhile has sealed it already.
     pub async fn reseal(&self) -> Result<usize, StoreError> {
@@ -82,8 +97,17 @@ impl Store for Sealed {
         at: Option<Revision>,
     ) -> Result<(Vec<KeyValue>, Revision), StoreError> {
         let (stored, revision) = self.inner.range(prefix, at).await?;
-        let plain = stored.into_iter().map(|item| opened(&self.config, item));
-        Ok((plain.collect::<Result<_, _>>()?, revision))
+        let mut plain = Vec::with_capacity(stored.len());
+        for item in stored {
+            match opened(&self.config, item.clone()) {
+                Ok(item) => plain.push(item),
+                Err(error) => {
+                    let now = self.superseded(&item.key, item.modified, error).await?;
+                    plain.extend(now.map(|now| KeyValue { value: now.value, ..item }));
+                }
+            }
+        }
+        Ok((plain, revision))
     }
 
     async fn write(&self, mut write: Write) -> Result<Revision, StoreError> {
@@ -101,15 +125,25 @@ impl Store for Sealed {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Watch, StoreError> {
-        let config = self.config.clone();
-        let plain = self.inner.watch(prefix, after).await?.map(move |notice| {
-            let mut notice = notice?;
-            if let Notice::Change(change) = &mut notice
-                && let Some(value) = &change.value
-            {
-                change.value = Some(open(&config, &change.key, value)?.value);
+        let sealed = Self { inner: self.inner.clone(), config: self.config.clone() };
+        let sealed = Arc::new(sealed);
+        let plain = self.inner.watch(prefix, after).await?.then(move |notice| {
+            let sealed = sealed.clone();
+            async move {
+                let mut notice = notice?;
+                if let Notice::Change(change) = &mut notice
+                    && let Some(value) = &change.value
+                {
+                    match open(&sealed.config, &change.key, value) {
+                        Ok(opened) => change.value = Some(opened.value),
+                        Err(error) => {
+                            sealed.superseded(&change.key, change.revision, error).await?;
+                            return Ok::<_, StoreError>(Notice::Progress(change.revision));
+                        }
+                    }
+                }
+                Ok(notice)
             }
-            Ok(notice)
         });
         Ok(plain.boxed())
     }
