@@ -14,6 +14,9 @@ result() {
     if [ "$failures" != 0 ]; then
         echo "--- the end of the agent's log"; tail -25 /var/log/agent.log
         echo "--- the end of the server's log"; tail -8 /var/log/server.log
+        echo "--- how containers ended"
+        kubectl get pods -A -o 'jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].lastState}{"\n"}{end}'
+        tail -qn 5 /var/log/pods/*/*/*.log
         kubectl get pods -A -o wide; kubectl get events --sort-by=.lastTimestamp | tail -20
     fi
     exit "$((failures > 0))"
@@ -27,6 +30,22 @@ until_true() {
         [ "$(date +%s)" -lt "$end" ] || { echo "(waited in vain for: $*)"; return 1; }
         sleep 0.5
     done
+}
+
+# An address that nodes and pods can have without any other machine.
+uplink() {
+    ip link set lo up
+    ip link add uplink type veth peer name outside
+    ip addr add 10.0.0.1/24 dev uplink
+    ip link set uplink up
+    ip link set outside up
+    ip route add default dev uplink
+}
+
+# deployment NAME IMAGE REPLICAS: of an image that is on the node.
+deployment() {
+    kubectl create deployment "$1" --image="$2" --replicas="$3" --dry-run=client -o json \
+        | jq '.spec.template.spec.containers[0].imagePullPolicy = "IfNotPresent"' | kubectl create -f -
 }
 
 start_server() {
@@ -52,3 +71,13 @@ field() { kubectl get "$1" -o "jsonpath=$2"; }
 is() { [ "$(field "$1" "$2")" = "$3" ] || { echo "($1 $2 is $(field "$1" "$2"), not $3)"; return 1; }; }
 holds() { [ "$(field "$1" "$2" 2>/dev/null)" = "$3" ]; }
 uid() { field "pod/$1" '{.metadata.uid}'; }
+
+# pod NAME REQUESTS LIMITS COMMAND: of busybox; the amounts are JSON members.
+pod() {
+    kubectl create -f - <<POD >/dev/null
+{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "$1"}, "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+ "containers": [{"name": "c", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", $(jq -Rn --arg x "$4" '$x')],
+   "resources": {"requests": {$2}, "limits": {$3}}}]}}
+POD
+}
+running() { until_true 90 holds "pod/$1" '{.status.phase}' Running; }
