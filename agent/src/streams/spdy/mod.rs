@@ -139,17 +139,17 @@ impl Connection {
         self.incoming.recv().await
     }
 
-    /// Says goodbye, and waits for the peer to close so that nothing said before is lost on the way.
+    /// Waits for the peer to close once every stream is finished, and says goodbye to one that does not.
+    ///
+    /// A goodbye that comes earlier makes clients drop what they have not read yet, the exit status first of all.
     pub async fn close(mut self) {
         self.pinger.abort();
-        let last = self.writer.replied.load(Ordering::Relaxed);
-        let end = async {
-            self.writer.send(&frame::goaway(last)).await?;
-            self.writer.half.lock().await.shutdown().await
-        };
-        if end.await.is_ok() {
-            let _ = tokio::time::timeout(LINGER, &mut self.reader).await;
+        if tokio::time::timeout(LINGER, &mut self.reader).await.is_ok() {
+            return;
         }
+        let last = self.writer.replied.load(Ordering::Relaxed);
+        let _ = self.writer.send(&frame::goaway(last)).await;
+        let _ = self.writer.half.lock().await.shutdown().await;
     }
 }
 
