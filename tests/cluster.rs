@@ -70,6 +70,16 @@ impl Cluster {
         nodes.find(|n| n["name"] == name).expect("the node is there").clone()
     }
 
+    /// The process that keeps the network of the server and of the bridge between nodes.
+    ///
+    /// # Panics
+    /// When the cluster is not up.
+    pub fn hub(&self) -> u32 {
+        let state = std::fs::read(self.dir.path().join("up.json")).expect("the cluster is up");
+        let state: Value = serde_json::from_slice(&state).expect("JSON");
+        state["hub"]["pid"].as_u64().expect("a hub") as u32
+    }
+
     /// Runs a command inside a node's network and mounts.
     ///
     /// # Panics

@@ -53,6 +53,10 @@ pub struct NodeConfig {
     pub policies: bool,
     /// Give whole cpus to Guaranteed pods that ask for whole cpus.
     pub static_cpus: bool,
+    /// How pods of other nodes are reached.
+    pub network: crate::network::Mode,
+    /// Whether this node leads connections to services.
+    pub service_proxy: bool,
 }
 
 impl NodeConfig {

@@ -14,6 +14,10 @@ pub mod objects;
 pub mod cluster;
 // Addresses of services, as containers are told.
 pub mod services;
+// The network between nodes.
+pub mod network;
+// Services: connections led to endpoints.
+pub mod proxy;
 // Volumes of pods.
 pub mod volume;
 // Probes of containers.

@@ -12,6 +12,8 @@ mod controllers;
 mod dns;
 // Nodes without containers.
 mod hollow;
+// Services, few and many.
+mod service;
 // How figures are shown.
 mod report;
 
@@ -25,7 +27,10 @@ fn main() -> anyhow::Result<()> {
         "scheduler" => runtime.block_on(scheduler::run())?,
         "controllers" => runtime.block_on(controllers::run())?,
         "dns" => dns::run()?,
-        other => anyhow::bail!("unknown measurement {other:?}: one of api, scheduler, controllers, dns"),
+        "service" => runtime.block_on(service::run())?,
+        other => {
+            anyhow::bail!("unknown measurement {other:?}: one of api, scheduler, controllers, dns, service")
+        }
     };
     report.print(json);
     Ok(())

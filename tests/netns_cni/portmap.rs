@@ -50,3 +50,41 @@ fn ports_of_the_host_lead_to_the_container() {
         assert_eq!(elements(), 0);
     });
 }
+
+/// UDP knows no end of a connection: a client that keeps sending is led to the container that has the port now.
+#[test]
+fn udp_clients_follow_the_port() {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+    in_lab(|lab| {
+        let bridge = Caller::bridge(lab).with("ipMasq", json!(false));
+        let ports = json!({ "portMappings": [{ "hostPort": 5300, "containerPort": 53, "protocol": "udp" }] });
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let ask = || {
+            client.send_to(b"who", "127.0.0.1:5300").unwrap();
+            let mut buffer = [0; 64];
+            client.recv(&mut buffer).ok().map(|n| String::from_utf8_lossy(&buffer[..n]).into_owned())
+        };
+        let mut before = None;
+        for name in ["first", "second"] {
+            let netns = lab.netns(name);
+            let result = bridge.call("ADD", name, &netns).unwrap();
+            let server = lab.within(&netns, || UdpSocket::bind("0.0.0.0:53").unwrap());
+            std::thread::spawn(move || {
+                let mut buffer = [0; 64];
+                while let Ok((_, from)) = server.recv_from(&mut buffer) {
+                    let _ = server.send_to(name.as_bytes(), from);
+                }
+            });
+            assert_eq!(ask(), before, "nobody, or the one before");
+            let portmap = bridge
+                .with("type", json!("portmap"))
+                .with("prevResult", result)
+                .with("runtimeConfig", ports.clone());
+            portmap.call("ADD", name, &netns).unwrap();
+            assert_eq!(ask().as_deref(), Some(name));
+            before = Some(name.to_owned());
+        }
+    });
+}

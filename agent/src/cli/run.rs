@@ -27,6 +27,7 @@ use crate::events;
 use crate::identity::client::Identity;
 use crate::identity::rotate;
 use crate::identity::serving::Serving;
+use crate::network;
 use crate::node::keep::Keeper;
 use crate::node::log_rotation::{self, LogLimits};
 use crate::node::machine::{self, Machine};
@@ -37,6 +38,7 @@ use crate::pod::image::Images;
 use crate::pod::table::{Message, PodTable};
 use crate::policy::Policies;
 use crate::probe::wheel::Probes;
+use crate::proxy::Proxy;
 use crate::runtime::{CriRuntime, Runtime};
 use crate::source;
 use crate::status::report::Reporter;
@@ -76,6 +78,12 @@ pub struct RunArgs {
     /// Do not write the network configuration: another network plugin does.
     #[arg(long)]
     pub external_network: bool,
+    /// How pods of other nodes are reached.
+    #[arg(long, value_enum, default_value_t)]
+    pub network: network::Mode,
+    /// Do not lead connections to services: another proxy does.
+    #[arg(long)]
+    pub no_service_proxy: bool,
     /// The cluster's domain.
     #[arg(long, default_value = "cluster.local")]
     pub cluster_domain: String,
@@ -198,6 +206,12 @@ impl RunArgs {
             files: self.container_log_max_files.max(2),
         };
         tokio::spawn(log_rotation::run(context.clone(), limits));
+        tokio::spawn(network::follow(context.cluster.nodes.clone(), context.config.clone()));
+        if context.config.service_proxy {
+            let config = &context.config;
+            let dns = config.cluster.servers.iter().filter_map(|server| server.parse().ok()).collect();
+            tokio::spawn(Proxy::new(context.cluster.clone(), config.name.clone(), dns)?.run());
+        }
         tokio::spawn(Keeper::new(context.clone(), machine).run());
         tokio::spawn(source::runtime::follow(context.clone()));
         if let Some(dir) = context.config.manifests.clone() {
@@ -334,6 +348,8 @@ impl RunArgs {
             eviction: crate::node::pressure::parse_thresholds(&self.eviction_hard),
             policies: !self.external_policies,
             static_cpus: self.cpu_manager_policy == "static",
+            network: if self.external_network { network::Mode::None } else { self.network },
+            service_proxy: !self.no_service_proxy,
         })
     }
 

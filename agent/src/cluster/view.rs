@@ -156,7 +156,10 @@ impl<T: Keep> View<T> {
     pub fn group(&self, group: &Name) -> Vec<Arc<T>> {
         let known = self.0.known.read();
         let members = known.groups.get(group).map(Vec::as_slice).unwrap_or_default();
-        members.iter().filter_map(|name| known.objects.get(name).cloned()).collect()
+        // One that has its group's own name, as the slice of the API server's service does, is not in the list.
+        let namesake = known.objects.get(group).filter(|object| object.group(group) == *group);
+        let named = members.iter().filter_map(|name| known.objects.get(name));
+        named.chain(namesake).cloned().collect()
     }
 
     /// Every object.
@@ -255,6 +258,8 @@ mod tests {
         view.change(Name::new("a", "s2"), None);
         assert_eq!(changes.next().await, HashSet::from([Name::new("a", "web")]));
         assert!(view.group(&Name::new("a", "web")).is_empty());
+        view.change(Name::new("a", "web"), Some(slice("web")));
+        assert_eq!(view.group(&Name::new("a", "web")).len(), 1, "a slice with its service's own name");
         view.retain(&HashSet::new());
         assert!(view.all().is_empty());
     }

@@ -7,8 +7,22 @@ use std::path::Path;
 
 const FILE: &str = "10-coracle.conflist";
 
+/// What the configuration is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Network<'a> {
+    /// Where addresses in use are kept.
+    pub data: &'a Path,
+    /// The node's ranges.
+    pub pod_cidrs: &'a [String],
+    /// Largest packet; the kernel's choice when not known.
+    pub mtu: Option<u32>,
+    /// The plugin hides the sources of what leaves the node.
+    pub masquerade: bool,
+}
+
 /// The configuration: our bridge with addresses from the node's ranges, and host ports.
-pub fn conflist(data: &Path, pod_cidrs: &[String]) -> Value {
+pub fn conflist(network: &Network<'_>) -> Value {
+    let Network { data, pod_cidrs, mtu, masquerade } = *network;
     let ranges: Vec<Value> = pod_cidrs.iter().map(|cidr| json!([{"subnet": cidr}])).collect();
     let routes: Vec<Value> = pod_cidrs
         .iter()
@@ -22,7 +36,8 @@ pub fn conflist(data: &Path, pod_cidrs: &[String]) -> Value {
                 "type": "bridge",
                 "bridge": "coracle0",
                 "isGateway": true,
-                "ipMasq": true,
+                "ipMasq": masquerade,
+                "mtu": mtu.unwrap_or(0),
                 "hairpinMode": true,
                 "ipam": {"type": "host-local", "dataDir": data, "ranges": ranges, "routes": routes},
             },
@@ -32,8 +47,8 @@ pub fn conflist(data: &Path, pod_cidrs: &[String]) -> Value {
 }
 
 /// Writes the configuration, all at once, if it is another one; says whether it was.
-pub fn write(dir: &Path, data: &Path, pod_cidrs: &[String]) -> io::Result<bool> {
-    let text = format!("{:#}\n", conflist(data, pod_cidrs));
+pub fn write(dir: &Path, network: &Network<'_>) -> io::Result<bool> {
+    let text = format!("{:#}\n", conflist(network));
     let path = dir.join(FILE);
     if fs::read_to_string(&path).is_ok_and(|old| old == text) {
         return Ok(false);
@@ -54,11 +69,14 @@ mod tests {
     fn written_once() {
         let temp = tempfile::tempdir().unwrap();
         let ranges = ["10.244.1.0/24".to_owned(), "fd00:1::/64".to_owned()];
-        assert!(write(temp.path(), Path::new("/state"), &ranges).unwrap());
-        assert!(!write(temp.path(), Path::new("/state"), &ranges).unwrap());
+        let network =
+            Network { data: Path::new("/state"), pod_cidrs: &ranges, mtu: Some(1450), masquerade: false };
+        assert!(write(temp.path(), &network).unwrap());
+        assert!(!write(temp.path(), &network).unwrap());
         let read: Value = serde_json::from_slice(&fs::read(temp.path().join(FILE)).unwrap()).unwrap();
         assert_eq!(read["plugins"][0]["ipam"]["ranges"][1][0]["subnet"], "fd00:1::/64");
         assert_eq!(read["plugins"][0]["ipam"]["routes"][1]["dst"], "::/0");
+        assert_eq!(read["plugins"][0]["mtu"], 1450);
         assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 1);
     }
 }

@@ -14,6 +14,7 @@ use super::status::{self, StatusInput};
 use super::{cni_conf, lease, object, pressure};
 use crate::context::Context;
 use crate::events::Kind;
+use crate::network;
 use crate::watching;
 
 /// A status that did not change is sent again after this long.
@@ -125,7 +126,15 @@ impl Keeper {
 
     async fn network(&self, cidrs: &[String]) {
         if let Some(dir) = &self.context.config.cni_conf_dir {
-            match cni_conf::write(dir, &self.context.config.cni_data_dir, cidrs) {
+            let config = &self.context.config;
+            let network = cni_conf::Network {
+                data: &config.cni_data_dir,
+                pod_cidrs: cidrs,
+                mtu: network::pod_mtu(config.network, &config.ips),
+                // Otherwise the agent does, which knows the ranges of other nodes.
+                masquerade: config.network == network::Mode::None,
+            };
+            match cni_conf::write(dir, &network) {
                 Ok(true) => {
                     tracing::info!(node = self.context.config.name, ?cidrs, "network configuration written")
                 }

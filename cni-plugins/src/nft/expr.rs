@@ -49,6 +49,12 @@ pub enum Ct {
     State = 0,
     /// NATed and the like: a bit mask in host order.
     Status = 2,
+    /// Where it was sent to before translation: a port, network order.
+    OriginalPort = 12,
+    /// Where it was sent to before translation, IPv4.
+    OriginalIpv4 = 20,
+    /// Where it was sent to before translation, IPv6.
+    OriginalIpv6 = 22,
 }
 
 /// Which address is translated.
@@ -332,7 +338,9 @@ impl Expr {
                 m.be32(1, *to).be32(2, *base as u32).be32(3, *offset).be32(4, *len)
             }
             Expr::Meta { key, to } => m.be32(1, *to).be32(2, *key as u32),
-            Expr::Ct { key, to } => m.be32(1, *to).be32(2, *key as u32),
+            Expr::Ct { key: key @ (Ct::State | Ct::Status), to } => m.be32(1, *to).be32(2, *key as u32),
+            // Attribute 3 is the direction, 0 the original one.
+            Expr::Ct { key, to } => m.be32(1, *to).be32(2, *key as u32).attr(3, &[0]),
             Expr::FibDestinationType { to } => m.be32(1, *to).be32(2, 3).be32(3, 2),
             Expr::Compare { from, equal, value: bytes } => {
                 m.be32(1, *from).be32(2, u32::from(!equal)).nest(3, value(bytes))

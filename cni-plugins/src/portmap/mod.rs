@@ -9,9 +9,12 @@ mod rules;
 
 use std::fs;
 
-use config::Config;
+use config::{Config, Mapping};
 
-use crate::protocol::{Call, Error, NetResult, Plugin, Result};
+use crate::{
+    conntrack::{Conntrack, UDP},
+    protocol::{Call, Error, NetResult, Plugin, Result},
+};
 
 /// The plugin.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,6 +32,7 @@ impl Plugin for Portmap {
             allow_loopback_sources(&prev);
         }
         rules::add(&mappings, config.snat, &owner(call))?;
+        forget_old_flows(&mappings)?;
         Ok(prev)
     }
 
@@ -64,6 +68,26 @@ impl Plugin for Portmap {
 
 fn owner(call: &Call) -> String {
     crate::bridge::masquerade::owner(&call.network, &call.container_id, &call.ifname)
+}
+
+/// A client that keeps sending by UDP would be led as before the mapping: to nobody, or to the container before this one.
+fn forget_old_flows(mappings: &[Mapping]) -> Result<()> {
+    for v4 in [true, false] {
+        let of_family: Vec<&Mapping> =
+            mappings.iter().filter(|m| m.protocol == UDP && m.target.ip.is_ipv4() == v4).collect();
+        if of_family.is_empty() {
+            continue;
+        }
+        Conntrack::open()?.remove(v4, |flow| {
+            flow.protocol == UDP
+                && of_family.iter().any(|m| {
+                    flow.destination.1 == m.host_port
+                        && m.host_ip.is_none_or(|ip| ip == flow.destination.0)
+                        && flow.answered_by != (m.target.ip, m.target_port)
+                })
+        })?;
+    }
+    Ok(())
 }
 
 /// `127.0.0.1:<port>` of the host works only if packets from there may leave over the container's interface.

@@ -1,8 +1,10 @@
 //! Links.
 
+use std::net::IpAddr;
+
 use nix::errno::Errno;
 
-use super::Route;
+use super::{Route, address::octets};
 use crate::{
     netlink::{Attributes, Message, Result, Tolerate, u32_at},
     netns::Netns,
@@ -21,6 +23,12 @@ const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
+const IFLA_VXLAN_ID: u16 = 1;
+const IFLA_VXLAN_LINK: u16 = 3;
+const IFLA_VXLAN_LOCAL: u16 = 4;
+const IFLA_VXLAN_LEARNING: u16 = 7;
+const IFLA_VXLAN_PORT: u16 = 15;
+const IFLA_VXLAN_LOCAL6: u16 = 17;
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const UP: u32 = libc::IFF_UP as u32;
 const PROMISC: u32 = libc::IFF_PROMISC as u32;
@@ -63,7 +71,57 @@ pub struct VethPair<'a> {
     pub mtu: u32,
 }
 
+/// What a new tunnel is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vxlan<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its network's number.
+    pub id: u32,
+    /// UDP port.
+    pub port: u16,
+    /// Address packets leave from.
+    pub local: IpAddr,
+    /// Index of the link they leave on.
+    pub below: u32,
+    /// Hardware address.
+    pub mac: [u8; 6],
+    /// Largest packet inside.
+    pub mtu: u32,
+}
+
 impl Route {
+    /// Creates a tunnel that is up and learns nothing by itself.
+    pub fn create_vxlan(&mut self, vxlan: &Vxlan<'_>) -> Result<()> {
+        let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+        let local = if vxlan.local.is_ipv4() { IFLA_VXLAN_LOCAL } else { IFLA_VXLAN_LOCAL6 };
+        let message = Message::new(libc::RTM_NEWLINK, flags, format!("creating tunnel {}", vxlan.name))
+            .raw(&header(0, UP, UP))
+            .text(IFLA_IFNAME, vxlan.name)
+            .attr(IFLA_ADDRESS, &vxlan.mac)
+            .u32(IFLA_MTU, vxlan.mtu)
+            .nest(IFLA_LINKINFO, |m| {
+                m.attr(IFLA_INFO_KIND, b"vxlan").nest(IFLA_INFO_DATA, |m| {
+                    m.u32(IFLA_VXLAN_ID, vxlan.id)
+                        .u32(IFLA_VXLAN_LINK, vxlan.below)
+                        .attr(local, &octets(vxlan.local))
+                        .attr(IFLA_VXLAN_LEARNING, &[0])
+                        .attr(IFLA_VXLAN_PORT, &vxlan.port.to_be_bytes())
+                })
+            });
+        self.socket.run(message)
+    }
+
+    /// All links.
+    pub fn links(&mut self) -> Result<Vec<Link>> {
+        let message = Message::new(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, "listing links")
+            .raw(&header(0, 0, 0))
+            .u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+        let mut found = Vec::new();
+        self.socket.query(message, |payload| found.push(parse(payload)))?;
+        Ok(found)
+    }
+
     /// The link of a name.
     pub fn link(&mut self, name: &str) -> Result<Option<Link>> {
         let message = Message::new(libc::RTM_GETLINK, 0, format!("looking for link {name}"))

@@ -3,10 +3,12 @@
 mod link;
 mod address;
 mod table;
+mod neighbour;
 
 pub use address::{Cidr, from_octets, octets};
-pub use link::{Link, VethPair};
-pub use table::RouteSpec;
+pub use link::{Link, VethPair, Vxlan};
+pub use neighbour::{Neighbour, NeighbourTable};
+pub use table::{OwnRoute, RouteSpec};
 
 use crate::{
     netlink::{Protocol, Result, Socket},

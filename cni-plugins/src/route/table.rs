@@ -40,7 +40,71 @@ pub struct RouteSpec {
     pub scope: Option<u8>,
 }
 
+/// A route that is marked as somebody's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnRoute {
+    /// Where to.
+    pub destination: Cidr,
+    /// Over which router.
+    pub gateway: IpAddr,
+    /// On which link.
+    pub link: u32,
+}
+
+impl OwnRoute {
+    fn message(&self, kind: u16, flags: u16, owner: u8, action: &str) -> Message {
+        const RTNH_F_ONLINK: u32 = 4;
+        let mut head = [0; 12];
+        head[0] = family(self.destination.ip);
+        head[1] = self.destination.prefix;
+        head[4] = libc::RT_TABLE_MAIN;
+        head[5] = owner;
+        head[6] = libc::RT_SCOPE_UNIVERSE;
+        head[7] = libc::RTN_UNICAST;
+        head[8..12].copy_from_slice(&RTNH_F_ONLINK.to_ne_bytes());
+        Message::new(kind, flags, format!("{action} route to {}", self.destination))
+            .raw(&head)
+            .attr(RTA_DST, &octets(self.destination.network().ip))
+            .attr(RTA_GATEWAY, &octets(self.gateway))
+            .u32(RTA_OIF, self.link)
+    }
+}
+
 impl Route {
+    /// Adds a route whose router is on the link whatever its address, in place of another to the same destination.
+    /// `owner` is the routing protocol's number that marks it.
+    pub fn replace_own_route(&mut self, route: OwnRoute, owner: u8) -> Result<()> {
+        let flags = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+        self.socket.run(route.message(libc::RTM_NEWROUTE, flags, owner, "adding"))
+    }
+
+    /// Removes a route; one that is not there is fine.
+    pub fn remove_own_route(&mut self, route: OwnRoute, owner: u8) -> Result<()> {
+        self.socket.run(route.message(libc::RTM_DELROUTE, 0, owner, "removing")).tolerate(&[Errno::ESRCH])
+    }
+
+    /// All routes of an owner.
+    pub fn own_routes(&mut self, owner: u8, v6: bool) -> Result<Vec<OwnRoute>> {
+        let mut head = [0; 12];
+        head[0] = if v6 { libc::AF_INET6 } else { libc::AF_INET } as u8;
+        let message = Message::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16, "listing routes").raw(&head);
+        let mut found = Vec::new();
+        self.socket.query(message, |payload| {
+            if payload.get(5) != Some(&owner) {
+                return;
+            }
+            let attributes = Attributes::new(payload.get(12..).unwrap_or_default());
+            let ip = attributes.find_kind(RTA_DST).and_then(from_octets);
+            let gateway = attributes.find_kind(RTA_GATEWAY).and_then(from_octets);
+            let link = attributes.find_kind(RTA_OIF).map(|v| u32_at(v, 0));
+            let prefix = payload.get(1).copied().unwrap_or(0);
+            if let (Some(ip), Some(gateway), Some(link)) = (ip, gateway, link) {
+                found.push(OwnRoute { destination: Cidr { ip, prefix }, gateway, link });
+            }
+        })?;
+        Ok(found)
+    }
+
     /// Adds a route; the same one already there is fine.
     pub fn add_route(&mut self, route: &RouteSpec) -> Result<()> {
         let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;

@@ -1,0 +1,66 @@
+//! Connections that lead nowhere any more: the kernel would keep them as they were.
+
+use coracle_cni::conntrack::{Conntrack, Flow, UDP};
+use coracle_cni::netlink;
+use coracle_cni::nft::Nft;
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use super::plan::{Key, Target};
+use super::rules::{self, TABLE};
+use super::state::State;
+
+/// What is to be forgotten.
+#[derive(Debug, Default)]
+pub struct Stale {
+    /// Endpoints of UDP ports that are gone.
+    pub dead: HashSet<Target>,
+    /// Ways to UDP ports that had no endpoints until now: what was sent there before went astray.
+    pub revived: Vec<Key>,
+    /// Endpoints that are gone and that clients stayed with.
+    pub left: HashSet<Target>,
+}
+
+impl Stale {
+    /// Forgets it all. What cannot be forgotten runs into its timeout; the caller says so and goes on.
+    pub fn forget(&self, nft: &mut Nft, state: &State) -> netlink::Result<()> {
+        for v4 in [true, false] {
+            if self.left.iter().any(|target| target.ip.is_ipv4() == v4) {
+                nft.remove_elements(TABLE, &[rules::affinity(v4)], |element| !state.may_stay(element, v4))?;
+            }
+            if self.touches(v4) {
+                let removed = Conntrack::open()?.remove(v4, |flow| self.is_stale(flow))?;
+                tracing::debug!(removed, "connections that led nowhere are forgotten");
+            }
+        }
+        Ok(())
+    }
+
+    fn touches(&self, v4: bool) -> bool {
+        let of_family = |key: &Key| match key {
+            Key::Address { ip, .. } | Key::Cluster(ip) => ip.is_ipv4() == v4,
+            Key::Node { v4: family, .. } => *family == v4,
+        };
+        self.dead.iter().any(|target| target.ip.is_ipv4() == v4) || self.revived.iter().any(of_family)
+    }
+
+    fn is_stale(&self, flow: &Flow) -> bool {
+        let (ip, port) = flow.answered_by;
+        let led = flow.answered_by != flow.destination;
+        if flow.protocol != UDP {
+            return false;
+        }
+        if led {
+            return self.dead.contains(&Target { ip, port });
+        }
+        self.revived.iter().any(|key| leads(key, flow.destination))
+    }
+}
+
+fn leads(key: &Key, destination: (IpAddr, u16)) -> bool {
+    match *key {
+        Key::Address { ip, port, .. } => (ip, port) == destination,
+        Key::Node { v4, port, .. } => v4 == destination.0.is_ipv4() && port == destination.1,
+        Key::Cluster(_) => false,
+    }
+}

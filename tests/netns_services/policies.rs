@@ -1,0 +1,83 @@
+//! Where connections may go.
+
+use coracle_tests::eventually;
+use std::collections::BTreeSet;
+
+use crate::world::{WAIT, World, names};
+
+pub fn affinity(world: &World) {
+    world.apply(
+        "{apiVersion: v1, kind: Service, metadata: {name: sticky}, spec: {selector: {app: web}, sessionAffinity: ClientIP, \
+         sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}, ports: [{port: 80, targetPort: 8080}]}}",
+    );
+    let pods = world.pods("web");
+    let to = format!("{}:80", world.cluster_ip("sticky"));
+    let client = &pods[0].place;
+    eventually("it answers", WAIT, || client.get(&to).is_ok());
+    let answers = || -> BTreeSet<String> { (0..20).map(|_| client.get(&to).unwrap()).collect() };
+    let first = answers();
+    assert_eq!(first.len(), 1, "one client, one endpoint");
+    // The agent's restart does not move anybody.
+    kill_agent(world, &pods[0].node);
+    world.cluster.up(3);
+    let log = world.cluster.data_dir().join(&pods[0].node).join("agent.log");
+    eventually("rules are built again", WAIT, || {
+        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("service rules built"))
+    });
+    assert_eq!(answers(), first);
+    // Its end does.
+    let gone = first.first().unwrap().clone();
+    world.k.run(&format!("delete pod {gone} --wait=true"));
+    world.k.run("rollout status deployment web --timeout=120s");
+    let client = &world.pods("web")[0].place;
+    let now: BTreeSet<String> = (0..20).map(|_| client.get(&to).unwrap()).collect();
+    assert!(now.len() == 1 && !now.contains(&gone), "{now:?}");
+    world.k.run("delete service sticky");
+}
+
+pub fn kill_agent(world: &World, node: &str) {
+    let pid = world.cluster.node(node)["agent"]["pid"].as_i64().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), nix::sys::signal::Signal::SIGKILL)
+        .unwrap();
+}
+
+pub fn local(world: &World) {
+    let pods = world.pods("web");
+    let (here, elsewhere) = (&pods[0], &pods[1]);
+    world.k.run(&format!("label pod {} local=yes", here.name));
+    world.apply(
+        "{apiVersion: v1, kind: Service, metadata: {name: near}, spec: {type: LoadBalancer, selector: {local: 'yes'}, \
+         externalTrafficPolicy: Local, internalTrafficPolicy: Local, ports: [{name: a, port: 8082, targetPort: 8080}, \
+         {name: b, port: 8083, targetPort: 9007, protocol: UDP}]}}",
+    );
+    let service = world.json("get service near");
+    let (ports, health) = (&service["spec"]["ports"], &service["spec"]["healthCheckNodePort"]);
+    let to = |node: &str, port: &serde_json::Value| format!("{}:{port}", world.address(node));
+    let reached = to(&here.node, &ports[0]["nodePort"]);
+    world.all_answer(&world.hub, &reached, &names(&pods[..1]));
+    assert!(world.hub.get(&to(&elsewhere.node, &ports[0]["nodePort"])).is_err(), "no endpoint there");
+    // The client's address is seen as it is.
+    let _server = here.place.answer_udp(here.ip, 9007, "near");
+    let socket = world.hub.udp(&to(&here.node, &ports[1]["nodePort"]));
+    eventually("an answer by UDP", WAIT, || {
+        crate::place::ask(&socket).is_some_and(|answer| answer == "near 10.89.0.1")
+    });
+    // From inside: only on the node itself.
+    let inside = format!("{}:8082", world.cluster_ip("near"));
+    world.all_answer(&world.node(&here.node), &inside, &names(&pods[..1]));
+    assert!(elsewhere.place.get(&inside).is_err(), "no endpoint there");
+    // But the balancer's address leads everywhere for pods.
+    world.all_answer(
+        &elsewhere.place,
+        &format!("{}:8082", world.address(&elsewhere.node)),
+        &names(&pods[..1]),
+    );
+    // Balancers are told.
+    eventually("health of the node with the endpoint", WAIT, || {
+        world.hub.get(&to(&here.node, health)).is_ok_and(|text| text.contains("\"localEndpoints\":1"))
+    });
+    let other = world.hub.get(&to(&elsewhere.node, health)).unwrap_err().to_string();
+    assert!(other.contains("503"), "{other}");
+    world.k.run("delete service near");
+    world.k.run(&format!("label pod {} local-", here.name));
+}
