@@ -123,25 +123,26 @@ pub fn rolling_update(world: &World) {
     }
     let (stop, requests) = (AtomicBool::new(false), AtomicUsize::new(0));
     let lost = Lost::default();
-    world.hub.within(|| {
-        std::thread::scope(|scope| {
-            for client in 0..50 {
-                let (stop, requests, lost, to) = (&stop, &requests, &lost, &targets[client % targets.len()]);
-                scope.spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        match get(to) {
-                            Ok(page) if page.contains("Welcome") => requests.fetch_add(1, Ordering::Relaxed),
-                            other => lost.note(format!("{to}: {other:?}")),
-                        };
-                        std::thread::sleep(Duration::from_millis(50));
-                    }
-                });
-            }
-            world.k.run("rollout restart deployment roll");
-            world.k.run("rollout status deployment roll --timeout=180s");
-            std::thread::sleep(Duration::from_secs(5));
-            stop.store(true, Ordering::Relaxed);
-        });
+    std::thread::scope(|scope| {
+        for client in 0..50 {
+            let (stop, requests, lost, to) = (&stop, &requests, &lost, &targets[client % targets.len()]);
+            let ask = move || {
+                while !stop.load(Ordering::Relaxed) {
+                    match get(to) {
+                        Ok(page) if page.contains("Welcome") => requests.fetch_add(1, Ordering::Relaxed),
+                        other => lost.note(format!("{to}: {other:?}")),
+                    };
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            };
+            scope.spawn(move || world.hub.within(ask));
+        }
+        // The clients must end whatever becomes of this.
+        let rolled = world.k.try_with("rollout restart deployment roll", "").ok
+            && world.k.try_with("rollout status deployment roll --timeout=180s", "").ok;
+        std::thread::sleep(Duration::from_secs(5));
+        stop.store(true, Ordering::Relaxed);
+        assert!(rolled, "the Deployment was not rolled");
     });
     println!("{} requests", requests.load(Ordering::Relaxed));
     let lost = lost.all();
