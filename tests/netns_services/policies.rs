@@ -12,15 +12,20 @@ pub fn affinity(world: &World) {
     );
     let pods = world.pods("web");
     let to = format!("{}:80", world.cluster_ip("sticky"));
-    let client = &pods[0].place;
-    eventually("it answers", WAIT, || client.get(&to).is_ok());
+    eventually("it answers", WAIT, || pods[0].place.get(&to).is_ok());
+    // A client whose endpoint is on another node: an agent that starts tells pods with probes ready only after a while.
+    let node_of = |name: &str| pods.iter().find(|pod| pod.name == name).unwrap().node.clone();
+    let nodes = ["node-1", "node-2", "node-3"].map(|node| (node.to_owned(), world.node(node)));
+    let clients = pods.iter().map(|pod| (pod.node.clone(), pod.place.clone())).chain(nodes);
+    let (node, client) =
+        clients.into_iter().find(|(node, place)| node_of(&place.get(&to).unwrap()) != *node).unwrap();
     let answers = || -> BTreeSet<String> { (0..20).map(|_| client.get(&to).unwrap()).collect() };
     let first = answers();
     assert_eq!(first.len(), 1, "one client, one endpoint");
     // The agent's restart does not move anybody.
-    kill_agent(world, &pods[0].node);
+    kill_agent(world, &node);
     world.cluster.up(3);
-    let log = world.cluster.data_dir().join(&pods[0].node).join("agent.log");
+    let log = world.cluster.data_dir().join(&node).join("agent.log");
     eventually("rules are built again", WAIT, || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("service rules built"))
     });
