@@ -40,10 +40,15 @@ pub fn affinity(world: &World) {
     world.k.run("delete service sticky");
 }
 
+/// Kills a node's agent and waits until it is gone: `coracle up` leaves alone what still runs.
 pub fn kill_agent(world: &World, node: &str) {
     let pid = world.cluster.node(node)["agent"]["pid"].as_i64().unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), nix::sys::signal::Signal::SIGKILL)
         .unwrap();
+    eventually("the agent is gone", WAIT, || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
+    });
 }
 
 pub fn local(world: &World) {
