@@ -1,9 +1,13 @@
 """Typed and dynamic objects, a watch that resumes, pages, an apply conflict and a lease, with the official Python client."""
+import multiprocessing
 import sys
 import threading
+import time
 
 from kubernetes import client, config, dynamic, watch
 from kubernetes.client.rest import ApiException
+from kubernetes.leaderelection import electionconfig, leaderelection
+from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
 config.load_kube_config(sys.argv[1])
 core, apps, leases = client.CoreV1Api(), client.AppsV1Api(), client.CoordinationV1Api()
@@ -91,4 +95,26 @@ mine.spec.holder_identity, theirs.spec.holder_identity = "me", "them"
 leases.replace_namespaced_lease("leader", NS, mine)
 refused(409, leases.replace_namespaced_lease, "leader", NS, theirs)
 assert leases.read_namespaced_lease("leader", NS).spec.holder_identity == "me"
+
+# The client's own election: one leads, and the other when that one dies without a word.
+def candidate(name, elected):
+    config.load_kube_config(sys.argv[1])
+    lock = LeaseLock("election", NS, name)
+    settings = electionconfig.Config(
+        lock, lease_duration=6, renew_deadline=5, retry_period=1,
+        onstarted_leading=lambda: elected.put(name), onstopped_leading=lambda: None)
+    leaderelection.LeaderElection(settings).run()
+
+elected = multiprocessing.Queue()
+first, second = (multiprocessing.Process(target=candidate, args=(name, elected), daemon=True) for name in ("a", "b"))
+first.start()
+assert elected.get(timeout=30) == "a"
+second.start()
+time.sleep(2)
+assert elected.empty(), "two lead"
+assert leases.read_namespaced_lease("election", NS).spec.holder_identity == "a"
+first.kill()
+assert elected.get(timeout=60) == "b"
+assert leases.read_namespaced_lease("election", NS).spec.holder_identity == "b"
+second.kill()
 print("ok")

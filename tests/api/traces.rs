@@ -202,7 +202,7 @@ fn every_recorded_command_is_accepted() {
             kubectl.run_with("create -f -", &object);
         }
         run_status(&kubectl);
-        let files = Files::new();
+        let files = Files::new(&name);
         let lines = LINES.iter().filter(|(_, since, _)| kubectl.version >= (1, *since));
         wrong.extend(lines.filter_map(|line| check(&kubectl, line, &name, &files)));
     }
@@ -248,14 +248,18 @@ fn check(kubectl: &Kubectl, (line, _, expected): &Line, node: &str, files: &File
 struct Files(tempfile::TempDir);
 
 impl Files {
-    fn new() -> Self {
+    fn new(namespace: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: rec}\nrules: [{apiGroups: [''], resources: [pods], verbs: [get]}]\n";
+        let role = format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {{name: rec, namespace: {namespace}}}\n\
+             rules: [{{apiGroups: [''], resources: [pods], verbs: [get]}}]\n"
+        );
         let pod =
             "apiVersion: v1\nkind: Pod\nmetadata: {name: p9}\nspec: {containers: [{name: c, image: i}]}\n";
         let foo = "apiVersion: example.com/v1\nkind: Foo\nmetadata: {name: foo}\n";
         let (new, web) = (DEPLOYMENT.replace("NAME", "new"), DEPLOYMENT.replace("NAME", "web"));
-        for (name, text) in [("new", new.as_str()), ("web", &web), ("role", role), ("pod", pod), ("foo", foo)]
+        for (name, text) in
+            [("new", new.as_str()), ("web", &web), ("role", &role), ("pod", pod), ("foo", foo)]
         {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
