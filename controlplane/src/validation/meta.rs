@@ -2,6 +2,7 @@
 
 use super::names::{self, Rule};
 use super::spot::{Spot, walk};
+use crate::registry::strategy::cluster::CLEANUP;
 use crate::tree::Tree;
 use coracle_proto::names::{label_value, qualified_name};
 use coracle_proto::status::FieldError;
@@ -157,7 +158,7 @@ fn finalizers(finalizers: &Spot<'_>) {
             finalizers.invalid_as(name, message);
         }
         // The core namespace takes plain names that upstream has always had; others must be qualified.
-        if !name.contains('/') && !matches!(name, ORPHAN | FOREGROUND | "kubernetes") {
+        if !name.contains('/') && !matches!(name, ORPHAN | FOREGROUND | "kubernetes" | CLEANUP) {
             finalizers
                 .invalid_as(name, "name is neither a standard finalizer name nor is it fully qualified");
         }
