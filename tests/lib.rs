@@ -12,6 +12,8 @@ pub mod cluster;
 pub mod etcd;
 // Debian's docker-registry.
 pub mod registry;
+// A registry that wants tokens.
+pub mod token_registry;
 // Namespaces of one's own.
 pub mod lab;
 

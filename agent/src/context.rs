@@ -4,15 +4,19 @@ use k8s_openapi::api::core::v1::Taint;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::sync::Notify;
 
 use crate::cluster::Cluster;
 use crate::config::NodeConfig;
 use crate::engine::cgroup::Hierarchy;
 use crate::events::Recorder;
+use crate::node::shutdown::Shutdown;
 use crate::objects::Objects;
+use crate::pod::cpus::Cpus;
 use crate::pod::image::Images;
 use crate::pod::qos;
-use crate::pod::table::PodTable;
+use crate::pod::table::{Message, PodTable};
+use crate::pod::users::Users;
 use crate::policy::Policies;
 use crate::probe::wheel::Probes;
 use crate::runtime::Runtime;
@@ -60,6 +64,14 @@ pub struct Context {
     pub images: Images,
     /// Probes.
     pub probes: Probes,
+    /// Cpus of pods' own, where the node gives any.
+    pub cpus: Option<Cpus>,
+    /// Ranges of user ids.
+    pub users: Users,
+    /// Whether the machine goes down.
+    pub shutdown: Shutdown,
+    /// The node's status is to be looked at now.
+    pub node_changed: Notify,
     /// Cgroups, where the host has version 2 of them.
     pub cgroups: Option<Hierarchy>,
     /// Every pod of the node.
@@ -72,6 +84,20 @@ impl Context {
         if let Some(hierarchy) = &self.cgroups {
             let pods: Vec<_> = self.pods.list().into_iter().map(|entry| entry.pod).collect();
             qos::weigh(hierarchy, &self.config.cgroup_parent, &pods);
+        }
+    }
+
+    /// The pod needs no cpus of its own any more; those who share get them.
+    pub fn release_cpus(&self, uid: &str) {
+        if self.cpus.as_ref().is_some_and(|cpus| cpus.release(uid)) {
+            self.share_cpus();
+        }
+    }
+
+    /// The shared cpus changed: every pod looks again at what it runs on.
+    pub fn share_cpus(&self) {
+        for uid in self.pods.uids() {
+            self.pods.send(&uid, Message::Verdicts);
         }
     }
 }

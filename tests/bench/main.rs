@@ -4,6 +4,21 @@
 
 // The API server under load.
 mod api;
+// The container engine.
+mod engine;
+// Pods.
+mod pod;
+// A server and a node of one's own.
+#[allow(dead_code, missing_docs)]
+#[path = "../netns_pods/cluster.rs"]
+mod cluster;
+#[allow(dead_code, missing_docs)]
+#[path = "../netns_pods/containerd.rs"]
+mod containerd;
+// An engine of one's own.
+#[allow(dead_code, missing_docs)]
+#[path = "../netns_engine/node.rs"]
+mod node;
 // The scheduler with thousands of nodes.
 mod scheduler;
 // The control loops.
@@ -21,17 +36,38 @@ fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let json = args.iter().any(|a| a == "--json");
     let name = args.iter().find(|a| !a.starts_with("--")).map_or("", String::as_str);
+    if matches!(name, "engine" | "pod") && std::env::var_os("CORACLE_NETNS").is_none() {
+        return in_namespaces(&args);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let report = match name {
         "api" => runtime.block_on(api::run())?,
+        "engine" => runtime.block_on(engine::run())?,
+        "pod" => runtime.block_on(pod::run())?,
         "scheduler" => runtime.block_on(scheduler::run())?,
         "controllers" => runtime.block_on(controllers::run())?,
         "dns" => dns::run()?,
         "service" => runtime.block_on(service::run())?,
-        other => {
-            anyhow::bail!("unknown measurement {other:?}: one of api, scheduler, controllers, dns, service")
-        }
+        other => anyhow::bail!(
+            "unknown measurement {other:?}: one of api, engine, pod, scheduler, controllers, dns, service"
+        ),
     };
     report.print(json);
+    Ok(())
+}
+
+/// Measures what makes links, mounts and cgroups in namespaces of its own.
+fn in_namespaces(args: &[String]) -> anyhow::Result<()> {
+    let unshare =
+        ["-m", "-n", "-p", "-u", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"];
+    // The shell is the namespace's first process and reaps what is left over.
+    let status = std::process::Command::new("unshare")
+        .args(unshare)
+        .args(["sh", "-c", r#""$0" "$@"; exit $?"#])
+        .arg(std::env::current_exe()?)
+        .args(args)
+        .env("CORACLE_NETNS", "1")
+        .status()?;
+    anyhow::ensure!(status.success(), "the measurement failed: {status}");
     Ok(())
 }

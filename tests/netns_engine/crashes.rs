@@ -1,9 +1,9 @@
 //! `kill -9` of the engine, and sometimes of the keeper, at random moments of creating and removing pods.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::Instant;
 
-use coracle_agent::runtime::Runtime;
+use coracle_agent::runtime::{Runtime, RuntimeError};
 
 use crate::node::Node;
 
@@ -16,20 +16,16 @@ fn rounds() -> u32 {
 #[ignore = "run by in_namespaces"]
 async fn nothing_leaks_whenever_the_engine_is_killed() {
     let mut node = Node::start().await;
-    let warm = node.sandbox("warm").await;
-    node.cri.remove_pod_sandbox(&warm).await.unwrap();
+    let begun = Instant::now();
+    live(&node, "warm").await.unwrap();
+    let length = begun.elapsed();
+    println!("a life takes {length:?}");
     let before = picture(&node);
-    // Not random but even: 7 ms steps over the 200 ms of a pod's making and removing hit every part of it.
     for round in 0..rounds() {
         let name = format!("crash-{round}");
-        let delay = Duration::from_millis(u64::from(round) * 7 % 211);
-        let life = async {
-            let sandbox = node.cri.run_pod_sandbox(node.sandbox_config(&name), "").await?;
-            let config = node.container_config("c", &["sleep", "1000"]);
-            let id = node.cri.create_container(&sandbox, config, node.sandbox_config(&name)).await?;
-            node.cri.start_container(&id).await?;
-            node.cri.remove_pod_sandbox(&sandbox).await
-        };
+        // Spread evenly over the whole of a life and a little more, however many there are.
+        let delay = length.mul_f64(f64::from(round) * 0.618_034 % 1.0 * 1.1);
+        let life = live(&node, &name);
         let _ = tokio::time::timeout(delay, life).await;
         if round % 3 == 2 {
             node.kill_keeper();
@@ -44,6 +40,14 @@ async fn nothing_leaks_whenever_the_engine_is_killed() {
         let new: Vec<_> = after.difference(&before).collect();
         assert!(new.is_empty(), "round {round}, killed after {delay:?}, left behind: {new:#?}");
     }
+}
+
+async fn live(node: &Node, name: &str) -> Result<(), RuntimeError> {
+    let sandbox = node.cri.run_pod_sandbox(node.sandbox_config(name), "").await?;
+    let config = node.container_config("c", &["sleep", "1000"]);
+    let id = node.cri.create_container(&sandbox, config, node.sandbox_config(name)).await?;
+    node.cri.start_container(&id).await?;
+    node.cri.remove_pod_sandbox(&sandbox).await
 }
 
 /// Pods' own cgroups are pod life's; what is in them is not.

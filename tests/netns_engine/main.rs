@@ -3,14 +3,67 @@
 
 mod node;
 mod life;
+mod users;
 mod streams;
+mod pulls;
+mod rough;
 mod survival;
 mod crashes;
-mod figures;
+
+/// What is run again through every OCI runtime; the rest does not touch it.
+const THROUGH_EVERY_RUNTIME: [&str; 3] = ["life::", "streams::", "survival::"];
 
 /// Runs every test of this suite again inside fresh namespaces; they are ignored outside. `CORACLE_ONLY` names one.
 #[test]
 fn in_namespaces() {
+    let only = std::env::var("CORACLE_ONLY").ok();
+    let runtime = std::env::var("CORACLE_OCI_RUNTIME").unwrap_or_else(|_| "runc".into());
+    inside(&runtime, &only.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// The same through crun; `CORACLE_CRUN` names another than the one on the path.
+#[test]
+fn through_crun() {
+    let path = std::env::var("CORACLE_CRUN").unwrap_or_else(|_| "crun".into());
+    let Some(version) = version_of(&path) else {
+        return println!("skipped: {path} is not installed");
+    };
+    let number = |at: usize| version.split('.').nth(at).and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+    if (number(0), number(1)) < (1, 21) && cgroups_are_bare() {
+        return println!(
+            "skipped: crun {version} cannot run a container with device rules where cgroup2 has no controllers; 1.21 can"
+        );
+    }
+    inside(&path, &THROUGH_EVERY_RUNTIME);
+}
+
+/// The same through youki; `CORACLE_YOUKI` names another than the one on the path.
+#[test]
+fn through_youki() {
+    let path = std::env::var("CORACLE_YOUKI").unwrap_or_else(|_| "youki".into());
+    if version_of(&path).is_none() {
+        return println!("skipped: {path} is not installed: cargo install youki --features v1,v2,seccomp");
+    }
+    inside(&path, &THROUGH_EVERY_RUNTIME);
+}
+
+/// The version a runtime says it has; `None` when it is not there.
+fn version_of(runtime: &str) -> Option<String> {
+    let output = std::process::Command::new(runtime).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let word = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    Some(word.unwrap_or_default().to_owned())
+}
+
+/// True when the host's cgroup2 hierarchy has not even the pids controller to give.
+fn cgroups_are_bare() -> bool {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let controllers =
+        read("/sys/fs/cgroup/cgroup.controllers") + &read("/sys/fs/cgroup/unified/cgroup.controllers");
+    !controllers.contains("pids")
+}
+
+fn inside(runtime: &str, only: &[&str]) {
     if std::env::var_os("CORACLE_NETNS").is_some() {
         return;
     }
@@ -19,26 +72,17 @@ fn in_namespaces() {
         "this suite needs root: it makes namespaces, mounts and cgroups"
     );
     let own = std::env::current_exe().unwrap();
+    let unshare = ["-m", "-n", "-p", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"];
     // The shell is the namespace's first process and reaps what the keeper leaves when it is killed.
     let status = std::process::Command::new("unshare")
-        .args([
-            "-m",
-            "-n",
-            "-p",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-        ])
-        .arg(r#""$0" "$@"; exit $?"#)
+        .args(unshare)
+        .args(["sh", "-c", r#""$0" "$@"; exit $?"#])
         .arg(own)
         .args(["--ignored", "--test-threads=1"])
-        .args(std::env::var("CORACLE_ONLY").ok())
+        .args(only)
         .env("CORACLE_NETNS", "1")
+        .env("CORACLE_OCI_RUNTIME", runtime)
         .status()
         .unwrap();
-    assert!(status.success(), "the suite inside failed: {status}");
+    assert!(status.success(), "the suite inside failed through {runtime}: {status}");
 }

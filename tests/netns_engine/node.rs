@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Once, OnceLock};
@@ -31,7 +32,7 @@ pub fn run(script: &str) -> String {
 }
 
 /// A docker archive with a static busybox, made once.
-fn archive() -> &'static Path {
+pub fn archive() -> &'static Path {
     static ARCHIVE: OnceLock<tempfile::TempDir> = OnceLock::new();
     let dir = ARCHIVE.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
@@ -72,25 +73,23 @@ impl Node {
     pub async fn start() -> Self {
         prepare();
         let dir = tempfile::tempdir().unwrap();
+        // Pods with a user namespace must get to their own part of it.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
         let name = dir.path().file_name().unwrap().to_string_lossy().replace('.', "");
         let cgroup = format!("/coracle-test-{name}");
         let store = ImageStore::open(&dir.path().join("root/images")).unwrap();
         store.import(archive(), None).await.unwrap();
-        let conf = serde_json::json!({
-            "cniVersion": "1.0.0", "name": "test",
-            "plugins": [{
-                "type": "bridge", "bridge": "cor0", "isGateway": true, "hairpinMode": true,
-                "ipam": { "type": "host-local", "ranges": [[{ "subnet": "10.88.0.0/24" }]],
-                    "dataDir": dir.path().join("ipam"), "routes": [{ "dst": "0.0.0.0/0" }] },
-            }],
-        });
-        fs::create_dir(dir.path().join("net.d")).unwrap();
-        fs::write(dir.path().join("net.d/10-test.conflist"), conf.to_string()).unwrap();
+        write_network(dir.path(), "10.88.0.0/24");
         let engine = spawn(dir.path(), &cgroup);
         let cri = CriRuntime::new(dir.path().join("cri.sock").to_str().unwrap()).unwrap();
         let node = Self { dir, engine, cri, cgroup };
         node.wait().await;
         node
+    }
+
+    /// Gives pods from now on addresses of another range.
+    pub fn network(&self, subnet: &str) {
+        write_network(self.dir.path(), subnet);
     }
 
     async fn wait(&self) {
@@ -120,6 +119,7 @@ impl Node {
         self.wait().await;
     }
 
+    #[allow(dead_code, reason = "for measurements")]
     pub fn engine_pid(&self) -> i32 {
         self.engine.id() as i32
     }
@@ -290,6 +290,21 @@ impl Drop for Node {
             }
         }
     }
+}
+
+fn write_network(dir: &Path, subnet: &str) {
+    // A bridge keeps its address: another range has another one.
+    let bridge = if subnet.starts_with("10.88.0.") { "cor0" } else { "cor1" };
+    let conf = serde_json::json!({
+        "cniVersion": "1.0.0", "name": "test",
+        "plugins": [{
+            "type": "bridge", "bridge": bridge, "isGateway": true, "hairpinMode": true,
+            "ipam": { "type": "host-local", "ranges": [[{ "subnet": subnet }]],
+                "dataDir": dir.join("ipam"), "routes": [{ "dst": "0.0.0.0/0" }] },
+        }],
+    });
+    fs::create_dir_all(dir.join("net.d")).unwrap();
+    fs::write(dir.join("net.d/10-test.conflist"), conf.to_string()).unwrap();
 }
 
 fn spawn(dir: &Path, cgroup: &str) -> Child {

@@ -119,3 +119,63 @@ async fn a_killed_pause_makes_its_sandbox_not_ready() {
     }
     node.cri.remove_pod_sandbox(&sandbox).await.unwrap();
 }
+
+const CROWD: u32 = 30;
+
+/// Thirty counting containers in ten pods: (id, pod, name, pid).
+async fn crowd(node: &Node) -> Vec<(String, String, String, i32)> {
+    let mut all = Vec::new();
+    for pod in 0..CROWD / 3 {
+        let pod = format!("crowd{pod}");
+        let sandbox = node.sandbox(&pod).await;
+        for name in ["a", "b", "c"] {
+            // Slowly, so that thirty of them do not keep the machine busy.
+            let script = COUNTING.replace("0.01", "0.1");
+            let id = node.run(&sandbox, &pod, node.container_config(name, &["sh", "-c", &script])).await;
+            let pid = node.pid(&id).await;
+            all.push((id, pod.clone(), name.to_owned(), pid));
+        }
+    }
+    all
+}
+
+#[tokio::test]
+#[ignore = "run by in_namespaces"]
+async fn thirty_containers_outlive_engine_keeper_and_both() {
+    let mut node = Node::start().await;
+    let all = crowd(&node).await;
+    for round in ["engine", "keeper", "both"] {
+        if round != "engine" {
+            node.kill_keeper();
+        }
+        if round != "keeper" {
+            node.kill_engine();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            node.start_engine().await;
+        }
+        let begun = std::time::Instant::now();
+        for (id, pod, name, pid) in &all {
+            // A new keeper is told of them one after the other.
+            while node.status(id).await.state() != ContainerState::ContainerRunning {
+                assert!(begun.elapsed() < Duration::from_secs(10), "{round}: {pod}/{name}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            assert_eq!(node.pid(id).await, *pid, "{round}: {pod}/{name}");
+        }
+        let (id, ..) = &all[7];
+        assert_eq!(node.exec(id, "exit 5").await.exit_code, 5, "{round}");
+    }
+    // Exits are still told, each with its own code.
+    for (number, (id, pod, name, pid)) in all.iter().enumerate() {
+        if number % 2 == 0 {
+            kill(*pid, 9);
+            assert_eq!(node.exited(id).await.exit_code, 137);
+        } else {
+            node.cri.stop_container(id, Duration::ZERO).await.unwrap();
+        }
+        assert_gapless(&node.container_log(pod, name));
+    }
+    for sandbox in node.cri.list_pod_sandboxes(None).await.unwrap() {
+        node.cri.remove_pod_sandbox(&sandbox.id).await.unwrap();
+    }
+}

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Once;
 use std::time::Duration;
 
+use crate::containerd::Containerd;
 use coracle_tests::kubectl::{self, Kubectl};
 use coracle_tests::server::Server;
 use coracle_tests::{eventually, program};
@@ -27,7 +29,11 @@ fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         assert!(std::env::var_os("CORACLE_NETNS").is_some(), "run by in_namespaces, not directly");
-        run("mount -t sysfs sysfs /sys && mount -t cgroup2 none /sys/fs/cgroup && mount -t tmpfs tmpfs /run
+        // containerd takes the host's cgroups as they are.
+        if !Containerd::is_wanted() {
+            run("mount -t sysfs sysfs /sys && mount -t cgroup2 none /sys/fs/cgroup");
+        }
+        run("mount -t tmpfs tmpfs /run
              hostname node1; ip link set lo up; ip link add eth0 type veth peer name outside
              ip addr add 192.0.2.10/24 dev eth0; ip link set eth0 up; ip link set outside up");
     });
@@ -56,6 +62,17 @@ fn archive(dir: &Path) -> PathBuf {
     dir.join("busybox.tar")
 }
 
+fn import(images: &Path, archive: &Path) {
+    let import = Command::new(program("coracle-agent"))
+        .args(["image", "--image-dir"])
+        .arg(images)
+        .arg("import")
+        .arg(archive)
+        .output()
+        .unwrap();
+    assert!(import.status.success(), "{}", String::from_utf8_lossy(&import.stderr));
+}
+
 /// A server, an agent and kubectl; everything is gone when dropped.
 pub struct Cluster {
     dir: tempfile::TempDir,
@@ -63,27 +80,42 @@ pub struct Cluster {
     agent: Option<Child>,
     pub kubectl: Kubectl,
     cgroup: String,
+    flags: String,
+    containerd: Option<Containerd>,
+    /// Environment of the agent.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Cluster {
     pub fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// With more flags for the agent.
+    pub fn start_with(flags: &str) -> Self {
         prepare();
         let dir = tempfile::tempdir().unwrap();
+        // Pods with a user namespace must get to their own part of it.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
         let name = dir.path().file_name().unwrap().to_string_lossy().replace('.', "");
         fs::create_dir(dir.path().join("manifests")).unwrap();
         let tar = archive(dir.path());
-        let images = dir.path().join("engine/images");
-        let import = Command::new(program("coracle-agent"))
-            .args(["image", "--image-dir"])
-            .arg(&images)
-            .arg("import")
-            .arg(tar)
-            .output()
-            .unwrap();
-        assert!(import.status.success(), "{}", String::from_utf8_lossy(&import.stderr));
+        let containerd = Containerd::is_wanted().then(|| Containerd::start(dir.path(), &tar));
+        if containerd.is_none() {
+            import(&dir.path().join("engine/images"), &tar);
+        }
         let server = Server::start();
         let kubectl = kubectl::newest(&server.kubeconfig());
-        let mut cluster = Self { dir, server, agent: None, kubectl, cgroup: format!("/coracle-test-{name}") };
+        let mut cluster = Self {
+            dir,
+            server,
+            agent: None,
+            kubectl,
+            cgroup: format!("/coracle-test-{name}"),
+            flags: flags.to_owned(),
+            containerd,
+            environment: vec![],
+        };
         cluster.start_agent();
         let ready = |c: &Cluster| {
             c.kubectl
@@ -111,6 +143,13 @@ impl Cluster {
         );
         let agent = Command::new(program("coracle-agent"))
             .args(flags.split_whitespace())
+            .args(self.flags.split_whitespace())
+            .args(
+                self.containerd
+                    .iter()
+                    .flat_map(|c| ["--container-runtime-endpoint".into(), c.socket.clone()]),
+            )
+            .envs(self.environment.iter().cloned())
             .arg("--kubeconfig")
             .arg(self.server.kubeconfig())
             .stdout(Stdio::null())
@@ -130,6 +169,13 @@ impl Cluster {
             let _ = agent.kill();
             let _ = agent.wait();
         }
+    }
+
+    /// Waits until the agent has ended by itself.
+    #[allow(dead_code, reason = "not for measurements")]
+    pub fn wait_agent_ended(&mut self) {
+        let Some(mut agent) = self.agent.take() else { return };
+        eventually("the agent ends", WAIT, || agent.try_wait().unwrap().is_some());
     }
 
     pub fn log(&self) -> String {

@@ -1,6 +1,6 @@
 //! Init containers, sidecars, restarts, hooks, probes, messages, resize.
 
-use crate::cluster::{Cluster, IMAGE};
+use crate::cluster::{Cluster, IMAGE, condition};
 
 const FOREVER: &str = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
 
@@ -109,6 +109,20 @@ fn hooks_image_change_and_resize() {
         status["containerStatuses"][0]["resources"]["requests"]["cpu"] == "100m"
     });
     assert_eq!(status["containerStatuses"][0]["containerID"], id, "not restarted");
+    let patch = r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"900"}}}]}}"#;
+    cluster.kubectl.run(&format!("patch pod hooked --subresource resize -p '{patch}'"));
+    let status = cluster.wait("hooked", "refused", |status| condition(status, "PodResizePending") == "True");
+    assert!(
+        status.to_string().contains("Node didn't have enough capacity: cpu, requested: 900000"),
+        "{status}"
+    );
+    assert_eq!(status["containerStatuses"][0]["resources"]["requests"]["cpu"], "100m");
+    let patch = r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"120m"}}}]}}"#;
+    cluster.kubectl.run(&format!("patch pod hooked --subresource resize -p '{patch}'"));
+    cluster.wait("hooked", "resized after all", |status| {
+        condition(status, "PodResizePending") != "True"
+            && status["containerStatuses"][0]["resources"]["requests"]["cpu"] == "120m"
+    });
     cluster.delete("hooked");
     assert_eq!(std::fs::read_to_string(hooks.join("log")).unwrap(), "post\npre\n");
 }

@@ -1,16 +1,33 @@
 //! Pods through kubectl, on a server and an agent with the built-in engine, as root, in namespaces of their own.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod containerd;
 mod cluster;
 mod life;
 mod containers;
 mod volumes;
 mod refusals;
+mod node;
 mod survival;
+
+/// What is run again with containerd in the place of the built-in engine.
+const THROUGH_CONTAINERD: [&str; 4] =
+    ["life::run_answers", "containers::", "volumes::", "survival::pods_go_on"];
 
 /// Runs every test of this suite again inside fresh namespaces; they are ignored outside. `CORACLE_ONLY` names one.
 #[test]
 fn in_namespaces() {
+    let only = std::env::var("CORACLE_ONLY").ok();
+    inside("coracle", &only.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// The same pods with Debian's containerd behind `--container-runtime-endpoint`.
+#[test]
+fn through_containerd() {
+    inside("containerd", &THROUGH_CONTAINERD);
+}
+
+fn inside(runtime: &str, only: &[&str]) {
     if std::env::var_os("CORACLE_NETNS").is_some() {
         return;
     }
@@ -24,9 +41,10 @@ fn in_namespaces() {
         .args(["sh", "-c", r#""$0" "$@"; exit $?"#])
         .arg(std::env::current_exe().unwrap())
         .args(["--ignored", "--test-threads=1"])
-        .args(std::env::var("CORACLE_ONLY").ok())
+        .args(only)
         .env("CORACLE_NETNS", "1")
+        .env("CORACLE_RUNTIME", runtime)
         .status()
         .unwrap();
-    assert!(status.success(), "the suite inside failed: {status}");
+    assert!(status.success(), "the suite inside failed with {runtime}: {status}");
 }

@@ -15,7 +15,7 @@ use crate::engine::image::{Credentials, DockerConfig, Hosts, ImageStore, Progres
 #[derive(Debug, Args)]
 pub struct ImageArgs {
     /// Directory of the image store.
-    #[arg(long, global = true, default_value = "/var/lib/coracle/images", env = "CORACLE_IMAGE_DIR")]
+    #[arg(long, global = true, default_value = "/var/lib/coracle/engine/images", env = "CORACLE_IMAGE_DIR")]
     image_dir: PathBuf,
     /// Mirrors, plain-HTTP registries and their credentials.
     #[arg(long, global = true, default_value = "/etc/coracle/registries.yaml")]

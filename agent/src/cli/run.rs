@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -31,11 +32,14 @@ use crate::network;
 use crate::node::keep::Keeper;
 use crate::node::log_rotation::{self, LogLimits};
 use crate::node::machine::{self, Machine};
+use crate::node::shutdown::{self, Periods, Shutdown};
 use crate::node::status::allocatable;
 use crate::objects::{Objects, Wake};
 use crate::pod::amount;
+use crate::pod::cpus::Cpus;
 use crate::pod::image::Images;
 use crate::pod::table::{Message, PodTable};
+use crate::pod::users::Users;
 use crate::policy::Policies;
 use crate::probe::wheel::Probes;
 use crate::proxy::Proxy;
@@ -132,6 +136,12 @@ pub struct RunArgs {
     /// CPU manager policy: none or static.
     #[arg(long, default_value = "none")]
     pub cpu_manager_policy: String,
+    /// When the machine goes down, how many seconds pods have to end; 0 leaves them to the kernel.
+    #[arg(long, default_value_t = 0)]
+    pub shutdown_grace_period: u64,
+    /// How many of these seconds critical pods have to themselves, at the end.
+    #[arg(long, default_value_t = 0)]
+    pub shutdown_grace_period_critical_pods: u64,
     /// Port of the node's own HTTPS API.
     #[arg(long, default_value_t = 10250)]
     pub port: u16,
@@ -168,7 +178,7 @@ impl RunArgs {
             self.engine.enter_cgroup2_view()?;
         }
         super::log_to_stderr();
-        // More than one provider is compiled in; an error only says that one was chosen already.
+        // An error only says that one was chosen already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Two threads are enough for a node, and each costs memory.
         tokio::runtime::Builder::new_multi_thread()
@@ -226,7 +236,21 @@ impl RunArgs {
             }
         });
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        // What init sends when the power goes.
+        let mut power = signal(SignalKind::from_raw(libc::SIGPWR))?;
+        let periods = Periods {
+            whole: Duration::from_secs(self.shutdown_grace_period),
+            critical: Duration::from_secs(self.shutdown_grace_period_critical_pods),
+        };
+        let going_down = tokio::select! {
+            _ = term.recv() => !periods.whole.is_zero() && shutdown::is_machine_stopping(),
+            _ = int.recv() => false,
+            _ = power.recv() => true,
+        };
+        if going_down && !periods.whole.is_zero() {
+            shutdown::run(&context, periods).await;
+            return Ok(());
+        }
         tracing::info!(node = context.config.name, "agent ends, pods go on");
         Ok(())
     }
@@ -404,6 +428,12 @@ pub fn assemble(
         tokens: Tokens::new(client.clone()),
         images: Images::new(runtime.clone(), events.clone()),
         probes: probes.clone(),
+        cpus: config
+            .static_cpus
+            .then(|| Cpus::open(&config.root_dir, config.reserved.get("cpu").copied().unwrap_or(0))),
+        users: Users::load(&config),
+        shutdown: Shutdown::default(),
+        node_changed: tokio::sync::Notify::new(),
         cgroups: Hierarchy::open(&config.cgroup_root)
             .inspect_err(|error| tracing::warn!(%error, "pods get no cgroup of their own"))
             .ok(),

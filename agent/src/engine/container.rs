@@ -1,7 +1,9 @@
 //! Containers: create, start, stop, remove.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +15,10 @@ use super::image::{ImageConfig, ImageRecord};
 use super::paths::{private_dir, remove_tree};
 use super::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
 use super::rootfs::{self, Rootfs};
-use super::sandbox::{is_host, namespace_options, user_maps};
+use super::sandbox::{is_host, namespace_options, root_of, user_maps};
 use super::spec::{self, Facts, Namespaces, devices};
 use super::user::Accounts;
-use super::{Container, Engine, limits, new_id, now, user};
+use super::{Container, Engine, idmap, limits, new_id, now, user};
 use crate::keeper::pidfd;
 use crate::keeper::wire::{Call, LaunchSpec};
 use crate::runtime::{Result, RuntimeError};
@@ -132,21 +134,80 @@ impl Engine {
         let rootfs = self.rootfs(&container.id);
         private_dir(&self.inner.paths.bundle(&container.id)).map_err(internal("bundle"))?;
         rootfs.create().map_err(internal("root filesystem"))?;
-        let options = self.inner.images.overlay_options(&record.image_id, &rootfs.upper(), &rootfs.work())?;
-        rootfs.mount(&options).map_err(internal("mounting the root filesystem"))?;
+        let userns = self.user_namespace(sandbox)?;
+        match &userns {
+            None => {
+                let (upper, work) = (rootfs.upper(), rootfs.work());
+                let options = self.inner.images.overlay_options(&record.image_id, &upper, &work)?;
+                rootfs.mount(&options)
+            }
+            Some(userns) => {
+                let layers = self.inner.images.rootfs_layers(&record.image_id)?;
+                let owner = root_of(&namespace_options(&sandbox.config));
+                let scratch = self.inner.paths.mapped(&container.id, "layers");
+                rootfs.mount_mapped(&layers, userns, owner, &scratch)
+            }
+        }
+        .map_err(internal("mounting the root filesystem"))?;
         let facts = self.facts(&record, sandbox, image, &rootfs)?;
         let mut config = record.config.clone();
         self.mount_images(container, &mut config)?;
         prepare_mounts(&mut config)?;
+        self.map_mounts(container, &mut config, userns.as_ref())?;
         let spec = spec::generate(&config, &sandbox.config, image, &facts, &self.inner.host)?;
-        let path = self.inner.paths.bundle(&container.id).join("config.json");
-        fs::write(&path, spec.to_string()).map_err(internal("container configuration"))?;
+        self.write_bundle(container, &spec, userns.is_some()).map_err(internal("container configuration"))?;
         self.change_container(container, |record| {
             record.phase = ContainerPhase::Created;
             record.uid = facts.user.uid;
             record.gid = facts.user.gid;
             record.groups = facts.user.groups;
         })
+    }
+
+    /// The configuration has the pod's environment in it: nobody else reads it.
+    fn write_bundle(&self, container: &Container, spec: &serde_json::Value, mapped: bool) -> io::Result<()> {
+        let bundle = self.inner.paths.bundle(&container.id);
+        let mut file =
+            fs::OpenOptions::new().write(true).create(true).mode(0o600).open(bundle.join("config.json"))?;
+        file.write_all(spec.to_string().as_bytes())?;
+        if mapped {
+            fs::set_permissions(bundle, fs::Permissions::from_mode(0o711))?;
+        }
+        Ok(())
+    }
+
+    /// The pod's user namespace, when it has one.
+    fn user_namespace(&self, sandbox: &SandboxRecord) -> Result<Option<File>> {
+        if user_maps(&namespace_options(&sandbox.config)).is_none() {
+            return Ok(None);
+        }
+        let path = self.inner.paths.namespace(&sandbox.id, "user");
+        File::open(&path).map(Some).map_err(internal("user namespace"))
+    }
+
+    /// Mounts that the pod wants with its own ids, in a directory of the bundle, so that every OCI runtime can.
+    fn map_mounts(
+        &self,
+        container: &Container,
+        config: &mut cri::ContainerConfig,
+        userns: Option<&File>,
+    ) -> Result<()> {
+        for (number, mount) in config.mounts.iter_mut().enumerate() {
+            if mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty() {
+                continue;
+            }
+            let userns = userns.ok_or_else(|| {
+                let text = format!("mount {:?} has id mappings, its pod none", mount.container_path);
+                RuntimeError::InvalidArgument(text)
+            })?;
+            let at = self.inner.paths.mapped(&container.id, "mounts").join(number.to_string());
+            idmap::mount(Path::new(&mount.host_path), &at, userns).map_err(|e| {
+                let text = format!("mapping the ids of {:?}: {e}", mount.host_path);
+                RuntimeError::Internal(text)
+            })?;
+            mount.host_path = at.display().to_string();
+        }
+        Ok(())
     }
 
     /// Mounts of images: their layers, read-only, in a directory of the bundle.
@@ -184,7 +245,8 @@ impl Engine {
         let security = linux.security_context.unwrap_or_default();
         let mut volumes = BTreeMap::new();
         for (number, destination) in image.volumes.iter().enumerate() {
-            let dir = rootfs.volume(number, destination).map_err(internal("image volume"))?;
+            let owner = root_of(&namespace_options(&sandbox.config));
+            let dir = rootfs.volume(number, destination, owner).map_err(internal("image volume"))?;
             volumes.insert(destination.clone(), dir);
         }
         let devices =
@@ -469,7 +531,9 @@ impl Engine {
         let (rootfs, bundle) = (self.rootfs(id), self.inner.paths.bundle(id));
         let remove = move || {
             rootfs.remove()?;
-            rootfs::unmount_below(&bundle.join("images"))?;
+            for dir in ["images", "mapped/layers", "mapped/mounts"] {
+                rootfs::unmount_below(&bundle.join(dir))?;
+            }
             remove_tree(&bundle)
         };
         self.blocking(move |_| remove().map_err(internal("root filesystem"))).await?;

@@ -37,6 +37,17 @@ pub fn look(controllers: BTreeSet<String>) -> Host {
     }
 }
 
+/// True when the kernel is this one or newer.
+pub fn kernel_at_least(major: u32, minor: u32) -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    version(&release) >= (major, minor)
+}
+
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// Makes `/sys/fs/cgroup` a cgroup2 mount for this process without touching the host's mounts.
 ///
 /// On a host that has only cgroup2 this does nothing. Else the process moves to a private mount namespace, the keeper's
@@ -66,4 +77,16 @@ fn peer(path: &Path) -> Option<i32> {
     let fd = socket::socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
     socket::connect(fd.as_raw_fd(), &UnixAddr::new(path).ok()?).ok()?;
     Some(socket::getsockopt(&fd, sockopt::PeerCredentials).ok()?.pid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn kernels_have_versions() {
+        assert_eq!(version("6.1.0-18-cloud-amd64"), (6, 1));
+        assert_eq!(version("5.19-rc1"), (5, 19));
+        assert_eq!(version(""), (0, 0));
+    }
 }

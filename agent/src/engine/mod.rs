@@ -31,6 +31,8 @@ mod sandbox_files;
 pub mod spec;
 // Names in images to numbers.
 pub mod user;
+// Mounts with the ids of a user namespace.
+mod idmap;
 // Root filesystems and volumes.
 mod rootfs;
 // Containers: create, start, stop, remove.

@@ -16,7 +16,7 @@ const PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
 /// root/images/               the image store
 /// root/pause/pause           root of every pause
 /// run/sandboxes/<id>/        ns/*, shm, resolv.conf, hostname, hosts
-/// run/containers/<id>/       bundle: config.json, rootfs, FIFOs
+/// run/containers/<id>/       bundle: config.json, rootfs, images, mapped
 /// run/runtime/               the OCI runtime's own state
 /// run/x/                     short-lived files of execs and launches
 /// run/keeper.sock …          the keeper's
@@ -39,6 +39,8 @@ impl Paths {
             private_dir(&paths.root.join(dir))?;
             private_dir(&paths.run.join(dir))?;
         }
+        // The root of a pod with a user namespace is nobody here and must get to its own bundle.
+        fs::set_permissions(paths.run.join("containers"), fs::Permissions::from_mode(0o711))?;
         private_dir(&paths.run.join("runtime"))?;
         private_dir(&paths.run.join("x"))?;
         paths.write_pause()?;
@@ -107,6 +109,11 @@ impl Paths {
     /// Where an image is mounted for a container's n-th mount.
     pub fn image_mount(&self, id: &str, number: usize) -> PathBuf {
         self.bundle(id).join("images").join(number.to_string())
+    }
+
+    /// Where a container's layers or volumes are mounted with the ids of its user namespace.
+    pub fn mapped(&self, id: &str, kind: &str) -> PathBuf {
+        self.bundle(id).join("mapped").join(kind)
     }
 
     /// Writable layer and volumes of a container.

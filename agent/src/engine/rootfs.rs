@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 
+use super::idmap;
 use super::paths::{private_dir, remove_tree};
 use super::sandbox_files::unmount;
 
@@ -48,11 +50,39 @@ impl Rootfs {
         Ok(())
     }
 
-    /// Makes a directory for a volume of the image, with what the image has there.
-    pub fn volume(&self, number: usize, destination: &str) -> io::Result<PathBuf> {
+    /// Mounts layers, topmost first, as `userns` sees them; `owner` is its root on the host.
+    ///
+    /// The layers stay as they are on disk, one copy for all pods: each gets an idmapped mount in `scratch`, which the
+    /// overlay keeps for itself once it is made.
+    pub fn mount_mapped(
+        &self,
+        layers: &[PathBuf],
+        userns: &fs::File,
+        owner: (u32, u32),
+        scratch: &Path,
+    ) -> io::Result<()> {
+        chown(self.upper(), Some(owner.0), Some(owner.1))?;
+        private_dir(scratch)?;
+        // Through a descriptor, so that many layers fit in one mount option.
+        let dir = fs::File::open(scratch)?;
+        let base = format!("/proc/self/fd/{}", dir.as_raw_fd());
+        let mut lower = Vec::new();
+        for (number, layer) in layers.iter().enumerate() {
+            idmap::mount(layer, &scratch.join(number.to_string()), userns)?;
+            lower.push(format!("{base}/{number}"));
+        }
+        let (upper, work) = (self.upper(), self.work());
+        let dirs = format!("upperdir={},workdir={}", upper.display(), work.display());
+        self.mount(&format!("lowerdir={},{dirs}", lower.join(":")))?;
+        unmount_below(scratch)
+    }
+
+    /// Makes a directory for a volume of the image, with what the image has there; empty it is `owner`'s.
+    pub fn volume(&self, number: usize, destination: &str, owner: (u32, u32)) -> io::Result<PathBuf> {
         let dir = self.layer.join("volumes").join(number.to_string());
         private_dir(&dir)?;
         let Some(source) = inside(&self.mount, destination) else {
+            chown(&dir, Some(owner.0), Some(owner.1))?;
             fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
             return Ok(dir);
         };

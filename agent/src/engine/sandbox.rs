@@ -36,6 +36,13 @@ pub(super) fn user_maps(options: &cri::NamespaceOption) -> Option<UserMaps> {
     (!user.uids.is_empty()).then(|| UserMaps { uid: lines(&user.uids), gid: lines(&user.gids) })
 }
 
+/// The pod's root on the host: (user, group); the host's own without a user namespace.
+pub(super) fn root_of(options: &cri::NamespaceOption) -> (u32, u32) {
+    let user = options.userns_options.as_ref().filter(|u| u.mode() == NamespaceMode::Pod);
+    let root = |maps: &[cri::IdMapping]| maps.iter().find(|m| m.container_id == 0).map_or(0, |m| m.host_id);
+    user.map_or((0, 0), |u| (root(&u.uids), root(&u.gids)))
+}
+
 fn name_of(config: &cri::PodSandboxConfig) -> Result<String> {
     let meta = config.metadata.as_ref();
     let meta =
@@ -118,6 +125,7 @@ impl Engine {
         let hostname = hostname(&record.config, host_net);
         let dir = self.inner.paths.sandbox(&sandbox.id);
         sandbox_files::write(&dir, &record.config, &hostname, !host_ipc)
+            .and_then(|()| sandbox_files::give(&dir, root_of(&options)))
             .map_err(internal("sandbox files"))?;
         let cgroup = self.inner.hierarchy.ensure(&record.cgroup)?;
         let security =

@@ -49,6 +49,17 @@ pub fn write(dir: &Path, config: &cri::PodSandboxConfig, hostname: &str, own_shm
     Ok(())
 }
 
+/// Makes the files belong to the pod's root.
+pub fn give(dir: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
+    if (uid, gid) == (0, 0) {
+        return Ok(());
+    }
+    for file in ["resolv.conf", "hosts", "hostname"] {
+        std::os::unix::fs::chown(dir.join(file), Some(uid), Some(gid))?;
+    }
+    Ok(())
+}
+
 fn read_host(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

@@ -36,7 +36,7 @@ pub async fn serve(
     socket: &Path,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
-    let listener = listen(socket)?;
+    let listener = listen(socket).await?;
     let streaming = Streaming::start(runtime.clone()).await?;
     let service = Service { runtime, streaming };
     let runtime = RuntimeServiceServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE);
@@ -49,11 +49,19 @@ pub async fn serve(
     Ok(())
 }
 
-fn listen(path: &Path) -> io::Result<UnixListener> {
+/// What a killed engine was just starting still holds its socket until it is another program: that is waited for.
+const HAND_OVER: Duration = Duration::from_secs(5);
+
+async fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+    let begun = std::time::Instant::now();
+    while std::os::unix::net::UnixStream::connect(path).is_ok() {
+        if begun.elapsed() < HAND_OVER {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        }
         return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{} is being served", path.display())));
     }
     let _ = std::fs::remove_file(path);

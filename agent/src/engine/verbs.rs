@@ -85,8 +85,11 @@ impl Runtime for Engine {
             });
             info.insert("config".to_owned(), config.to_string());
         }
-        let features =
-            cri::RuntimeHandlerFeatures { recursive_read_only_mounts: false, user_namespaces: false };
+        let features = cri::RuntimeHandlerFeatures {
+            recursive_read_only_mounts: super::host::kernel_at_least(5, 12),
+            // Layers are mapped, not copied: overlayfs takes mapped ones since then.
+            user_namespaces: super::host::kernel_at_least(5, 19),
+        };
         let handler = |name: String| cri::RuntimeHandler { name, features: Some(features) };
         Ok(cri::StatusResponse {
             status: Some(cri::RuntimeStatus { conditions: self.conditions(network) }),

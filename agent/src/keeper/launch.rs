@@ -187,14 +187,24 @@ pub fn set_nonblocking(fd: &impl std::os::fd::AsFd) -> io::Result<()> {
 
 /// The last error in a runtime's JSON log.
 fn runtime_error(log: &Path) -> Option<String> {
+    #[derive(serde::Deserialize, Default)]
+    struct Fields {
+        #[serde(default)]
+        message: String,
+    }
+    /// runc and crun write `msg`, youki `fields.message`.
     #[derive(serde::Deserialize)]
     struct Line {
         level: String,
+        #[serde(default)]
         msg: String,
+        #[serde(default)]
+        fields: Fields,
     }
     let text = fs::read_to_string(log).ok()?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-    lines.rev().find(|l| matches!(&*l.level.to_ascii_lowercase(), "error" | "fatal")).map(|l| l.msg)
+    let last = lines.rev().find(|l| matches!(&*l.level.to_ascii_lowercase(), "error" | "fatal"))?;
+    Some(if last.msg.is_empty() { last.fields.message } else { last.msg }).filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]

@@ -118,6 +118,8 @@ fn become_pause(spec: &SandboxSpec, mut go: impl Read) -> Step {
 
 fn prepare(spec: &SandboxSpec, go: &mut impl Read) -> Result<std::convert::Infallible, Step> {
     step("wait for the keeper", go.read_exact(&mut [0]))?;
+    // Still as the host's root, who alone may look into the directories on the way.
+    step("root of pause", stage_root(&spec.root))?;
     if spec.user.is_some() {
         step("setgid 0", nix::unistd::setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0)))?;
         step("setuid 0", nix::unistd::setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)))?;
@@ -137,7 +139,7 @@ fn prepare(spec: &SandboxSpec, go: &mut impl Read) -> Result<std::convert::Infal
     }
     // Lowering it needs a privilege the node may not have; the pod lives without.
     let _ = fs::write("/proc/self/oom_score_adj", spec.oom_score_adj.to_string());
-    step("root of pause", enter_root(&spec.root))?;
+    step("root of pause", enter_root())?;
     step("setgroups", nix::unistd::setgroups(&[]))?;
     let (uid, gid) = (Uid::from_raw(spec.uid), Gid::from_raw(spec.gid));
     step("setgid", nix::unistd::setresgid(gid, gid, gid))?;
@@ -146,14 +148,18 @@ fn prepare(spec: &SandboxSpec, go: &mut impl Read) -> Result<std::convert::Infal
     step("exec /pause", nix::unistd::execve(c"/pause", &[c"/pause"], &[] as &[&std::ffi::CStr]))
 }
 
-/// Nothing of the host may be reached through `/proc/<pause>/root` in a shared PID namespace.
-fn enter_root(root: &Path) -> nix::Result<()> {
+/// Mounts the root of pause on itself and goes there.
+fn stage_root(root: &Path) -> nix::Result<()> {
     const NONE: Option<&str> = None;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
     mount(Some(root), root, NONE, MsFlags::MS_BIND, NONE)?;
     let locked = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(NONE, root, NONE, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | locked, NONE)?;
-    nix::unistd::chdir(root)?;
+    nix::unistd::chdir(root)
+}
+
+/// Nothing of the host may be reached through `/proc/<pause>/root` in a shared PID namespace.
+fn enter_root() -> nix::Result<()> {
     nix::unistd::pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     nix::unistd::chdir("/")

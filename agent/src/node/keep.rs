@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::machine::Machine;
 use super::status::{self, StatusInput};
-use super::{cni_conf, lease, object, pressure};
+use super::{cni_conf, lease, local_storage, object, pressure};
 use crate::context::Context;
 use crate::events::Kind;
 use crate::network;
@@ -62,6 +62,7 @@ impl Keeper {
         let mut beat = tokio::time::interval(lease::PERIOD);
         // A time of its own: a pause that began anew with every beat would never be over.
         let mut due = tokio::time::Instant::now();
+        let context = self.context.clone();
         loop {
             tokio::select! {
                 change = changes.next() => match change {
@@ -74,6 +75,7 @@ impl Keeper {
                     self.report().await;
                     due = tokio::time::Instant::now() + if self.ready { lease::PERIOD } else { EAGER };
                 }
+                () = context.node_changed.notified() => self.report().await,
             }
         }
     }
@@ -167,6 +169,7 @@ impl Keeper {
             .map(|v| format!("{}://{}", v.runtime_name, v.runtime_version));
         let images = self.context.runtime.list_images(None).await.unwrap_or_default();
         let pressure = self.pressure.check(&self.context).await;
+        local_storage::check(&self.context).await;
         let new = status::status(&StatusInput {
             config: &self.context.config,
             machine: &self.machine,
@@ -174,6 +177,7 @@ impl Keeper {
             runtime_version: version.as_deref().unwrap_or("unknown://"),
             images: &images,
             pressure,
+            shutting_down: self.context.shutdown.has_begun(),
             previous: self.sent.conditions.as_deref().unwrap_or_default(),
             now: Timestamp::now(),
         });

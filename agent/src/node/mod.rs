@@ -16,3 +16,7 @@ pub mod pressure;
 pub mod log_rotation;
 // The task that keeps it all current.
 pub mod keep;
+// Disk that pods use beyond their limits.
+pub mod local_storage;
+// The machine goes down.
+pub mod shutdown;

@@ -65,6 +65,14 @@ pub fn read_signals(data: &Path) -> Signals {
             signals.insert("nodefs.inodesFree", (count(disk.files_available()), count(disk.files())));
         }
     }
+    // `0.20 0.18 0.12 1/80 11206`: the fourth says how many threads there are.
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let threads = load.split([' ', '/']).nth(4).and_then(|n| n.parse::<i64>().ok());
+    let most = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
+    let limits = [most("/proc/sys/kernel/pid_max"), most("/proc/sys/kernel/threads-max")];
+    if let (Some(threads), Some(most)) = (threads, limits.into_iter().flatten().min()) {
+        signals.insert("pid.available", (most - threads, most));
+    }
     signals
 }
 
@@ -127,7 +135,7 @@ impl Watcher {
         Pressure {
             memory: self.seen.contains_key("memory.available"),
             disk: self.seen.keys().any(|signal| signal.starts_with("nodefs")),
-            pids: false,
+            pids: self.seen.contains_key("pid.available"),
         }
     }
 }
@@ -165,7 +173,11 @@ async fn free_images(context: &Context) -> bool {
 }
 
 async fn evict(context: &Context, signal: &str, least: i64, free: i64) {
-    let resource = if signal.starts_with("memory") { "memory" } else { "ephemeral-storage" };
+    let resource = match signal.split('.').next() {
+        Some("memory") => "memory",
+        Some("pid") => "pids",
+        _ => "ephemeral-storage",
+    };
     let usage = usage(context, resource).await;
     let pods: Vec<Arc<Pod>> = context.pods.list().into_iter().map(|entry| entry.pod).collect();
     let Some(pod) = rank(&pods, &usage, resource).into_iter().next() else { return };
@@ -186,6 +198,15 @@ async fn evict(context: &Context, signal: &str, least: i64, free: i64) {
 /// What each pod uses, by uid.
 async fn usage(context: &Context, resource: &str) -> HashMap<String, i64> {
     let mut all: HashMap<String, i64> = HashMap::new();
+    if resource == "pids" {
+        for stats in context.runtime.list_pod_sandbox_stats(None).await.unwrap_or_default() {
+            let uid = stats.attributes.and_then(|attributes| attributes.metadata).unwrap_or_default().uid;
+            let process = stats.linux.and_then(|linux| linux.process);
+            let count = process.and_then(|process| process.process_count).map_or(0, |count| count.value);
+            *all.entry(uid).or_default() += i64::try_from(count).unwrap_or(i64::MAX);
+        }
+        return all;
+    }
     for stats in context.runtime.list_container_stats(None).await.unwrap_or_default() {
         let Some(attributes) = &stats.attributes else { continue };
         let Some(uid) = attributes.labels.get(label::POD_UID) else { continue };

@@ -68,6 +68,8 @@ pub struct StatusInput<'a> {
     pub images: &'a [cri::Image],
     /// What runs short.
     pub pressure: Pressure,
+    /// The machine goes down.
+    pub shutting_down: bool,
     /// Conditions as they were.
     pub previous: &'a [NodeCondition],
     /// Now.
@@ -170,6 +172,9 @@ fn conditions(input: &StatusInput<'_>) -> Vec<NodeCondition> {
 
 /// Why the node is not ready.
 fn not_ready(input: &StatusInput<'_>) -> Option<String> {
+    if input.shutting_down {
+        return Some("node is shutting down".to_owned());
+    }
     let status = match &input.runtime {
         Ok(status) => status.status.clone().unwrap_or_default(),
         Err(error) => return Some(format!("container runtime is down: {error}")),

@@ -166,6 +166,34 @@ fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(
     Ok(())
 }
 
+/// Whether the node has room for what a pod asks for now, beside the others; if not, the reason of a resize that waits.
+pub fn room(
+    pod: &Pod,
+    others: &[Arc<Pod>],
+    allocatable: &BTreeMap<String, i64>,
+) -> Result<(), (&'static str, String)> {
+    let wanted = spec::totals(&spec::spec(pod), false);
+    for key in ["cpu", "memory"] {
+        let (Some(wanted), Some(capacity)) = (wanted.get(key).copied(), allocatable.get(key).copied()) else {
+            continue;
+        };
+        if wanted > capacity {
+            let text =
+                format!("Node didn't have enough capacity: {key}, requested: {wanted}, capacity: {capacity}");
+            return Err(("Infeasible", text));
+        }
+        let of = |other: &Arc<Pod>| spec::totals(&spec::spec(other), false).get(key).copied().unwrap_or(0);
+        let used: i64 = others.iter().map(of).sum();
+        if wanted + used > capacity {
+            let text = format!(
+                "Node didn't have enough resource: {key}, requested: {wanted}, used: {used}, capacity: {capacity}"
+            );
+            return Err(("Deferred", text));
+        }
+    }
+    Ok(())
+}
+
 /// Host ports as (address, port, protocol).
 fn host_ports(pod: &Pod) -> Vec<(String, i32, String)> {
     let spec = spec::spec(pod);

@@ -20,7 +20,7 @@ use super::observed::Observed;
 use super::plan::Start;
 use super::sandbox_config::{SandboxFacts, sandbox_config};
 use super::spec::Role;
-use super::{cgroup, hooks, pull_secret, security, spec};
+use super::{cgroup, hooks, pull_secret, security, spec, users};
 use crate::cluster::Name;
 use crate::context::Context;
 use crate::events::{Kind, pod_reference};
@@ -181,7 +181,10 @@ impl Job {
             self.context.weigh_classes();
         }
         let handler = self.runtime_handler().await?;
-        let config = self.sandbox_config(attempt);
+        if has_own_users(&self.pod) {
+            self.check_users(&handler).await?;
+        }
+        let config = self.sandbox_config(attempt)?;
         let id = self
             .context
             .runtime
@@ -198,23 +201,40 @@ impl Job {
         Ok(())
     }
 
-    fn sandbox_config(&self, attempt: u32) -> cri::PodSandboxConfig {
+    /// Asks the runtime before it is too late: one that does not know user namespaces would give the host's.
+    async fn check_users(&self, handler: &str) -> Result<(), String> {
+        let status = self.context.runtime.status(false).await.map_err(|error| error.to_string())?;
+        let found = status.runtime_handlers.iter().find(|found| found.name == handler);
+        if found.and_then(|found| found.features).is_some_and(|features| features.user_namespaces) {
+            return Ok(());
+        }
+        Err(match handler {
+            "" => "can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned(),
+            name => format!(
+                "can't set `spec.hostUsers: false`, RuntimeClass handler {name:?} does not support user namespaces"
+            ),
+        })
+    }
+
+    fn users(&self) -> Result<Option<cri::UserNamespace>, String> {
+        let users = || self.context.users.of(&self.context.config, spec::uid(&self.pod));
+        has_own_users(&self.pod).then(users).transpose().map_err(|error| error.to_string())
+    }
+
+    fn sandbox_config(&self, attempt: u32) -> Result<cri::PodSandboxConfig, String> {
         let config = &self.context.config;
         let host = Resolver::parse(&std::fs::read_to_string(&config.resolv_conf).unwrap_or_default());
         let logs =
             config.pod_log_dir(spec::namespace(&self.pod), spec::name(&self.pod), spec::uid(&self.pod));
-        sandbox_config(
-            &self.pod,
-            attempt,
-            &SandboxFacts {
-                cluster: &config.cluster,
-                host: &host,
-                node: &config.name,
-                log_directory: logs.to_string_lossy().into_owned(),
-                cgroup_parent: &config.cgroup_parent,
-                userns: None,
-            },
-        )
+        let facts = SandboxFacts {
+            cluster: &config.cluster,
+            host: &host,
+            node: &config.name,
+            log_directory: logs.to_string_lossy().into_owned(),
+            cgroup_parent: &config.cgroup_parent,
+            userns: self.users()?,
+        };
+        Ok(sandbox_config(&self.pod, attempt, &facts))
     }
 
     async fn runtime_handler(&self) -> Result<String, String> {
@@ -259,7 +279,9 @@ impl Job {
         let Some(sandbox) = self.observed.ready_sandbox() else {
             return Err(failed("CreateContainerError", "pod has no sandbox".to_owned()));
         };
-        let sandbox_config = self.sandbox_config(sandbox.attempt);
+        let sandbox_config = self
+            .sandbox_config(sandbox.attempt)
+            .map_err(|error| failed("CreateContainerConfigError", error))?;
 
         // 4: image.
         let image = container.image.as_deref().unwrap_or_default();
@@ -309,8 +331,12 @@ impl Job {
                 mounts,
                 node_memory,
                 target: target.as_deref(),
-                cpuset: String::new(),
-                userns: None,
+                cpuset: context
+                    .cpus
+                    .as_ref()
+                    .map(|cpus| cpus.of(spec::uid(pod), &start.name))
+                    .unwrap_or_default(),
+                userns: self.users().map_err(|error| tell("CreateContainerConfigError", error))?,
             },
         );
 
@@ -433,6 +459,9 @@ impl Job {
                 .map_err(|error| format!("failed to create {}: {error}", file.display()))?;
             all.push(plain(message, &file));
         }
+        if let Some(users) = self.users()? {
+            users::map_mounts(&mut all, &users);
+        }
         Ok(all)
     }
 
@@ -486,6 +515,11 @@ impl Job {
         let target = of.target_container_name.as_deref().filter(|target| !target.is_empty())?;
         self.observed.latest(target).map(|instance| instance.id.clone())
     }
+}
+
+/// True for a pod whose root is not the host's.
+fn has_own_users(pod: &Pod) -> bool {
+    spec::spec(pod).host_users == Some(false)
 }
 
 /// A file any user of the container may write its last words to.

@@ -32,6 +32,10 @@ pub mod affinity;
 pub mod pull_secret;
 // Images of containers.
 pub mod image;
+// Cpus of one's own.
+pub mod cpus;
+// Ranges of user ids.
+pub mod users;
 // The pod's own cgroup.
 pub mod cgroup;
 // The classes the pods' cgroups are in.

@@ -289,7 +289,9 @@ impl<'a> Planner<'a> {
                 State::Exited => {
                     start.failed_at = Some(last.finished_at);
                     let until = facts.backoffs.until(&backoff_key(container), last.finished_at);
-                    if let Some(until) = until.filter(|until| *until > facts.now)
+                    let delay = facts.backoffs.delay(&backoff_key(container));
+                    // A clock that was set back would make it wait for hours: then it does not wait at all.
+                    if let Some(until) = until.filter(|until| (1..=delay).contains(&(until - facts.now)))
                         && !facts.replaced.contains(&last.id)
                     {
                         self.plan.held.push(Held { name: container.name.clone(), until });

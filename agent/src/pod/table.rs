@@ -154,6 +154,21 @@ impl PodTable {
         if let Some(slot) = self.slots.lock().get_mut(uid) {
             slot.admitted = false;
         }
+        self.left.notify_waiters();
+    }
+
+    /// Returns when none of these pods uses anything of the node any more.
+    pub async fn wait_stopped(&self, uids: &[String]) {
+        loop {
+            let left = self.left.notified();
+            {
+                let slots = self.slots.lock();
+                if uids.iter().all(|uid| slots.get(uid).is_none_or(|slot| !slot.admitted || slot.finished)) {
+                    return;
+                }
+            }
+            left.await;
+        }
     }
 
     /// The worker has ended. The entry stays until the source says that the pod is gone, so that a late update does

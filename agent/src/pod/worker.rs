@@ -18,6 +18,7 @@ use super::table::{ContainerView, Message, View};
 use super::{observe, spec};
 use crate::context::Context;
 use crate::events::Kind;
+use crate::status::generate::Resize;
 use crate::volume::prepare::Prepared;
 
 // Keeping a living pod as its spec says.
@@ -64,6 +65,8 @@ pub struct Worker {
     replaced: BTreeSet<String>,
     /// Resources running containers have, by id.
     applied: HashMap<String, resize::Applied>,
+    /// What keeps them from having others.
+    resizing: Option<Resize>,
     backoffs: Backoffs,
     /// No new attempt before this time: by container, `""` for the sandbox.
     not_before: HashMap<String, Instant>,
@@ -88,6 +91,14 @@ pub fn spawn(context: &Arc<Context>, pod: Arc<Pod>, gone: bool) -> bool {
     if !context.pods.insert(&pod, own.clone()) {
         return false;
     }
+    if !gone {
+        tracing::info!(
+            pod = spec::name(&pod),
+            namespace = spec::namespace(&pod),
+            uid = spec::uid(&pod),
+            "pod arrives"
+        );
+    }
     let worker = Worker {
         context: context.clone(),
         status: pod.status.clone().unwrap_or_default(),
@@ -105,6 +116,7 @@ pub fn spawn(context: &Arc<Context>, pod: Arc<Pod>, gone: bool) -> bool {
         stopping: HashMap::new(),
         replaced: BTreeSet::new(),
         applied: HashMap::new(),
+        resizing: None,
         backoffs: Backoffs::default(),
         not_before: HashMap::new(),
         waiting: BTreeMap::new(),

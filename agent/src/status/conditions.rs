@@ -8,13 +8,15 @@ use super::phase::Phase;
 use crate::pod::spec::{self, Role};
 
 /// Types that the node writes; every other condition belongs to somebody else.
-pub const OWNED: [&str; 6] = [
+pub const OWNED: [&str; 8] = [
     "PodReadyToStartContainers",
     "Initialized",
     "Ready",
     "ContainersReady",
     "PodScheduled",
     "DisruptionTarget",
+    "PodResizePending",
+    "PodResizeInProgress",
 ];
 
 /// What conditions are made from.

@@ -86,7 +86,16 @@ fn from_instance(
             let counts = matches!(role, Role::Regular | Role::Sidecar);
             status.started = Some(counts && started);
             status.ready = counts && started && probed;
-            if let Some(resources) = &container.resources {
+            let id = status.container_id.as_deref();
+            let before = facts
+                .resize
+                .and_then(|_| previous(facts, &container.name))
+                .filter(|old| old.resources.is_some() && old.container_id.as_deref() == id);
+            if let Some(before) = before {
+                // What it has, not what it is to have.
+                status.allocated_resources = before.allocated_resources.clone();
+                status.resources = before.resources.clone();
+            } else if let Some(resources) = &container.resources {
                 status.allocated_resources = resources.requests.clone();
                 status.resources = Some(resources.clone());
             }

@@ -13,6 +13,20 @@ use crate::pod::observed::Observed;
 use crate::pod::plan::Verdict;
 use crate::pod::spec::{self, Role};
 
+/// What keeps containers from having the resources of their spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resize {
+    /// The node cannot give them: now (`Deferred`) or ever (`Infeasible`).
+    Pending {
+        /// Which of both.
+        reason: &'static str,
+        /// What is missing.
+        message: String,
+    },
+    /// The runtime did not take them.
+    Failing(String),
+}
+
 /// Everything a status is made from.
 pub struct StatusFacts<'a> {
     /// The pod as the API has it.
@@ -35,6 +49,8 @@ pub struct StatusFacts<'a> {
     pub ended: bool,
     /// The node decided that the pod failed: reason and message.
     pub failure: Option<(&'a str, &'a str)>,
+    /// What keeps a resize from being done.
+    pub resize: Option<&'a Resize>,
     /// The node's addresses.
     pub host_ips: &'a [String],
     /// The runtime's name, the scheme of container ids.
@@ -96,6 +112,7 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
         }),
         _ => {}
     }
+    all.extend(facts.resize.map(|resize| resize_condition(facts, resize)));
     all.extend(foreign.iter().filter(|c| !conditions::OWNED.contains(&c.type_.as_str())).cloned());
     let pod_ips = pod_ips(facts);
     PodStatus {
@@ -119,6 +136,24 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
         extended_resource_claim_status: old.extended_resource_claim_status.clone(),
         allocated_resources: None,
         resources: None,
+    }
+}
+
+fn resize_condition(facts: &StatusFacts<'_>, resize: &Resize) -> PodCondition {
+    let (kind, reason, message) = match resize {
+        Resize::Pending { reason, message } => ("PodResizePending", *reason, message),
+        Resize::Failing(message) => ("PodResizeInProgress", "Error", message),
+    };
+    let old = facts.previous.conditions.iter().flatten().find(|condition| condition.type_ == kind);
+    let since = old.and_then(|old| old.last_transition_time.clone());
+    PodCondition {
+        type_: kind.into(),
+        status: "True".into(),
+        reason: Some(reason.into()),
+        message: Some(message.clone()),
+        last_transition_time: Some(since.unwrap_or(Time(whole_second(facts.now)))),
+        observed_generation: facts.pod.metadata.generation,
+        last_probe_time: None,
     }
 }
 

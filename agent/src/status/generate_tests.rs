@@ -16,6 +16,7 @@ struct Case {
     ready: BTreeSet<String>,
     ended: bool,
     failure: Option<(&'static str, &'static str)>,
+    resize: Option<Resize>,
 }
 
 impl Case {
@@ -39,6 +40,7 @@ impl Case {
             ready: BTreeSet::new(),
             ended: false,
             failure: None,
+            resize: None,
         }
     }
 
@@ -77,6 +79,7 @@ impl Case {
             replaced: &none,
             ended: self.ended,
             failure: self.failure,
+            resize: self.resize.as_ref(),
             host_ips: &["192.0.2.1".to_owned()],
             runtime: "coracle",
             now: Timestamp::from_second(100).unwrap(),

@@ -109,6 +109,13 @@ impl Reporter {
         self.entries.lock().remove(uid);
     }
 
+    /// Returns when nothing waits to be sent.
+    pub async fn settled(&self) {
+        while self.entries.lock().values().any(|entry| entry.busy) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     fn kick(&self, uid: &str) {
         if let Some(entry) = self.entries.lock().get_mut(uid)
             && !entry.busy

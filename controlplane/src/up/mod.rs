@@ -276,7 +276,6 @@ pub fn down(args: &DownArgs) -> anyhow::Result<()> {
     }
     for node in &state.nodes {
         process::end(&node.holder);
-        process::remove_pod_cgroups(&args.data_dir.join(&node.name).join("pods"));
         if let Some(hub) = &state.hub {
             process::remove_cgroups(&cgroup(hub, &node.name));
         }

@@ -157,25 +157,14 @@ pub fn end(process: &Process) {
 pub fn remove_cgroups(name: &str) {
     for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {
         let top = Path::new(root).join(name);
-        if top.exists() {
+        let begun = Instant::now();
+        // What was killed takes a moment to leave its groups.
+        while top.exists() && begun.elapsed() < GRACE {
             remove_tree(&top);
-        }
-    }
-}
-
-/// Removes the control groups of the pods whose data is in `pods`, one directory per uid, and the classes above them once
-/// nobody else's pods are there.
-pub fn remove_pod_cgroups(pods: &Path) {
-    let uids: Vec<_> =
-        std::fs::read_dir(pods).into_iter().flatten().flatten().map(|e| e.file_name()).collect();
-    for root in ["/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/unified/kubepods"].map(Path::new) {
-        for class in ["besteffort", "burstable", "guaranteed"].map(|class| root.join(class)) {
-            for uid in &uids {
-                remove_tree(&class.join(format!("pod{}", uid.to_string_lossy())));
+            if top.exists() {
+                std::thread::sleep(Duration::from_millis(5));
             }
-            let _ = std::fs::remove_dir(&class);
         }
-        let _ = std::fs::remove_dir(root);
     }
 }
 

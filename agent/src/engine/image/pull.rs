@@ -222,6 +222,8 @@ impl Source {
         credentials: &Credentials,
         hosts: &Hosts,
     ) -> Result<Self> {
+        // The client has no cryptography of its own; an error only says that one was chosen already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let tls = hosts.tls(&endpoint.host);
         let mut extra_root_certificates = Vec::new();
         if !tls.ca_file.is_empty() {

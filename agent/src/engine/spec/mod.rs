@@ -138,7 +138,9 @@ pub fn generate(
             linux["seccomp"] = filter;
         }
     }
-    if let Some(user) = security.namespace_options.as_ref().and_then(|n| n.userns_options.as_ref())
+    let of_pod = sandbox.linux.as_ref().and_then(|l| l.security_context.as_ref());
+    let options = of_pod.and_then(|s| s.namespace_options.as_ref());
+    if let Some(user) = options.and_then(|n| n.userns_options.as_ref())
         && facts.namespaces.join.contains_key("user")
     {
         linux["uidMappings"] = mappings(&user.uids);

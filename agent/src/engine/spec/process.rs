@@ -30,7 +30,6 @@ pub fn generate(
         "args": args(config, image)?,
         "env": env(config, image, &facts.hostname),
         "cwd": cwd(config, image)?,
-        "noNewPrivileges": security.no_new_privs,
         "capabilities": {
             "bounding": set,
             "effective": set,
@@ -39,6 +38,10 @@ pub fn generate(
             "ambient": ambient,
         },
     });
+    // youki takes a `false` for a wish to load the filter after the capabilities are gone, which fails.
+    if security.no_new_privs {
+        process["noNewPrivileges"] = true.into();
+    }
     let adjust = config.linux.as_ref().and_then(|l| l.resources.as_ref()).map_or(0, |r| r.oom_score_adj);
     process["oomScoreAdj"] = adjust.max(host.oom_score_adj_min).into();
     if let Some(profile) = apparmor(security, host)? {

@@ -438,3 +438,20 @@ fn restart_waits_for_its_back_off() {
     }
     assert_eq!(model.observed.latest("a").unwrap().attempt, 4);
 }
+
+#[test]
+fn a_clock_set_back_holds_no_restart() {
+    let mut model = Model::new(spec_of(json!({"containers": [{"name": "a", "image": "a"}]})));
+    model.settle();
+    for _ in 0..2 {
+        let id = model.observed.latest("a").unwrap().id.clone();
+        model.now += SECOND;
+        model.exit(&id, 1);
+        if model.plan().held.is_empty() {
+            model.settle();
+        }
+    }
+    assert_eq!(model.plan().held.len(), 1);
+    model.now -= 3600 * SECOND;
+    assert_eq!((model.plan().held.len(), model.plan().starts.len()), (0, 1));
+}

@@ -95,6 +95,7 @@ impl Worker {
             self.context.objects.release(uid);
             self.context.tokens.release(uid);
             self.context.images.release(uid);
+            self.context.release_cpus(uid);
             self.context.pods.discharge(uid);
             self.prepared = None;
             self.released = true;
@@ -142,6 +143,9 @@ impl Worker {
                 tracing::warn!(uid = self.uid(), %error, "directory not removed, will retry");
                 clean = false;
             }
+        }
+        if clean {
+            self.context.users.release(self.uid());
         }
         clean
     }

@@ -1,18 +1,23 @@
 //! In-place resize: a running container follows the resources of its spec.
 
 use coracle_proto::cri;
+use k8s_openapi::api::core::v1::Container;
 use std::collections::HashSet;
+use std::time::Duration;
 
-use super::super::observed::State;
+use super::super::admit;
+use super::super::observed::{Instance, State};
 use super::super::plan::{Cause, Kill};
-use super::super::spec::{self, Role};
-use super::super::{resources, stop};
+use super::super::spec::{self, Qos, Role};
+use super::super::{cgroup, resources, stop};
 use super::Worker;
 use crate::events::Kind;
+use crate::status::generate::Resize;
 
 /// The numbers a resize changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Applied {
+    cpus: String,
     shares: i64,
     quota: i64,
     memory: i64,
@@ -20,19 +25,85 @@ pub(super) struct Applied {
 
 impl From<&cri::LinuxContainerResources> for Applied {
     fn from(from: &cri::LinuxContainerResources) -> Self {
-        Applied { shares: from.cpu_shares, quota: from.cpu_quota, memory: from.memory_limit_in_bytes }
+        Applied {
+            cpus: from.cpuset_cpus.clone(),
+            shares: from.cpu_shares,
+            quota: from.cpu_quota,
+            memory: from.memory_limit_in_bytes,
+        }
     }
 }
 
+/// One container that has other resources than its spec says.
+struct Change {
+    container: Container,
+    instance: Instance,
+    wanted: cri::LinuxContainerResources,
+    has: Applied,
+    target: Applied,
+}
+
+impl Change {
+    fn cpu(&self) -> bool {
+        self.has.shares != self.target.shares || self.has.quota != self.target.quota
+    }
+
+    fn memory(&self) -> bool {
+        self.has.memory != self.target.memory
+    }
+
+    /// Whether the container must be made anew for it.
+    fn restarts(&self) -> bool {
+        let policy = |resource: &str| {
+            let policies = self.container.resize_policy.iter().flatten();
+            policies
+                .into_iter()
+                .any(|policy| policy.resource_name == resource && policy.restart_policy == "RestartContainer")
+        };
+        (self.cpu() && policy("cpu")) || (self.memory() && policy("memory"))
+    }
+}
+
+/// How soon a resize that has no room is looked at again.
+const DEFERRED: Duration = Duration::from_secs(10);
+
 impl Worker {
-    /// Gives running containers the resources their spec asks for, where they have others.
+    /// Gives running containers the resources their spec asks for, where they have others and the node has room.
     pub(super) async fn resize(&mut self) {
+        let alive: HashSet<String> = self.observed.alive().map(|instance| instance.id.clone()).collect();
+        self.applied.retain(|id, _| alive.contains(id));
+        let changes = self.changes();
+        let asked = changes.iter().any(|change| change.cpu() || change.memory());
+        let had = self.resizing.take();
+        if asked && let Err(pending) = self.room_for(&changes) {
+            if had.as_ref() != Some(&pending)
+                && let Resize::Pending { reason, message } = &pending
+            {
+                let (reason, text) = match *reason {
+                    "Infeasible" => ("ResizeInfeasible", message.clone()),
+                    _ => ("ResizeDeferred", message.clone()),
+                };
+                self.context.events.pod(&self.pod, Kind::Warning, reason, text);
+            }
+            self.resizing = Some(pending);
+            self.wake_in(DEFERRED);
+            return;
+        }
+        let mut done = false;
+        for change in changes {
+            let resized = change.cpu() || change.memory();
+            done |= self.apply(change).await && resized;
+        }
+        if done {
+            self.resized().await;
+        }
+    }
+
+    fn changes(&mut self) -> Vec<Change> {
         let pod = self.pod.clone();
         let spec = spec::spec(&pod);
         let memory = self.context.facts.read().memory;
-        let alive: HashSet<String> = self.observed.alive().map(|instance| instance.id.clone()).collect();
-        self.applied.retain(|id, _| alive.contains(id));
-        let mut changed = false;
+        let mut changes = Vec::new();
         for (role, container) in
             spec::containers(&spec).filter(|(role, _)| matches!(role, Role::Regular | Role::Sidecar))
         {
@@ -42,56 +113,117 @@ impl Worker {
             if self.stopping.contains_key(&instance.id) {
                 continue;
             }
-            let wanted = resources::container(&pod, role, &container, memory);
+            let mut wanted = resources::container(&pod, role, &container, memory);
+            if let Some(cpus) = &self.context.cpus {
+                wanted.cpuset_cpus = cpus.of(spec::uid(&pod), &container.name);
+            }
             let target = Applied::from(&wanted);
-            // One seen for the first time was made from this spec, as far as anybody can tell.
-            let has = *self.applied.entry(instance.id.clone()).or_insert(target);
-            if has == target {
-                continue;
-            }
-            self.applied.insert(instance.id.clone(), target);
-            let restarts = |resource: &str| {
-                container.resize_policy.iter().flatten().any(|policy| {
-                    policy.resource_name == resource && policy.restart_policy == "RestartContainer"
-                })
+            let has = match self.applied.get(&instance.id) {
+                Some(has) => has.clone(),
+                None => self.first_seen(role, &container, &instance, memory, &target),
             };
-            let cpu_changed = has.shares != target.shares || has.quota != target.quota;
-            if (cpu_changed && restarts("cpu")) || (has.memory != target.memory && restarts("memory")) {
-                let message = format!("Container {} resize requires restart", container.name);
-                self.replaced.insert(instance.id.clone());
-                let kill = Kill {
-                    id: instance.id,
-                    name: container.name.clone(),
-                    cause: Cause::Changed,
-                    replace: true,
-                    message,
-                };
-                let grace = std::time::Duration::from_secs(u64::try_from(spec::grace(&pod)).unwrap_or(30));
-                let grace = stop::grace(&pod, &kill, grace);
-                self.kill(kill, grace);
+            if has == target {
+                self.applied.insert(instance.id, target);
                 continue;
             }
-            match self.context.runtime.update_container_resources(&instance.id, wanted).await {
-                Ok(()) => changed = true,
-                Err(error) => {
-                    let text = format!("error resizing container {}: {error}", container.name);
-                    self.context.events.pod(&pod, Kind::Warning, "ResizeError", text);
-                }
+            changes.push(Change { container: container.into_owned(), instance, wanted, has, target });
+        }
+        changes
+    }
+
+    /// What a container has that this life of the agent did not change yet: what its status says, or else what its
+    /// spec says. The cpus that are shared may be others by now.
+    fn first_seen(
+        &self,
+        role: Role,
+        container: &Container,
+        instance: &Instance,
+        memory: i64,
+        target: &Applied,
+    ) -> Applied {
+        let statuses = [&self.status.container_statuses, &self.status.init_container_statuses];
+        let status = statuses
+            .into_iter()
+            .flatten()
+            .flatten()
+            .find(|status| status.container_id.as_deref().is_some_and(|id| id.ends_with(&instance.id)));
+        let told = status.and_then(|status| status.resources.clone());
+        let numbers = told.map_or_else(
+            || target.clone(),
+            |resources| {
+                let container = Container { resources: Some(resources), ..container.clone() };
+                Applied::from(&resources::container(&self.pod, role, &container, memory))
+            },
+        );
+        Applied { cpus: String::new(), ..numbers }
+    }
+
+    fn room_for(&self, changes: &[Change]) -> Result<(), Resize> {
+        let pending = |(reason, message): (&'static str, String)| Resize::Pending { reason, message };
+        if spec::is_static(&self.pod) {
+            return Err(pending(("Infeasible", "In-place resize of static-pods is not supported".into())));
+        }
+        let guaranteed = spec::qos(&spec::spec(&self.pod)) == Qos::Guaranteed;
+        if self.context.cpus.is_some() && guaranteed && changes.iter().any(Change::cpu) {
+            let text = "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy";
+            return Err(pending(("Infeasible", text.into())));
+        }
+        let allocatable = self.context.facts.read().allocatable.clone();
+        let room = |others: &[std::sync::Arc<_>]| admit::room(&self.pod, others, &allocatable);
+        self.context.pods.admit(self.uid(), room).map_err(pending)
+    }
+
+    /// Makes one change; whether the container has the new resources now.
+    async fn apply(&mut self, change: Change) -> bool {
+        let restarts = change.restarts();
+        let Change { container, instance, wanted, target, .. } = change;
+        if restarts {
+            self.applied.insert(instance.id.clone(), target);
+            self.replaced.insert(instance.id.clone());
+            let message = format!("Container {} resize requires restart", container.name);
+            let kill =
+                Kill { id: instance.id, name: container.name, cause: Cause::Changed, replace: true, message };
+            let grace = Duration::from_secs(u64::try_from(spec::grace(&self.pod)).unwrap_or(30));
+            let grace = stop::grace(&self.pod, &kill, grace);
+            self.kill(kill, grace);
+            return false;
+        }
+        match self.context.runtime.update_container_resources(&instance.id, wanted).await {
+            Ok(()) => {
+                self.applied.insert(instance.id, target);
+                true
+            }
+            Err(error) => {
+                let text = format!("error resizing container {}: {error}", container.name);
+                self.context.events.pod(&self.pod, Kind::Warning, "ResizeError", text.clone());
+                self.resizing = Some(Resize::Failing(text));
+                self.wake_in(DEFERRED);
+                false
             }
         }
-        if !changed {
-            return;
+    }
+
+    async fn resized(&self) {
+        let pod = &self.pod;
+        if let Some(hierarchy) = &self.context.cgroups
+            && let Err(error) = cgroup::ensure(
+                hierarchy,
+                &self.context.config.cgroup_parent,
+                pod,
+                self.context.config.max_pids,
+            )
+        {
+            tracing::warn!(uid = self.uid(), error, "pod's own limits not changed");
         }
         if let Some(sandbox) = self.observed.ready_sandbox() {
-            let all = resources::pod(&spec);
-            if let Err(error) =
-                self.context.runtime.update_pod_sandbox_resources(&sandbox.id, None, Some(all)).await
-            {
-                tracing::debug!(uid = self.uid(), %error, "pod's own limits not changed");
+            let all = resources::pod(&spec::spec(pod));
+            let told = self.context.runtime.update_pod_sandbox_resources(&sandbox.id, None, Some(all)).await;
+            if let Err(error) = told {
+                tracing::debug!(uid = self.uid(), %error, "runtime was not told the pod's own limits");
             }
         }
         let generation = pod.metadata.generation.unwrap_or(0);
         let text = format!("Pod resize completed: {{\"generation\":{generation}}}");
-        self.context.events.pod(&pod, Kind::Normal, "ResizeCompleted", text);
+        self.context.events.pod(pod, Kind::Normal, "ResizeCompleted", text);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::super::admit::{self, AdmitFacts};
+use super::super::admit::{self, AdmitFacts, Refusal};
 use super::super::execute::Job;
 use super::super::plan::{self, Facts, Kill, Plan};
 use super::super::table::Message;
@@ -56,8 +56,13 @@ impl Worker {
                 taints: &facts.taints,
                 allowed_sysctls: &self.context.config.allowed_unsafe_sysctls,
             };
+            if self.context.shutdown.has_begun() {
+                let text = "Pod was rejected as the node is shutting down.";
+                return Err(Refusal { reason: "NodeShutdown".into(), message: text.into() });
+            }
             admit::admit(&self.pod, others, &facts)
         });
+        let decision = decision.and_then(|()| self.take_cpus());
         match decision {
             Ok(()) => {
                 self.admitted = true;
@@ -73,6 +78,22 @@ impl Worker {
                 self.failure = Some((refusal.reason, format!("Pod was rejected: {}", refusal.message)));
                 self.terminate(0);
                 false
+            }
+        }
+    }
+
+    /// Cpus of its own, where the node gives them and the pod asks for them.
+    fn take_cpus(&self) -> Result<(), Refusal> {
+        let Some(cpus) = &self.context.cpus else { return Ok(()) };
+        match cpus.admit(&self.pod) {
+            Ok(changed) => {
+                if changed {
+                    self.context.share_cpus();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                Err(Refusal { reason: "UnexpectedAdmissionError".into(), message: error.to_string() })
             }
         }
     }
@@ -273,7 +294,8 @@ fn go_duration(seconds: i64) -> String {
 
 /// Event reasons are fixed names; refusals have a handful of them.
 fn leak_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 10] = [
+    const KNOWN: [&str; 11] = [
+        "NodeShutdown",
         "OutOfcpu",
         "OutOfmemory",
         "OutOfpods",

@@ -28,6 +28,7 @@ impl Worker {
             replaced: &self.replaced,
             ended,
             failure,
+            resize: self.resizing.as_ref(),
             host_ips: &self.context.config.ips,
             runtime: &self.context.runtime_name,
             now: Timestamp::now(),

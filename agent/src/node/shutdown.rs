@@ -1,0 +1,85 @@
+//! The machine goes down: pods end in order, ordinary ones first, each with the time it is given.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::context::Context;
+use crate::pod::spec;
+use crate::pod::table::Message;
+
+const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
+
+/// Whether the machine goes down; clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
+    begun: Arc<AtomicBool>,
+}
+
+impl Shutdown {
+    /// True once it goes down.
+    pub fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+}
+
+/// How long a shutdown may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Periods {
+    /// All of it; zero is no shutdown of pods at all.
+    pub whole: Duration,
+    /// The last part of it, which critical pods have to themselves.
+    pub critical: Duration,
+}
+
+impl Periods {
+    /// What ordinary and critical pods get.
+    pub fn parts(self) -> [Duration; 2] {
+        let critical = self.critical.min(self.whole);
+        [self.whole - critical, critical]
+    }
+}
+
+/// True when systemd is taking the machine down, or somebody asked for it with `shutdown`.
+pub fn is_machine_stopping() -> bool {
+    let output = std::process::Command::new("systemctl").arg("is-system-running").output();
+    output.is_ok_and(|output| output.stdout.starts_with(b"stopping"))
+}
+
+/// Ends all pods within the periods. From the first moment on, the node is not ready and takes no pods.
+pub async fn run(context: &Context, periods: Periods) {
+    context.shutdown.begun.store(true, Ordering::Relaxed);
+    context.node_changed.notify_one();
+    tracing::info!(node = context.config.name, ?periods, "machine goes down, ending pods");
+    for (critical, period) in [false, true].into_iter().zip(periods.parts()) {
+        let mut uids = Vec::new();
+        for pod in context.pods.list().into_iter().map(|entry| entry.pod) {
+            if spec::is_critical(&pod) != critical {
+                continue;
+            }
+            let most = i64::try_from(period.as_secs()).unwrap_or(0);
+            let grace = spec::grace(&pod).min(most);
+            let message = Message::Evict { reason: "Terminated".into(), message: MESSAGE.into(), grace };
+            context.pods.send(spec::uid(&pod), message);
+            uids.push(spec::uid(&pod).to_owned());
+        }
+        // What does not end in its time is killed by then; the next ones wait no longer.
+        let _ = tokio::time::timeout(period, context.pods.wait_stopped(&uids)).await;
+    }
+    // The last statuses must get out.
+    let _ = tokio::time::timeout(Duration::from_secs(2), context.reporter.settled()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn critical_pods_have_the_end_to_themselves() {
+        let seconds = Duration::from_secs;
+        for (whole, critical, parts) in [(30, 10, [20, 10]), (5, 10, [0, 5]), (0, 0, [0, 0])] {
+            let periods = Periods { whole: seconds(whole), critical: seconds(critical) };
+            assert_eq!(periods.parts(), parts.map(seconds));
+        }
+    }
+}

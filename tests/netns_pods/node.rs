@@ -1,0 +1,218 @@
+//! What the node does for its pods: users and cpus of their own, disk limits, claims, images as volumes, shutdown.
+
+use std::time::Duration;
+
+use coracle_tests::eventually;
+
+use crate::cluster::{Cluster, IMAGE, condition};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn one(rest: &str) -> String {
+    format!("containers: [{{name: c, image: '{IMAGE}', {rest}}}]")
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn users_cpus_and_disk_of_their_own() {
+    let cluster = Cluster::start_with("--cpu-manager-policy static --reserved cpu=500m");
+    let inside = "cat /proc/self/uid_map; echo x > /v/f; ls -ln /v/f /etc/hosts | { while read a b c d e; do echo owner $c $d; done; }; sleep 1000";
+    cluster.pod(
+        "mapped",
+        &format!(
+            "hostUsers: false, volumes: [{{name: v, emptyDir: {{}}}}], {}",
+            one(&format!("command: [sh, -c, '{inside}'], volumeMounts: [{{name: v, mountPath: /v}}]"))
+        ),
+    );
+    cluster.pod(
+        "greedy",
+        &format!(
+            "volumes: [{{name: v, emptyDir: {{sizeLimit: 1Mi}}}}], {}",
+            one("command: [sh, -c, 'dd if=/dev/zero of=/v/big bs=1M count=4; sleep 1000'], volumeMounts: [{name: v, mountPath: /v}]")
+        ),
+    );
+    cluster.pod("exclusive", &one("command: [sleep, '1000'], resources: {limits: {cpu: '1', memory: 64Mi}}"));
+    cluster.wait_ready("mapped");
+    eventually("output", PATIENCE, || cluster.output("mapped", "c", 0).matches("owner").count() == 2);
+    let output = cluster.output("mapped", "c", 0);
+    let words: Vec<&str> = output.split_whitespace().collect();
+    assert_eq!((words[0], words[2]), ("0", "65536"), "{output}");
+    assert_ne!(words[1], "0", "root is not the host's");
+    assert_eq!(output.matches("owner 0 0").count(), 2, "{output}");
+
+    cluster.wait_ready("exclusive");
+    let state = || std::fs::read_to_string(cluster.path("agent/cpu_manager_state")).unwrap_or_default();
+    let uid = cluster.get("exclusive")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let of = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+    let own = of(&state())["entries"][&uid]["c"].as_str().unwrap_or_default().to_owned();
+    assert!(!own.is_empty() && own != of(&state())["defaultCpuSet"], "{}", state());
+    cluster.pod(
+        "second",
+        &format!(
+            "nodeName: node1, {}",
+            one("command: [sleep, '1000'], resources: {limits: {cpu: '100', memory: 64Mi}}")
+        ),
+    );
+    assert_eq!(cluster.wait_phase("second", "Failed")["reason"], "OutOfcpu");
+
+    let status = cluster.wait_phase("greedy", "Failed");
+    assert_eq!(
+        (status["reason"].as_str(), status["message"].as_str()),
+        (Some("Evicted"), Some("Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". "))
+    );
+    assert_eq!(condition(&status, "DisruptionTarget"), "True");
+    cluster.delete("mapped exclusive greedy second");
+    eventually("the cpus are free", PATIENCE, || !state().contains(&uid));
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn claims_images_and_grpc_probes() {
+    let cluster = Cluster::start();
+    let dir = cluster.path("claimed");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("there"), "already").unwrap();
+    let at = dir.display();
+    let local = "nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node1]}]}]}}";
+    for (name, source) in
+        [("host", format!("hostPath: {{path: {at}}}")), ("local", format!("local: {{path: {at}}}, {local}"))]
+    {
+        cluster.apply(&format!(
+            "{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: {name}}}, spec: {{storageClassName: {name}, capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], {source}}}}}"
+        ));
+        cluster.apply(&format!(
+            "{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}}}, spec: {{storageClassName: {name}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}}}"
+        ));
+        let script = format!("cat /v/there; echo {name} > /v/{name}; sleep 1000");
+        cluster.pod(
+            &format!("claim-{name}"),
+            &format!(
+                "volumes: [{{name: v, persistentVolumeClaim: {{claimName: {name}}}}}], {}",
+                one(&format!("command: [sh, -c, '{script}'], volumeMounts: [{{name: v, mountPath: /v}}]"))
+            ),
+        );
+    }
+    cluster.pod(
+        "image",
+        &format!(
+            "volumes: [{{name: v, image: {{reference: '{IMAGE}', pullPolicy: IfNotPresent}}}}], {}",
+            one("command: [sh, -c, 'ls /v/bin/busybox; touch /v/x || echo refused; sleep 1000'], volumeMounts: [{name: v, mountPath: /v}]")
+        ),
+    );
+    let port = health_server();
+    let probe = |service: &str| format!("{{grpc: {{port: {port}, service: {service}}}, periodSeconds: 1}}");
+    cluster.pod(
+        "grpc",
+        &format!(
+            "hostNetwork: true, {}",
+            one(&format!("command: [sleep, '1000'], readinessProbe: {}", probe("good")))
+        ),
+    );
+    cluster.pod(
+        "grpc-bad",
+        &format!(
+            "hostNetwork: true, {}",
+            one(&format!("command: [sleep, '1000'], readinessProbe: {}", probe("bad")))
+        ),
+    );
+    for name in ["host", "local"] {
+        cluster.wait_ready(&format!("claim-{name}"));
+        eventually("it wrote", PATIENCE, || dir.join(name).exists());
+        assert_eq!(cluster.output(&format!("claim-{name}"), "c", 0), "already");
+    }
+    cluster.wait_ready("image");
+    eventually("output", PATIENCE, || cluster.output("image", "c", 0).contains("refused"));
+    assert!(cluster.output("image", "c", 0).starts_with("/v/bin/busybox"));
+    cluster.wait_ready("grpc");
+    eventually("the failed probe is told", PATIENCE, || {
+        let events = cluster.kubectl.run("get events -o jsonpath={range.items[*]}{.message}{\"\\n\"}{end}");
+        events.contains("Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")")
+    });
+    assert_eq!(condition(&cluster.get("grpc-bad")["status"], "Ready"), "False");
+    cluster.delete("claim-host claim-local image grpc grpc-bad");
+    assert!(dir.join("there").exists(), "a claim's data outlives its pods");
+}
+
+/// `grpc.health.v1` on all addresses: `good` serves, anything else does not.
+fn health_server() -> u16 {
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, StreamBody};
+    use hyper::body::Frame;
+    let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            listener.set_nonblocking(true).unwrap();
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            while let Ok((stream, _)) = listener.accept().await {
+                let service =
+                    hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| async move {
+                        let body = request.into_body().collect().await?.to_bytes();
+                        let serving = body.windows(4).any(|word| word == b"good");
+                        let message = Bytes::from(vec![0, 0, 0, 0, 2, 8, if serving { 1 } else { 2 }]);
+                        let mut trailers = http::HeaderMap::new();
+                        trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
+                        let frames = [
+                            Ok::<_, std::convert::Infallible>(Frame::data(message)),
+                            Ok(Frame::trailers(trailers)),
+                        ];
+                        let body = StreamBody::new(futures::stream::iter(frames));
+                        let response =
+                            http::Response::builder().header("content-type", "application/grpc").body(body);
+                        Ok::<_, hyper::Error>(response.unwrap())
+                    });
+                tokio::spawn(
+                    hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new())
+                        .serve_connection(hyper_util::rt::TokioIo::new(stream), service),
+                );
+            }
+        });
+    });
+    port
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn a_machine_that_goes_down_ends_its_pods_in_order() {
+    let mut cluster =
+        Cluster::start_with("--shutdown-grace-period 20 --shutdown-grace-period-critical-pods 10");
+    let last = |word: &str| {
+        format!(
+            "terminationGracePeriodSeconds: 8, {}",
+            one(&format!(
+                "command: [sh, -c, \"trap 'date +%s%N > /h/{word}; exit 0' TERM; while :; do sleep 0.1; done\"], volumeMounts: [{{name: h, mountPath: /h}}]"
+            ))
+        )
+    };
+    let volume = format!(
+        "volumes: [{{name: h, hostPath: {{path: {}, type: DirectoryOrCreate}}}}]",
+        cluster.path("h").display()
+    );
+    for (name, rest) in [("plain", ""), ("critical", "priorityClassName: system-node-critical, ")] {
+        cluster.apply(&format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{{rest}{volume}, {}}}}}",
+            last(name)
+        ));
+        cluster.wait_ready(name);
+    }
+    let agent = nix::unistd::Pid::from_raw(cluster.agent_pid() as i32);
+    nix::sys::signal::kill(agent, nix::sys::signal::Signal::SIGPWR).unwrap();
+    for name in ["plain", "critical"] {
+        let status = cluster.wait_phase(name, "Failed");
+        assert_eq!(status["reason"], "Terminated");
+        assert_eq!(status["message"], "Pod was terminated in response to imminent node shutdown.");
+    }
+    let at = |name: &str| -> i128 {
+        std::fs::read_to_string(cluster.path("h").join(name)).unwrap().trim().parse().unwrap()
+    };
+    assert!(at("plain") < at("critical"));
+    let message =
+        cluster.kubectl.run("get node node1 -o jsonpath={.status.conditions[?(@.type==\"Ready\")].message}");
+    assert_eq!(message, "node is shutting down");
+    cluster.wait_agent_ended();
+    cluster.start_agent();
+    cluster.pod("after", &one("command: [sleep, '1000']"));
+    cluster.wait_ready("after");
+    cluster.kubectl.run("delete pod --all");
+}
