@@ -12,9 +12,6 @@ mod pod;
 #[allow(dead_code, missing_docs)]
 #[path = "../netns_pods/cluster.rs"]
 mod cluster;
-#[allow(dead_code, missing_docs)]
-#[path = "../netns_pods/containerd.rs"]
-mod containerd;
 // An engine of one's own.
 #[allow(dead_code, missing_docs)]
 #[path = "../netns_engine/node.rs"]

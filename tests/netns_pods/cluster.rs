@@ -8,11 +8,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Once;
 use std::time::Duration;
 
-use crate::containerd::Containerd;
 use coracle_tests::kubectl::{self, Kubectl};
 use coracle_tests::server::Server;
 use coracle_tests::{eventually, program};
 use serde_json::Value;
+
+// Debian's containerd, in the place of the built-in engine.
+#[path = "containerd.rs"]
+mod containerd;
+use self::containerd::Containerd;
 
 pub const IMAGE: &str = "example.test/busybox:1";
 const WAIT: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use coracle_tests::eventually;
 
-use crate::cluster::run;
+use super::run;
 
 /// A containerd that ends with this value.
 pub struct Containerd {

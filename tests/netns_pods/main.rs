@@ -1,7 +1,6 @@
 //! Pods through kubectl, on a server and an agent with the built-in engine, as root, in namespaces of their own.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-mod containerd;
 mod cluster;
 mod life;
 mod containers;
