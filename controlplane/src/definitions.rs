@@ -117,7 +117,7 @@ impl Definitions {
             })
         };
         let all = self.client.api().registry.all();
-        let other = all.iter().filter(|row| row.group == group && !ours(row)).find_map(|row| {
+        all.iter().filter(|row| row.group == group && !ours(row)).find_map(|row| {
             let (plural, kind) = (names["plural"].as_str()?, names["kind"].as_str()?);
             if row.plural == plural {
                 Some(format!("{plural:?} is already in use"))
@@ -126,8 +126,7 @@ impl Definitions {
             } else {
                 None
             }
-        });
-        other
+        })
     }
 
     /// Says in the status whether the names are accepted and the resource is served.

@@ -256,10 +256,10 @@ impl Files {
         );
         let pod =
             "apiVersion: v1\nkind: Pod\nmetadata: {name: p9}\nspec: {containers: [{name: c, image: i}]}\n";
-        let foo = "apiVersion: example.com/v1\nkind: Foo\nmetadata: {name: foo}\n";
+        let stranger = "apiVersion: example.com/v1\nkind: Foo\nmetadata: {name: foo}\n";
         let (new, web) = (DEPLOYMENT.replace("NAME", "new"), DEPLOYMENT.replace("NAME", "web"));
         for (name, text) in
-            [("new", new.as_str()), ("web", &web), ("role", &role), ("pod", pod), ("foo", foo)]
+            [("new", new.as_str()), ("web", &web), ("role", &role), ("pod", pod), ("foo", stranger)]
         {
             std::fs::write(dir.path().join(name), text).unwrap();
         }

@@ -1,5 +1,8 @@
 //! Exec, attach and port-forward: everything is checked before the connection is upgraded, so that mistakes get answers.
 
+// A refusal is an answer, made once per request.
+#![allow(clippy::result_large_err)]
+
 use coracle_proto::cri;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};

@@ -167,8 +167,12 @@ impl Engine {
     /// The configuration has the pod's environment in it: nobody else reads it.
     fn write_bundle(&self, container: &Container, spec: &serde_json::Value, mapped: bool) -> io::Result<()> {
         let bundle = self.inner.paths.bundle(&container.id);
-        let mut file =
-            fs::OpenOptions::new().write(true).create(true).mode(0o600).open(bundle.join("config.json"))?;
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(bundle.join("config.json"))?;
         file.write_all(spec.to_string().as_bytes())?;
         if mapped {
             fs::set_permissions(bundle, fs::Permissions::from_mode(0o711))?;

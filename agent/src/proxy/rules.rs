@@ -397,7 +397,7 @@ fn stay(class: &Class, time: u32) -> Vec<Expr> {
     let (mut rule, next) = recognise(Way::Address { outside: false }, class.v4);
     rule.push(Expr::source(class.v4, reg(next)));
     rule.push(Expr::Map { map: affinity(class.v4).into(), from: reg(0), to: reg(TARGET) });
-    rule.extend(lead(class.v4, LED | time * STAY));
+    rule.extend(lead(class.v4, LED | (time * STAY)));
     rule
 }
 
@@ -406,7 +406,7 @@ fn draw(class: &Class) -> Vec<Expr> {
     let (mut rule, next) = recognise(class.way, class.v4);
     rule.push(Expr::NumberRandom { to: reg(next), modulus: class.count });
     rule.push(Expr::Map { map: class.way.endpoints(class.v4).into(), from: reg(0), to: reg(TARGET) });
-    rule.extend(lead(class.v4, LED | class.affinity.unwrap_or(0) * STAY));
+    rule.extend(lead(class.v4, LED | (class.affinity.unwrap_or(0) * STAY)));
     rule
 }
 

@@ -156,10 +156,10 @@ async fn collect(connection: &mut spdy::Connection, asked: Asked, version: Versi
     let mut streams = Streams::default();
     let resize = asked.tty && version >= Version::TextAndResize;
     while streams.error.is_none()
-        || streams.stdin.is_some() < asked.stdin
-        || streams.stdout.is_some() < asked.stdout
-        || streams.stderr.is_some() < asked.stderr
-        || streams.resize.is_some() < resize
+        || (asked.stdin && streams.stdin.is_none())
+        || (asked.stdout && streams.stdout.is_none())
+        || (asked.stderr && streams.stderr.is_none())
+        || (resize && streams.resize.is_none())
     {
         let stream = connection.accept().await?;
         let output = Output::Spdy(stream.output);

@@ -242,12 +242,12 @@ impl Requests {
         };
         let mut condition = Condition::new(kind, true, reason, message, now);
         condition.last_update_time = Some(time::seconds(now));
-        Ok(Decided::Now(condition))
+        Ok(Decided::Now(Box::new(condition)))
     }
 }
 
 enum Decided {
-    Now(Condition),
+    Now(Box<Condition>),
     Later,
     Not,
 }
@@ -287,7 +287,7 @@ impl Controller for Requests {
         if !decided("Approved") {
             match self.decide(&spec, &subject, now).await? {
                 Decided::Now(condition) => {
-                    status.conditions.push(condition);
+                    status.conditions.push(*condition);
                     body["status"]["conditions"] = json!(status.conditions);
                     self.requests.write("approval", body).await?;
                 }

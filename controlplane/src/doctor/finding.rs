@@ -101,8 +101,8 @@ mod tests {
         let less = Finding::limited("cgroup", "controllers", "no cpu", "boot with cgroup v2 alone");
         let gone = Finding::missing("program", "runc", "not found", "apt-get install runc");
         let cases: [(&[Finding], bool, &str); 4] = [
-            (&[fine.clone()], false, "OK       kernel version  6.1\neverything is in order\n"),
-            (&[fine.clone()], true, ""),
+            (std::slice::from_ref(&fine), false, "OK       kernel version  6.1\neverything is in order\n"),
+            (std::slice::from_ref(&fine), true, ""),
             (
                 &[fine.clone(), less.clone()],
                 true,

@@ -92,7 +92,7 @@ fn device_request(request: &Spot<'_>) {
 fn request(request: &Spot<'_>) {
     request.at("name").follows(dns1123_label);
     let (exactly, first) = (request.at("exactly"), request.at("firstAvailable"));
-    match (exactly.is_set(), first.len() > 0) {
+    match (exactly.is_set(), !first.is_empty()) {
         (false, false) => request.required("exactly one of `exactly` or `firstAvailable` is required"),
         (true, true) => request.invalid_as(
             Value::Null,
@@ -207,12 +207,12 @@ pub fn claim_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             }
             users.unique("uid");
         }
-        if users.len() > 0 && !allocation.is_set() {
+        if !users.is_empty() && !allocation.is_set() {
             users.forbidden("may not be specified when `allocated` is not set");
         }
         let before = old.items("status.reservedFor");
         let added = users.items().any(|user| !before.contains(user.value));
-        if users.len() > 0 && new.has("metadata.deletionTimestamp") && added {
+        if !users.is_empty() && new.has("metadata.deletionTimestamp") && added {
             users.forbidden(
                 "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
             );
