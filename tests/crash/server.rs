@@ -98,15 +98,21 @@ async fn check(target: &Target, ledger: &Mutex<Ledger>, seen: &[&'static Mutex<S
         expected.entry(key.1.clone()).or_default().push(Some(mark.clone()));
         let begun = Instant::now();
         loop {
-            let mut seen = seen[sort].lock().unwrap();
-            assert!(seen.failure.is_none(), "watch of {} in round {round}: {:?}", of.name(), seen.failure);
-            if seen.has("fence", &Some(mark.clone())) {
-                let names = std::mem::take(&mut seen.names);
+            let names = {
+                let mut seen = seen[sort].lock().unwrap();
+                assert!(
+                    seen.failure.is_none(),
+                    "watch of {} in round {round}: {:?}",
+                    of.name(),
+                    seen.failure
+                );
+                seen.has("fence", &Some(mark.clone())).then(|| std::mem::take(&mut seen.names))
+            };
+            if let Some(names) = names {
                 expected.retain(|_, states| !states.is_empty());
                 assert_eq!(names, expected, "watch of {} in round {round}", of.name());
                 break;
             }
-            drop(seen);
             assert!(begun.elapsed() < Duration::from_secs(60), "the watch of {} does not go on", of.name());
             tokio::time::sleep(Duration::from_millis(2)).await;
         }

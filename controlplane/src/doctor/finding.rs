@@ -109,7 +109,7 @@ mod tests {
                 "limited  cgroup controllers  no cpu\n         → boot with cgroup v2 alone\na cluster can run here; 1 of 2 not in full\n",
             ),
             (
-                &[fine, less, gone],
+                &[fine.clone(), less, gone],
                 false,
                 "OK       kernel version      6.1\nlimited  cgroup controllers  no cpu\n         → boot with cgroup v2 alone\nMISSING  program runc        not found\n         → apt-get install runc\nno cluster can run here yet: 1 of 3 missing\n",
             ),
