@@ -170,11 +170,7 @@ const LINES: &[Line] = &[
     ("get pods --subresource=status p1", 24, "Running"),
     ("get crd", 0, ""),
     ("delete -f FILE(web) --dry-run=server", 0, "deleted (server dry run)"),
-    (
-        "drain NODE --ignore-daemonsets --force --disable-eviction --dry-run=server",
-        0,
-        "drained (server dry run)",
-    ),
+    ("drain NODE --ignore-daemonsets --force --dry-run=server", 0, "drained (server dry run)"),
     ("delete pod p1c --wait=false --grace-period=0 --force", 0, "force deleted"),
     ("delete deployment d1 --cascade=orphan --wait=false", 0, "deleted"),
     ("delete deployment new --cascade=background", 0, "deleted"),

@@ -40,7 +40,7 @@ pub fn nonsense_is_refused(field: &Field) {
         (json!({"ingress": [{"ports": [{"port": 70000}]}]}), "must be between 1 and 65535, inclusive"),
         (
             json!({"ingress": [{"ports": [{"port": 80, "protocol": "ICMP"}]}]}),
-            "supported values: \"SCTP\", \"TCP\", \"UDP\"",
+            "supported values: \"TCP\", \"UDP\", \"SCTP\"",
         ),
         (json!({"egress": [{"to": [{}]}]}), "must specify a peer"),
         (
@@ -51,7 +51,7 @@ pub fn nonsense_is_refused(field: &Field) {
             json!({"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.0.0.0/8"]}}]}]}),
             "must be a strict subset of `cidr`",
         ),
-        (json!({"policyTypes": ["Sideways"]}), "supported values: \"Egress\", \"Ingress\""),
+        (json!({"policyTypes": ["Sideways"]}), "supported values: \"Ingress\", \"Egress\""),
     ] {
         let mut policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "bad", "namespace": "x"},
             "spec": spec});

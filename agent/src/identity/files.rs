@@ -38,7 +38,7 @@ pub fn validity(pem: &[u8]) -> Option<(i64, i64, String)> {
 /// back together.
 pub fn renewal((from, until): (i64, i64), dice: f64) -> i64 {
     let life = (until - from).max(0) as f64;
-    from + (life * (0.7 + 0.2 * dice)) as i64
+    from + (life * (0.7 + 0.2 * dice)).round() as i64
 }
 
 #[cfg(test)]

@@ -88,9 +88,9 @@ fn websocket(purpose: Purpose, name: &str) -> Option<Framing> {
 fn spdy(purpose: Purpose, name: &str) -> Option<Version> {
     match (purpose, name) {
         (Purpose::Ports, "portforward.k8s.io") => Some(Version::Text),
-        (Purpose::Command, "v4.k8s.io") => Some(Version::Status),
-        (Purpose::Command, "v3.k8s.io") => Some(Version::TextAndResize),
-        (Purpose::Command, "v2.k8s.io" | "channel.k8s.io") => Some(Version::Text),
+        (Purpose::Command, "v4.channel.k8s.io") => Some(Version::Status),
+        (Purpose::Command, "v3.channel.k8s.io") => Some(Version::TextAndResize),
+        (Purpose::Command, "v2.channel.k8s.io" | "channel.k8s.io") => Some(Version::Text),
         _ => None,
     }
 }
@@ -145,7 +145,7 @@ pub fn negotiate(purpose: Purpose, headers: &HeaderMap) -> Result<Accepted, Refu
     let found = offered.iter().find_map(|name| Some((name, spdy(purpose, name)?)));
     let (name, version) = found.ok_or_else(|| {
         let ours: &[&str] = match purpose {
-            Purpose::Command => &["v4.k8s.io", "v3.k8s.io", "v2.k8s.io", "channel.k8s.io"],
+            Purpose::Command => &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"],
             Purpose::Ports => &["portforward.k8s.io"],
         };
         let (theirs, ours) = (offered.join(" "), ours.join(" "));
@@ -195,10 +195,10 @@ mod tests {
             assert_eq!(answer.ok().map(|a| a.framing), expected, "{names}");
         }
         let cases = [
-            (Purpose::Command, "v4.k8s.io,v3.k8s.io", Some(Framing::Spdy(Version::Status))),
+            (Purpose::Command, "v4.channel.k8s.io,v3.channel.k8s.io", Some(Framing::Spdy(Version::Status))),
             (Purpose::Command, "channel.k8s.io", Some(Framing::Spdy(Version::Text))),
             (Purpose::Ports, "portforward.k8s.io", Some(Framing::Spdy(Version::Text))),
-            (Purpose::Ports, "v4.k8s.io", None),
+            (Purpose::Ports, "v4.channel.k8s.io", None),
         ];
         for (purpose, names, expected) in cases {
             let answer = negotiate(purpose, &asked("SPDY/3.1", STREAM_PROTOCOL, names));
@@ -214,11 +214,12 @@ mod tests {
                 .headers;
         assert_eq!(headers[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         assert_eq!(headers[SEC_WEBSOCKET_PROTOCOL], "v4.channel.k8s.io");
-        let headers =
-            negotiate(Purpose::Command, &asked("SPDY/3.1", STREAM_PROTOCOL, "v4.k8s.io")).unwrap().headers;
+        let headers = negotiate(Purpose::Command, &asked("SPDY/3.1", STREAM_PROTOCOL, "v4.channel.k8s.io"))
+            .unwrap()
+            .headers;
         assert_eq!(
             (&headers[UPGRADE], &headers[STREAM_PROTOCOL]),
-            (&HeaderValue::from_static(SPDY), &HeaderValue::from_static("v4.k8s.io"))
+            (&HeaderValue::from_static(SPDY), &HeaderValue::from_static("v4.channel.k8s.io"))
         );
     }
 

@@ -78,6 +78,9 @@ impl Connector for Pods {
             }
             return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", info.name)));
         }
+        if self.what != Stream::Log && !forward::wants_upgrade(request.headers()) {
+            return Err(ApiError::bad_request("Upgrade request required"));
+        }
         let client = forward::client_side(&mut request);
         let (request, _) = forward::rewritten(request, node, &path)?;
         let mut response = forward::answer(client, self.nodes.send(node, request).await?);

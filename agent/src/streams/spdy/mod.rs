@@ -249,7 +249,10 @@ impl Demux {
 
     async fn open(&mut self, id: u32, flags: u8, block: &[u8]) -> io::Result<()> {
         let headers = self.headers.read(block).map_err(io::Error::other)?;
-        self.streams.retain(|_, open| open.held.strong_count() > 0);
+        // A stream is forgotten once nobody writes to it and nobody reads from it: stdin has readers only.
+        self.streams.retain(|_, open| {
+            open.held.strong_count() > 0 || open.input.as_ref().is_some_and(|input| !input.is_closed())
+        });
         let Ok(place) = self.incoming.try_reserve() else {
             return self.writer.send(&frame::rst_stream(id, REFUSED)).await;
         };

@@ -73,5 +73,7 @@ async fn load_makes_replicas() {
     assert_eq!(status["currentMetrics"][0]["resource"]["current"]["averageUtilization"], 100, "{status}");
     let able =
         status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "AbleToScale").unwrap().clone();
-    assert_eq!(able["reason"], "SucceededRescale", "{status}");
+    // The look after the rescale may have said its own word already.
+    assert_eq!(able["status"], "True", "{status}");
+    assert!(status["lastScaleTime"].is_string(), "{status}");
 }

@@ -68,7 +68,8 @@ mod tests {
             "list": {"type": "array", "items": {"type": "object", "properties": {"n": {}}}}}}}});
         let mut object = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"labels": {"l": "1"}},
             "spec": {"a": "1", "b": 2, "free": {"any": 1}, "map": {"k": {"x": 1, "y": 2}}, "list": [{"n": 1, "m": 2}]}, "top": 1});
-        let dropped = root(&schema, &mut object);
+        let mut dropped = root(&schema, &mut object);
+        dropped.sort();
         assert_eq!(dropped, ["spec.b", "spec.list[0].m", "spec.map.k.y", "top"]);
         assert_eq!(
             object["spec"],
