@@ -19,6 +19,9 @@ pub const OWNED: [&str; 8] = [
     "PodResizeInProgress",
 ];
 
+/// The ones of them that are there only while they are true.
+pub const PASSING: [&str; 2] = ["PodResizePending", "PodResizeInProgress"];
+
 /// What conditions are made from.
 pub struct ConditionFacts<'a> {
     /// The pod's spec.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Map, Value, json};
 
-use super::conditions::OWNED;
+use super::conditions::{OWNED, PASSING};
 
 /// The patch that makes `old` into `new`; `None` when there is nothing to say.
 pub fn status_patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
@@ -38,7 +38,7 @@ fn object(status: &PodStatus) -> Map<String, Value> {
     }
 }
 
-/// Conditions merge by type: the ones that changed, with fields that went away set to null.
+/// Conditions merge by type: the ones that changed, with fields that went away set to null, and the ones that went.
 fn keyed(before: Option<&Value>, now: &Value) -> Value {
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     let before = list(before);
@@ -57,6 +57,13 @@ fn keyed(before: Option<&Value>, now: &Value) -> Value {
             }
         }
         out.push(condition);
+    }
+    let now = list(Some(now));
+    for kind in PASSING {
+        let is = |condition: &Value| condition["type"] == kind;
+        if before.iter().any(is) && !now.iter().any(is) {
+            out.push(json!({"type": kind, "$patch": "delete"}));
+        }
     }
     Value::Array(out)
 }
@@ -95,5 +102,16 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": "True", "reason": null}]}})
         );
         assert_eq!(status_patch("u", &new, &new), None);
+    }
+
+    #[test]
+    fn a_resize_that_is_over_is_taken_back_and_no_other_condition() {
+        let old = status(json!({"conditions": [{"type": "PodResizePending", "status": "True"},
+            {"type": "DisruptionTarget", "status": "True"}, {"type": "x/lb", "status": "True"}]}));
+        let new = status(json!({"conditions": []}));
+        assert_eq!(
+            status_patch("u", &old, &new).unwrap()["status"],
+            json!({"conditions": [{"type": "PodResizePending", "$patch": "delete"}]})
+        );
     }
 }
