@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::handshake::Framing;
 use super::websocket::Io;
-use super::{CHUNK, CREATION, Input, Output, spdy, websocket};
+use super::{CHUNK, CREATION, Input, LINGER, Output, spdy, websocket};
 use crate::runtime::Runtime;
 
 /// Channels are one byte, two per port; in base64 one digit.
@@ -177,14 +177,20 @@ async fn forward(target: &Target, port: u16, (mut input, data, error): (Input, O
         }
         let _ = writer.shutdown().await;
     };
-    if matches!(data, Output::Spdy(_)) {
-        tokio::join!(out, back);
-    } else {
-        // A channel has no end: when the target has said everything, so have we.
-        tokio::pin!(back);
-        tokio::select! { () = out => {}, () = async { back.await; std::future::pending::<()>().await } => {} }
-    }
+    tokio::pin!(out, back);
+    let half = tokio::select! {
+        () = &mut out => true,
+        () = &mut back => {
+            out.await;
+            false
+        }
+    };
+    // Clients close their connection once the error stream has ended, so it must not wait for them to close.
     error.finish().await;
+    // A channel has no end: when the target has said everything, so have we.
+    if half && matches!(data, Output::Spdy(_)) {
+        let _ = tokio::time::timeout(LINGER, back).await;
+    }
 }
 
 #[cfg(test)]

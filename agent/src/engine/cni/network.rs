@@ -186,7 +186,12 @@ impl Network {
         let mut errors = Vec::new();
         for plugin in list.plugins.iter().rev() {
             let stdin = list.stdin_of(plugin, &entry.capability_args, prev);
-            errors.extend(exec::run(&self.dirs.bin, &list.name, Verb::Del, &args, &stdin).await.err());
+            match exec::run(&self.dirs.bin, &list.name, Verb::Del, &args, &stdin).await {
+                // An ADD that ended without a result stopped at the plugin that is not there: it made nothing.
+                Ok(_) => {}
+                Err(Error::PluginMissing { .. }) if entry.result.is_null() => {}
+                Err(error) => errors.push(error),
+            }
         }
         Error::collect(errors)?;
         self.cache.remove(entry)
