@@ -25,8 +25,8 @@ pub enum Message {
     Verdicts,
     /// A ConfigMap or Secret it uses changed.
     Objects,
-    /// Its volumes were brought up to date.
-    Prepared(Arc<Prepared>),
+    /// Its volumes were brought up to date, or could not be.
+    Prepared(Option<Arc<Prepared>>),
     /// Something that was being done is done.
     Done(Box<Outcome>),
     /// A container that was being stopped is stopped, or not.

@@ -75,6 +75,9 @@ pub struct Worker {
     told_backoff: BTreeSet<String>,
     failure: Option<(String, String)>,
     prepared: Option<Arc<Prepared>>,
+    /// Volumes are being brought up to date beside the worker, one time after the other; once more after this time.
+    refreshing: bool,
+    refresh_again: bool,
     status: PodStatus,
     /// The API server may have another status than ours.
     unsettled: bool,
@@ -123,6 +126,8 @@ pub fn spawn(context: &Arc<Context>, pod: Arc<Pod>, gone: bool) -> bool {
         told_backoff: BTreeSet::new(),
         failure: None,
         prepared: None,
+        refreshing: false,
+        refresh_again: false,
         unsettled: true,
         began: Instant::now(),
         wake_at: None,
@@ -257,7 +262,7 @@ impl Worker {
             Message::Observe => self.stale = true,
             Message::Verdicts => {}
             Message::Objects => self.refresh_volumes(),
-            Message::Prepared(prepared) => self.prepared = self.prepared.as_ref().map(|_| prepared),
+            Message::Prepared(prepared) => self.refreshed(prepared),
             Message::Done(outcome) => self.done(*outcome),
             Message::Stopped(id) => {
                 self.stopping.remove(&id);
@@ -337,14 +342,39 @@ impl Worker {
         if self.prepared.is_none() || self.stage != Stage::Syncing {
             return;
         }
+        // Two at a time would take each other's files away.
+        if self.refreshing {
+            self.refresh_again = true;
+            return;
+        }
+        self.refreshing = true;
         let (context, pod, own) = (self.context.clone(), self.pod.clone(), self.own.clone());
         tokio::spawn(async move {
-            match execute::prepare(&context, &pod).await {
-                Ok(prepared) => {
-                    let _ = own.send(Message::Prepared(Arc::new(prepared)));
+            let prepared = match execute::prepare(&context, &pod).await {
+                Ok(prepared) => Some(Arc::new(prepared)),
+                Err(error) => {
+                    context.events.pod(&pod, Kind::Warning, "FailedMount", error);
+                    None
                 }
-                Err(error) => context.events.pod(&pod, Kind::Warning, "FailedMount", error),
-            }
+            };
+            let _ = own.send(Message::Prepared(prepared));
         });
+    }
+
+    fn refreshed(&mut self, prepared: Option<Arc<Prepared>>) {
+        self.refreshing = false;
+        match (&mut self.prepared, prepared) {
+            (Some(old), Some(prepared)) => *old = prepared,
+            // A token that could not be renewed is not asked for again at once.
+            (Some(old), None) => {
+                let later = now() / 1_000_000_000 + 60;
+                let old = Arc::make_mut(old);
+                old.renew_at = old.renew_at.map(|at| at.max(later));
+            }
+            (None, _) => {}
+        }
+        if std::mem::take(&mut self.refresh_again) {
+            self.refresh_volumes();
+        }
     }
 }

@@ -223,7 +223,7 @@ impl Worker {
     fn renew_tokens(&mut self) {
         let Some(at) = self.prepared.as_ref().and_then(|prepared| prepared.renew_at) else { return };
         let left = at - now() / 1_000_000_000;
-        if left <= 0 {
+        if left <= 0 && !self.refreshing {
             self.refresh_volumes();
         }
         // A renewal that fails is tried again after a minute.
