@@ -320,7 +320,7 @@ impl Job {
             .map_err(|error| tell("CreateContainerConfigError", error))?;
         let target = self.target(role, &start.name);
         let node_memory = context.facts.read().memory;
-        let config = container_config(
+        let mut config = container_config(
             pod,
             &container,
             start,
@@ -339,6 +339,12 @@ impl Job {
                 userns: self.users().map_err(|error| tell("CreateContainerConfigError", error))?,
             },
         );
+        // Files of cgroups of the second version: a runtime on a host with the first refuses them.
+        if context.cgroups.is_none()
+            && let Some(limits) = config.linux.as_mut().and_then(|linux| linux.resources.as_mut())
+        {
+            limits.unified.clear();
+        }
 
         // 6: create.
         let id = context

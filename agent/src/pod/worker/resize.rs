@@ -114,6 +114,9 @@ impl Worker {
                 continue;
             }
             let mut wanted = resources::container(&pod, role, &container, memory);
+            if self.context.cgroups.is_none() {
+                wanted.unified.clear();
+            }
             if let Some(cpus) = &self.context.cpus {
                 wanted.cpuset_cpus = cpus.of(spec::uid(&pod), &container.name);
             }
