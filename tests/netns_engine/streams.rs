@@ -94,8 +94,7 @@ async fn exec_has_streams_a_terminal_and_an_exit_code() {
     // A shell's code for what cannot be found; in the process itself the reason is an error.
     let exit = session.exit.await.unwrap();
     assert!(
-        matches!(&exit, Ok(127))
-            || matches!(&exit, Err(RuntimeError::Internal(m)) if m.contains("/no/such")),
+        matches!(&exit, Ok(127)) || matches!(&exit, Err(RuntimeError::Internal(m)) if m.contains("/no/such")),
         "{exit:?}"
     );
     node.cri.remove_pod_sandbox(&sandbox).await.unwrap();
