@@ -101,7 +101,8 @@ impl Connection {
     {
         let (read, write) = tokio::io::split(io);
         let writer = Arc::new(Writer { half: Mutex::new(Box::new(write)), replied: AtomicU32::new(0) });
-        let (sender, incoming) = mpsc::channel(64);
+        // Hundreds of connections may begin at once: they wait here, none is refused.
+        let (sender, incoming) = mpsc::channel(MAX_STREAMS);
         let gone = CancellationToken::new();
         let demux = Demux {
             streams: HashMap::new(),
