@@ -18,7 +18,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run the control plane: API server, scheduler and controllers in one process.
-    Server(ServerArgs),
+    Server(Box<ServerArgs>),
     /// Start a whole cluster on this machine, in namespaces of its own.
     Up(UpArgs),
     /// End that cluster.

@@ -59,7 +59,7 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
                 && e["verb"] == verb
                 && e["user"]["username"] == "kubernetes-admin"
         };
-        events.iter().filter(of).next_back().unwrap().clone()
+        events.iter().rfind(of).unwrap().clone()
     };
     let secret = find("secrets", "create");
     assert_eq!((&secret["level"], &secret["stage"]), (&json!("Metadata"), &json!("ResponseComplete")));

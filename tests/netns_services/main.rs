@@ -10,11 +10,13 @@ mod faults;
 
 use world::World;
 
+type Step = (&'static str, fn(&World));
+
 /// One cluster for all: starting it costs more than any of the steps. Every step is tried; all that failed are named.
 #[test]
 fn services_on_three_nodes() {
     let world = World::start();
-    let steps: &[(&str, fn(&World))] = &[
+    let steps: &[Step] = &[
         ("pods reach each other by address", reach::pods_by_address),
         ("cluster addresses, from nodes and pods", reach::cluster_ip),
         ("ports of every node, from outside and on loopback", reach::node_ports),
