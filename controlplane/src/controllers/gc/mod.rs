@@ -117,6 +117,7 @@ impl Collector {
                 for dependent in dependents {
                     self.let_go(&dependent, uid).await?;
                 }
+                self.let_go_unseen(uid, &node.name.namespace).await?;
                 self.take_off(&kind, &latest, ORPHAN).await
             }
             Decision::Cut(gone) => self.cut(&kind, &latest, &gone).await,
@@ -207,6 +208,20 @@ impl Collector {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Dependents that the graph has not heard of yet: one that kept its reference would be taken for garbage.
+    async fn let_go_unseen(&self, owner: &str, namespace: &str) -> Result<(), Failure> {
+        let within = Some(namespace).filter(|namespace| !namespace.is_empty());
+        let kinds: Vec<_> = kinds(&self.client).values().cloned().collect();
+        for kind in kinds {
+            for object in self.client.cache(&kind).list(within) {
+                if object.meta.owner_references.iter().any(|reference| reference.uid == owner) {
+                    self.cut(&kind, &object, &[owner.to_owned()]).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Deletes exactly the state that was decided on: an owner added meanwhile saves the object.
