@@ -197,6 +197,8 @@ fn a_machine_that_goes_down_ends_its_pods_in_order() {
         ));
         cluster.wait_ready(name);
     }
+    // Ready is the process, not its trap: the shells get a moment to set theirs.
+    std::thread::sleep(std::time::Duration::from_secs(2));
     let agent = nix::unistd::Pid::from_raw(cluster.agent_pid() as i32);
     nix::sys::signal::kill(agent, nix::sys::signal::Signal::SIGPWR).unwrap();
     for name in ["plain", "critical"] {
