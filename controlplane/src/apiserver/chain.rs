@@ -16,20 +16,16 @@ use super::respond::{self, Body};
 use super::tls::Peer;
 use super::user::User;
 use super::{resource, wellknown};
+use crate::apiserver::inbound::Inbound;
 use crate::connect::tunnel;
 use coracle_proto::status::ApiError;
 use futures::FutureExt;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How much of a refused request's body is read, and for how long.
-const DRAIN_BYTES: usize = 4 * 1024 * 1024;
-const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// Everything behind the listener.
 pub struct Server {
@@ -74,7 +70,7 @@ impl Context {
 
 impl Server {
     /// One request, one answer; failures become `metav1.Status` here.
-    pub async fn handle(self: Arc<Self>, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
+    pub async fn handle(self: Arc<Self>, request: Request<Inbound>, peer: Arc<Peer>) -> Response<Body> {
         if let Some(answer) = self.filters.cors.preflight(&request) {
             return answer;
         }
@@ -107,7 +103,7 @@ impl Server {
 
     async fn run(
         self: &Arc<Self>,
-        mut request: Request<Incoming>,
+        mut request: Request<Inbound>,
         peer: &Peer,
         id: &str,
         trail: &mut Option<(Trail, bool)>,
@@ -116,14 +112,7 @@ impl Server {
             form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes()).into_owned().collect();
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
         let _timer = self.wellknown.metrics.begin(&self.counted(&info));
-        let passed = self.pass(&mut request, &info, peer, id, trail).await;
-        let (user, permit) = match passed {
-            Ok(passed) => passed,
-            Err(error) => {
-                drain(request).await;
-                return Err(error);
-            }
-        };
+        let (user, permit) = self.pass(&mut request, &info, peer, id, trail).await?;
         let mut context = Context { info, query, user, headers: request.headers().clone() };
         let pretty = pretty::wanted(&context.query, context.header("user-agent"));
         if pretty {
@@ -154,7 +143,7 @@ impl Server {
     /// Who asks, whether it is their turn, and whether they may: everything before the body is looked at.
     async fn pass(
         &self,
-        request: &mut Request<Incoming>,
+        request: &mut Request<Inbound>,
         info: &RequestInfo,
         peer: &Peer,
         id: &str,
@@ -239,7 +228,7 @@ impl Server {
     async fn serve(
         self: &Arc<Self>,
         context: Context,
-        request: Request<Incoming>,
+        request: Request<Inbound>,
     ) -> Result<Response<Body>, ApiError> {
         if context.info.is_resource {
             return resource::serve(self, context, request).await;
@@ -286,20 +275,4 @@ async fn audited(mut trail: Trail, long: bool, response: Response<Body>) -> Resp
     trail.answered(code, None);
     trail.record(Stage::ResponseComplete).await;
     response
-}
-
-/// Reads and drops what a refused client is still sending, within reason: a connection that is closed over unread bytes is
-/// reset, and the client never sees why it was refused.
-async fn drain(request: Request<Incoming>) {
-    let mut body = request.into_body();
-    let read = async {
-        let mut total = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            total += frame.data_ref().map_or(0, bytes::Bytes::len);
-            if total > DRAIN_BYTES {
-                break;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(DRAIN_TIME, read).await;
 }

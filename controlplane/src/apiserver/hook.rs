@@ -68,6 +68,6 @@ pub trait Connector: Send + Sync {
         server: &std::sync::Arc<super::chain::Server>,
         context: &super::chain::Context,
         kind: &Kind,
-        request: http::Request<hyper::body::Incoming>,
+        request: http::Request<crate::apiserver::inbound::Inbound>,
     ) -> Result<http::Response<super::respond::Body>, ApiError>;
 }

@@ -4,6 +4,8 @@
 pub mod tls;
 // The chain every request runs through, in order.
 pub mod chain;
+// The bodies of requests.
+pub mod inbound;
 // What a URL and a method mean.
 pub mod request_info;
 // Who is asking.

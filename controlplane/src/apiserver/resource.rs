@@ -13,6 +13,7 @@ use super::respond::{self, Body, JSON};
 use super::select::Selection;
 use super::write::{Target, Written, built_view};
 use super::{decode, table};
+use crate::apiserver::inbound::Inbound;
 use crate::object::Object;
 use crate::registry::kinds::{Kind, Subresource};
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use coracle_proto::status::{ApiError, FieldError};
 use futures::StreamExt;
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
 pub async fn serve(
     server: &Arc<Server>,
     context: Context,
-    request: Request<Incoming>,
+    request: Request<Inbound>,
 ) -> Result<Response<Body>, ApiError> {
     let info = &context.info;
     let kind = server.api.registry.resource(&info.group, &info.version, &info.resource);
@@ -193,7 +194,7 @@ impl<'a> Request1<'a> {
         Ok(response)
     }
 
-    async fn create(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+    async fn create(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
         let form = self.form()?;
         let options = self.options()?;
         let (object, mut warnings) = self.object(request, options.field_validation).await?;
@@ -204,11 +205,7 @@ impl<'a> Request1<'a> {
         self.answer(201, &written.object, form, &warnings)
     }
 
-    async fn update(
-        &self,
-        subresource: &str,
-        request: Request<Incoming>,
-    ) -> Result<Response<Body>, ApiError> {
+    async fn update(&self, subresource: &str, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
         let form = self.form()?;
         let options = self.options()?;
         let (object, mut warnings) = self.object(request, options.field_validation).await?;
@@ -240,7 +237,7 @@ impl<'a> Request1<'a> {
         self.answer(if written.created { 201 } else { 200 }, &written.object, form, &warnings)
     }
 
-    async fn patch(&self, subresource: &str, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+    async fn patch(&self, subresource: &str, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
         let form = self.form()?;
         let options = self.options()?;
         let content_type = header(&request, "content-type");
@@ -268,7 +265,7 @@ impl<'a> Request1<'a> {
         self.server.api.patch(&target, patch).await
     }
 
-    async fn delete(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+    async fn delete(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
         let form = self.form()?;
         let options = self.delete_options(request).await?;
         let write = WriteOptions { dry_run: options.is_dry_run(), ..WriteOptions::default() };
@@ -288,7 +285,7 @@ impl<'a> Request1<'a> {
         self.answer(200, &removed.object, form, &removed.warnings)
     }
 
-    async fn delete_collection(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+    async fn delete_collection(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
         let list_options = ListOptions::parse(&self.context.query)?;
         let selection = Selection::parse(self.kind, &list_options)?;
         let options = self.delete_options(request).await?;
@@ -306,7 +303,7 @@ impl<'a> Request1<'a> {
         Ok(respond::bytes(200, JSON, list::render(self.kind, &page)))
     }
 
-    async fn delete_options(&self, request: Request<Incoming>) -> Result<DeleteOptions, ApiError> {
+    async fn delete_options(&self, request: Request<Inbound>) -> Result<DeleteOptions, ApiError> {
         let content_type = header(&request, "content-type");
         let bytes = read(request).await?;
         let body = if bytes.is_empty() { json!({}) } else { decode::delete_options(&content_type, &bytes)? };
@@ -315,7 +312,7 @@ impl<'a> Request1<'a> {
         options.with_query(&self.context.query)
     }
 
-    async fn subresource(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+    async fn subresource(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
         let info = &self.context.info;
         let known = self.kind.subresources.iter().any(|s| s.name() == info.subresource);
         if !known {
@@ -371,7 +368,7 @@ impl<'a> Request1<'a> {
     }
 
     /// Subresources and resources that do something instead of storing something.
-    async fn action(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+    async fn action(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
         let info = &self.context.info;
         let action = self.server.api.action(&info.group, &info.resource, &info.subresource);
         let action = action.ok_or_else(ApiError::no_such_path)?;
@@ -451,7 +448,7 @@ impl<'a> Request1<'a> {
 
     async fn object(
         &self,
-        request: Request<Incoming>,
+        request: Request<Inbound>,
         validation: FieldValidation,
     ) -> Result<(Value, Vec<String>), ApiError> {
         let content_type = header(&request, "content-type");
@@ -483,7 +480,7 @@ impl<'a> Request1<'a> {
     }
 }
 
-fn header(request: &Request<Incoming>, name: &str) -> String {
+fn header(request: &Request<Inbound>, name: &str) -> String {
     request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned()
 }
 
@@ -493,7 +490,7 @@ fn to_bytes(value: &Value) -> Bytes {
 
 /// The whole body, or 413. The rest of a body that is too large is read and dropped, up to a point: a client that is
 /// still sending would otherwise never see the answer.
-pub async fn read(mut request: Request<Incoming>) -> Result<Bytes, ApiError> {
+pub async fn read(mut request: Request<Inbound>) -> Result<Bytes, ApiError> {
     let capture = request.extensions_mut().remove::<Capture>();
     let mut body = request.into_body();
     let mut bytes = bytes::BytesMut::new();

@@ -2,6 +2,7 @@
 
 use super::authn::x509;
 use super::chain::Server;
+use crate::apiserver::inbound::Inbound;
 use crate::pki::Pki;
 use crate::pki::authority::Signed;
 use arc_swap::ArcSwap;
@@ -150,7 +151,7 @@ async fn connection(
     let peer = Arc::new(Peer { certificate, address });
     let service = hyper::service::service_fn(move |request| {
         let (server, peer) = (server.clone(), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(server.handle(request, peer).await) }
+        async move { Ok::<_, std::convert::Infallible>(server.handle(Inbound::of(request), peer).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);

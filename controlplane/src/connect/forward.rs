@@ -1,6 +1,7 @@
 //! One HTTP exchange passed on. A client that asks for an upgrade (WebSocket, SPDY) gets the backend's answer; after a 101
 //! the two connections are joined and bytes flow both ways until either side ends.
 
+use crate::apiserver::inbound::Inbound;
 use crate::apiserver::respond::{Body, BoxError};
 use coracle_proto::status::ApiError;
 use http::header::{CONNECTION, HOST, UPGRADE};
@@ -22,10 +23,10 @@ pub fn wants_upgrade(headers: &HeaderMap) -> bool {
 
 /// The request for the backend: the same method, body and headers, another path.
 pub fn rewritten(
-    request: Request<Incoming>,
+    request: Request<Inbound>,
     host: &str,
     path: &str,
-) -> Result<(Request<Incoming>, bool), ApiError> {
+) -> Result<(Request<Inbound>, bool), ApiError> {
     let upgrade = wants_upgrade(request.headers());
     let (mut parts, body) = request.into_parts();
     let protocol = parts.headers.get(UPGRADE).cloned();
@@ -83,7 +84,7 @@ pub fn until_failure(body: Body) -> Body {
 }
 
 /// Takes the client's half of a future upgrade out of a request.
-pub fn client_side(request: &mut Request<Incoming>) -> Option<hyper::upgrade::OnUpgrade> {
+pub fn client_side(request: &mut Request<Inbound>) -> Option<hyper::upgrade::OnUpgrade> {
     wants_upgrade(request.headers()).then(|| hyper::upgrade::on(request))
 }
 

@@ -5,6 +5,7 @@ use super::node::Nodes;
 use crate::apiserver::admission::Operation;
 use crate::apiserver::chain::{Context, Server};
 use crate::apiserver::hook::Connector;
+use crate::apiserver::inbound::Inbound;
 use crate::apiserver::options::WriteOptions;
 use crate::apiserver::respond::Body;
 use crate::apiserver::write::Target;
@@ -13,7 +14,6 @@ use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};
 use form_urlencoded::Serializer;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Connector for Pods {
         server: &Arc<Server>,
         context: &Context,
         kind: &Kind,
-        mut request: Request<Incoming>,
+        mut request: Request<Inbound>,
     ) -> Result<Response<Body>, ApiError> {
         if !forward::is_stream_method(request.method())
             || (self.what == Stream::Log && request.method() == http::Method::POST)

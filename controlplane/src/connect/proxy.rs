@@ -5,13 +5,13 @@ use super::forward;
 use super::node::{Nodes, exchange};
 use crate::apiserver::chain::{Context, Server};
 use crate::apiserver::hook::Connector;
+use crate::apiserver::inbound::Inbound;
 use crate::apiserver::respond::Body;
 use crate::registry::kinds::Kind;
 use async_trait::async_trait;
 use coracle_proto::status::ApiError;
 use http::{Request, Response};
 use http_body_util::Empty;
-use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rand::seq::IndexedRandom;
 use serde_json::Value;
@@ -63,7 +63,7 @@ impl Connector for Proxy {
         server: &Arc<Server>,
         context: &Context,
         kind: &Kind,
-        mut request: Request<Incoming>,
+        mut request: Request<Inbound>,
     ) -> Result<Response<Body>, ApiError> {
         let info = &context.info;
         let address = Address::parse(&info.name)?;

@@ -2,12 +2,12 @@
 //! the server uses each for one connection to the node's API.
 
 use super::forward;
+use crate::apiserver::inbound::Inbound;
 use crate::apiserver::respond::{self, Body};
 use crate::apiserver::user::{MASTERS, User};
 use coracle_proto::status::ApiError;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -49,7 +49,7 @@ impl Tunnels {
     pub fn accept(
         self: &Arc<Self>,
         node: &str,
-        mut request: Request<Incoming>,
+        mut request: Request<Inbound>,
     ) -> Result<Response<Body>, ApiError> {
         let asked = request.headers().get(UPGRADE).is_some_and(|value| value == PROTOCOL);
         let Some(upgrade) = forward::client_side(&mut request).filter(|_| asked) else {
