@@ -25,7 +25,6 @@ use http_body_util::BodyExt;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Everything behind the listener.
 pub struct Server {
