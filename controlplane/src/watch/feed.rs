@@ -155,12 +155,8 @@ impl Shared {
     ) -> StoreError {
         loop {
             tokio::select! {
-                chunk = watch.next() => {
-                    let Some(chunk) = chunk else { return StoreError::Engine("the watch ended".to_owned()) };
-                    if let Err(error) = self.apply_all(chunk) {
-                        return error;
-                    }
-                }
+                // What came after an order is not to be seen before it.
+                biased;
                 order = orders.recv() => match order {
                     Some(Order::Register(kind, answer)) => {
                         let _ = answer.send(self.register(kind).await);
@@ -169,6 +165,12 @@ impl Shared {
                     // The feed is dropped and this task about to be.
                     None => return StoreError::Engine("the feed is dropped".to_owned()),
                 },
+                chunk = watch.next() => {
+                    let Some(chunk) = chunk else { return StoreError::Engine("the watch ended".to_owned()) };
+                    if let Err(error) = self.apply_all(chunk) {
+                        return error;
+                    }
+                }
             }
         }
     }
