@@ -51,6 +51,8 @@ pub async fn run() -> anyhow::Result<Report> {
     rate(&mut report, "update", &target, update).await?;
     let get = |i: usize| ("GET", format!("{PATH}/c{i}"), Bytes::new());
     rate(&mut report, "get", &target, get).await?;
+    // The first connection has been idle for longer than the server keeps one.
+    connection = target.connect().await?;
     lists(&mut report, &mut connection).await?;
     watches(&mut report, &target).await?;
     let delete = |i: usize| ("DELETE", format!("{PATH}/c{i}"), Bytes::new());

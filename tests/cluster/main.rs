@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod kinds;
+
 use coracle_tests::cluster::Cluster;
 use coracle_tests::eventually;
 use serde_json::Value;
@@ -82,6 +84,14 @@ fn pods_outlive_their_agent() {
     k.run("wait --for=condition=Ready pod/after --timeout=60s");
     assert_eq!(k.run("get pod steady -o jsonpath={.status.containerStatuses[0].containerID}"), container);
     assert_eq!(k.run("get pod steady -o jsonpath={.status.containerStatuses[0].restartCount}"), "0");
+}
+
+#[test]
+fn every_kind_on_real_pods() {
+    let cluster = Cluster::start(2);
+    cluster.kubectl().run("wait --for=condition=Ready node/node-1 node/node-2 --timeout=60s");
+    kinds::on_real_pods(&cluster);
+    cluster.down();
 }
 
 /// What pods leave behind if somebody forgets it: links, namespaces, mounts, addresses, data.

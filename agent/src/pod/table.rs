@@ -89,6 +89,8 @@ struct Slot {
     admitted: bool,
     /// Its worker has ended; only its API object is left to go.
     finished: bool,
+    /// Its source knows it no more: for the scheduler its place is free already.
+    gone: bool,
 }
 
 /// The pods of the node.
@@ -108,7 +110,14 @@ impl PodTable {
         }
         slots.insert(
             uid,
-            Slot { pod: pod.clone(), mailbox, view: View::default(), admitted: false, finished: false },
+            Slot {
+                pod: pod.clone(),
+                mailbox,
+                view: View::default(),
+                admitted: false,
+                finished: false,
+                gone: false,
+            },
         );
         true
     }
@@ -121,6 +130,7 @@ impl PodTable {
             slot.pod = pod.clone();
         }
         let gone = matches!(message, Message::Gone(_));
+        slot.gone |= gone;
         if slot.mailbox.send(message).is_err() && gone {
             slots.remove(uid);
         }
@@ -134,12 +144,13 @@ impl PodTable {
         }
     }
 
-    /// Decides on a pod under a lock, against the pods admitted before it.
+    /// Decides on a pod under a lock, against the pods admitted before it. One that was deleted at once may still be ending
+    /// here; whoever was given its place is not to be refused for that.
     pub fn admit<E>(&self, uid: &str, decide: impl FnOnce(&[Arc<Pod>]) -> Result<(), E>) -> Result<(), E> {
         let mut slots = self.slots.lock();
         let others: Vec<Arc<Pod>> = slots
             .iter()
-            .filter(|(other, slot)| *other != uid && slot.admitted)
+            .filter(|(other, slot)| *other != uid && slot.admitted && !slot.gone)
             .map(|(_, slot)| slot.pod.clone())
             .collect();
         decide(&others)?;
