@@ -24,14 +24,25 @@ pub fn in_lab(test: impl FnOnce(&Lab) + Send) {
             mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private mounts");
             let dir = tempfile::tempdir().expect("a temporary directory");
             mount(Some("lab"), dir.path(), Some("tmpfs"), MsFlags::empty(), none).expect("tmpfs");
+            // Before the directory goes, also when the test fails.
+            let mounted = Mounted(dir.path());
             run("ip", &["link", "set", "lo", "up"]);
             test(&Lab { dir: dir.path().to_owned() });
-            nix::mount::umount2(dir.path(), nix::mount::MntFlags::MNT_DETACH).expect("umount");
+            drop(mounted);
         });
         thread.join()
     });
     if let Err(panic) = outcome {
         std::panic::resume_unwind(panic);
+    }
+}
+
+/// Unmounted when dropped.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(self.0, nix::mount::MntFlags::MNT_DETACH);
     }
 }
 

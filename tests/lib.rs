@@ -16,6 +16,8 @@ pub mod registry;
 pub mod token_registry;
 // Namespaces of one's own.
 pub mod lab;
+// A suite in namespaces of its own.
+pub mod namespaces;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -29,11 +29,13 @@ mod service;
 // How figures are shown.
 mod report;
 
+use coracle_tests::namespaces;
+
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let json = args.iter().any(|a| a == "--json");
     let name = args.iter().find(|a| !a.starts_with("--")).map_or("", String::as_str);
-    if matches!(name, "engine" | "pod") && std::env::var_os("CORACLE_NETNS").is_none() {
+    if matches!(name, "engine" | "pod") && !namespaces::is_inside() {
         return in_namespaces(&args);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -55,16 +57,7 @@ fn main() -> anyhow::Result<()> {
 
 /// Measures what makes links, mounts and cgroups in namespaces of its own.
 fn in_namespaces(args: &[String]) -> anyhow::Result<()> {
-    let unshare =
-        ["-m", "-n", "-p", "-u", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"];
-    // The shell is the namespace's first process and reaps what is left over.
-    let status = std::process::Command::new("unshare")
-        .args(unshare)
-        .args(["sh", "-c", r#""$0" "$@"; exit $?"#])
-        .arg(std::env::current_exe()?)
-        .args(args)
-        .env("CORACLE_NETNS", "1")
-        .status()?;
+    let status = namespaces::run_again(args, &[]);
     anyhow::ensure!(status.success(), "the measurement failed: {status}");
     Ok(())
 }

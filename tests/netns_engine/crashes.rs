@@ -1,6 +1,5 @@
 //! `kill -9` of the engine, and sometimes of the keeper, at random moments of creating and removing pods.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use coracle_agent::runtime::{Runtime, RuntimeError};
@@ -20,7 +19,7 @@ async fn nothing_leaks_whenever_the_engine_is_killed() {
     live(&node, "warm").await.unwrap();
     let length = begun.elapsed();
     println!("a life takes {length:?}");
-    let before = picture(&node);
+    let before = node.picture();
     for round in 0..rounds() {
         let name = format!("crash-{round}");
         // Spread evenly over the whole of a life and a little more, however many there are.
@@ -32,13 +31,15 @@ async fn nothing_leaks_whenever_the_engine_is_killed() {
         }
         node.kill_engine();
         node.start_engine().await;
-        for sandbox in node.cri.list_pod_sandboxes(None).await.unwrap() {
-            node.cri.remove_pod_sandbox(&sandbox.id).await.unwrap();
+        let when = format!("round {round}, killed after {delay:?}");
+        for sandbox in node.cri.list_pod_sandboxes(None).await.unwrap_or_else(|e| panic!("{when}: {e}")) {
+            let removed = node.cri.remove_pod_sandbox(&sandbox.id).await;
+            removed.unwrap_or_else(|e| panic!("{when}: removing {sandbox:?}: {e}"));
         }
-        assert!(node.cri.list_containers(None).await.unwrap().is_empty());
-        let after = picture(&node);
-        let new: Vec<_> = after.difference(&before).collect();
-        assert!(new.is_empty(), "round {round}, killed after {delay:?}, left behind: {new:#?}");
+        let containers = node.cri.list_containers(None).await.unwrap_or_else(|e| panic!("{when}: {e}"));
+        assert!(containers.is_empty(), "{when}: {containers:#?}");
+        let new = node.left_behind(&before).await;
+        assert!(new.is_empty(), "{when}, left behind: {new:#?}");
     }
 }
 
@@ -48,12 +49,4 @@ async fn live(node: &Node, name: &str) -> Result<(), RuntimeError> {
     let id = node.cri.create_container(&sandbox, config, node.sandbox_config(name)).await?;
     node.cri.start_container(&id).await?;
     node.cri.remove_pod_sandbox(&sandbox).await
-}
-
-/// Pods' own cgroups are pod life's; what is in them is not.
-fn picture(node: &Node) -> BTreeSet<String> {
-    node.picture()
-        .into_iter()
-        .filter(|l| !(l.starts_with("cgroup") && l.contains("/podcrash-") && l.matches('/').count() == 6))
-        .collect()
 }

@@ -10,6 +10,8 @@ mod rough;
 mod survival;
 mod crashes;
 
+use coracle_tests::namespaces;
+
 /// What is run again through every OCI runtime; the rest does not touch it.
 const THROUGH_EVERY_RUNTIME: [&str; 3] = ["life::", "streams::", "survival::"];
 
@@ -42,7 +44,9 @@ fn through_crun() {
 fn through_youki() {
     let path = std::env::var("CORACLE_YOUKI").unwrap_or_else(|_| "youki".into());
     if version_of(&path).is_none() {
-        return println!("skipped: {path} is not installed: cargo install youki --features v1,v2,seccomp");
+        return println!(
+            "skipped: {path} is not installed: cargo install youki --locked --features v1,v2,seccomp"
+        );
     }
     inside(&path, &THROUGH_EVERY_RUNTIME);
 }
@@ -64,25 +68,10 @@ fn cgroups_are_bare() -> bool {
 }
 
 fn inside(runtime: &str, only: &[&str]) {
-    if std::env::var_os("CORACLE_NETNS").is_some() {
+    if namespaces::is_inside() {
         return;
     }
-    assert!(
-        nix::unistd::geteuid().is_root(),
-        "this suite needs root: it makes namespaces, mounts and cgroups"
-    );
-    let own = std::env::current_exe().unwrap();
-    let unshare = ["-m", "-n", "-p", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"];
-    // The shell is the namespace's first process and reaps what the keeper leaves when it is killed.
-    let status = std::process::Command::new("unshare")
-        .args(unshare)
-        .args(["sh", "-c", r#""$0" "$@"; exit $?"#])
-        .arg(own)
-        .args(["--ignored", "--test-threads=1"])
-        .args(only)
-        .env("CORACLE_NETNS", "1")
-        .env("CORACLE_OCI_RUNTIME", runtime)
-        .status()
-        .unwrap();
+    let args: Vec<&str> = ["--ignored", "--test-threads=1"].iter().chain(only).copied().collect();
+    let status = namespaces::run_again(&args, &[("CORACLE_OCI_RUNTIME", runtime.as_ref())]);
     assert!(status.success(), "the suite inside failed through {runtime}: {status}");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use coracle_agent::engine::image::ImageStore;
 use coracle_agent::runtime::{CriRuntime, Runtime};
 use coracle_proto::cri;
-use coracle_tests::program;
+use coracle_tests::{namespaces, program};
 
 pub const IMAGE: &str = "example.test/busybox:1";
 
@@ -19,7 +19,7 @@ pub const IMAGE: &str = "example.test/busybox:1";
 fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        assert!(std::env::var_os("CORACLE_NETNS").is_some(), "run by in_namespaces, not directly");
+        assert!(namespaces::is_inside(), "run by in_namespaces, not directly");
         run("mount -t sysfs sysfs /sys && mount -t cgroup2 none /sys/fs/cgroup && ip link set lo up");
     });
 }
@@ -76,7 +76,7 @@ impl Node {
         // Pods with a user namespace must get to their own part of it.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
         let name = dir.path().file_name().unwrap().to_string_lossy().replace('.', "");
-        let cgroup = format!("/coracle-test-{name}");
+        let cgroup = namespaces::cgroup(&name);
         let store = ImageStore::open(&dir.path().join("root/images")).unwrap();
         store.import(archive(), None).await.unwrap();
         write_network(dir.path(), "10.88.0.0/24");
@@ -95,7 +95,7 @@ impl Node {
     async fn wait(&self) {
         let begun = Instant::now();
         while self.cri.version().await.is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "engine: {}", self.log());
+            assert!(begun.elapsed() < Duration::from_secs(60), "engine: {}", self.log());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -125,11 +125,22 @@ impl Node {
     }
 
     pub fn keeper_pid(&self) -> i32 {
+        self.keepers().next().expect("a keeper")
+    }
+
+    fn keepers(&self) -> impl Iterator<Item = i32> {
         let run = self.path("run").display().to_string();
-        let pids = processes()
-            .into_iter()
-            .filter(|(_, command)| command.contains("coracle-keeper") && command.contains(&run));
-        pids.map(|(pid, _)| pid).next().expect("a keeper")
+        let ours = move |command: &str| command.contains("coracle-keeper") && command.contains(&run);
+        processes().into_iter().filter(move |(_, command)| ours(command)).map(|(pid, _)| pid)
+    }
+
+    /// Waits for a keeper other than this one.
+    pub async fn other_keeper(&self, old: i32) {
+        let begun = Instant::now();
+        while !self.keepers().any(|pid| pid != old) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no new keeper: {}", self.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     pub fn kill_keeper(&self) -> i32 {
@@ -208,7 +219,7 @@ impl Node {
             if status.state() == cri::ContainerState::ContainerExited {
                 return status;
             }
-            assert!(begun.elapsed() < Duration::from_secs(20), "{id} does not exit: {}", self.log());
+            assert!(begun.elapsed() < Duration::from_secs(60), "{id} does not exit: {}", self.log());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -228,7 +239,23 @@ impl Node {
 
     pub async fn exec(&self, id: &str, script: &str) -> cri::ExecSyncResponse {
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        self.cri.exec_sync(id, command, Duration::from_secs(10)).await.unwrap()
+        self.cri.exec_sync(id, command, Duration::from_secs(60)).await.unwrap()
+    }
+
+    /// What is there now, was not before, and stays. A plugin or runtime that is about to end is no leak, and the kernel
+    /// takes links and processes away in its own time: they get some.
+    pub async fn left_behind(&self, before: &BTreeSet<String>) -> Vec<String> {
+        let begun = Instant::now();
+        loop {
+            let mut new: Vec<String> = self.picture().difference(before).cloned().collect();
+            // A pod's own cgroup is pod life's to remove.
+            let pods = format!("cgroup /sys/fs/cgroup{}/kubepods/", self.cgroup);
+            new.retain(|line| !line.strip_prefix(&pods).is_some_and(|rest| !rest.contains('/')));
+            if new.is_empty() || begun.elapsed() > Duration::from_secs(10) {
+                return new;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Everything on the machine that a pod could leave behind.
@@ -239,14 +266,15 @@ impl Node {
         };
         add("mount", &run("cut -d' ' -f5 /proc/self/mountinfo"));
         add("link", &run("ip -o link | cut -d: -f2 | cut -d@ -f1"));
-        add("addr", &run("ip -o addr | awk '{print $2, $4}'"));
+        // Link-local addresses are the kernel's, and come when it gets to it.
+        add("addr", &run("ip -o addr | awk '$4 !~ /^fe80:/ {print $2, $4}'"));
         add("nft", &run("nft list ruleset"));
         let root = self.dir.path().display();
         add("cgroup", &run(&format!("find /sys/fs/cgroup{} -type d 2>/dev/null || true", self.cgroup)));
         add(
             "file",
             &run(&format!(
-                "cd {root}; find run ipam root/containers root/sandboxes root/images/holds/*/* ! -name exits.jsonl ! -name last_reserved_ip.0 || true"
+                "cd {root}; find run cni ipam root/containers root/sandboxes root/images/holds/*/* ! -name exits.jsonl ! -name last_reserved_ip.0 || true"
             )),
         );
         for (_, command) in processes() {
@@ -276,12 +304,7 @@ impl Drop for Node {
         }
         // Of a test that failed half-way.
         let cgroup = format!("/sys/fs/cgroup{}", self.cgroup);
-        let _ = fs::write(format!("{cgroup}/cgroup.kill"), "1");
-        std::thread::sleep(Duration::from_millis(50));
-        let _ = Command::new("find")
-            .args([&cgroup, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"])
-            .stderr(Stdio::null())
-            .status();
+        namespaces::remove_cgroup(Path::new(&cgroup));
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         for line in mounts.lines().rev() {
             let at = line.split(' ').nth(4).unwrap();

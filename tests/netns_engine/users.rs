@@ -83,7 +83,6 @@ async fn root_inside_is_nobody_outside() {
     for sandbox in [&sandbox, &other] {
         node.cri.remove_pod_sandbox(sandbox).await.unwrap();
     }
-    let after = node.picture();
-    let new: Vec<_> = after.difference(&before).filter(|l| !l.starts_with("cgroup")).collect();
+    let new = node.left_behind(&before).await;
     assert!(new.is_empty(), "left behind: {new:#?}");
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use coracle_tests::kubectl::{self, Kubectl};
 use coracle_tests::server::Server;
-use coracle_tests::{eventually, program};
+use coracle_tests::{eventually, namespaces, program};
 use serde_json::Value;
 
 // Debian's containerd, in the place of the built-in engine.
@@ -32,7 +32,7 @@ pub fn run(script: &str) -> String {
 fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        assert!(std::env::var_os("CORACLE_NETNS").is_some(), "run by in_namespaces, not directly");
+        assert!(namespaces::is_inside(), "run by in_namespaces, not directly");
         // containerd takes the host's cgroups as they are.
         if !Containerd::is_wanted() {
             run("mount -t sysfs sysfs /sys && mount -t cgroup2 none /sys/fs/cgroup");
@@ -115,7 +115,7 @@ impl Cluster {
             server,
             agent: None,
             kubectl,
-            cgroup: format!("/coracle-test-{name}"),
+            cgroup: namespaces::cgroup(&name),
             flags: flags.to_owned(),
             containerd,
             environment: vec![],
@@ -285,7 +285,6 @@ impl Drop for Cluster {
         self.kill_agent();
         // The keeper and the containers of a test that failed.
         let cgroup = format!("/sys/fs/cgroup{}", self.cgroup);
-        let _ = fs::write(format!("{cgroup}/cgroup.kill"), "1");
         let run_dir = self.path("run").display().to_string();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -300,8 +299,9 @@ impl Drop for Cluster {
                 );
             }
         }
+        namespaces::remove_cgroup(Path::new(&cgroup));
         let _ = Command::new("sh")
-            .args(["-c", &format!("sleep 0.3; find {cgroup} -depth -type d -exec rmdir {{}} + ; ip link del coracle0; rm -rf /var/lib/cni/networks/cbr0")])
+            .args(["-c", "ip link del coracle0; rm -rf /var/lib/cni/networks/cbr0"])
             .stderr(Stdio::null())
             .status();
         let _ = Command::new("sh")

@@ -9,6 +9,8 @@ mod refusals;
 mod node;
 mod survival;
 
+use coracle_tests::namespaces;
+
 /// What is run again with containerd in the place of the built-in engine.
 const THROUGH_CONTAINERD: [&str; 4] =
     ["life::run_answers", "containers::", "volumes::", "survival::pods_go_on"];
@@ -27,23 +29,10 @@ fn through_containerd() {
 }
 
 fn inside(runtime: &str, only: &[&str]) {
-    if std::env::var_os("CORACLE_NETNS").is_some() {
+    if namespaces::is_inside() {
         return;
     }
-    assert!(
-        nix::unistd::geteuid().is_root(),
-        "this suite needs root: it makes namespaces, mounts and cgroups"
-    );
-    let status = std::process::Command::new("unshare")
-        .args(["-m", "-n", "-p", "-u", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
-        // The shell is the namespace's first process and reaps what is left when an agent is killed.
-        .args(["sh", "-c", r#""$0" "$@"; exit $?"#])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--test-threads=1"])
-        .args(only)
-        .env("CORACLE_NETNS", "1")
-        .env("CORACLE_RUNTIME", runtime)
-        .status()
-        .unwrap();
+    let args: Vec<&str> = ["--ignored", "--test-threads=1"].iter().chain(only).copied().collect();
+    let status = namespaces::run_again(&args, &[("CORACLE_RUNTIME", runtime.as_ref())]);
     assert!(status.success(), "the suite inside failed with {runtime}: {status}");
 }

@@ -16,30 +16,19 @@ mod usage;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use coracle_tests::namespaces;
 use tools::Stage;
 
 /// Runs the suite again inside fresh namespaces. `CORACLE_ONLY` names the parts to run.
 #[test]
 fn in_namespaces() {
-    if std::env::var_os("CORACLE_NETNS").is_some() {
+    if namespaces::is_inside() {
         return;
     }
-    assert!(
-        nix::unistd::geteuid().is_root(),
-        "this suite needs root: it makes namespaces, mounts and cgroups"
-    );
     // Inside there is no way to the package index.
     let python = clients::python();
-    let status = std::process::Command::new("unshare")
-        .args(["-m", "-n", "-p", "-u", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
-        // The shell is the namespace's first process and reaps what is left when an agent is killed.
-        .args(["sh", "-c", r#""$0" "$@"; exit $?"#])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--test-threads=1", "--nocapture"])
-        .env("CORACLE_NETNS", "1")
-        .env("CORACLE_PYTHON", python)
-        .status()
-        .unwrap();
+    let args = ["--ignored", "--test-threads=1", "--nocapture"];
+    let status = namespaces::run_again(&args, &[("CORACLE_PYTHON", python.as_ref())]);
     assert!(status.success(), "the suite inside failed: {status}");
 }
 

@@ -178,7 +178,7 @@ impl Cgroup {
     pub fn kill(&self) -> Result<()> {
         let path = self.path.join("cgroup.kill");
         match fs::write(&path, "1") {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error("writing", &path)(e)),
+            Err(e) if !is_gone(&e) => Err(io_error("writing", &path)(e)),
             _ => Ok(()),
         }
     }
@@ -186,11 +186,11 @@ impl Cgroup {
     /// Kills everything and removes the cgroup with those below. Waits a moment for the killed to be gone.
     pub async fn remove(&self) -> Result<()> {
         self.kill()?;
-        for attempt in 0..60 {
+        for attempt in 0..72 {
             match self.remove_dirs() {
                 Ok(()) => return Ok(()),
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                    tokio::time::sleep(Duration::from_millis(1 << (attempt / 6))).await;
+                    tokio::time::sleep(Duration::from_millis(1 << (attempt / 6).min(10))).await;
                 }
                 Err(e) => return Err(io_error("removing", &self.path)(e)),
             }
@@ -203,10 +203,15 @@ impl Cgroup {
             child.remove_dirs()?;
         }
         match fs::remove_dir(&self.path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            Err(e) if !is_gone(&e) => Err(e),
             _ => Ok(()),
         }
     }
+}
+
+/// Not there, or removed while its file was open.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
 }
 
 #[cfg(test)]

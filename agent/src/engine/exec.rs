@@ -79,14 +79,14 @@ impl Engine {
         }
         argv.push(container.clone());
         let (sender, exit) = oneshot::channel();
-        self.inner.execs.lock().insert(id.clone(), sender);
+        self.inner.execs.lock().insert(id.clone(), (self.inner.keeper.generation(), sender));
         let spec = ExecSpec { id: id.clone(), argv, pid_file, runtime_log };
         let fds = stdio.each_ref();
         let call = self.inner.keeper.start(Call::Exec(spec), &fds);
         let started = match tokio::time::timeout(EXEC_PATIENCE, call).await {
             Ok(started) => started,
             Err(_) => {
-                self.inner.keeper.order(Call::Abort { id: id.clone() }, &[]).await?;
+                self.inner.keeper.abort(&id).await?;
                 self.inner.execs.lock().remove(&id);
                 return Err(RuntimeError::DeadlineExceeded("the OCI runtime takes too long".into()));
             }

@@ -14,10 +14,15 @@ const UNKNOWN: i32 = 255;
 impl Engine {
     /// A task of the keeper ended.
     pub(super) fn exited(&self, exit: Exit) {
-        if let Some(waiter) = self.inner.execs.lock().remove(&exit.id) {
-            let _ = waiter.send(exit);
-            return;
-        }
+        let waiter = self.inner.execs.lock().remove(&exit.id);
+        let exit = match waiter {
+            None => exit,
+            Some((_, waiter)) => match waiter.send(exit) {
+                Ok(()) => return,
+                // Nobody waits any more: it is forgotten below.
+                Err(exit) => exit,
+            },
+        };
         let (sandbox, container) = {
             let objects = self.inner.objects.lock();
             (objects.sandboxes.get(&exit.id).cloned(), objects.containers.get(&exit.id).cloned())

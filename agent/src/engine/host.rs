@@ -59,8 +59,9 @@ pub fn enter_cgroup2_view(keeper_socket: &Path) -> io::Result<()> {
     if statfs(CGROUP)?.filesystem_type() == CGROUP2_SUPER_MAGIC {
         return Ok(());
     }
-    if let Some(pid) = peer(keeper_socket) {
-        let namespace = File::open(format!("/proc/{pid}/ns/mnt"))?;
+    // One that dies just now is none.
+    let keeper = peer(keeper_socket).and_then(|pid| File::open(format!("/proc/{pid}/ns/mnt")).ok());
+    if let Some(namespace) = keeper {
         setns(&namespace, CloneFlags::CLONE_NEWNS)?;
         if statfs(CGROUP)?.filesystem_type() == CGROUP2_SUPER_MAGIC {
             return Ok(());

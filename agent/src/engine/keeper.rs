@@ -21,6 +21,10 @@ use crate::keeper::wire::{self, Answer, Call, Failure, Message, Request, VERSION
 
 /// How long a launch of an earlier agent is waited for.
 const LAUNCH_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a keeper may take to be there.
+const HEIR_PATIENCE: Duration = Duration::from_secs(30);
+/// How long an OCI runtime that was killed may take to be gone.
+const ABORT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the keeper did not do it.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +78,8 @@ struct Connection {
 pub struct Keeper {
     connection: Arc<arc_swap::ArcSwap<Connection>>,
     seq: Arc<AtomicU64>,
+    /// Counts connections.
+    generation: Arc<AtomicU64>,
 }
 
 impl Keeper {
@@ -83,8 +89,11 @@ impl Keeper {
         run: &Path,
     ) -> Result<(Self, mpsc::UnboundedReceiver<Notice>), Error> {
         let connection = open(program, run).await?;
-        let keeper =
-            Self { connection: Arc::new(arc_swap::ArcSwap::from(connection.clone())), seq: Arc::default() };
+        let keeper = Self {
+            connection: Arc::new(arc_swap::ArcSwap::from(connection.clone())),
+            seq: Arc::default(),
+            generation: Arc::default(),
+        };
         let (notices, receiver) = mpsc::unbounded_channel();
         let serving = keeper.clone();
         let (program, run) = (program.to_owned(), run.to_owned());
@@ -94,14 +103,23 @@ impl Keeper {
     }
 
     /// Says hello until a keeper answers: the one found may be dying, and its heir takes a moment.
-    async fn greet(&self) -> Result<(), Error> {
-        for _ in 0..200 {
+    ///
+    /// An heir that answers has seen the end of every OCI runtime that the dead one had at work.
+    pub async fn greet(&self) -> Result<(), Error> {
+        let begun = std::time::Instant::now();
+        loop {
             match self.hello().await {
-                Err(Error::Gone) => tokio::time::sleep(Duration::from_millis(25)).await,
+                Err(Error::Gone) if begun.elapsed() < HEIR_PATIENCE => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
                 other => return other,
             }
         }
-        Err(Error::Gone)
+    }
+
+    /// Which connection this is; grows with every new one.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     async fn hello(&self) -> Result<(), Error> {
@@ -184,6 +202,19 @@ impl Keeper {
         }
     }
 
+    /// Kills the OCI runtime of a launch or exec and waits until it is gone.
+    pub async fn abort(&self, id: &str) -> Result<(), Error> {
+        self.order(Call::Abort { id: id.to_owned() }, &[]).await?;
+        let begun = std::time::Instant::now();
+        while self.list().await?.iter().any(|task| task.id == id && task.pid == 0) {
+            if begun.elapsed() > ABORT_PATIENCE {
+                return Err(Error::Unexpected(format!("the OCI runtime of {id} does not end")));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
     /// The task is recorded and removed. A keeper that is gone has forgotten it anyway.
     pub async fn forget(&self, id: &str) {
         if let Err(error) = self.order(Call::Forget { id: id.to_owned() }, &[]).await {
@@ -216,6 +247,7 @@ impl Keeper {
                     }
                 }
             };
+            self.generation.fetch_add(1, Ordering::Relaxed);
             self.connection.store(connection.clone());
             let keeper = self.clone();
             let notices = notices.clone();
@@ -287,7 +319,8 @@ async fn open(program: &Path, run: &Path) -> Result<Arc<Connection>, Error> {
     }
     spawn(program, run).map_err(failed)?;
     let mut last = Errno::ENOENT;
-    for _ in 0..2000 {
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < HEIR_PATIENCE {
         match connect(&socket) {
             Ok(connection) => return Ok(connection),
             Err(errno) => last = errno,
@@ -312,10 +345,14 @@ fn spawn(program: &Path, run: &Path) -> io::Result<()> {
     let log = std::fs::OpenOptions::new().append(true).create(true).open(run.join("keeper.log"))?;
     let mut command = std::process::Command::new(program);
     command.arg(run).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    // SAFETY: setsid is async-signal-safe, and all that runs between fork and exec.
+    // SAFETY: setsid and close_range are async-signal-safe, and all that runs between fork and exec.
     #[allow(unsafe_code)]
     unsafe {
-        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from));
+        command.pre_exec(|| {
+            // It outlives us, and so must not keep the engine's lock, which other children inherit.
+            libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            nix::unistd::setsid().map(drop).map_err(io::Error::from)
+        });
     }
     let mut child = command.spawn()?;
     // Reaped when it dies before us; a thread, because it must not end with a runtime that is shut down.

@@ -5,6 +5,8 @@
 
 // What the engine is told at its start.
 pub mod options;
+// One engine at a time.
+mod tenure;
 // Where it keeps things.
 pub mod paths;
 // What the host is and can.
@@ -71,6 +73,7 @@ use self::keeper::{Held, Keeper, Notice};
 pub use self::options::Options;
 use self::paths::Paths;
 use self::record::{ContainerPhase, ContainerRecord, Records, SandboxPhase, SandboxRecord};
+use self::tenure::Tenure;
 use crate::keeper::exits::Exit;
 use crate::runtime::{Result, RuntimeError};
 
@@ -92,6 +95,8 @@ pub(crate) struct Container {
     record: Mutex<ContainerRecord>,
     held: Mutex<Held>,
     verb: tokio::sync::Mutex<()>,
+    /// Its exit and its removal both let go of its processes.
+    releasing: tokio::sync::Mutex<()>,
     /// True once it has ended.
     exited: watch::Sender<bool>,
 }
@@ -104,6 +109,7 @@ impl Container {
             record: Mutex::new(record),
             held: Mutex::default(),
             verb: tokio::sync::Mutex::default(),
+            releasing: tokio::sync::Mutex::default(),
             exited: watch::Sender::new(exited),
         })
     }
@@ -150,10 +156,13 @@ struct Inner {
     sandbox_records: Records,
     container_records: Records,
     objects: Mutex<Objects>,
-    /// Who waits for which exec.
-    execs: Mutex<HashMap<String, oneshot::Sender<Exit>>>,
+    /// Who waits for which exec, and on which connection to the keeper it was asked for.
+    execs: Mutex<HashMap<String, (u64, oneshot::Sender<Exit>)>>,
     events: broadcast::Sender<cri::ContainerEventResponse>,
     cpu_samples: stats::Samples,
+    /// Held while what an earlier engine left is taken up.
+    recovery: tokio::sync::Mutex<()>,
+    _tenure: Tenure,
 }
 
 /// The engine; clones are the same one.
@@ -166,6 +175,7 @@ impl Engine {
     /// Opens the engine, with its keeper, and takes up what an earlier one left.
     pub async fn open(options: Options) -> Result<Self> {
         let paths = Paths::create(&options.root, &options.run).map_err(internal("engine directories"))?;
+        let tenure = Tenure::begin(paths.run()).await.map_err(internal("engine"))?;
         let hierarchy = Hierarchy::open(&options.cgroup_root)?;
         let missing = hierarchy.missing();
         if !missing.is_empty() {
@@ -187,6 +197,8 @@ impl Engine {
                 execs: Mutex::default(),
                 events: broadcast::Sender::new(EVENTS),
                 cpu_samples: stats::Samples::default(),
+                recovery: tokio::sync::Mutex::default(),
+                _tenure: tenure,
                 options,
                 paths,
                 hierarchy,
@@ -196,10 +208,12 @@ impl Engine {
             }),
         };
         engine.load_records()?;
+        let recovering = engine.inner.recovery.lock().await;
         // Before anything is taken apart: that waits for exits.
         let listening = engine.clone();
         tokio::spawn(async move { listening.listen(notices).await });
         engine.recover().await?;
+        drop(recovering);
         Ok(engine)
     }
 
@@ -222,7 +236,11 @@ impl Engine {
                         container.held.lock().stdin = None;
                     }
                 }
-                Notice::Replaced => self.hand_over().await,
+                Notice::Replaced => {
+                    // Beside this loop: exits are to be heard meanwhile.
+                    let engine = self.clone();
+                    tokio::spawn(async move { engine.hand_over().await });
+                }
             }
         }
     }

@@ -139,8 +139,11 @@ impl Engine {
                 return None;
             }
             let started = self.inner.keeper.start(Call::Descriptors { id: id.to_owned() }, &[]).await;
-            return started.ok().map(|started| started.held);
+            if let Ok(started) = started {
+                return Some(started.held);
+            }
         }
+        // A keeper that died since knows the process as its heir will.
         if pid == 0 {
             return None;
         }
@@ -170,16 +173,17 @@ impl Engine {
 
     /// The connection is a new one, mostly to a new keeper: it gets everything that lives and it does not know.
     pub(super) async fn hand_over(&self) {
+        // Until then nobody knows which processes live.
+        let _recovered = self.inner.recovery.lock().await;
+        let generation = self.inner.keeper.generation();
         let tasks = match self.inner.keeper.list().await {
             Ok(tasks) => tasks,
             // The next keeper is told.
             Err(error) => return tracing::warn!(%error, "handing over to the keeper"),
         };
-        if tasks.is_empty() {
-            // Whoever waits for an exec's end will not hear of it.
-            self.inner.execs.lock().clear();
-        }
         let known: HashSet<String> = tasks.iter().map(|task| task.id.clone()).collect();
+        // Whoever waits for the end of an exec that died with its keeper will not hear of it.
+        self.inner.execs.lock().retain(|id, (asked, _)| *asked >= generation || known.contains(id));
         // Told on the connection that broke, perhaps.
         tasks.into_iter().filter_map(|task| task.exit).for_each(|exit| self.exited(exit));
         let (sandboxes, containers) = {
@@ -238,7 +242,9 @@ impl Engine {
         {
             let remove = || {
                 self.rootfs(&id).remove()?;
-                super::rootfs::unmount_below(&paths.bundle(&id).join("images"))?;
+                for dir in super::container::MOUNTS {
+                    super::rootfs::unmount_below(&paths.bundle(&id).join(dir))?;
+                }
                 paths::remove_tree(&paths.bundle(&id))
             };
             let removed = remove();

@@ -223,7 +223,7 @@ impl Engine {
             self.change_sandbox(sandbox, |record| record.phase = SandboxPhase::NotReady)?;
         }
         let containers = self.containers_of(&sandbox.id);
-        let kills = containers.iter().map(|container| self.kill_container(container));
+        let kills = containers.iter().map(|container| self.kill_with_sandbox(container));
         errors.extend(futures::future::join_all(kills).await.into_iter().filter_map(Result::err));
         if sandbox.record.lock().attached {
             match self.inner.network.detach(&self.pod_net(sandbox)).await {

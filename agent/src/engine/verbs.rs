@@ -10,6 +10,7 @@ use futures::stream::BoxStream;
 use serde_json::json;
 use tokio_stream::wrappers::BroadcastStream;
 
+use super::error::internal;
 use super::image::{Credentials, ImageRecord};
 use super::{Engine, now};
 use crate::keeper::wire::Call;
@@ -31,6 +32,14 @@ fn image_of(record: &ImageRecord) -> cri::Image {
 }
 
 impl Engine {
+    /// Does something to its end, also when who asked for it has gone: half of a sandbox is nobody's.
+    async fn to_the_end<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+        &self,
+        verb: impl FnOnce(Self) -> F,
+    ) -> Result<T> {
+        tokio::spawn(verb(self.clone())).await.map_err(internal("engine"))?
+    }
+
     fn conditions(&self, network: Result<(), String>) -> Vec<cri::RuntimeCondition> {
         let missing = self.missing_controllers();
         let mut conditions = vec![
@@ -106,15 +115,18 @@ impl Runtime for Engine {
     }
 
     async fn run_pod_sandbox(&self, config: cri::PodSandboxConfig, handler: &str) -> Result<String> {
-        self.run_sandbox(config, handler).await
+        let handler = handler.to_owned();
+        self.to_the_end(|engine| async move { engine.run_sandbox(config, &handler).await }).await
     }
 
     async fn stop_pod_sandbox(&self, id: &str) -> Result<()> {
-        self.stop_sandbox(id).await
+        let id = id.to_owned();
+        self.to_the_end(|engine| async move { engine.stop_sandbox(&id).await }).await
     }
 
     async fn remove_pod_sandbox(&self, id: &str) -> Result<()> {
-        self.remove_sandbox(id).await
+        let id = id.to_owned();
+        self.to_the_end(|engine| async move { engine.remove_sandbox(&id).await }).await
     }
 
     async fn pod_sandbox_status(&self, id: &str, verbose: bool) -> Result<cri::PodSandboxStatusResponse> {
@@ -146,11 +158,13 @@ impl Runtime for Engine {
         config: cri::ContainerConfig,
         sandbox_config: cri::PodSandboxConfig,
     ) -> Result<String> {
-        self.create(sandbox, config, sandbox_config).await
+        let sandbox = sandbox.to_owned();
+        self.to_the_end(|engine| async move { engine.create(&sandbox, config, sandbox_config).await }).await
     }
 
     async fn start_container(&self, id: &str) -> Result<()> {
-        self.start(id).await
+        let id = id.to_owned();
+        self.to_the_end(|engine| async move { engine.start(&id).await }).await
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
@@ -158,7 +172,8 @@ impl Runtime for Engine {
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
-        self.remove(id).await
+        let id = id.to_owned();
+        self.to_the_end(|engine| async move { engine.remove(&id).await }).await
     }
 
     async fn list_containers(&self, filter: Option<cri::ContainerFilter>) -> Result<Vec<cri::Container>> {

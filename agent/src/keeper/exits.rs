@@ -39,6 +39,8 @@ pub struct ExitLog {
 impl ExitLog {
     /// Opens or creates the log.
     pub fn open(path: &Path) -> io::Result<Self> {
+        // Of a keeper that was killed while it compacted.
+        let _ = std::fs::remove_file(path.with_extension("new"));
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         let length = file.metadata()?.len();
         Ok(Self { path: path.to_owned(), file, length })

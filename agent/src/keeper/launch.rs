@@ -120,11 +120,16 @@ fn spawn(argv: &[String], dir: &Path, [stdin, stdout, stderr]: [Stdio; 3]) -> Re
     command.args(args).current_dir(dir).stdin(stdin).stdout(stdout).stderr(stderr);
     // A runtime whose keeper dies must not start a container that nobody knows of. The container itself is not
     // concerned: the kernel clears this at fork.
-    // SAFETY: prctl and sigprocmask are async-signal-safe, and all that runs between fork and exec.
+    let keeper = std::process::id() as i32;
+    // SAFETY: prctl, getppid and sigprocmask are async-signal-safe, and all that runs between fork and exec.
     #[allow(unsafe_code)]
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
             nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+            // Dead before it was asked for.
+            if nix::unistd::getppid().as_raw() != keeper {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
             nix::sys::signal::SigSet::empty().thread_set_mask()?;
             Ok(())
         });

@@ -19,6 +19,8 @@ pub mod pidfd;
 mod sandbox;
 // Running the OCI runtime and taking over what it leaves.
 pub(crate) mod launch;
+// Runtimes of a keeper that was killed.
+mod stragglers;
 // Streams of one container.
 pub(crate) mod streams;
 // Readiness.

@@ -18,6 +18,7 @@ use super::log::ContainerLog;
 use super::pidfd::{self, Ended};
 use super::poll::{Poll, Source, Token, Which};
 use super::sandbox::clone_pause;
+use super::stragglers;
 use super::streams::{After, Streams};
 use super::wire::{
     self, AdoptSpec, Answer, Call, Failure, FailureKind, LaunchSpec, Message, Request, VERSION,
@@ -39,6 +40,8 @@ pub struct Paths {
     pub lock: PathBuf,
     /// The exit log.
     pub exits: PathBuf,
+    /// The OCI runtime's state: its processes have this among their arguments.
+    pub runtime_state: PathBuf,
 }
 
 impl Paths {
@@ -48,6 +51,7 @@ impl Paths {
             socket: run.join("keeper.sock"),
             lock: run.join("keeper.lock"),
             exits: run.join("exits.jsonl"),
+            runtime_state: run.join("runtime"),
         }
     }
 }
@@ -92,6 +96,8 @@ struct Keeper {
 /// Serves until killed. Fails when another keeper holds the lock.
 pub fn run(paths: &Paths) -> io::Result<()> {
     let _lock = lock(&paths.lock)?;
+    // The keeper before this one died a moment ago, perhaps with runtimes at work that die only now.
+    stragglers::end(&paths.runtime_state)?;
     nix::sys::prctl::set_child_subreaper(true)?;
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
@@ -218,7 +224,7 @@ impl Keeper {
     }
 
     fn hear(&mut self, number: u64) {
-        let Some(client) = self.clients.get_mut(&number) else { return };
+        let Some(client) = self.clients.get_mut(&number).filter(|client| !client.broken) else { return };
         match client.receive() {
             Ok(Some((request, fds))) => self.serve(number, request, fds),
             Err(Errno::EAGAIN | Errno::EINTR) => {}
@@ -231,6 +237,10 @@ impl Keeper {
         let seq = request.seq;
         let result = match request.call {
             Call::Hello { .. } => {
+                // One agent at a time: what a dead one still had to say is not done any more.
+                for (_, other) in self.clients.iter_mut().filter(|(n, c)| **n != number && c.greeted) {
+                    other.broken = true;
+                }
                 if let Some(client) = self.clients.get_mut(&number) {
                     client.greeted = true;
                 }

@@ -101,6 +101,16 @@ impl Cache {
         }
     }
 
+    /// Removes what a write that was killed left. Not while anything is being written.
+    pub fn sweep(&self) {
+        for file in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let name = file.file_name();
+            if name.to_str().is_some_and(|name| name.starts_with('.') && name.ends_with(".tmp")) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+    }
+
     /// The attachments of one container, or of all.
     ///
     /// Files that are not (or no longer) readable as entries are skipped: other tools share the directory.

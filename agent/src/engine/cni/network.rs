@@ -233,6 +233,7 @@ impl Network {
     pub async fn gc(&self, live: impl FnOnce() -> HashSet<String>) -> Result<()> {
         let _alone = self.gate.write().await;
         let live = live();
+        self.cache.sweep();
         let (mut errors, mut kept) = (Vec::new(), Vec::new());
         for entry in self.cache.entries(None)? {
             match live.contains(&entry.container_id) {

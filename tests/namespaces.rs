@@ -1,0 +1,85 @@
+//! A suite run again in namespaces of its own; nothing of it stays on the machine, however it ends.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// Set inside, so that nobody goes in twice.
+const INSIDE: &str = "CORACLE_NETNS";
+/// What the names of all cgroups of a run begin with.
+const CGROUP: &str = "CORACLE_TEST_CGROUP";
+/// What is killed is gone by then.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// True in the namespaces.
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Runs this program again with these arguments in fresh mount, network, pid and host name namespaces.
+///
+/// Its temporary directories and cgroups carry the number of this process in their names, so that `scripts/test` knows
+/// those of a run that was killed.
+///
+/// # Panics
+/// Without root.
+pub fn run_again<S: AsRef<OsStr>>(args: &[S], environment: &[(&str, &OsStr)]) -> ExitStatus {
+    assert!(nix::unistd::geteuid().is_root(), "this needs root: it makes namespaces, mounts and cgroups");
+    let prefix = format!("coracle-test-{}-", std::process::id());
+    let scratch = tempfile::Builder::new().prefix(&prefix).tempdir().expect("a temporary directory");
+    // Pods with a user namespace must get to their own part of it.
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o711)).expect("its permissions");
+    let name = scratch.path().file_name().expect("it has a name").to_owned();
+    let status = Command::new("unshare")
+        .args(["-m", "-n", "-p", "-u", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
+        // The shell is the namespace's first process and reaps what is left when somebody is killed.
+        .args(["sh", "-c", r#""$0" "$@"; exit $?"#])
+        .arg(std::env::current_exe().expect("a test knows its own path"))
+        .args(args)
+        .env(INSIDE, "1")
+        .env("TMPDIR", scratch.path())
+        .env(CGROUP, &name)
+        .envs(environment.iter().copied())
+        .status()
+        .expect("unshare can be started");
+    let name = name.to_string_lossy().into_owned();
+    for entry in fs::read_dir(cgroup2()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&name) {
+            remove_cgroup(&entry.path());
+        }
+    }
+    status
+}
+
+/// The name of a cgroup of this run, from the root of the hierarchy.
+pub fn cgroup(name: &str) -> String {
+    let prefix = std::env::var(CGROUP).unwrap_or_else(|_| format!("coracle-test-{}-", std::process::id()));
+    format!("/{prefix}{name}")
+}
+
+/// Where the machine has its cgroup2 hierarchy.
+fn cgroup2() -> PathBuf {
+    let hybrid = Path::new("/sys/fs/cgroup/unified");
+    if hybrid.is_dir() { hybrid.to_owned() } else { "/sys/fs/cgroup".into() }
+}
+
+/// Kills all in a cgroup and removes it with those below.
+pub fn remove_cgroup(path: &Path) {
+    let begun = Instant::now();
+    while path.exists() && begun.elapsed() < PATIENCE {
+        let _ = fs::write(path.join("cgroup.kill"), "1");
+        remove_dirs(path);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn remove_dirs(path: &Path) {
+    let children = fs::read_dir(path).into_iter().flatten().flatten();
+    for child in children.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+        remove_dirs(&child.path());
+    }
+    let _ = fs::remove_dir(path);
+}
