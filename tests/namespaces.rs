@@ -46,9 +46,9 @@ pub fn run_again<S: AsRef<OsStr>>(args: &[S], environment: &[(&str, &OsStr)]) ->
         .status()
         .expect("unshare can be started");
     let name = name.to_string_lossy().into_owned();
-    for entry in fs::read_dir(cgroup2()).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&name) {
-            remove_cgroup(&entry.path());
+    for entry in hierarchies().iter().flat_map(|root| directories(root)) {
+        if entry.file_name().is_some_and(|own| own.to_string_lossy().starts_with(&name)) {
+            remove_cgroup(&entry);
         }
     }
     status
@@ -60,10 +60,19 @@ pub fn cgroup(name: &str) -> String {
     format!("/{prefix}{name}")
 }
 
-/// Where the machine has its cgroup2 hierarchy.
-fn cgroup2() -> PathBuf {
-    let hybrid = Path::new("/sys/fs/cgroup/unified");
-    if hybrid.is_dir() { hybrid.to_owned() } else { "/sys/fs/cgroup".into() }
+/// Where the machine has its cgroups: one hierarchy, or, before version 2, one per controller.
+fn hierarchies() -> Vec<PathBuf> {
+    let root = Path::new("/sys/fs/cgroup");
+    let mut all = vec![root.to_owned()];
+    if !root.join("cgroup.controllers").exists() {
+        all.extend(directories(root));
+    }
+    all
+}
+
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect()
 }
 
 /// Kills all in a cgroup and removes it with those below.
@@ -77,9 +86,6 @@ pub fn remove_cgroup(path: &Path) {
 }
 
 fn remove_dirs(path: &Path) {
-    let children = fs::read_dir(path).into_iter().flatten().flatten();
-    for child in children.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
-        remove_dirs(&child.path());
-    }
+    directories(path).iter().for_each(|child| remove_dirs(child));
     let _ = fs::remove_dir(path);
 }
