@@ -15,7 +15,7 @@ const PATH: &str = "/apis/apps/v1/namespaces/default/deployments";
 /// Everything.
 pub async fn run() -> anyhow::Result<Report> {
     let mut report = Report::default();
-    let server = Server::start();
+    let server = Server::with(&hollow::RANGE);
     let target = Target::new(server.data_dir(), &server.url())?;
     let mut connection = target.connect().await?;
     let begun = Instant::now();

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 8;
 
+/// Room for the pod ranges of thousands of nodes.
+pub const RANGE: [&str; 2] = ["--cluster-cidr", "10.128.0.0/9"];
+
 /// The nodes' process, gone when dropped.
 pub struct Hollow(Child);
 

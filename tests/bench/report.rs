@@ -9,8 +9,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds a figure.
+    /// Adds a figure, and tells whoever waits for the table.
     pub fn add(&mut self, name: &str, value: f64, unit: &'static str) {
+        eprintln!("{name}: {value:.2} {unit}");
         self.rows.push((name.to_owned(), value, unit));
     }
 

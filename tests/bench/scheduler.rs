@@ -51,16 +51,16 @@ pub async fn run() -> anyhow::Result<Report> {
         for (name, wish) in
             [("plain", Wish::Plain), ("anti-affinity", Wish::AntiAffinity), ("zone spread", Wish::Spread)]
         {
-            let mut server = Server::start();
+            let mut server = Server::with(&hollow::RANGE);
             let target = Target::new(server.data_dir(), &server.url())?;
             let agents = hollow::nodes(&server, &mut target.connect().await?, nodes).await?;
             // Agents would take time from the scheduler; the nodes stay ready long enough without them.
             drop(agents);
             server.kill();
-            server.restart_with(&["--api-only"]);
+            server.restart_with(&[&hollow::RANGE[..], &["--api-only"]].concat());
             hollow::create(&target, PATH, 0..PODS, move |number| pod(wish, number)).await?;
             server.kill();
-            server.restart();
+            server.restart_with(&hollow::RANGE);
             let took = hollow::all_bound(&mut target.connect().await?, PODS).await?;
             let rate = PODS as f64 / took.as_secs_f64();
             report.add(&format!("{PODS} pods, {nodes} nodes, {name}"), rate, "pods/s");
