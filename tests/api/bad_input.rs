@@ -240,6 +240,58 @@ fn refusals(server: &Server) {
             405,
             "MethodNotAllowed",
         ),
+        no_method("GET", "/api/v1/namespaces/default/serviceaccounts/default/token"),
+        no_method("PUT", "/api/v1/namespaces/default/serviceaccounts/default/token"),
+        no_method("GET", "/api/v1/namespaces/default/pods/a/eviction"),
+        no_method("GET", "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
+        no_method("PUT", "/api/v1/namespaces/default/pods"),
+        no_method("PATCH", "/api/v1/namespaces/default/configmaps"),
+        no_method("POST", "/api/v1/componentstatuses"),
+        (
+            "namespaces in a namespace",
+            "GET",
+            "/api/v1/namespaces/default/namespaces".into(),
+            json,
+            vec![],
+            404,
+            "NotFound",
+        ),
+        (
+            "a namespace in itself",
+            "GET",
+            "/api/v1/namespaces/default/namespaces/default".into(),
+            json,
+            vec![],
+            404,
+            "NotFound",
+        ),
+        (
+            "no name to replace",
+            "PUT",
+            format!("{config_maps}/kept"),
+            json,
+            br#"{"metadata":{}}"#.to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "a manager nobody can print",
+            "PUT",
+            format!("{config_maps}/kept?fieldManager=%01"),
+            json,
+            br#"{"metadata":{"name":"kept"}}"#.to_vec(),
+            422,
+            "Invalid",
+        ),
+        (
+            "another name to apply",
+            "PATCH",
+            format!("{config_maps}/one?fieldManager=me"),
+            "application/apply-patch+yaml",
+            br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"two"}}"#.to_vec(),
+            400,
+            "BadRequest",
+        ),
     ];
     for path in [config_maps, "/apis/coordination.k8s.io/v1/namespaces/default/leases"] {
         let (made, why) = raw.send("POST", path, json, br#"{"metadata":{"name":"kept"}}"#);
@@ -253,6 +305,40 @@ fn refusals(server: &Server) {
     }
     let (code, _) = raw.send("GET", "/readyz", json, b"");
     assert_eq!(code, 200, "the server goes on");
+}
+
+/// What an address does not do, whatever is sent.
+fn no_method<'a>(method: &'a str, path: &str) -> Case<'a> {
+    let body = b"{}".to_vec();
+    ("no such method", method, path.to_owned(), "application/json", body, 405, "MethodNotAllowed")
+}
+
+#[test]
+fn who_may_only_read_runs_nothing() {
+    let server = Server::with(&["--api-only"]);
+    let kubectl = newest(&server.kubeconfig());
+    kubectl.run("create clusterrole reads --verb=get,list,watch --resource=*.*");
+    kubectl.run("create clusterrole runs --verb=get,create --resource=pods/exec");
+    kubectl.run("create clusterrolebinding reads --clusterrole=reads --user=reader --user=runner");
+    kubectl.run("create clusterrolebinding runs --clusterrole=runs --user=runner");
+    let exec = "get --raw /api/v1/namespaces/default/pods/a/exec?command=id";
+    let said = kubectl.fails(&format!("--as=reader {exec}"));
+    assert!(said.contains("cannot create resource \"pods/exec\""), "{said}");
+    let said = kubectl.fails(&format!("--as=runner {exec}"));
+    assert!(said.contains("pods \"a\" not found"), "{said}");
+}
+
+#[test]
+fn exported_objects_are_not_created_with_their_version() {
+    let server = Server::with(&["--api-only"]);
+    let kubectl = newest(&server.kubeconfig());
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, resourceVersion: '7'}\n";
+    let refused = kubectl.try_with("create -f -", manifest);
+    assert!(
+        refused.err.contains("resourceVersion should not be set on objects to be created"),
+        "{}",
+        refused.err
+    );
 }
 
 #[test]

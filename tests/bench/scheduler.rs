@@ -57,10 +57,10 @@ pub async fn run() -> anyhow::Result<Report> {
             // Agents would take time from the scheduler; the nodes stay ready long enough without them.
             drop(agents);
             server.kill();
-            server.restart_with(&[&hollow::RANGE[..], &["--api-only"]].concat());
+            server.restart_with(&["--api-only"]);
             hollow::create(&target, PATH, 0..PODS, move |number| pod(wish, number)).await?;
             server.kill();
-            server.restart_with(&hollow::RANGE);
+            server.restart();
             let took = hollow::all_bound(&mut target.connect().await?, PODS).await?;
             let rate = PODS as f64 / took.as_secs_f64();
             report.add(&format!("{PODS} pods, {nodes} nodes, {name}"), rate, "pods/s");

@@ -17,6 +17,9 @@ pub struct Eviction;
 #[async_trait]
 impl Action for Eviction {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
+        if call.body["metadata"]["name"].as_str().unwrap_or_default() != call.name {
+            return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+        }
         let pod = call.api.get(call.kind, call.namespace, call.name).await?;
         let options: DeleteOptions = serde_json::from_value(match &call.body["deleteOptions"] {
             Value::Null => json!({}),

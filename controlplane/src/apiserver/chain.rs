@@ -207,7 +207,8 @@ impl Server {
         RequestInfo { verb, ..RequestInfo::default() }
     }
 
-    async fn authorize(&self, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
+    /// Whether they may, or 403 with the reason.
+    pub async fn authorize(&self, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
         let own_tunnel = tunnel::node_of(&info.path).is_some_and(|node| tunnel::may(user, node));
         if wellknown::is_public(&info.path) || own_tunnel {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Query parameters of the API verbs, as upstream reads and refuses them.
 
-use coracle_proto::status::ApiError;
+use coracle_proto::status::{ApiError, FieldError};
 use serde::Deserialize;
 
 /// How strictly unknown and duplicate fields are taken.
@@ -57,7 +57,12 @@ pub fn manager_of_agent(agent: &str) -> String {
 
 fn manager(value: &str) -> Result<String, ApiError> {
     if value.len() > 128 {
-        let why = coracle_proto::status::FieldError::too_long("fieldManager", 128);
+        let why = FieldError::too_long("fieldManager", 128);
+        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![why]));
+    }
+    if value.chars().any(char::is_control) {
+        let why =
+            FieldError::invalid("fieldManager", &value.into(), "should only contain printable characters");
         return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![why]));
     }
     Ok(value.into())
@@ -68,7 +73,7 @@ fn dry_run(value: &str) -> Result<bool, ApiError> {
         "" => Ok(false),
         "All" => Ok(true),
         other => {
-            let why = coracle_proto::status::FieldError::unsupported("dryRun", &other.into(), &["All"]);
+            let why = FieldError::unsupported("dryRun", &other.into(), &["All"]);
             Err(ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![why]))
         }
     }
@@ -81,8 +86,7 @@ fn field_validation(value: &str) -> Result<FieldValidation, ApiError> {
         "Ignore" => Ok(FieldValidation::Ignore),
         other => {
             let supported = ["Ignore", "Strict", "Warn"];
-            let why =
-                coracle_proto::status::FieldError::unsupported("fieldValidation", &other.into(), &supported);
+            let why = FieldError::unsupported("fieldValidation", &other.into(), &supported);
             Err(ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![why]))
         }
     }

@@ -181,6 +181,7 @@ impl Api {
         }
         let (ty, version, now) =
             (types::named(&target.kind.schema), target.kind.api_version(), metadata::now());
+        metadata::check_body(target.kind, target.namespace, target.name, config)?;
         let mut object = apply::apply(None, config, &writer(target, ty, &version, &now), force)?;
         metadata::of(&mut object).insert("name".into(), target.name.into());
         self.create(&Target { name: "", ..*target }, object).await

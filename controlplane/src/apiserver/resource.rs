@@ -42,14 +42,15 @@ pub async fn serve(
     if !info.subresource.is_empty() {
         return call.subresource(request).await;
     }
+    // A verb was authorized under its own name: it must not do what another one does.
+    if !kind.verbs.contains(&info.verb.as_str()) || call.lacks_name() {
+        return Err(ApiError::method_not_allowed());
+    }
     if !kind.stored {
-        if matches!(info.verb.as_str(), "get" | "list") && kind.verbs.contains(&info.verb.as_str()) {
+        if matches!(info.verb.as_str(), "get" | "list") {
             return call.made_up().await;
         }
         return call.action(request).await;
-    }
-    if !kind.verbs.contains(&info.verb.as_str()) {
-        return Err(ApiError::method_not_allowed());
     }
     match info.verb.as_str() {
         "get" => call.get().await,
@@ -86,10 +87,19 @@ impl<'a> Request1<'a> {
                 ApiError::no_such_path()
             });
         }
-        if !self.kind.namespaced() && !cluster_path && info.resource != "namespaces" {
+        // A namespace's own path names it twice; nothing that belongs to no namespace is reached through one.
+        let own = info.resource == "namespaces" && info.path.split('/').nth(4) == Some(info.name.as_str());
+        let within = info.path.split('/').nth(5) == Some("namespaces");
+        if !self.kind.namespaced() && !cluster_path && (!own || within) {
             return Err(ApiError::no_such_path());
         }
         Ok(())
+    }
+
+    /// Whether the verb needs a name and there is none.
+    fn lacks_name(&self) -> bool {
+        let info = &self.context.info;
+        info.name.is_empty() && matches!(info.verb.as_str(), "update" | "patch")
     }
 
     fn namespace(&self) -> &'a str {
@@ -198,6 +208,10 @@ impl<'a> Request1<'a> {
         let form = self.form()?;
         let options = self.options()?;
         let (object, mut warnings) = self.object(request, options.field_validation).await?;
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        if !options.dry_run && version.parse::<u64>().is_ok_and(|version| version != 0) {
+            return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+        }
         let mut target = self.target("", &options);
         target.name = "";
         let written = self.server.api.create(&target, object).await?;
@@ -209,6 +223,12 @@ impl<'a> Request1<'a> {
         let form = self.form()?;
         let options = self.options()?;
         let (object, mut warnings) = self.object(request, options.field_validation).await?;
+        if object["metadata"]["name"].as_str().is_none_or(str::is_empty) {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                self.context.info.name
+            )));
+        }
         let target = self.target(subresource, &options);
         let unversioned = object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty);
         let replace = |_: &Value| {
@@ -314,14 +334,15 @@ impl<'a> Request1<'a> {
 
     async fn subresource(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
         let info = &self.context.info;
-        let known = self.kind.subresources.iter().any(|s| s.name() == info.subresource);
-        if !known {
-            return Err(ApiError::no_such_path());
-        }
+        let known = self.kind.subresources.iter().find(|s| s.name() == info.subresource);
+        let known = known.ok_or_else(ApiError::no_such_path)?;
         if let Some(connect) =
             self.server.connectors.get(&(self.kind.plural.clone(), info.subresource.clone()))
         {
             return connect.connect(self.server, self.context, self.kind, request).await;
+        }
+        if !known.exposed(self.kind).verbs.contains(&info.verb.as_str()) {
+            return Err(ApiError::method_not_allowed());
         }
         if self.server.api.action(&info.group, &info.resource, &info.subresource).is_some() {
             return self.action(request).await;

@@ -7,6 +7,7 @@ use crate::apiserver::chain::{Context, Server};
 use crate::apiserver::hook::Connector;
 use crate::apiserver::inbound::Inbound;
 use crate::apiserver::options::WriteOptions;
+use crate::apiserver::request_info::RequestInfo;
 use crate::apiserver::respond::Body;
 use crate::apiserver::write::Target;
 use crate::registry::kinds::Kind;
@@ -65,6 +66,10 @@ impl Connector for Pods {
             return Err(ApiError::method_not_allowed());
         }
         let info = &context.info;
+        if self.what != Stream::Log && request.method() == http::Method::GET {
+            // WebSockets begin with a GET, and who may only read must not run anything.
+            server.authorize(&context.user, &RequestInfo { verb: "create".into(), ..info.clone() }).await?;
+        }
         let pod = server.api.get(kind, &info.namespace, &info.name).await?.value();
         if self.what != Stream::Log {
             admit(server, context, kind).await?;
