@@ -93,7 +93,8 @@ async fn round(pods: &Api<Pod>, names: &[String], probe: &str) -> anyhow::Result
 }
 
 fn pod(name: &str, probe: &str) -> anyhow::Result<Pod> {
-    let mut container = json!({"name": "c", "image": IMAGE, "command": ["sleep", "100000"]});
+    let mut container = json!({"name": "c", "image": IMAGE, "command": ["sh", "-c",
+        "trap 'exit 0' TERM; sleep 100000 & wait"]});
     if !probe.is_empty() {
         container["livenessProbe"] = serde_json::from_str(probe)?;
     }
