@@ -31,6 +31,11 @@ pub fn run(script: &str) -> String {
     text
 }
 
+/// The OCI runtime of this run.
+pub fn runtime() -> String {
+    std::env::var("CORACLE_OCI_RUNTIME").unwrap_or_else(|_| "runc".into())
+}
+
 /// A docker archive with a static busybox, made once.
 pub fn archive() -> &'static Path {
     static ARCHIVE: OnceLock<tempfile::TempDir> = OnceLock::new();
@@ -333,7 +338,6 @@ fn write_network(dir: &Path, subnet: &str) {
 fn spawn(dir: &Path, cgroup: &str) -> Child {
     let log = fs::OpenOptions::new().append(true).create(true).open(dir.join("engine.log")).unwrap();
     let at = |name: &str| dir.join(name);
-    let runtime = std::env::var("CORACLE_OCI_RUNTIME").unwrap_or_else(|_| "runc".into());
     Command::new(program("coracle-agent"))
         .arg("engine")
         .arg("--socket")
@@ -343,7 +347,7 @@ fn spawn(dir: &Path, cgroup: &str) -> Child {
         .arg("--state")
         .arg(at("run"))
         .arg("--runtime")
-        .arg(runtime)
+        .arg(runtime())
         .arg("--cni-conf-dir")
         .arg(at("net.d"))
         .arg("--cni-bin-dir")

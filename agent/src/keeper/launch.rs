@@ -197,11 +197,11 @@ fn runtime_error(log: &Path) -> Option<String> {
         #[serde(default)]
         message: String,
     }
-    /// runc and crun write `msg`, youki `fields.message`.
+    /// runc and crun write `msg`, youki `message`, or before 0.6 `fields.message`.
     #[derive(serde::Deserialize)]
     struct Line {
         level: String,
-        #[serde(default)]
+        #[serde(default, alias = "message")]
         msg: String,
         #[serde(default)]
         fields: Fields,
@@ -234,5 +234,9 @@ mod tests {
         )
         .unwrap();
         assert_eq!(runtime_error(&log).unwrap(), "exec: \"nope\": executable file not found in $PATH");
+        // As youki writes it.
+        fs::write(&log, r#"{"timestamp":"x","level":"ERROR","message":"'nope' not found","target":"y"}"#)
+            .unwrap();
+        assert_eq!(runtime_error(&log).unwrap(), "'nope' not found");
     }
 }

@@ -100,17 +100,22 @@ pub fn ended(pidfd: impl AsFd) -> Option<Ended> {
     if let Some(ended) = reap_child(fd) {
         return ended;
     }
-    let mut info = Info { mask: PIDFD_INFO_EXIT, ..Default::default() };
-    // SAFETY: the request number carries the size of `Info`; the kernel writes no more than that.
-    #[allow(unsafe_code)]
-    let known = unsafe { request::get_info(fd.as_raw_fd(), &mut info) };
-    match known {
-        Ok(_) if info.mask & PIDFD_INFO_EXIT != 0 => Some(Ended::from_raw(info.exit_code)),
-        // Runs, or is a zombie.
-        Ok(_) => None,
-        // Before 6.15 the kernel forgets a reaped process: it is gone, and that is all.
-        Err(_) => (kill(fd, 0) == Err(Errno::ESRCH)).then_some(Ended::UNKNOWN),
+    // Twice: one that is reaped while it is asked after has no code yet and is no process any more.
+    for _ in 0..2 {
+        let mut info = Info { mask: PIDFD_INFO_EXIT, ..Default::default() };
+        // SAFETY: the request number carries the size of `Info`; the kernel writes no more than that.
+        #[allow(unsafe_code)]
+        let known = unsafe { request::get_info(fd.as_raw_fd(), &mut info) };
+        match known {
+            Ok(_) if info.mask & PIDFD_INFO_EXIT != 0 => return Some(Ended::from_raw(info.exit_code)),
+            // Runs, or is a zombie.
+            Ok(_) => return None,
+            Err(_) if kill(fd, 0) != Err(Errno::ESRCH) => return None,
+            Err(_) => {}
+        }
     }
+    // Before 6.15 the kernel forgets a reaped process: it is gone, and that is all.
+    Some(Ended::UNKNOWN)
 }
 
 /// Start time of a process in clock ticks: tells a process from a later one with the same pid.
