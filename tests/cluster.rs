@@ -80,6 +80,35 @@ impl Cluster {
         state["hub"]["pid"].as_u64().expect("a hub") as u32
     }
 
+    /// Kills a node's agent and returns once it is gone: `up` leaves alone what still runs.
+    ///
+    /// # Panics
+    /// When it cannot be killed.
+    pub fn kill_agent(&self, node: &str) {
+        let pid = self.node(node)["agent"]["pid"].as_i64().expect("an agent");
+        kill_and_wait(pid);
+    }
+
+    /// The same for the server.
+    ///
+    /// # Panics
+    /// When it cannot be killed.
+    pub fn kill_server(&self) {
+        let state = std::fs::read(self.dir.path().join("up.json")).expect("the cluster is up");
+        let state: Value = serde_json::from_slice(&state).expect("JSON");
+        kill_and_wait(state["server"]["pid"].as_i64().expect("a server"));
+    }
+
+    /// The end of a node's agent's log, for those who must find out what went wrong.
+    pub fn told(&self, node: &str) -> String {
+        let log = std::fs::read_to_string(self.dir.path().join(node).join("agent.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let warnings = lines.iter().copied().filter(|line| line.contains("WARN") || line.contains("ERROR"));
+        let warnings: Vec<&str> = warnings.collect();
+        let tail = |lines: &[&str], count: usize| lines[lines.len().saturating_sub(count)..].join("\n");
+        format!("--- {node}: warnings\n{}\n--- {node}: last\n{}", tail(&warnings, 20), tail(&lines, 10))
+    }
+
     /// Runs a command inside a node's network and mounts.
     ///
     /// # Panics
@@ -122,6 +151,15 @@ impl Cluster {
             .expect("coracle down can be started");
         assert!(output.status.success(), "coracle down:\n{}", text(&output));
     }
+}
+
+fn kill_and_wait(pid: i64) {
+    use nix::sys::signal::{Signal, kill};
+    kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL).expect("it runs");
+    crate::eventually("it is gone", std::time::Duration::from_secs(60), || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
+    });
 }
 
 fn text(output: &Output) -> String {

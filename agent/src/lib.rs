@@ -14,6 +14,8 @@ pub mod objects;
 pub mod cluster;
 // Addresses of services, as containers are told.
 pub mod services;
+// Who else changes our tables.
+pub mod others;
 // The network between nodes.
 pub mod network;
 // Services: connections led to endpoints.

@@ -17,6 +17,8 @@ mod two_servers;
 mod traces;
 // What clients must not be able to do.
 mod bad_input;
+// Addresses and ports of Services.
+mod services;
 
 // What the cluster accepts.
 mod admission;

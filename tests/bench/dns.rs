@@ -5,7 +5,6 @@ use coracle_tests::cluster::Cluster;
 use coracle_tests::eventually;
 use std::fmt::Write as _;
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const SERVICES: usize = 1000;
@@ -35,7 +34,7 @@ fn measure(report: &mut Report) -> anyhow::Result<f64> {
     fill(&cluster);
     let kubectl = cluster.kubectl();
     kubectl.run("run asker --image=busybox --command -- sleep 3600");
-    kubectl.run("wait --for=condition=Ready pod/asker --timeout=60s");
+    kubectl.run("wait --for=condition=Ready pod/asker --timeout=240s");
     let ip = kubectl.run("get pod asker -o jsonpath={.status.podIP}");
     let netns = std::fs::File::open(cluster.pod_netns("node-1", &ip))?;
     let socket = || {
@@ -66,17 +65,13 @@ fn measure(report: &mut Report) -> anyhow::Result<f64> {
         });
         report.add(&format!("{what}, one at a time: median"), percentile(&mut samples, 0.5), "µs");
         report.add(&format!("{what}, one at a time: p99"), percentile(&mut samples, 0.99), "µs");
-        let answered = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..CLIENTS {
-                scope.spawn(|| {
-                    let socket = socket();
-                    answered.fetch_add(load(&socket, &questions), Ordering::Relaxed);
-                });
-            }
+        let mut samples: Vec<f64> = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| load(&socket(), &questions))).collect();
+            clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect()
         });
-        let rate = answered.load(Ordering::Relaxed) as f64 / LOAD.as_secs_f64();
+        let rate = samples.len() as f64 / LOAD.as_secs_f64();
         report.add(&format!("{what}, {CLIENTS} clients: answers"), rate, "/s");
+        report.add(&format!("{what}, {CLIENTS} clients: p99"), percentile(&mut samples, 0.99), "µs");
     }
     resident(&cluster)
 }
@@ -101,21 +96,31 @@ fn ask(socket: &UdpSocket, question: &[u8]) -> Option<Duration> {
     Some(begun.elapsed())
 }
 
-/// Keeps some questions under way; how many were answered.
-fn load(socket: &UdpSocket, questions: &[Vec<u8>]) -> usize {
-    let (begun, mut sent, mut answered) = (Instant::now(), 0, 0);
-    let mut send = || {
-        sent += 1;
-        let _ = socket.send(&questions[sent % questions.len()]);
+/// Keeps some questions under way; how long each took, in microseconds.
+fn load(socket: &UdpSocket, questions: &[Vec<u8>]) -> Vec<f64> {
+    let (begun, mut next, mut samples) = (Instant::now(), 0, Vec::new());
+    let mut sent = [begun; UNDER_WAY];
+    let mut send = |slot: usize, sent: &mut [Instant; UNDER_WAY]| {
+        next += 1;
+        let mut question = questions[next % questions.len()].clone();
+        question[..2].copy_from_slice(&(slot as u16).to_be_bytes());
+        sent[slot] = Instant::now();
+        let _ = socket.send(&question);
     };
-    (0..UNDER_WAY).for_each(|_| send());
+    (0..UNDER_WAY).for_each(|slot| send(slot, &mut sent));
+    let mut buffer = [0; 1500];
     while begun.elapsed() < LOAD {
-        if socket.recv(&mut [0; 1500]).is_ok() {
-            answered += 1;
+        match socket.recv(&mut buffer) {
+            Ok(_) => {
+                let slot = usize::from(u16::from_be_bytes([buffer[0], buffer[1]])) % UNDER_WAY;
+                samples.push(sent[slot].elapsed().as_secs_f64() * 1e6);
+                send(slot, &mut sent);
+            }
+            // Everything under way was lost.
+            Err(_) => (0..UNDER_WAY).for_each(|slot| send(slot, &mut sent)),
         }
-        send();
     }
-    answered
+    samples
 }
 
 fn question(name: &str, kind: u8) -> Vec<u8> {

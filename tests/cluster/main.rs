@@ -75,9 +75,7 @@ fn pods_outlive_their_agent() {
     k.run("run steady --image=busybox --command -- sleep 3600");
     k.run("wait --for=condition=Ready pod/steady --timeout=60s");
     let container = k.run("get pod steady -o jsonpath={.status.containerStatuses[0].containerID}");
-    let pid = cluster.node("node-1")["agent"]["pid"].as_i64().unwrap();
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), nix::sys::signal::Signal::SIGKILL)
-        .unwrap();
+    cluster.kill_agent("node-1");
     cluster.up(1);
     k.run("wait --for=condition=Ready node/node-1 --timeout=30s");
     k.run("run after --image=busybox --command -- sleep 3600");

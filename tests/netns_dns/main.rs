@@ -3,17 +3,19 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod names;
+mod load;
 mod upstream;
 
 use coracle_tests::cluster::Cluster;
 use coracle_tests::eventually;
 use coracle_tests::kubectl::Kubectl;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SERVER: &str = "10.96.0.10";
-const WAIT: Duration = Duration::from_secs(60);
+/// How long anything may take on a busy machine.
+const WAIT: Duration = Duration::from_secs(120);
 
 /// The cluster, and a pod to ask from.
 pub struct Lab {
@@ -32,7 +34,7 @@ impl Lab {
         let cluster = Cluster::start_with(1, &flags);
         let kubectl = cluster.kubectl();
         kubectl.run("run asker --image=busybox --command -- sleep 3600");
-        kubectl.run("wait --for=condition=Ready pod/asker --timeout=60s");
+        kubectl.run("wait --for=condition=Ready pod/asker --timeout=180s");
         let ip = kubectl.run("get pod asker -o jsonpath={.status.podIP}");
         // Held open: the path ends with the agent.
         let held = std::fs::File::open(cluster.pod_netns("node-1", &ip)).unwrap();
@@ -41,15 +43,32 @@ impl Lab {
         Lab { cluster, kubectl, netns, _held: held }
     }
 
-    /// Asks from the pod's network; what `dig` printed.
+    /// Asks from the pod's network; what `dig` printed. It asks once and waits long: a busy machine must not make two
+    /// questions of one.
     pub fn dig(&self, args: &str) -> String {
-        dig(&self.netns, args)
+        let (text, _) = self.dig_once(args);
+        text
     }
 
-    /// The short answer, sorted.
+    fn dig_once(&self, args: &str) -> (String, bool) {
+        let output = Command::new("nsenter")
+            .arg(format!("--net={}", self.netns.display()))
+            .args(["dig", "+time=15", "+tries=1", &format!("@{SERVER}")])
+            .args(args.split_whitespace())
+            .output()
+            .expect("nsenter and dig are there");
+        let error = String::from_utf8_lossy(&output.stderr);
+        (format!("{}{error}", String::from_utf8_lossy(&output.stdout)), output.status.success())
+    }
+
+    /// The short answer, sorted; without a reply, what `dig` said of that.
     pub fn short(&self, args: &str) -> String {
-        let text = self.dig(&format!("+short {args}"));
-        let mut lines: Vec<&str> = text.lines().collect();
+        let (text, replied) = self.dig_once(&format!("+short {args}"));
+        if !replied {
+            return format!("no reply: {text}");
+        }
+        // Remarks of dig are no answers.
+        let mut lines: Vec<&str> = text.lines().filter(|line| !line.starts_with(';')).collect();
         lines.sort_unstable();
         lines.join(" ")
     }
@@ -59,31 +78,36 @@ impl Lab {
     }
 }
 
-pub fn dig(netns: &Path, args: &str) -> String {
-    let output = Command::new("nsenter")
-        .arg(format!("--net={}", netns.display()))
-        .args(["dig", "+time=3", "+tries=2", &format!("@{SERVER}")])
-        .args(args.split_whitespace())
-        .output()
-        .expect("nsenter and dig are there");
-    let error = String::from_utf8_lossy(&output.stderr);
-    format!("{}{error}", String::from_utf8_lossy(&output.stdout))
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.cluster.told("node-1"));
+        }
+    }
 }
 
 #[test]
 fn names_of_a_cluster() {
     let lab = Lab::start();
-    names::out_of_the_box(&lab);
-    names::services(&lab);
-    names::stateful_pods(&lab);
-    names::a_pod_asks_itself(&lab);
-    upstream::others_are_asked(&lab);
-    names::long_answers_come_by_tcp(&lab);
-    names::records_follow_endpoints(&lab);
-    names::a_thousand_services(&lab);
-    names::garbage(&lab);
-    names::without_the_server(&lab);
-    names::after_the_agent_was_killed(&lab);
+    let steps: &[(&str, fn(&Lab))] = &[
+        ("a cluster nobody has touched", names::out_of_the_box),
+        ("every kind of Service", names::services),
+        ("pods of a StatefulSet", names::stateful_pods),
+        ("a pod asks by itself", names::a_pod_asks_itself),
+        ("names of others", upstream::others_are_asked),
+        ("long answers come by TCP", names::long_answers_come_by_tcp),
+        ("records follow endpoints", names::records_follow_endpoints),
+        ("a thousand Services", load::a_thousand_services),
+        ("answers while endpoints churn", load::churn),
+        ("garbage", load::garbage),
+        ("without the server", names::without_the_server),
+        ("after the agent was killed", names::after_the_agent_was_killed),
+    ];
+    for (name, step) in steps {
+        let begun = Instant::now();
+        step(&lab);
+        println!("{name}: {:.1?}", begun.elapsed());
+    }
 }
 
 /// Waits for an answer.
@@ -96,4 +120,16 @@ pub fn answers(lab: &Lab, args: &str, want: &str) {
         });
     }));
     assert!(met.is_ok(), "{args}: {last:?} instead of {want:?}\n{}", lab.dig(args));
+}
+
+/// Waits until what `dig` prints has all of these.
+pub fn prints(lab: &Lab, args: &str, want: &[&str]) {
+    let mut last = String::new();
+    let met = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        eventually(args, WAIT, || {
+            last = lab.dig(args);
+            want.iter().all(|part| last.contains(part))
+        });
+    }));
+    assert!(met.is_ok(), "{args}: no {want:?} in\n{last}");
 }

@@ -1,31 +1,41 @@
 //! What policies mean, straight from their JSON, one path at a time. Shares no code with the agent.
 
 use serde_json::Value;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Where packets come from or go to.
 #[derive(Clone, Debug)]
 pub struct Spot {
     pub name: String,
     pub ip: Ipv4Addr,
+    pub ip6: Ipv6Addr,
     /// Namespace and label, of pods.
     pub pod: Option<(String, String)>,
-    /// The pods' own node: never kept from its pods, nor they from it.
+    /// The node it is on; nothing for those outside.
+    pub node: String,
+    /// A node: never kept from its own pods, nor they from it.
     pub is_node: bool,
 }
 
 impl Spot {
-    pub fn pod(namespace: &str, pod: &str, ip: &str) -> Self {
+    pub fn pod(namespace: &str, pod: &str, node: &str, ips: &[&str]) -> Self {
         let name = format!("{namespace}/{pod}");
-        Spot { name, ip: ip.parse().unwrap(), pod: Some((namespace.into(), pod.into())), is_node: false }
+        let spot = Spot::outside(&name, ips);
+        Spot { pod: Some((namespace.into(), pod.into())), node: node.into(), ..spot }
     }
 
-    pub fn outside(name: &str, ip: &str) -> Self {
-        Spot { name: name.into(), ip: ip.parse().unwrap(), pod: None, is_node: false }
+    pub fn outside(name: &str, ips: &[&str]) -> Self {
+        let (name, node) = (name.into(), String::new());
+        let ip = ips[0].parse().unwrap();
+        Spot { name, ip, ip6: ips[1].parse().unwrap(), pod: None, node, is_node: false }
     }
 
-    pub fn node(name: &str, ip: &str) -> Self {
-        Spot { is_node: true, ..Spot::outside(name, ip) }
+    pub fn node(name: &str, ips: &[&str]) -> Self {
+        Spot { is_node: true, node: name.into(), ..Spot::outside(name, ips) }
+    }
+
+    pub fn address(&self, v4: bool) -> IpAddr {
+        if v4 { self.ip.into() } else { self.ip6.into() }
     }
 }
 
@@ -42,7 +52,13 @@ fn number(name: &str, protocol: &str) -> Option<u16> {
 }
 
 /// Whether a new connection is let through. A policy is its namespace and its spec.
-pub fn allowed(policies: &[(String, Value)], from: &Spot, to: &Spot, protocol: &str, port: u16) -> bool {
+pub fn allowed(
+    policies: &[(String, Value)],
+    (from, to): (&Spot, &Spot),
+    protocol: &str,
+    port: u16,
+    v4: bool,
+) -> bool {
     if from.is_node || to.is_node || from.name == to.name {
         return true;
     }
@@ -59,7 +75,7 @@ pub fn allowed(policies: &[(String, Value)], from: &Spot, to: &Spot, protocol: &
                 rules.iter().any(|rule| {
                     let (peers, ports) = (rule[peers].as_array(), rule["ports"].as_array());
                     let by_peer = peers.is_none_or(|peers| {
-                        peers.is_empty() || peers.iter().any(|peer| is_peer(peer, of, other))
+                        peers.is_empty() || peers.iter().any(|peer| is_peer(peer, of, other, v4))
                     });
                     let by_port = ports.is_none_or(|ports| {
                         ports.is_empty() || ports.iter().any(|spec| is_port(spec, protocol, port, to))
@@ -99,12 +115,22 @@ fn selects(selector: &Value, key: &str, value: &str) -> bool {
         })
 }
 
-fn is_peer(peer: &Value, namespace: &str, other: &Spot) -> bool {
+fn is_peer(peer: &Value, namespace: &str, other: &Spot, v4: bool) -> bool {
     if let Some(block) = peer.get("ipBlock") {
         let inside = |cidr: &Value| {
             let (base, bits) = cidr.as_str().unwrap().split_once('/').unwrap();
-            let mask = u32::MAX.checked_shl(32 - bits.parse::<u32>().unwrap()).unwrap_or(0);
-            base.parse::<Ipv4Addr>().unwrap().to_bits() & mask == other.ip.to_bits() & mask
+            let bits: u32 = bits.parse().unwrap();
+            match (base.parse().unwrap(), v4) {
+                (IpAddr::V4(base), true) => {
+                    let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+                    base.to_bits() & mask == other.ip.to_bits() & mask
+                }
+                (IpAddr::V6(base), false) => {
+                    let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+                    base.to_bits() & mask == other.ip6.to_bits() & mask
+                }
+                _ => false,
+            }
         };
         let holes = block["except"].as_array().cloned().unwrap_or_default();
         return inside(&block["cidr"]) && !holes.iter().any(inside);

@@ -1,5 +1,6 @@
 //! Real packets: listeners and attempts in network namespaces.
 
+use super::Field;
 use super::model::{Spot, TRIED};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -23,28 +24,30 @@ impl Place {
     pub fn serving(spot: Spot, netns: PathBuf) -> Self {
         let place = Place { listens: true, ..Place::silent(spot, netns) };
         for (protocol, port) in TRIED {
-            let at = SocketAddr::new(place.spot.ip.into(), port);
-            match protocol {
-                "TCP" => {
-                    let listener = place.within(|| TcpListener::bind(at).unwrap());
-                    std::thread::spawn(move || {
-                        for stream in listener.incoming().flatten() {
-                            std::thread::spawn(move || echo(stream));
-                        }
-                    });
-                }
-                _ => {
-                    let socket = place.within(|| UdpSocket::bind(at).unwrap());
-                    std::thread::spawn(move || {
-                        let mut buffer = [0; 64];
-                        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                            let _ = socket.send_to(&buffer[..length], from);
-                        }
-                    });
-                }
+            for v4 in [true, false] {
+                place.serve(SocketAddr::new(place.spot.address(v4), port), protocol);
             }
         }
         place
+    }
+
+    fn serve(&self, at: SocketAddr, protocol: &str) {
+        if protocol == "TCP" {
+            let listener = self.within(|| TcpListener::bind(at).unwrap());
+            std::thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    std::thread::spawn(move || echo(stream));
+                }
+            });
+            return;
+        }
+        let socket = self.within(|| UdpSocket::bind(at).unwrap());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 64];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                let _ = socket.send_to(&buffer[..length], from);
+            }
+        });
     }
 
     /// One that only asks.
@@ -66,11 +69,16 @@ impl Place {
 
     /// Whether a new connection to another place is answered.
     pub fn reaches(&self, to: &Spot, protocol: &str, port: u16) -> bool {
-        let at = SocketAddr::new(to.ip.into(), port);
+        self.reaches_by(to, protocol, port, true)
+    }
+
+    /// The same of either family.
+    pub fn reaches_by(&self, to: &Spot, protocol: &str, port: u16, v4: bool) -> bool {
+        let at = SocketAddr::new(to.address(v4), port);
         self.within(|| match protocol {
             "TCP" => TcpStream::connect_timeout(&at, PATIENCE).is_ok(),
             _ => {
-                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                let socket = UdpSocket::bind(if v4 { "0.0.0.0:0" } else { "[::]:0" }).unwrap();
                 socket.set_read_timeout(Some(PATIENCE)).unwrap();
                 socket.send_to(b"?", at).is_ok() && socket.recv_from(&mut [0; 8]).is_ok()
             }
@@ -88,24 +96,21 @@ fn echo(mut stream: TcpStream) {
 }
 
 /// Every path that is open, all tried at once.
-pub fn open(places: &[Place]) -> BTreeSet<String> {
+pub fn open(field: &Field) -> BTreeSet<String> {
     std::thread::scope(|scope| {
-        let mut tries = Vec::new();
-        for from in places {
-            for to in places.iter().filter(|to| to.listens && to.spot.name != from.spot.name) {
-                for (protocol, port) in TRIED {
-                    let path = path(&from.spot, &to.spot, protocol, port);
-                    tries.push(scope.spawn(move || from.reaches(&to.spot, protocol, port).then_some(path)));
-                }
-            }
-        }
+        let attempt = |(from, to, protocol, port, v4): (&Place, &Place, &str, u16, bool)| {
+            from.reaches_by(&to.spot, protocol, port, v4)
+                .then(|| path(&from.spot, &to.spot, protocol, port, v4))
+        };
+        let tries: Vec<_> =
+            field.paths().into_iter().map(|path| scope.spawn(move || attempt(path))).collect();
         tries.into_iter().filter_map(|attempt| attempt.join().unwrap()).collect()
     })
 }
 
 /// A path's name.
-pub fn path(from: &Spot, to: &Spot, protocol: &str, port: u16) -> String {
-    format!("{}>{} {protocol} {port}", from.name, to.name)
+pub fn path(from: &Spot, to: &Spot, protocol: &str, port: u16, v4: bool) -> String {
+    format!("{}>{} {protocol} {port} IPv{}", from.name, to.name, if v4 { 4 } else { 6 })
 }
 
 /// Runs `ip` in a network namespace.

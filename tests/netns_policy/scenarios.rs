@@ -1,14 +1,14 @@
 //! Policies, one kind of rule after the other, and together.
 
-use super::Field;
-use super::model::{TRIED, allowed};
+use super::model::allowed;
 use super::packets::{self, path};
+use super::{Field, NODES};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// How long rules may take to be in place.
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(90);
 
 /// Some policies: name, namespace, spec.
 pub struct Scenario {
@@ -51,6 +51,11 @@ pub fn all() -> Vec<Scenario> {
         one(
             "from everywhere but a block",
             json!({"podSelector": a(), "ingress": [{"from": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.89.0.0/28"]}}]}]}),
+        ),
+        one(
+            "from a block of IPv6, or all of IPv4 but a part",
+            json!({"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "fd89::/64"}},
+                {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.244.0.0/24"]}}], "ports": [{"port": 80}]}]}),
         ),
         one("a port", json!({"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]})),
         one(
@@ -131,26 +136,23 @@ fn apply(field: &Field, scenario: &Scenario) {
 /// Waits until exactly those paths are open that the model says.
 pub fn expect(field: &Field, what: &str, policies: &[(String, Value)]) {
     let mut want = BTreeSet::new();
-    for from in &field.places {
-        for to in field.places.iter().filter(|to| to.listens && to.spot.name != from.spot.name) {
-            for (protocol, port) in TRIED {
-                if allowed(policies, &from.spot, &to.spot, protocol, port) {
-                    want.insert(path(&from.spot, &to.spot, protocol, port));
-                }
-            }
+    for (from, to, protocol, port, v4) in field.paths() {
+        if allowed(policies, (&from.spot, &to.spot), protocol, port, v4) {
+            want.insert(path(&from.spot, &to.spot, protocol, port, v4));
         }
     }
     let begun = Instant::now();
     loop {
-        let got = packets::open(&field.places);
+        let got = packets::open(field);
         if got == want {
-            println!("{what}: {} of the paths open, as they should be", want.len());
+            println!("{what}: {} of {} paths open, as they should be", want.len(), field.paths().len());
             return;
         }
         if begun.elapsed() > WAIT {
             let extra: Vec<&String> = got.difference(&want).collect();
             let missing: Vec<&String> = want.difference(&got).collect();
-            let rules = field.cluster.inside("node-1", &["nft", "list", "table", "inet", "coracle_policy"]);
+            let list = ["nft", "list", "table", "inet", "coracle_policy"];
+            let rules: String = NODES.iter().map(|(node, _)| field.cluster.inside(node, &list)).collect();
             panic!(
                 "{what}: open and should not be: {extra:?}; closed and should not be: {missing:?}\n{rules}"
             );

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::place::get;
-use crate::policies::kill_agent;
 use crate::world::{WAIT, World, names};
 
 pub fn deleted_table(world: &World) {
@@ -31,7 +30,14 @@ pub fn deleted_table(world: &World) {
     }
     // What leaves the pods' network also needs its rules back.
     let masquerades = || world.cluster.inside("node-1", &["nft", "list", "table", "inet", "coracle-network"]);
-    eventually("the network's table is back", WAIT, || masquerades().contains("masquerade"));
+    for what in ["delete table inet coracle-network", "flush chain inet coracle-network postrouting"] {
+        let mut words = vec!["nft"];
+        words.extend(what.split(' '));
+        assert_eq!(world.cluster.inside("node-1", &words), "", "nft {what}");
+        let begun = Instant::now();
+        eventually("the network's table is back", WAIT, || masquerades().contains("goto"));
+        println!("repaired {:.0?} after nft {what}", begun.elapsed());
+    }
 }
 
 fn echo(stream: &mut TcpStream) {
@@ -55,7 +61,7 @@ pub fn killed_agent(world: &World) {
     streams.iter_mut().for_each(echo);
     let there =
         || world.cluster.inside("node-1", &["nft", "list", "chains", "inet"]).contains("coracle-services");
-    kill_agent(world, "node-1");
+    world.cluster.kill_agent("node-1");
     // Nobody is there to lead connections, but the kernel goes on.
     streams.iter_mut().for_each(echo);
     echo(&mut node.connect(&to).unwrap());
@@ -96,11 +102,23 @@ pub fn cut_link(world: &World) {
     assert!(near.place.get(&to).is_ok());
     link("down");
     assert!(near.place.get(&to).is_err(), "it is cut off");
+    // Pods of its own are reached as before, and what happens meanwhile is not missed.
+    assert!(world.node("node-2").get(&to).is_ok(), "its own pods");
+    world.apply(
+        "{apiVersion: v1, kind: Service, metadata: {name: meanwhile}, spec: {selector: {app: web}, \
+         ports: [{port: 80, targetPort: 8080}]}}",
+    );
+    let meanwhile = format!("{}:80", world.cluster_ip("meanwhile"));
+    eventually("the others know", WAIT, || world.node("node-1").get(&meanwhile).is_ok());
+    assert!(world.node("node-2").get(&meanwhile).is_err(), "it is cut off");
     link("up");
     let begun = Instant::now();
     eventually("it is back", WAIT, || near.place.get(&to).is_ok());
     println!("reached again {:.0?} after the link was back", begun.elapsed());
-    world.k.run("wait --for=condition=Ready node/node-2 --timeout=60s");
+    world.all_answer(&world.node("node-2"), &meanwhile, &names(&pods));
+    println!("caught up {:.0?} after the link was back", begun.elapsed());
+    world.k.run("delete service meanwhile");
+    world.k.run("wait --for=condition=Ready node/node-2 --timeout=120s");
     world.all_answer(&world.hub, &format!("{}:30080", world.address("node-2")), &names(&pods));
 }
 
@@ -109,13 +127,13 @@ pub fn rolling_update(world: &World) {
     world.apply(
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: roll}, spec: {replicas: 3, selector: {matchLabels: {app: roll}}, \
          strategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 1}}, template: {metadata: {labels: {app: roll}}, spec: \
-         {terminationGracePeriodSeconds: 20, containers: [{name: c, image: nginx, imagePullPolicy: IfNotPresent, \
+         {terminationGracePeriodSeconds: 30, containers: [{name: c, image: nginx, imagePullPolicy: IfNotPresent, \
          readinessProbe: {tcpSocket: {port: 80}, periodSeconds: 1}, \
-         lifecycle: {preStop: {exec: {command: [sleep, '4']}}}}]}}}}\n---\n\
+         lifecycle: {preStop: {exec: {command: [sleep, '8']}}}}]}}}}\n---\n\
          {apiVersion: v1, kind: Service, metadata: {name: roll}, spec: {type: NodePort, selector: {app: roll}, \
          ports: [{port: 80, nodePort: 30081}]}}",
     );
-    world.k.run("rollout status deployment roll --timeout=120s");
+    world.k.run("rollout status deployment roll --timeout=240s");
     let targets: Vec<String> =
         ["node-1", "node-2", "node-3"].iter().map(|node| format!("{}:30081", world.address(node))).collect();
     for to in &targets {
@@ -139,8 +157,13 @@ pub fn rolling_update(world: &World) {
         }
         // The clients must end whatever becomes of this.
         let rolled = world.k.try_with("rollout restart deployment roll", "").ok
-            && world.k.try_with("rollout status deployment roll --timeout=180s", "").ok;
-        std::thread::sleep(Duration::from_secs(5));
+            && world.k.try_with("rollout status deployment roll --timeout=240s", "").ok;
+        // Until the last of the old pods has ended.
+        let left = || world.k.try_with("get pods -l app=roll -o name", "");
+        let begun = Instant::now();
+        while left().out.lines().count() != 3 && begun.elapsed() < WAIT {
+            std::thread::sleep(Duration::from_millis(200));
+        }
         stop.store(true, Ordering::Relaxed);
         assert!(rolled, "the Deployment was not rolled");
     });
@@ -179,7 +202,7 @@ pub fn removed_node(world: &World) {
     let range = world.k.run("get node node-3 -o jsonpath={.spec.podCIDR}");
     let address = world.address("node-3");
     assert!(routes().contains(&range) && tunnel().contains(&address), "{}{}", routes(), tunnel());
-    kill_agent(world, "node-3");
+    world.cluster.kill_agent("node-3");
     world.k.run("delete node node-3");
     eventually("it is removed", WAIT, || !routes().contains(&range) && !tunnel().contains(&address));
 }

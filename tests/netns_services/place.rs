@@ -1,6 +1,5 @@
 //! Places packets are sent from and answered at: threads of the suite inside network namespaces of nodes and pods.
 
-use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -19,30 +18,10 @@ impl Place {
         Place { netns: Arc::new(std::fs::File::open(path).unwrap()) }
     }
 
-    /// The namespaces that have these addresses: pods, wherever they are.
-    pub fn with_addresses(ips: &[IpAddr]) -> HashMap<IpAddr, Place> {
-        let mut seen = HashSet::new();
-        let mut found = HashMap::new();
-        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
-            let Ok(link) = std::fs::read_link(format!("/proc/{pid}/ns/net")) else { continue };
-            if !seen.insert(link) {
-                continue;
-            }
-            let Ok(file) = std::fs::File::open(format!("/proc/{pid}/ns/net")) else { continue };
-            let place = Place { netns: Arc::new(file) };
-            let addresses = place.within(|| {
-                let all = nix::ifaddrs::getifaddrs().unwrap();
-                all.filter_map(|interface| {
-                    let address = interface.address?;
-                    let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-                    v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
-                })
-                .collect::<Vec<_>>()
-            });
-            found.extend(addresses.into_iter().filter(|ip| ips.contains(ip)).map(|ip| (ip, place.clone())));
-        }
-        found
+    /// By a path that leads to it.
+    pub fn at(path: &std::path::Path) -> Self {
+        let file = std::fs::File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Place { netns: Arc::new(file) }
     }
 
     /// Runs `work` on a thread inside.

@@ -23,7 +23,7 @@ pub fn affinity(world: &World) {
     let first = answers();
     assert_eq!(first.len(), 1, "one client, one endpoint");
     // The agent's restart does not move anybody.
-    kill_agent(world, &node);
+    world.cluster.kill_agent(&node);
     world.cluster.up(3);
     let log = world.cluster.data_dir().join(&node).join("agent.log");
     eventually("rules are built again", WAIT, || {
@@ -33,22 +33,11 @@ pub fn affinity(world: &World) {
     // Its end does.
     let gone = first.first().unwrap().clone();
     world.k.run(&format!("delete pod {gone} --wait=true"));
-    world.k.run("rollout status deployment web --timeout=120s");
+    world.k.run("rollout status deployment web --timeout=240s");
     let client = &world.pods("web")[0].place;
     let now: BTreeSet<String> = (0..20).map(|_| client.get(&to).unwrap()).collect();
     assert!(now.len() == 1 && !now.contains(&gone), "{now:?}");
     world.k.run("delete service sticky");
-}
-
-/// Kills a node's agent and waits until it is gone: `coracle up` leaves alone what still runs.
-pub fn kill_agent(world: &World, node: &str) {
-    let pid = world.cluster.node(node)["agent"]["pid"].as_i64().unwrap();
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), nix::sys::signal::Signal::SIGKILL)
-        .unwrap();
-    eventually("the agent is gone", WAIT, || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
-    });
 }
 
 pub fn local(world: &World) {
@@ -90,4 +79,49 @@ pub fn local(world: &World) {
     assert!(other.contains("503"), "{other}");
     world.k.run("delete service near");
     world.k.run(&format!("label pod {} local-", here.name));
+}
+
+/// Connections stay in the zone, or on the node, when the Service prefers that.
+pub fn near(world: &World) {
+    let pods = world.pods("web");
+    for (node, zone) in [("node-1", "a"), ("node-2", "b"), ("node-3", "c")] {
+        world.k.run(&format!("label node {node} topology.kubernetes.io/zone={zone}"));
+    }
+    world.apply(
+        "{apiVersion: v1, kind: Service, metadata: {name: close}, spec: {selector: {app: web}, \
+         trafficDistribution: PreferClose, ports: [{port: 80, targetPort: 8080}]}}",
+    );
+    let to = format!("{}:80", world.cluster_ip("close"));
+    let stays = || {
+        for pod in &pods {
+            let here = |place: &crate::place::Place| {
+                (0..12).all(|_| place.get(&to).is_ok_and(|name| name == pod.name))
+            };
+            eventually("its own zone answers", WAIT, || here(&pod.place) && here(&world.node(&pod.node)));
+        }
+    };
+    stays();
+    let hints = || world.json("get endpointslices -l kubernetes.io/service-name=close")["items"][0].clone();
+    assert!(hints()["endpoints"].as_array().unwrap().iter().all(|e| e["hints"]["forZones"].is_array()));
+    // Two pods' zone: both answer, the third does not.
+    world.k.run("label node node-2 topology.kubernetes.io/zone=a --overwrite");
+    let near: Vec<crate::world::Pod> = pods.iter().filter(|pod| pod.node != "node-3").cloned().collect();
+    let wanted: BTreeSet<String> = names(&near).into_iter().collect();
+    eventually("both of the zone answer", WAIT, || {
+        let seen: BTreeSet<String> = (0..40).filter_map(|_| near[0].place.get(&to).ok()).collect();
+        seen == wanted
+    });
+    let patch = |how: &str| {
+        let patch = format!("{{\"spec\": {{\"trafficDistribution\": {how}}}}}");
+        world.k.run_with("patch service close --patch-file=/dev/stdin", &patch);
+    };
+    patch("\"PreferSameNode\"");
+    stays();
+    patch("null");
+    let all: BTreeSet<String> = names(&pods).into_iter().collect();
+    eventually("everybody answers again", WAIT, || {
+        (0..40).filter_map(|_| pods[0].place.get(&to).ok()).collect::<BTreeSet<String>>() == all
+    });
+    world.k.run("delete service close");
+    world.k.run("label node --all topology.kubernetes.io/zone-");
 }

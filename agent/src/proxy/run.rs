@@ -2,12 +2,10 @@
 
 use coracle_cni::conntrack::Conntrack;
 use coracle_cni::netlink;
-use coracle_cni::nft::{Element, Monitor, Nft, Seen};
+use coracle_cni::nft::{Element, Nft};
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use super::health::Health;
 use super::pick::Place;
@@ -16,6 +14,7 @@ use super::rules::{self, Ground, TABLE};
 use super::state::{Change, State};
 use super::sysctl;
 use crate::cluster::{Changes, Cluster, Name};
+use crate::others::{Heard, Others, OthersError};
 
 /// Pause after the kernel refused a change.
 const RETRY: Duration = Duration::from_secs(1);
@@ -27,8 +26,8 @@ pub enum ProxyError {
     #[error("nftables")]
     Nft(#[from] netlink::Error),
     /// Changes by others cannot be waited for.
-    #[error("notifications of nftables")]
-    Monitor(#[source] std::io::Error),
+    #[error("changes by others")]
+    Others(#[from] OthersError),
 }
 
 /// The service proxy of a node.
@@ -37,7 +36,7 @@ pub struct Proxy {
     node: String,
     answers_itself: Vec<IpAddr>,
     nft: Nft,
-    monitor: AsyncFd<Monitor>,
+    others: Others,
     ground: Ground,
     zone: Box<str>,
     state: State,
@@ -52,7 +51,7 @@ impl Proxy {
             node,
             answers_itself,
             nft: Nft::open()?,
-            monitor: wait_for(Monitor::open(TABLE)?)?,
+            others: Others::at(TABLE)?,
             ground: Ground::default(),
             zone: Box::default(),
             state: State::default(),
@@ -108,22 +107,12 @@ impl Proxy {
     async fn look_at_others(&mut self) -> bool {
         let own = self.nft.port().unwrap_or(0);
         loop {
-            let Ok(mut ready) = self.monitor.readable_mut().await else {
-                return std::future::pending().await;
-            };
-            let seen = ready.get_inner_mut().look(&[own]);
-            ready.clear_ready();
-            match seen {
-                Ok(Seen::Nothing) => {}
-                Ok(Seen::Change) => {
+            match self.others.change(&[own]).await {
+                Heard::TooMuch if self.is_whole() => {}
+                Heard::TooMuch => return true,
+                Heard::Change => {
                     tracing::warn!(table = TABLE.name, "somebody changed the table, it is built anew");
                     return true;
-                }
-                Ok(Seen::Lost) if self.is_whole() => {}
-                Ok(Seen::Lost) => return true,
-                Err(error) => {
-                    tracing::warn!(%error, "changes of the table are not heard of");
-                    tokio::time::sleep(RETRY).await;
                 }
             }
         }
@@ -208,13 +197,6 @@ impl Proxy {
         }
         Ok(all)
     }
-}
-
-#[allow(unsafe_code)]
-fn wait_for(monitor: Monitor) -> Result<AsyncFd<Monitor>, ProxyError> {
-    // SAFETY: the monitor owns its socket and has the same one for all its life.
-    let registered = unsafe { AsyncFd::register_with_interest(monitor, Interest::READABLE) };
-    registered.map_err(|error| ProxyError::Monitor(error.into_parts().1))
 }
 
 fn take(names: &mut HashSet<Name>, from: [&mut Changes; 2]) {

@@ -15,6 +15,8 @@ pub mod reviews;
 pub mod components;
 // Addresses and ports of Services.
 pub mod service_addresses;
+// Which families a Service has.
+mod service_families;
 
 use crate::apiserver::api::ActionKey;
 use crate::apiserver::hook::{Action, Hook};

@@ -2,6 +2,7 @@
 //! after it, so that two servers on one store never hand out the same: an `IPAddress` object per address, a plain key per
 //! node port.
 
+use super::service_families;
 use crate::apiserver::api::{Api, store_failed};
 use crate::apiserver::hook::Hook;
 use crate::apiserver::metadata;
@@ -138,17 +139,13 @@ impl ServiceAddresses {
         let mut taken = Vec::new();
         for (i, text) in asked.iter().enumerate().filter(|(_, ip)| !held.contains(ip)) {
             let field = format!("spec.clusterIPs[{i}]");
-            let Some(ip) = text.parse().ok().filter(|ip| self.ranges.iter().any(|r| r.contains(*ip))) else {
+            let ip: Option<IpAddr> = text.parse().ok();
+            let Some(ip) = ip.filter(|ip| self.ranges.iter().any(|r| r.contains(*ip))) else {
                 self.free(api, &taken, &[]).await;
-                let why = "failed to allocate IP: the provided network does not match the current range";
-                return Err(invalid(
-                    service,
-                    FieldError::invalid(
-                        field,
-                        &json!([text]),
-                        &format!("failed to allocate IP {text}: {why}"),
-                    ),
-                ));
+                let why = format!(
+                    "failed to allocate IP {text}: the provided network does not match the current range"
+                );
+                return Err(invalid(service, FieldError::invalid(field, &json!([text]), &why)));
             };
             if !take_address(api, ip, service).await? {
                 self.free(api, &taken, &[]).await;
@@ -157,39 +154,34 @@ impl ServiceAddresses {
             }
             taken.push(text.clone());
         }
-        if asked.is_empty() {
-            let dual = matches!(
-                service["spec"]["ipFamilyPolicy"].as_str(),
-                Some("PreferDualStack" | "RequireDualStack")
-            );
-            let wanted: Vec<Range> = self.wanted(service, dual);
-            for range in wanted {
-                taken.push(draw_address(api, range, service).await?);
+        let mut all = asked;
+        let families = service["spec"]["ipFamilies"].as_array().cloned().unwrap_or_default();
+        for family in families.iter().skip(all.len()) {
+            let fits = |range: &&Range| range.base.is_ipv4() == (family == "IPv4");
+            let Some(range) = self.ranges.iter().find(fits) else { continue };
+            match draw_address(api, *range, service).await {
+                Ok(ip) => {
+                    taken.push(ip.clone());
+                    all.push(ip);
+                }
+                Err(error) => {
+                    self.free(api, &taken, &[]).await;
+                    return Err(error);
+                }
             }
-            service["spec"]["clusterIP"] = json!(taken[0]);
-            service["spec"]["clusterIPs"] = json!(taken);
-        } else {
-            service["spec"]["clusterIP"] = json!(asked[0]);
-            service["spec"]["clusterIPs"] = json!(asked);
         }
-        set_families(service);
+        service["spec"]["clusterIP"] = json!(all.first());
+        service["spec"]["clusterIPs"] = json!(all);
         Ok(taken)
     }
 
-    fn wanted(&self, service: &Value, dual: bool) -> Vec<Range> {
-        let families: Vec<&str> = service["spec"]["ipFamilies"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        let fits = |range: &&Range, family: &str| range.base.is_ipv4() == (family == "IPv4");
-        let mut wanted: Vec<Range> =
-            families.iter().filter_map(|f| self.ranges.iter().find(|r| fits(r, f)).copied()).collect();
-        if wanted.is_empty() {
-            wanted = self.ranges.iter().take(if dual { 2 } else { 1 }).copied().collect();
-        }
-        wanted
+    fn settle_families(&self, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+        let configured: Vec<&str> =
+            self.ranges.iter().map(|range| if range.base.is_ipv4() { "IPv4" } else { "IPv6" }).collect();
+        service_families::settle(service, old, &configured).map_err(|causes| {
+            let name = service["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            ApiError::invalid("", "Service", &name, causes)
+        })
     }
 
     async fn take_ports(&self, api: &Api, service: &mut Value, held: &[u16]) -> Result<Vec<u16>, ApiError> {
@@ -241,10 +233,17 @@ impl ServiceAddresses {
         }
         let local =
             service["spec"]["type"] == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local";
-        if local && service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) == 0 {
+        let asked = service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) as u16;
+        if local && asked == 0 {
             let port = draw_port(api, &name).await?;
             service["spec"]["healthCheckNodePort"] = json!(port);
             taken.push(port);
+        } else if local && !held.contains(&asked) && !take_port(api, asked, &name).await? {
+            self.free(api, &[], &taken).await;
+            let why = format!(
+                "failed to allocate requested HealthCheck NodePort {asked}: provided port is already allocated"
+            );
+            return Err(ApiError::internal(why));
         }
         Ok(taken)
     }
@@ -267,15 +266,6 @@ impl ServiceAddresses {
 fn metadata_key(service: &Value) -> String {
     let meta = &service["metadata"];
     format!("{}/{}", meta["namespace"].as_str().unwrap_or(""), meta["name"].as_str().unwrap_or(""))
-}
-
-fn set_families(service: &mut Value) {
-    let families: Vec<&str> =
-        addresses(service).iter().map(|ip| if ip.contains(':') { "IPv6" } else { "IPv4" }).collect();
-    service["spec"]["ipFamilies"] = json!(families);
-    if service["spec"]["ipFamilyPolicy"].is_null() {
-        service["spec"]["ipFamilyPolicy"] = json!("SingleStack");
-    }
 }
 
 /// Claims an address; `false` when somebody has it.
@@ -314,10 +304,17 @@ async fn take(api: &Api, key: String, value: bytes::Bytes) -> Result<bool, ApiEr
 /// A free address: random tries first, then one after the other, so that a nearly full range still serves.
 async fn draw_address(api: &Api, range: Range, service: &Value) -> Result<String, ApiError> {
     let size = range.size();
-    let usable = 1..size.saturating_sub(if range.base.is_ipv4() { 1 } else { 0 }).max(2);
-    let random =
-        (0..TRIES.min(size as usize)).map(|_| rand::rng().random_range(usable.clone())).collect::<Vec<_>>();
-    for offset in random.into_iter().chain(usable) {
+    let end = size.saturating_sub(if range.base.is_ipv4() { 1 } else { 0 }).max(2);
+    // The low end is left to those who ask for an address, as long as there is another.
+    let reserved = if size < 16 { 1 } else { (size / 16).clamp(16, 256).min(size / 2) };
+    let usual = reserved..end;
+    let random = match usual.is_empty() {
+        true => vec![],
+        false => {
+            (0..TRIES.min(size as usize)).map(|_| rand::rng().random_range(usual.clone())).collect::<Vec<_>>()
+        }
+    };
+    for offset in random.into_iter().chain(usual).chain(1..reserved.min(end)) {
         let ip = range.at(offset);
         if take_address(api, ip, service).await? {
             return Ok(ip.to_string());
@@ -339,20 +336,16 @@ async fn draw_port(api: &Api, owner: &str) -> Result<u16, ApiError> {
 #[async_trait]
 impl Hook for ServiceAddresses {
     async fn before_create(&self, api: &Api, object: &mut Value, dry_run: bool) -> Result<(), ApiError> {
+        if object["spec"]["clusterIP"] == "None" {
+            object["spec"]["clusterIPs"] = json!(["None"]);
+        }
+        self.settle_families(object, None)?;
         if dry_run {
             return Ok(());
         }
         let mut taken = Vec::new();
         if wants_address(object) {
             taken = self.take_addresses(api, object, &[]).await?;
-        } else if object["spec"]["clusterIP"] == "None" {
-            object["spec"]["clusterIPs"] = json!(["None"]);
-            if object["spec"]["ipFamilies"].is_null() {
-                object["spec"]["ipFamilies"] = json!(["IPv4"]);
-            }
-            if object["spec"]["ipFamilyPolicy"].is_null() {
-                object["spec"]["ipFamilyPolicy"] = json!("SingleStack");
-            }
         }
         if wants_ports(object)
             && let Err(error) = self.take_ports(api, object, &[]).await
@@ -374,15 +367,16 @@ impl Hook for ServiceAddresses {
         old: &Value,
         dry_run: bool,
     ) -> Result<(), ApiError> {
+        let held = addresses(old);
+        if wants_address(object) && addresses(object).is_empty() && !held.is_empty() {
+            object["spec"]["clusterIP"] = old["spec"]["clusterIP"].clone();
+            object["spec"]["clusterIPs"] = old["spec"]["clusterIPs"].clone();
+        }
+        self.settle_families(object, Some(old))?;
         if dry_run {
             return Ok(());
         }
         if wants_address(object) {
-            let held = addresses(old);
-            if addresses(object).is_empty() && !held.is_empty() {
-                object["spec"]["clusterIP"] = old["spec"]["clusterIP"].clone();
-                object["spec"]["clusterIPs"] = old["spec"]["clusterIPs"].clone();
-            }
             self.take_addresses(api, object, &held).await?;
         }
         if wants_ports(object) {

@@ -42,12 +42,22 @@ fn ingress(service: &Value, nodes: &[Value]) -> Option<Value> {
     if !balanced {
         return Some(json!({}));
     }
-    let of_kind = |node: &Value, kind: &str| {
-        let all = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
-        all.iter().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str().map(str::to_owned))
+    let families: Vec<&str> =
+        spec["ipFamilies"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let reached = |ip: &str| {
+        let family = if ip.contains(':') { "IPv6" } else { "IPv4" };
+        families.is_empty() || families.contains(&family)
     };
-    let mut addresses: Vec<String> =
-        nodes.iter().filter_map(|n| of_kind(n, "ExternalIP").or_else(|| of_kind(n, "InternalIP"))).collect();
+    let of_kind = |node: &Value, kind: &str| -> Vec<String> {
+        let all = node["status"]["addresses"].as_array().into_iter().flatten();
+        let all = all.filter(|a| a["type"] == kind).filter_map(|a| a["address"].as_str());
+        all.filter(|ip| reached(ip)).map(str::to_owned).collect()
+    };
+    let of_node = |node: &Value| match of_kind(node, "ExternalIP") {
+        none if none.is_empty() => of_kind(node, "InternalIP"),
+        some => some,
+    };
+    let mut addresses: Vec<String> = nodes.iter().flat_map(of_node).collect();
     addresses.sort();
     addresses.dedup();
     let list: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip, "ipMode": "VIP"})).collect();
@@ -91,6 +101,19 @@ mod tests {
         let balanced = service(json!({"type": "LoadBalancer"})).unwrap_or_default();
         assert_eq!(balanced["ingress"][0]["ip"], "192.0.2.1");
         assert_eq!(balanced["ingress"].as_array().map(Vec::len), Some(2));
+        let both = json!({"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"},
+            {"type": "InternalIP", "address": "2001:db8::1"}, {"type": "Hostname", "address": "n"}]}});
+        for (families, want) in [
+            (json!(["IPv4"]), json!(["192.0.2.1"])),
+            (json!(["IPv6"]), json!(["2001:db8::1"])),
+            (json!(["IPv6", "IPv4"]), json!(["192.0.2.1", "2001:db8::1"])),
+        ] {
+            let spec = json!({"spec": {"type": "LoadBalancer", "ipFamilies": families}});
+            let given = ingress(&spec, std::slice::from_ref(&both)).unwrap_or_default();
+            let given: Vec<Value> =
+                given["ingress"].as_array().into_iter().flatten().map(|i| i["ip"].clone()).collect();
+            assert_eq!(Value::from(given), want);
+        }
         assert_eq!(service(json!({"type": "ClusterIP"})), Some(json!({})), "what it had goes");
         assert_eq!(service(json!({"type": "LoadBalancer", "loadBalancerClass": "x"})), None);
     }

@@ -24,7 +24,7 @@ const HUB: &str = "10.89.0.1";
 /// The port the nodes reach the server on.
 const PORT: u16 = 6443;
 /// How long a part may take to come up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Options of `coracle up`.
 #[derive(Debug, Clone, Args)]
@@ -130,7 +130,12 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
         None => {
             let holder = process::hold(&name)?;
             let address = network::attach(&hub, &holder, number, HUB)?;
-            Node { name: name.clone(), holder, agent: None, address }
+            let address6 =
+                match server_flag(args, "--cluster-cidr").is_some_and(|ranges| ranges.contains(':')) {
+                    true => Some(network::attach_ipv6(&hub, &holder, number)?),
+                    false => None,
+                };
+            Node { name: name.clone(), holder, agent: None, address, address6 }
         }
     };
     let running = node.agent.as_ref().is_some_and(Process::alive);
@@ -158,6 +163,7 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
         ] {
             flags.extend([flag.to_owned(), value]);
         }
+        flags.extend(node.address6.iter().flat_map(|ip| ["--node-ip".to_owned(), ip.clone()]));
         if !names_dns(&args.agent_flags)
             && let Some(address) = crate::server::dns_address(&service_range(args))
         {
@@ -185,20 +191,24 @@ fn names_dns(flags: &[String]) -> bool {
 
 /// The range of Service addresses that the server was told, or its default.
 fn service_range(args: &UpArgs) -> String {
-    const FLAG: &str = "--service-cidr";
+    server_flag(args, "--service-cidr").unwrap_or_else(|| crate::config::SERVICE_CIDR.to_owned())
+}
+
+/// What the server was told with a flag, in one word or in two.
+fn server_flag(args: &UpArgs, wanted: &str) -> Option<String> {
     let mut flags = args.server_flags.iter();
     while let Some(flag) = flags.next() {
-        match flag.strip_prefix(FLAG) {
-            Some("") => return flags.next().cloned().unwrap_or_default(),
+        match flag.strip_prefix(wanted) {
+            Some("") => return flags.next().cloned(),
             Some(value) => {
                 if let Some(value) = value.strip_prefix('=') {
-                    return value.to_owned();
+                    return Some(value.to_owned());
                 }
             }
             None => {}
         }
     }
-    crate::config::SERVICE_CIDR.to_owned()
+    None
 }
 
 /// The control group of a node. Several clusters may run on one machine, in pid namespaces of their own too.
@@ -231,7 +241,8 @@ fn ensure_node_identity(data_dir: &Path, dir: &Path, node: &Node) -> anyhow::Res
     std::fs::create_dir_all(&pki)?;
     crate::pki::write_private(&pki.join("ca.crt"), authority.certificate.as_bytes())?;
     let user = format!("system:node:{}", node.name);
-    let names = [node.name.clone(), node.address.clone()];
+    let mut names = vec![node.name.clone(), node.address.clone()];
+    names.extend(node.address6.clone());
     for (file, profile) in [
         ("client.pem", Profile::client(&user, &["system:nodes"])),
         ("serving.pem", Profile::server(&user, &names)),

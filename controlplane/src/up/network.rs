@@ -27,6 +27,15 @@ pub fn make_hub(hub: &Process, address: &str) -> anyhow::Result<()> {
     ip(hub, &format!("link set {BRIDGE} up"))
 }
 
+/// Gives a node an IPv6 address beside the other one, and the hub one to reach it from; returns the node's.
+pub fn attach_ipv6(hub: &Process, node: &Process, number: usize) -> anyhow::Result<String> {
+    let address = format!("fd89::{:x}", 16 + number);
+    ip(hub, &format!("addr replace fd89::1/64 dev {BRIDGE} nodad"))?;
+    ip(node, &format!("addr replace {address}/64 dev eth0 nodad"))?;
+    ip(node, "route replace default via fd89::1")?;
+    Ok(address)
+}
+
 /// Joins a node to the bridge; returns its address.
 pub fn attach(hub: &Process, node: &Process, number: usize, gateway: &str) -> anyhow::Result<String> {
     let address = format!("10.89.0.{}", 10 + number);

@@ -43,6 +43,9 @@ pub struct Node {
     pub agent: Option<Process>,
     /// Its address on the bridge.
     pub address: String,
+    /// The same of IPv6, where pods have both.
+    #[serde(default)]
+    pub address6: Option<String>,
 }
 
 /// Everything that was started.
