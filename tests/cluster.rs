@@ -30,6 +30,11 @@ impl Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let cluster = Self { dir, flags: flags.iter().map(|flag| (*flag).to_owned()).collect() };
         cluster.up(nodes);
+        // Pods need it, and a controller makes it.
+        let kubectl = cluster.kubectl();
+        crate::eventually("the default service account", std::time::Duration::from_secs(60), || {
+            kubectl.try_with("get serviceaccount default", "").ok
+        });
         cluster
     }
 

@@ -38,7 +38,7 @@ impl Field {
         for namespace in ["x", "z"] {
             kubectl.run(&format!("create namespace {namespace}"));
             kubectl.run(&format!("label namespace {namespace} ns={namespace}"));
-            kubectl.run(&format!("wait -n {namespace} --for=create serviceaccount/default --timeout=30s"));
+            kubectl.run(&format!("wait -n {namespace} --for=create serviceaccount/default --timeout=120s"));
             for (node, pod) in NODES {
                 yaml += &format!(
                     "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {pod}, namespace: {namespace}, labels: {{pod: {pod}}}}}, \

@@ -187,7 +187,11 @@ impl Keeper {
             self.ready = ready;
             return;
         }
-        let patch = json!({"status": new});
+        let mut patch = json!({"status": new});
+        if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
+            // The key of this list is the type, which a node of two families has twice: no merging by it.
+            addresses.push(json!({"$patch": "replace"}));
+        }
         match self
             .api
             .patch_status(&self.context.config.name, &PatchParams::default(), &Patch::Strategic(patch))
