@@ -96,6 +96,10 @@ impl Kubectl {
 
     /// Runs it with input and gives what it printed.
     pub fn with_input(&self, args: &[&str], input: &str) -> Output {
+        // Some versions take everything that begins with a brace for JSON, and YAML may do so too.
+        let is_yaml =
+            input.trim_start().starts_with('{') && serde_json::from_str::<serde_json::Value>(input).is_err();
+        let input = if is_yaml { format!("---\n{input}") } else { input.to_owned() };
         let mut child = self
             .command(args)
             .stdin(Stdio::piped())

@@ -22,16 +22,21 @@ fn refused(kubectl: &Kubectl, spec: Value, want: &str) {
 fn addresses_and_ports_have_one_owner() {
     on_both_stores(|server: &Server| {
         let kubectl = newest(&server.kubeconfig());
-        let node_port = json!({"type": "NodePort", "clusterIP": "10.96.3.3", "ports": [{"port": 80, "nodePort": 30333}]});
+        let node_port =
+            json!({"type": "NodePort", "clusterIP": "10.96.3.3", "ports": [{"port": 80, "nodePort": 30333}]});
         kubectl.run_with("create -f -", &service("first", node_port));
-        let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30444});
+        let local =
+            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30444});
         kubectl.run_with("create -f -", &service("local", local.clone()));
         for (spec, want) in [
             (
                 json!({"clusterIP": "192.0.2.7"}),
                 "failed to allocate IP 192.0.2.7: the provided network does not match the current range",
             ),
-            (json!({"clusterIP": "10.96.3.3"}), "failed to allocate IP 10.96.3.3: provided IP is already allocated"),
+            (
+                json!({"clusterIP": "10.96.3.3"}),
+                "failed to allocate IP 10.96.3.3: provided IP is already allocated",
+            ),
             (json!({"clusterIP": "10.96.0.1"}), "provided IP is already allocated"),
             (json!({"clusterIP": "300.1.2.3"}), "must be a valid IP address"),
             (
@@ -56,15 +61,20 @@ fn addresses_and_ports_have_one_owner() {
         }
         // What is given back can be had again; what was refused took nothing.
         kubectl.run("delete service first local");
-        let again = json!({"type": "NodePort", "clusterIP": "10.96.3.3", "ports": [{"port": 80, "nodePort": 30333}]});
+        let again =
+            json!({"type": "NodePort", "clusterIP": "10.96.3.3", "ports": [{"port": 80, "nodePort": 30333}]});
         kubectl.run_with("create -f -", &service("second", again));
-        kubectl.run_with("create -f -", &service("other", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30444}]})));
+        kubectl.run_with(
+            "create -f -",
+            &service("other", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30444}]})),
+        );
     });
 }
 
 #[test]
 fn services_of_two_families() {
-    let ranges = ["--service-cidr", "10.96.0.0/16,fd00:96::/112", "--cluster-cidr", "10.244.0.0/16,fd00:244::/48"];
+    let ranges =
+        ["--service-cidr", "10.96.0.0/16,fd00:96::/112", "--cluster-cidr", "10.244.0.0/16,fd00:244::/48"];
     let server = Server::with(&[&["--api-only"], &ranges[..]].concat());
     let kubectl = newest(&server.kubeconfig());
     let ips = |name: &str| kubectl.run(&format!("get service {name} -o jsonpath={{.spec.clusterIPs[*]}}"));
@@ -83,5 +93,9 @@ fn services_of_two_families() {
         "create -f -",
         &service("six-first", json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"]})),
     );
-    assert!(ips("six-first").starts_with("fd00:96::") && ips("six-first").contains(" 10.96."), "{}", ips("six-first"));
+    assert!(
+        ips("six-first").starts_with("fd00:96::") && ips("six-first").contains(" 10.96."),
+        "{}",
+        ips("six-first")
+    );
 }

@@ -117,10 +117,10 @@ items:
 /// The resolver that a pod is given leads here, and short names work.
 pub fn a_pod_asks_itself(lab: &Lab) {
     let script = "grep -qx 'nameserver 10.96.0.10' /etc/resolv.conf && echo the right server; \
-        until wget -T 20 -O /dev/null http://web/ 2>&1 | grep 10.96.7.7; do sleep 1; done; \
-        until nslookup kubernetes.default.svc.cluster.local; do sleep 1; done; echo found; sleep 3600";
+        until curl -sv -m 20 -o /dev/null http://web/ 2>&1 | grep 10.96.7.7; do sleep 1; done; \
+        until dig +short +search kubernetes.default | grep -x 10.96.0.1; do sleep 1; done; echo found; sleep 3600";
     let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "self"},
-        "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "self", "image": "busybox", "imagePullPolicy": "IfNotPresent",
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "self", "image": "coracle.local/tools", "imagePullPolicy": "IfNotPresent",
             "command": ["sh", "-c", script]}]}});
     lab.apply(&pod.to_string());
     let told = || {

@@ -3,7 +3,7 @@
 use coracle_tests::eventually;
 use std::collections::BTreeSet;
 
-use crate::world::{WAIT, World, names};
+use crate::world::{Pod, WAIT, World, names};
 
 pub fn affinity(world: &World) {
     world.apply(
@@ -84,44 +84,39 @@ pub fn local(world: &World) {
 /// Connections stay in the zone, or on the node, when the Service prefers that.
 pub fn near(world: &World) {
     let pods = world.pods("web");
-    for (node, zone) in [("node-1", "a"), ("node-2", "b"), ("node-3", "c")] {
-        world.k.run(&format!("label node {node} topology.kubernetes.io/zone={zone}"));
+    let zone = |node: &str| if node == "node-3" { "c" } else { "a" };
+    for node in ["node-1", "node-2", "node-3"] {
+        world.k.run(&format!("label node {node} topology.kubernetes.io/zone={}", zone(node)));
     }
     world.apply(
         "{apiVersion: v1, kind: Service, metadata: {name: close}, spec: {selector: {app: web}, \
-         trafficDistribution: PreferClose, ports: [{port: 80, targetPort: 8080}]}}",
+         trafficDistribution: PreferSameZone, ports: [{port: 80, targetPort: 8080}]}}",
     );
     let to = format!("{}:80", world.cluster_ip("close"));
-    let stays = || {
+    // Exactly the pods that are near answer, each place of them.
+    let only = |what: &str, near: &dyn Fn(&Pod, &Pod) -> bool| {
         for pod in &pods {
-            let here = |place: &crate::place::Place| {
-                (0..12).all(|_| place.get(&to).is_ok_and(|name| name == pod.name))
-            };
-            eventually("its own zone answers", WAIT, || here(&pod.place) && here(&world.node(&pod.node)));
+            let wanted: BTreeSet<String> =
+                pods.iter().filter(|other| near(pod, other)).map(|other| other.name.clone()).collect();
+            for place in [&pod.place, &world.node(&pod.node)] {
+                eventually(what, WAIT, || {
+                    let seen: BTreeSet<String> = (0..40).filter_map(|_| place.get(&to).ok()).collect();
+                    seen == wanted
+                });
+            }
         }
     };
-    stays();
-    let hints = || world.json("get endpointslices -l kubernetes.io/service-name=close")["items"][0].clone();
-    assert!(hints()["endpoints"].as_array().unwrap().iter().all(|e| e["hints"]["forZones"].is_array()));
-    // Two pods' zone: both answer, the third does not.
-    world.k.run("label node node-2 topology.kubernetes.io/zone=a --overwrite");
-    let near: Vec<crate::world::Pod> = pods.iter().filter(|pod| pod.node != "node-3").cloned().collect();
-    let wanted: BTreeSet<String> = names(&near).into_iter().collect();
-    eventually("both of the zone answer", WAIT, || {
-        let seen: BTreeSet<String> = (0..40).filter_map(|_| near[0].place.get(&to).ok()).collect();
-        seen == wanted
-    });
+    only("the zone answers", &|from, to| zone(&from.node) == zone(&to.node));
+    let slice = world.json("get endpointslices -l kubernetes.io/service-name=close")["items"][0].clone();
+    assert!(slice["endpoints"].as_array().unwrap().iter().all(|e| e["hints"]["forZones"].is_array()));
     let patch = |how: &str| {
         let patch = format!("{{\"spec\": {{\"trafficDistribution\": {how}}}}}");
         world.k.run_with("patch service close --patch-file=/dev/stdin", &patch);
     };
     patch("\"PreferSameNode\"");
-    stays();
+    only("the node answers", &|from, to| from.node == to.node);
     patch("null");
-    let all: BTreeSet<String> = names(&pods).into_iter().collect();
-    eventually("everybody answers again", WAIT, || {
-        (0..40).filter_map(|_| pods[0].place.get(&to).ok()).collect::<BTreeSet<String>>() == all
-    });
+    only("everybody answers again", &|_, _| true);
     world.k.run("delete service close");
     world.k.run("label node --all topology.kubernetes.io/zone-");
 }

@@ -47,19 +47,27 @@ pub fn cluster_ip(world: &World) {
     }
 }
 
-/// A program in a pod of each node, by the Service's short name.
+/// A program in a pod of each node, by the Service's short name and by its long one.
 pub fn by_name(world: &World) {
-    let pods = world.pods("web");
-    let wanted = names(&pods);
-    for pod in &pods {
+    world.apply(
+        "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: asker}, spec: {selector: {matchLabels: {app: asker}}, \
+         template: {metadata: {labels: {app: asker}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: c, \
+         image: coracle.local/tools, imagePullPolicy: IfNotPresent, command: [sleep, infinity]}]}}}}",
+    );
+    world.k.run("rollout status daemonset asker --timeout=240s");
+    let wanted = names(&world.pods("web"));
+    let askers = world.pods("asker");
+    assert_eq!(askers.len(), 3);
+    for asker in askers {
         for name in ["web", "web.default.svc.cluster.local"] {
-            let line = format!("exec {} -- wget -T 20 -q -O - http://{name}/", pod.name);
-            eventually("it answers by name", WAIT, || {
+            let line = format!("exec {} -- curl -s -m 20 http://{name}/", asker.name);
+            eventually(&format!("{name} answers on {}", asker.node), WAIT, || {
                 let page = world.k.try_with(&line, "");
                 page.ok && wanted.contains(&page.out.trim().to_owned())
             });
         }
     }
+    world.k.run("delete daemonset asker --wait=false");
 }
 
 pub fn node_ports(world: &World) {
@@ -168,12 +176,17 @@ pub fn refused(world: &World) {
         (&world.hub, format!("{}:30099", world.address("node-2"))),
     ] {
         eventually("refused", WAIT, || kind(from, &to) == refused);
-        let taken = (0..5).map(|_| {
+        // The kernel tells each host only some times a second; a busy machine may be late once.
+        let mut fastest = Duration::MAX;
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(1500));
             let begun = Instant::now();
             assert_eq!(kind(from, &to), refused);
-            begun.elapsed()
-        });
-        let fastest = taken.min().unwrap();
+            fastest = fastest.min(begun.elapsed());
+            if fastest < Duration::from_secs(1) {
+                break;
+            }
+        }
         assert!(fastest < Duration::from_secs(1), "{to}: {fastest:?}");
     }
     world.k.run("delete service nobody");
