@@ -8,6 +8,10 @@ pub mod client;
 pub mod kubectl;
 // A cluster of one's own.
 pub mod cluster;
+// A webhook or an identity provider.
+pub mod https;
+// A key management service.
+pub mod kms;
 // A real etcd.
 pub mod etcd;
 // Debian's docker-registry.

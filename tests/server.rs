@@ -13,6 +13,7 @@ pub struct Server {
     dir: tempfile::TempDir,
     child: Child,
     args: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Server {
@@ -23,13 +24,20 @@ impl Server {
 
     /// Starts one with more flags.
     pub fn with(flags: &[&str]) -> Self {
+        Self::with_environment(flags, &[])
+    }
+
+    /// Starts one with more flags and an environment.
+    pub fn with_environment(flags: &[&str], environment: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut args: Vec<String> =
             vec!["server".into(), "--data-dir".into(), dir.path().display().to_string()];
         args.extend(["--bind".into(), "127.0.0.1:0".into()]);
         args.extend(flags.iter().map(|f| (*f).to_owned()));
-        let child = spawn(&args, dir.path());
-        let mut server = Self { dir, child, args };
+        let environment: Vec<(String, String)> =
+            environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let child = spawn(&args, &environment, dir.path());
+        let mut server = Self { dir, child, args, environment };
         server.wait();
         server
     }
@@ -77,14 +85,14 @@ impl Server {
         self.keep_port();
         let mut args = self.args.clone();
         args.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        self.child = spawn(&args, self.dir.path());
+        self.child = spawn(&args, &self.environment, self.dir.path());
         self.wait();
     }
 
     /// Starts it again and kills it soon, whether it is up by then or not.
     pub fn start_and_kill(&mut self, after: Duration) {
         self.keep_port();
-        self.child = spawn(&self.args, self.dir.path());
+        self.child = spawn(&self.args, &self.environment, self.dir.path());
         std::thread::sleep(after);
         self.kill();
     }
@@ -99,7 +107,14 @@ impl Server {
 
     /// Tries to start it again on the same state; false when it ends instead of serving.
     pub fn starts(&mut self) -> bool {
-        self.child = spawn(&self.args, self.dir.path());
+        self.starts_with(&[])
+    }
+
+    /// The same with more flags, this time only.
+    pub fn starts_with(&mut self, flags: &[&str]) -> bool {
+        let mut args = self.args.clone();
+        args.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self.child = spawn(&args, &self.environment, self.dir.path());
         let mut serves = false;
         eventually("the server serves or ends", Duration::from_secs(60), || {
             serves = self.log().contains("serving");
@@ -126,10 +141,11 @@ impl Server {
     }
 }
 
-fn spawn(args: &[String], dir: &Path) -> Child {
+fn spawn(args: &[String], environment: &[(String, String)], dir: &Path) -> Child {
     let log = std::fs::File::create(dir.join("log")).expect("the log can be written");
     Command::new(program("coracle"))
         .args(args)
+        .envs(environment.iter().cloned())
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()

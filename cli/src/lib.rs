@@ -1,6 +1,12 @@
-//! What the command lines of `coracle` and `coracle-agent` share.
+//! What the two programs `coracle` and `coracle-agent` share besides the contracts in `coracle-proto`.
 
 // Options from a YAML file, and a file that documents every option.
 pub mod file;
 // Man pages, completions and the documented files.
 pub mod manual;
+// Files that only their owner reads.
+pub mod private;
+// The client configuration files that kubectl and agents read.
+pub mod kubeconfig;
+// Servers whose certificate is judged in another way than the usual.
+pub mod judge;

@@ -216,18 +216,29 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn client_config(tls: &Tls) -> Result<ClientConfig, String> {
+/// Whom to trust: the authorities of a PEM text and nobody else, or the system's when there is none.
+pub fn trusted(authority: Option<&[u8]>) -> Result<RootCertStore, String> {
+    static SYSTEM: std::sync::OnceLock<RootCertStore> = std::sync::OnceLock::new();
     let mut roots = RootCertStore::empty();
-    match &tls.authority {
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                roots.add(certificate.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
-            }
-        }
-        None => {
+    let Some(pem) = authority else {
+        // Read once: there are hundreds, and admission webhooks ask for them with every request.
+        let system = SYSTEM.get_or_init(|| {
             let (_, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
+            roots
+        });
+        return Ok(system.clone());
+    };
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        roots.add(certificate.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
     }
+    if roots.is_empty() {
+        return Err("no certificate is in what is to be trusted".into());
+    }
+    Ok(roots)
+}
+
+fn client_config(tls: &Tls) -> Result<ClientConfig, String> {
+    let roots = trusted(tls.authority.as_deref().map(str::as_bytes))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

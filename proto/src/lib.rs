@@ -10,6 +10,8 @@ pub mod quantity;
 pub mod selector;
 // Rules for names and labels.
 pub mod names;
+// Kernel parameters that pods may set.
+pub mod sysctls;
 // Times and durations.
 pub mod time;
 // JSON and YAML bodies to objects.

@@ -1,16 +1,9 @@
 //! Admission webhooks: a real HTTPS server has a say.
 
-use bytes::Bytes;
-use coracle::pki::authority::{Authority, Profile};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_tests::https::{self, Https};
 use coracle_tests::kubectl::newest;
 use coracle_tests::server::Server;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,98 +16,42 @@ struct Asked {
     validate: AtomicUsize,
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    asked: Arc<Asked>,
-) -> Result<Response<Full<Bytes>>, hyper::Error> {
-    let path = request.uri().path().to_owned();
-    let body = request.into_body().collect().await?.to_bytes();
-    let review: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let asked_for = &review["request"];
+fn answer(asked: &https::Asked, counts: &Asked) -> (u16, Value) {
+    let asked_for = &asked.body["request"];
     let mut response = json!({"uid": asked_for["uid"], "allowed": true});
-    match path.as_str() {
+    match asked.path.as_str() {
         "/mutate" => {
-            asked.mutate.fetch_add(1, Ordering::SeqCst);
-            // [{"op": "add", "path": "/data/mutated", "value": "yes"}]
+            counts.mutate.fetch_add(1, Ordering::SeqCst);
             response["patchType"] = json!("JSONPatch");
             response["patch"] =
-                json!("W3sib3AiOiAiYWRkIiwgInBhdGgiOiAiL2RhdGEvbXV0YXRlZCIsICJ2YWx1ZSI6ICJ5ZXMifV0=");
+                json!(STANDARD.encode(r#"[{"op": "add", "path": "/data/mutated", "value": "yes"}]"#));
+            response["auditAnnotations"] = json!({"changed": "data"});
         }
         "/validate" => {
-            asked.validate.fetch_add(1, Ordering::SeqCst);
-            let object = if asked_for["operation"] == "DELETE" {
-                &asked_for["oldObject"]
-            } else {
-                &asked_for["object"]
-            };
+            counts.validate.fetch_add(1, Ordering::SeqCst);
+            let gone = asked_for["operation"] == "DELETE";
+            let object = &asked_for[if gone { "oldObject" } else { "object" }];
             response["warnings"] = json!(["somebody looked at it"]);
             if object["data"]["forbidden"] == "yes" || object["data"]["mutated"] != "yes" {
                 response["allowed"] = json!(false);
                 response["status"] = json!({"message": "it says that it is forbidden"});
+                response["auditAnnotations"] = json!({"why": "it says so"});
             }
         }
-        _ => tokio::time::sleep(Duration::from_secs(20)).await,
+        _ => std::thread::sleep(Duration::from_secs(20)),
     }
-    let answer =
-        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-    Ok(Response::new(Full::new(answer.to_string().into())))
+    (200, json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
 }
 
-/// A webhook server on a free port: its address and its authority.
-fn webhook_server(asked: Arc<Asked>) -> (String, String) {
-    let dir = tempfile::tempdir().unwrap();
-    let authority = Authority::ensure(dir.path(), "ca", "webhook-ca").unwrap();
-    let signed = authority
-        .ensure_signed(dir.path(), "webhook", &Profile::server("webhook", &["127.0.0.1".to_owned()]))
-        .unwrap();
-    let ca = authority.certificate.clone();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(
-            CertificateDer::pem_slice_iter(signed.certificate.as_bytes()).collect::<Result<_, _>>().unwrap(),
-            PrivateKeyDer::from_pem_slice(signed.key.as_bytes()).unwrap(),
-        )
-        .unwrap();
-    let tls = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async move {
-            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            while let Ok((stream, _)) = listener.accept().await {
-                let (tls, asked) = (tls.clone(), asked.clone());
-                tokio::spawn(async move {
-                    let Ok(stream) = tls.accept(stream).await else { return };
-                    let service = service_fn(move |request| answer(request, asked.clone()));
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        });
-    });
-    (address, ca)
-}
-
-fn configuration(kind: &str, name: &str, url: &str, ca: &str, more: Value) -> String {
-    use std::io::Write;
-    let mut encoder = std::process::Command::new("base64")
-        .arg("-w0")
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    encoder.stdin.take().unwrap().write_all(ca.as_bytes()).unwrap();
-    let bundle = String::from_utf8(encoder.wait_with_output().unwrap().stdout).unwrap();
+/// A configuration with one webhook; without an authority it has no `caBundle`.
+fn configuration(kind: &str, name: &str, url: &str, ca: Option<&str>, more: Value) -> String {
     let mut hook = json!({"name": format!("{name}.example.com"), "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        "timeoutSeconds": 5, "clientConfig": {"url": url, "caBundle": bundle},
+        "timeoutSeconds": 5, "clientConfig": {"url": url},
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE", "UPDATE", "DELETE"]}]});
+    if let Some(ca) = ca {
+        hook["clientConfig"]["caBundle"] = json!(STANDARD.encode(ca));
+    }
     for (key, value) in more.as_object().unwrap() {
         hook[key] = value.clone();
     }
@@ -124,12 +61,15 @@ fn configuration(kind: &str, name: &str, url: &str, ca: &str, more: Value) -> St
 #[test]
 fn webhooks_have_a_say() {
     let asked = Arc::new(Asked::default());
-    let (address, ca) = webhook_server(asked.clone());
-    let server = Server::with(&["--api-only"]);
+    let counts = asked.clone();
+    let https = Https::start(move |request| answer(request, &counts));
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("audit.log");
+    let server = Server::with(&["--api-only", "--audit-log-path", &log.display().to_string()]);
     let kubectl = newest(&server.kubeconfig());
-    let url = |path: &str| format!("https://{address}{path}");
+    let url = |path: &str| https.url(path);
     let apply = |kind: &str, name: &str, url: &str, more: Value| {
-        kubectl.run_with("apply -f -", &configuration(kind, name, url, &ca, more));
+        kubectl.run_with("apply -f -", &configuration(kind, name, url, Some(https.authority()), more));
     };
     apply("MutatingWebhookConfiguration", "mutate", &url("/mutate"), json!({}));
     let condition = json!({"matchConditions": [{"name": "not-exempt", "expression": "object == null || !(has(object.data.exempt))"}]});
@@ -173,4 +113,52 @@ fn webhooks_have_a_say() {
     );
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert!(asked.mutate.load(Ordering::SeqCst) > 4);
+    // What webhooks note is in the audit log, for what went through and for what did not.
+    let noted = |key: &str, text: &str| {
+        let events = std::fs::read_to_string(&log).unwrap_or_default();
+        let mut events = events.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.any(|event| event["annotations"][key] == text)
+    };
+    coracle_tests::eventually("notes of webhooks are written", Duration::from_secs(20), || {
+        noted("mutate.example.com/changed", "data") && noted("validate.example.com/why", "it says so")
+    });
+}
+
+#[test]
+fn a_webhook_without_an_authority_is_known_by_the_systems() {
+    let https = Https::start(|request| answer(request, &Asked::default()));
+    let dir = tempfile::tempdir().unwrap();
+    let roots = dir.path().join("roots.pem");
+    std::fs::write(&roots, https.authority()).unwrap();
+    let hook = |ca: Option<&str>| {
+        configuration("MutatingWebhookConfiguration", "mutate", &https.url("/mutate"), ca, json!({}))
+    };
+    let roots = [("SSL_CERT_FILE", roots.to_str().unwrap()), ("SSL_CERT_DIR", "")];
+    let server = Server::with_environment(&["--api-only"], &roots);
+    let kubectl = newest(&server.kubeconfig());
+    for (name, ca) in [("absent", None), ("empty", Some(""))] {
+        kubectl.run_with("apply -f -", &hook(ca));
+        kubectl.run(&format!("create configmap {name} --from-literal=a=1"));
+        assert_eq!(
+            kubectl.run(&format!("get configmap {name} -o jsonpath={{.data.mutated}}")),
+            "yes",
+            "{name}"
+        );
+    }
+    drop(server);
+    // One whose authority the system does not know is refused, in words that say so.
+    let nobody = dir.path().join("nobody.pem");
+    let stranger = coracle::pki::authority::Authority::ensure(dir.path(), "stranger", "stranger").unwrap();
+    std::fs::write(&nobody, &stranger.certificate).unwrap();
+    let roots = [("SSL_CERT_FILE", nobody.to_str().unwrap()), ("SSL_CERT_DIR", "")];
+    let server = Server::with_environment(&["--api-only"], &roots);
+    let kubectl = newest(&server.kubeconfig());
+    kubectl.run_with("apply -f -", &hook(None));
+    let refused = kubectl.try_with("create configmap one --from-literal=a=1", "");
+    let said = "tls: failed to verify certificate: x509: certificate signed by unknown authority";
+    assert!(!refused.ok && refused.err.contains(said), "{refused:?}");
+    kubectl.run_with("apply -f -", &hook(Some("no certificate")));
+    let broken = kubectl.try_with("create configmap one --from-literal=a=1", "");
+    let said = "failed calling webhook \"mutate.example.com\": could not get REST client: unable to load root certificates";
+    assert!(!broken.ok && broken.err.contains(said), "{broken:?}");
 }

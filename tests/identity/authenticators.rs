@@ -1,62 +1,13 @@
 //! Every authenticator with real credentials over TLS.
 
 use crate::caller::{Caller, account_token, token};
+use coracle::pki::authority::{Authority, Profile};
+use coracle_tests::https::Https;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::process::Command;
-
-/// A small HTTP server for webhooks: answers every request with what `answer` makes of its body.
-fn webhook(answer: impl Fn(&Value) -> Value + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            let mut seen = Vec::new();
-            let mut buffer = [0; 4096];
-            let body = loop {
-                let Ok(count) = stream.read(&mut buffer) else { break Value::Null };
-                if count == 0 {
-                    break Value::Null;
-                }
-                seen.extend_from_slice(&buffer[..count]);
-                let text = String::from_utf8_lossy(&seen).into_owned();
-                let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-                let length = head
-                    .lines()
-                    .find_map(|l| l.to_lowercase().strip_prefix("content-length:").map(str::to_owned));
-                let length: usize = length.and_then(|l| l.trim().parse().ok()).unwrap_or(0);
-                if body.len() >= length {
-                    break serde_json::from_str(body).unwrap_or(Value::Null);
-                }
-            };
-            let text = answer(&body).to_string();
-            let _ = write!(
-                stream,
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
-                text.len()
-            );
-        }
-    });
-    url
-}
-
-/// A kubeconfig for a webhook.
-pub fn webhook_config(
-    dir: &std::path::Path,
-    name: &str,
-    answer: impl Fn(&Value) -> Value + Send + 'static,
-) -> String {
-    let file = dir.join(name);
-    let text = format!(
-        "apiVersion: v1\nkind: Config\nclusters:\n- name: hook\n  cluster:\n    server: {}\n",
-        webhook(answer)
-    );
-    std::fs::write(&file, text).unwrap();
-    file.display().to_string()
-}
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
 fn everybody_is_who_their_credentials_say() {
@@ -68,12 +19,25 @@ fn everybody_is_who_their_credentials_say() {
     };
     let tokens = write("tokens", "t0ken,ann,7,\"dev,ops\"\n");
     let passwords = write("passwords", "pa55,bob,8,\"ops\"\n");
-    let hook = webhook_config(files.path(), "hook", |review| {
-        let known = review["spec"]["token"] == "hooked";
-        let user = if known { json!({"username": "carl", "groups": ["hooks"]}) } else { json!({}) };
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
-            "status": {"authenticated": known, "user": user}})
+    // The webhook: a certificate of its own, and it wants one of the server.
+    let reviews = Arc::new(AtomicUsize::new(0));
+    let count = reviews.clone();
+    let https = Https::start(move |asked| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let spec = &asked.body["spec"];
+        let review = |status: Value| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status});
+        let user = json!({"username": "carl", "uid": "9", "groups": ["hooks"], "extra": {"door": ["back"]}});
+        match spec["token"].as_str() {
+            _ if !asked.certified => (401, Value::Null),
+            Some("hooked") => (200, review(json!({"authenticated": true, "user": user}))),
+            Some("elsewhere") => {
+                (200, review(json!({"authenticated": true, "user": user, "audiences": ["vault"]})))
+            }
+            Some("broken") => (500, Value::Null),
+            _ => (200, review(json!({"authenticated": false, "error": "never heard of it"}))),
+        }
     });
+    let hook = https.kubeconfig(files.path(), "hook");
     let server = Server::with(&[
         "--api-only",
         "--token-auth-file",
@@ -97,9 +61,40 @@ fn everybody_is_who_their_credentials_say() {
     is(&Caller::bearer(&server, "t0ken"), "ann", &["dev", "ops"]);
     is(&Caller::nobody(&server).with(&["-u", "bob:pa55"]), "bob", &["ops"]);
     is(&Caller::bearer(&server, "hooked"), "carl", &["hooks"]);
+    let asked = reviews.load(Ordering::SeqCst);
+    is(&Caller::bearer(&server, "hooked"), "carl", &["hooks"]);
+    assert_eq!(reviews.load(Ordering::SeqCst), asked, "an answer is kept");
+    refused(&Caller::bearer(&server, "broken"), "a webhook that fails knows nobody");
+    let review = |token: &str, audiences: Value| {
+        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+            "spec": {"token": token, "audiences": audiences}});
+        Caller::admin(&server).create("/apis/authentication.k8s.io/v1/tokenreviews", &body)["status"].clone()
+    };
+    let status = review("elsewhere", json!(["vault"]));
+    assert_eq!(
+        (&status["authenticated"], &status["user"]["extra"]["door"]),
+        (&json!(true), &json!(["back"]))
+    );
+    assert_eq!(review("elsewhere", json!(["other"]))["authenticated"], false);
+    assert_eq!(review("hooked", json!(["vault"]))["authenticated"], false, "it speaks for this server only");
     refused(&Caller::nobody(&server), "anonymous is off");
     refused(&Caller::bearer(&server, "wrong"), "nobody knows the token");
     refused(&Caller::nobody(&server).with(&["-u", "bob:wrong"]), "wrong password");
+    refused(&Caller::nobody(&server).with(&["-u", "nobody:pa55"]), "nobody's password");
+    refused(&Caller::bearer(&server, "pa55"), "a password is no token");
+    refused(&Caller::nobody(&server).with(&["-u", "ann:t0ken"]), "a token is no password");
+    let stranger = Authority::ensure(files.path(), "stranger", "stranger").unwrap();
+    let signed = stranger.sign(&Profile::client("kubernetes-admin", &["system:masters"])).unwrap();
+    let pem = format!("{}{}", signed.certificate, signed.key);
+    assert!(
+        Caller::with_pem(&server, "stranger", &pem).whoami().is_err(),
+        "a certificate of another authority"
+    );
+    // What everybody had against a token stands in the log, and the client is told nothing of it.
+    let (_, body) = Caller::bearer(&server, "wrong").get("/api");
+    assert_eq!(body["message"], "Unauthorized");
+    let log = server.log();
+    assert!(log.contains("never heard of it") && log.contains("password of"), "{log}");
 
     // Front proxies: the right authority and the right name, and headers of nobody else.
     let headers = |caller: Caller| {
@@ -109,6 +104,20 @@ fn everybody_is_who_their_credentials_say() {
     refused(&headers(Caller::signed(&server, "front-proxy-ca", "another", &[])), "a proxy that is not named");
     refused(&headers(Caller::nobody(&server)), "no certificate");
     is(&headers(Caller::certified(&server, "dora", &[])), "dora", &[]);
+    // Groups of the header, not those of the proxy's certificate, and no rights that it does not give.
+    let masters = Caller::signed(&server, "front-proxy-ca", "front", &["system:masters"]);
+    is(&masters.header("X-Remote-User: eve"), "eve", &[]);
+    assert_eq!(masters.header("X-Remote-User: eve").get("/api/v1/secrets").0, 403);
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let (_, eve) = headers(Caller::signed(&server, "front-proxy-ca", "front", &[]))
+        .header("X-Remote-Uid: 11")
+        .header("X-Remote-Extra-Acme.com%2fProject: some")
+        .send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", Some(&body));
+    let eve = &eve["status"]["userInfo"];
+    assert_eq!(
+        (&eve["uid"], &eve["extra"]["scopes"], &eve["extra"]["acme.com/project"]),
+        (&json!("11"), &json!(["a"]), &json!(["some"]))
+    );
     refused(
         &Caller::signed(&server, "front-proxy-ca", "front", &["system:masters"]),
         "a proxy is no user itself",
@@ -137,9 +146,11 @@ fn bootstrap_tokens(server: &Server, is: &dyn Fn(&Caller, &str, &[&str]), refuse
     assert!(list.contains(id) && !list.contains(&good[7..]), "{list}");
     coracle(&["token", "revoke", id]);
     refused(&Caller::bearer(server, &good), "revoked");
-    let short = token(server, &["--bare", "--ttl", "1s"]);
-    std::thread::sleep(std::time::Duration::from_millis(1100));
-    refused(&Caller::bearer(server, &short), "expired");
+    let short = Caller::bearer(server, &token(server, &["--bare", "--ttl", "1s"]));
+    coracle_tests::eventually("the token expires", std::time::Duration::from_secs(30), || {
+        short.whoami().is_err()
+    });
+    refused(&short, "expired");
 }
 
 fn account_tokens(server: &Server, refused: &dyn Fn(&Caller, &str)) {

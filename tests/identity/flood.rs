@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 const REQUESTS: usize = 5000;
 const AT_ONCE: usize = 300;
 
-fn remote(server: &Server, user: &str, groups: &[&str]) -> Remote {
+/// Requests of a user with a certificate, on connections that stay.
+pub fn remote(server: &Server, user: &str, groups: &[&str]) -> Remote {
     let pki = server.data_dir().join("pki");
     let authority = Authority::ensure(&pki, "ca", "x").unwrap();
     let signed = authority.sign(&Profile::client(user, groups)).unwrap();

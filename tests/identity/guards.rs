@@ -1,10 +1,13 @@
 //! Impersonation, the audit log, encryption at rest, CORS, and authorizers other than the usual.
 
-use crate::authenticators::webhook_config;
 use crate::caller::Caller;
 use coracle_tests::etcd::Etcd;
+use coracle_tests::https::Https;
+use coracle_tests::kms::Kms;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const KEYS: [&str; 2] =
     ["MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="];
@@ -86,17 +89,36 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
 fn other_authorizers_decide_in_their_order() {
     let files = tempfile::tempdir().unwrap();
     let policies = files.path().join("policies");
-    let line = r#"{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"ann","namespace":"default","resource":"pods","readonly":true}}"#;
-    std::fs::write(&policies, line).unwrap();
-    let hook = webhook_config(files.path(), "hook", |review| {
-        let spec = &review["spec"];
+    let policy = |spec: &str| {
+        format!(
+            r#"{{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{spec}}}"#
+        )
+    };
+    let lines = [
+        policy(r#"{"user":"ann","namespace":"default","resource":"pods","readonly":true}"#),
+        policy(r#"{"group":"ops","namespace":"*","resource":"*","apiGroup":"apps"}"#),
+        policy(r#"{"user":"mon","nonResourcePath":"/metrics","readonly":true}"#),
+    ];
+    std::fs::write(&policies, lines.join("\n")).unwrap();
+    let reviews = Arc::new(AtomicUsize::new(0));
+    let count = reviews.clone();
+    let https = Https::start(move |asked| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let spec = &asked.body["spec"];
         let status = match spec["user"].as_str() {
-            Some("carl") => json!({"allowed": true}),
+            _ if !asked.certified => return (401, Value::Null),
+            Some("carl") if spec["resourceAttributes"]["resource"] == "pods" => json!({"allowed": true}),
+            Some("fay") if spec["nonResourceAttributes"]["path"] == "/metrics" => json!({"allowed": true}),
             Some("eve") => json!({"allowed": false, "denied": true, "reason": "not on a Sunday"}),
+            Some("gus") => return (500, Value::Null),
             _ => json!({"allowed": false}),
         };
-        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": status})
+        (
+            200,
+            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": status}),
+        )
     });
+    let hook = https.kubeconfig(files.path(), "hook");
     let server = Server::with(&[
         "--api-only",
         "--authorization-mode",
@@ -112,7 +134,20 @@ fn other_authorizers_decide_in_their_order() {
     };
     assert_eq!(pods("ann", "GET").0, 200, "by policy");
     assert_eq!(pods("ann", "POST").0, 403, "read only");
+    let get = |user: &str, groups: &[&str], path: &str| Caller::certified(&server, user, groups).get(path).0;
+    assert_eq!(get("ann", &[], "/api/v1/namespaces/kube-system/pods"), 403, "another namespace");
+    assert_eq!(get("ann", &[], "/api/v1/namespaces/default/secrets"), 403, "another resource");
+    assert_eq!(get("olga", &["ops"], "/apis/apps/v1/deployments"), 200, "by a group");
+    assert_eq!(get("olga", &["ops"], "/api/v1/pods"), 403, "another API group");
+    assert_eq!(get("mon", &[], "/metrics"), 200, "by a path");
+    assert_eq!(get("ann", &[], "/metrics"), 403, "somebody else's path");
     assert_eq!(pods("carl", "GET").0, 200, "by webhook");
+    let asked = reviews.load(Ordering::SeqCst);
+    assert_eq!(pods("carl", "GET").0, 200);
+    assert_eq!(reviews.load(Ordering::SeqCst), asked, "an answer is kept");
+    assert_eq!(get("carl", &[], "/api/v1/namespaces/default/secrets"), 403, "the webhook has no opinion");
+    assert_eq!(get("fay", &[], "/metrics"), 200, "a path by webhook");
+    assert_eq!(get("gus", &[], "/api/v1/pods"), 403, "a webhook that fails has no opinion");
     let (code, body) = pods("eve", "GET");
     assert_eq!(code, 403);
     assert!(
@@ -121,7 +156,23 @@ fn other_authorizers_decide_in_their_order() {
     );
     assert_eq!(Caller::certified(&server, "dora", &[]).get("/api").0, 200, "RBAC, the last one");
     assert_eq!(Caller::admin(&server).get("/api/v1/nodes").0, 200, "masters always may");
+    // Reviews agree with the chain.
+    let review = |user: &str, resource: &str| {
+        let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": user,
+            "resourceAttributes": {"verb": "list", "resource": resource, "namespace": "default", "version": "v1"}}});
+        Caller::admin(&server).create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &body)["status"]
+            .clone()
+    };
+    assert_eq!(review("ann", "pods")["allowed"], true);
+    assert_eq!(review("ann", "secrets")["allowed"], false);
+    assert_eq!(review("carl", "pods")["allowed"], true);
+    let eve = review("eve", "pods");
+    assert_eq!((&eve["denied"], &eve["reason"]), (&json!(true), &json!("not on a Sunday")));
     drop(server);
+    let closed = Server::with(&["--api-only", "--authorization-mode", "AlwaysDeny"]);
+    assert_eq!(Caller::certified(&closed, "dora", &[]).get("/api").0, 403);
+    assert_eq!(Caller::admin(&closed).get("/api/v1/nodes").0, 200, "masters always may");
+    drop(closed);
     let open = Server::with(&["--api-only", "--authorization-mode", "AlwaysAllow", "--anonymous-auth"]);
     assert_eq!(Caller::nobody(&open).get("/api/v1/namespaces/default/secrets").0, 200);
 }
@@ -172,4 +223,136 @@ fn secrets_are_sealed_on_both_stores_and_keys_rotate() {
         server.kill();
         assert!(!server.starts(), "{datastore}: values that cannot be opened are not lost silently");
     }
+}
+
+#[test]
+fn a_key_management_service_seals_on_both_stores() {
+    let etcd = Etcd::start();
+    for datastore in ["embedded".to_owned(), format!("etcd://{}", etcd.address)] {
+        let files = tempfile::tempdir().unwrap();
+        let kms = Kms::start(files.path());
+        let config = files.path().join("encryption");
+        let text = format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - kms: {{apiVersion: v2, name: vault, endpoint: 'unix://{}', timeout: 2s}}\n  - identity: {{}}\n",
+            kms.socket.display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let config = config.display().to_string();
+        let mut server = Server::with(&["--api-only", "--datastore", &datastore]);
+        let (path, plain) = ("/api/v1/namespaces/default/secrets", "c3RpbGwtYS1zZWNyZXQ=");
+        let secret = |name: &str| json!({"metadata": {"name": name}, "data": {"key": plain}});
+        let reads = |server: &Server, name: &str| {
+            let (code, body) = Caller::admin(server).get(&format!("{path}/{name}"));
+            assert_eq!((code, &body["data"]["key"]), (200, &json!(plain)), "{datastore} {name}");
+        };
+        let raw = |name: &str| etcd.get(&format!("/registry/secrets/default/{name}"));
+        let on_etcd = datastore.starts_with("etcd");
+        Caller::admin(&server).create(path, &secret("before"));
+        // The service comes: what is there is sealed, by a seed that it sealed once.
+        server.kill();
+        server.restart_with(&["--encryption-provider-config", &config]);
+        reads(&server, "before");
+        Caller::admin(&server).create(path, &secret("after"));
+        assert_eq!(kms.state.sealed.load(Ordering::SeqCst), 1, "one seed for all values");
+        for name in ["before", "after"].into_iter().filter(|_| on_etcd) {
+            let raw = raw(name);
+            assert!(
+                raw.contains("k8s:enc:kms:v2:vault:") && raw.contains("key-0") && !raw.contains(plain),
+                "{raw}"
+            );
+        }
+        // It rotates its key: a new seed, and what the old one sealed is sealed anew at the next start.
+        kms.state.key.store(1, Ordering::SeqCst);
+        server.kill();
+        server.restart_with(&["--encryption-provider-config", &config]);
+        for name in ["before", "after"] {
+            reads(&server, name);
+            assert!(!on_etcd || raw(name).contains("key-1"), "{name}");
+        }
+        assert!(kms.state.opened.load(Ordering::SeqCst) >= 1, "seeds are opened by the service");
+        // It goes away: the server goes on with what it has, and does not start without it.
+        kms.state.away.store(true, Ordering::SeqCst);
+        Caller::admin(&server).create(path, &secret("meanwhile"));
+        reads(&server, "meanwhile");
+        server.kill();
+        assert!(!server.starts_with(&["--encryption-provider-config", &config]), "{datastore}");
+        kms.state.away.store(false, Ordering::SeqCst);
+        server.restart_with(&["--encryption-provider-config", &config]);
+        reads(&server, "meanwhile");
+    }
+}
+
+#[test]
+fn what_admission_thinks_of_pods_is_written_down() {
+    let files = tempfile::tempdir().unwrap();
+    let (log, admission) = (files.path().join("audit.log"), files.path().join("admission"));
+    std::fs::write(
+        &admission,
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: PodSecurity\n  configuration:\n    apiVersion: pod-security.admission.config.k8s.io/v1\n    kind: PodSecurityConfiguration\n    defaults: {enforce: baseline, audit: restricted, warn: restricted}\n    exemptions: {usernames: [trusted], namespaces: [kube-system], runtimeClasses: [vm]}\n",
+    )
+    .unwrap();
+    let server = Server::with(&[
+        "--api-only",
+        "--audit-log-path",
+        &log.display().to_string(),
+        "--admission-control-config-file",
+        &admission.display().to_string(),
+        "--disable-admission-plugins",
+        "ServiceAccount",
+    ]);
+    let admin = Caller::admin(&server);
+    let class = json!({"metadata": {"name": "vm"}, "handler": "vm"});
+    admin.create("/apis/node.k8s.io/v1/runtimeclasses", &class);
+    let pod = |name: &str, spec: Value| {
+        let mut pod =
+            json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        for (key, value) in spec.as_object().unwrap() {
+            pod["spec"][key] = value.clone();
+        }
+        pod
+    };
+    let host = || json!({"hostPID": true});
+    let send = |caller: &Caller, namespace: &str, pod: Value| {
+        caller.send("POST", &format!("/api/v1/namespaces/{namespace}/pods"), Some(&pod)).0
+    };
+    assert_eq!(send(&admin, "default", pod("plain", json!({}))), 201);
+    assert_eq!(send(&admin, "default", pod("host", host())), 403, "the default level refuses");
+    assert_eq!(send(&admin, "kube-system", pod("system", host())), 201, "an exempt namespace");
+    let trusted = Caller::certified(&server, "trusted", &["system:masters"]);
+    assert_eq!(send(&trusted, "default", pod("trusted", host())), 201, "an exempt user");
+    let inside = json!({"hostPID": true, "runtimeClassName": "vm"});
+    assert_eq!(send(&admin, "default", pod("inside", inside)), 201, "an exempt runtime class");
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template":
+        {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    admin.create("/apis/apps/v1/namespaces/default/deployments", &deployment);
+
+    let prefix = "pod-security.kubernetes.io";
+    let mut notes = Vec::new();
+    coracle_tests::eventually("events are written", std::time::Duration::from_secs(30), || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let made = events.filter(|e| {
+            e["verb"] == "create"
+                && matches!(e["objectRef"]["resource"].as_str(), Some("pods" | "deployments"))
+        });
+        notes = made.map(|event| event["annotations"].clone()).collect();
+        notes.len() == 6
+    });
+    let [plain, host, system, trusted, inside, deployment] = &notes[..] else { panic!("{notes:?}") };
+    let note = |of: &Value, key: &str| of[format!("{prefix}/{key}")].as_str().unwrap_or_default().to_owned();
+    assert_eq!(note(plain, "enforce-policy"), "baseline:latest");
+    let violations = note(plain, "audit-violations");
+    assert!(
+        violations.starts_with(
+            "would violate PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false"
+        ),
+        "{violations}"
+    );
+    assert_eq!(note(host, "enforce-policy"), "baseline:latest");
+    assert!(note(host, "audit-violations").contains("host namespaces (hostPID=true)"), "{host}");
+    for (of, why) in [(system, "namespace"), (trusted, "user"), (inside, "runtimeClass")] {
+        assert_eq!((note(of, "exempt").as_str(), note(of, "audit-violations").as_str()), (why, ""), "{of}");
+    }
+    assert!(note(deployment, "audit-violations").contains("runAsNonRoot != true"), "{deployment}");
+    assert_eq!(plain["authorization.k8s.io/decision"], "allow");
 }

@@ -65,7 +65,10 @@ fn a_token_is_enough_and_nothing_less() {
     refused("node-c", "abcdef.0123456789abcdef", &["--ca-hash", hash], "wrong, expired or revoked");
     refused("node-c", "nonsense", &["--ca-hash", hash], "not of the form");
     let short = token(&server, &["--ttl", "1s"]);
-    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let expires = Caller::bearer(&server, short.rsplit("::").next().unwrap());
+    coracle_tests::eventually("the token expires", std::time::Duration::from_secs(30), || {
+        expires.whoami().is_err()
+    });
     refused("node-c", &short, &[], "wrong, expired or revoked");
 
     // The name of a node that is there already is not given away, not with a token either.

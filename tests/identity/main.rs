@@ -9,8 +9,12 @@ mod caller;
 mod pairs;
 // Authenticators one by one.
 mod authenticators;
+// Tokens of an identity provider.
+mod oidc;
 // Machines that join, and those that must not.
 mod joining;
+// A node agent that is not ours.
+mod kubelet;
 // Audit, impersonation, encryption, other authorizers.
 mod guards;
 // Certificates that end soon.

@@ -1,28 +1,12 @@
 //! A certificate with its key in one file, so that both change at once, readable by its owner only.
 
 use super::IdentityError;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Writes a file that only its owner can read, by rename: it is whole or absent.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
-    let temporary = path.with_extension("tmp");
-    let write = || -> std::io::Result<()> {
-        if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir)?;
-        }
-        let mut file = std::fs::OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)
-    };
-    write().map_err(|source| IdentityError::File { path: path.into(), source })
+    coracle_cli::private::write(path, bytes)
+        .map_err(|source| IdentityError::File { path: path.into(), source })
 }
 
 /// Since when and until when the first certificate of a PEM text holds, in seconds since 1970, and its common name.

@@ -3,6 +3,7 @@
 use super::files::{validity, write_private};
 use super::{IdentityError, pin, request};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_cli::kubeconfig::of_node;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -91,7 +92,7 @@ pub async fn join(
     })?;
     write_private(&place.pki.join("ca.crt"), to_pem(&authority).as_bytes())?;
     write_private(&place.pki.join("client.pem"), pem.as_bytes())?;
-    write_private(&place.kubeconfig, kubeconfig(&server, &place.pki, node).as_bytes())
+    write_private(&place.kubeconfig, of_node(&server, &place.pki, node).as_bytes())
 }
 
 fn to_pem(der: &[u8]) -> String {
@@ -99,31 +100,6 @@ fn to_pem(der: &[u8]) -> String {
     let lines: Vec<&str> =
         text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
-}
-
-fn kubeconfig(server: &str, pki: &Path, node: &str) -> String {
-    let pki = pki.display();
-    format!(
-        "apiVersion: v1
-kind: Config
-clusters:
-- name: coracle
-  cluster:
-    server: {server}
-    certificate-authority: {pki}/ca.crt
-users:
-- name: system:node:{node}
-  user:
-    client-certificate: {pki}/client.pem
-    client-key: {pki}/client.pem
-contexts:
-- name: coracle
-  context:
-    cluster: coracle
-    user: system:node:{node}
-current-context: coracle
-"
-    )
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 //! handshake, and nothing is said to it before that certificate has the hash and vouches for the server.
 
 use super::IdentityError;
+use coracle_cli::judge::{self, Judge, Shown};
 use parking_lot::Mutex;
+use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,61 +27,29 @@ pub fn key_hash(der: &[u8]) -> Option<String> {
 #[derive(Debug)]
 struct Pinned {
     hash: String,
-    provider: Arc<CryptoProvider>,
     found: Mutex<Option<CertificateDer<'static>>>,
 }
 
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
+impl Judge for Pinned {
+    fn judge(&self, shown: &Shown<'_>, provider: &Arc<CryptoProvider>) -> Result<(), rustls::Error> {
         let wrong = |why: String| rustls::Error::General(why);
-        let shown = intermediates.iter().find(|der| key_hash(der).is_some_and(|hash| hash == self.hash));
-        let Some(authority) = shown else {
-            let shown: Vec<String> = intermediates.iter().filter_map(|der| key_hash(der)).collect();
+        let meant = shown.chain.iter().find(|der| key_hash(der).is_some_and(|hash| hash == self.hash));
+        let Some(authority) = meant else {
+            let hashes: Vec<String> = shown.chain.iter().filter_map(|der| key_hash(der)).collect();
             return Err(wrong(format!(
                 "the server's authority is not the one with hash sha256:{} (it shows sha256:{})",
                 self.hash,
-                shown.join(", sha256:")
+                hashes.join(", sha256:")
             )));
         };
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .build()
             .map_err(|error| wrong(error.to_string()))?;
-        let verified = verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp, now)?;
+        verifier.verify_server_cert(shown.certificate, shown.chain, shown.name, shown.ocsp, shown.now)?;
         *self.found.lock() = Some(authority.clone().into_owned());
-        Ok(verified)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        Ok(())
     }
 }
 
@@ -89,15 +58,9 @@ pub async fn authority(server: &http::Uri, hash: &str) -> Result<Vec<u8>, Identi
     let failed = |why: String| IdentityError::Server { server: server.to_string(), why };
     let host = server.host().ok_or_else(|| failed("the URL names no host".into()))?.trim_matches(['[', ']']);
     let port = server.port_u16().unwrap_or(443);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let pinned =
-        Arc::new(Pinned { hash: hash.to_lowercase(), provider: provider.clone(), found: Mutex::default() });
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(error.to_string()))?
-        .dangerous()
-        .with_custom_certificate_verifier(pinned.clone())
-        .with_no_client_auth();
+    let pinned = Arc::new(Pinned { hash: hash.to_lowercase(), found: Mutex::default() });
+    let config = judge::client(pinned.clone()).map_err(|error| failed(error.to_string()))?;
+    let config = config.with_no_client_auth();
     let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
     let shake = async {
         let stream = TcpStream::connect((host, port)).await?;

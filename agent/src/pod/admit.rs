@@ -1,5 +1,6 @@
 //! Whether this node takes a pod that was given to it. Pure; reasons and messages as kubectl users know them.
 
+use coracle_proto::sysctls::SAFE;
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,21 +34,8 @@ fn refuse(reason: impl Into<String>, message: impl Into<String>) -> Result<(), R
     Err(Refusal { reason: reason.into(), message: message.into() })
 }
 
-const SAFE_SYSCTLS: [&str; 13] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-    "net.ipv4.tcp_notsent_lowat",
-];
+/// Taken by nodes beside those that PodSecurity knows.
+const SAFE_ON_NODES: &str = "net.ipv4.tcp_notsent_lowat";
 
 /// Decides on a pod, given the pods the node has taken already.
 pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
@@ -116,7 +104,7 @@ fn sysctls(pod: &Pod, facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
             Some(prefix) => name.starts_with(prefix),
             None => *pattern == name,
         });
-        if !allowed && !SAFE_SYSCTLS.contains(&name.as_str()) {
+        if !allowed && !SAFE.contains(&name.as_str()) && name != SAFE_ON_NODES {
             return refuse("SysctlForbidden", format!("forbidden sysctl: {:?} not allowlisted", sysctl.name));
         }
         let shared = |host: Option<bool>, prefixes: &[&str]| {

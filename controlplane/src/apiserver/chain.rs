@@ -4,7 +4,7 @@ use super::api::Api;
 use super::authn;
 use super::authz::{self, Authorizer, Decision};
 use super::discovery::Discovery;
-use super::filters::audit::{Closing, Stage, Trail};
+use super::filters::audit::{Closing, Notes, Stage, Trail};
 use super::filters::cors::Cors;
 use super::filters::flow::Permit;
 use super::filters::{Filters, impersonate};
@@ -58,6 +58,8 @@ pub struct Context {
     pub user: User,
     /// Its headers, without credentials.
     pub headers: HeaderMap,
+    /// What is noted about it for the audit log.
+    pub notes: Notes,
 }
 
 impl Context {
@@ -112,7 +114,8 @@ impl Server {
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
         let _timer = self.wellknown.metrics.begin(&self.counted(&info));
         let (user, permit) = self.pass(&mut request, &info, peer, id, trail).await?;
-        let mut context = Context { info, query, user, headers: request.headers().clone() };
+        let notes = trail.as_ref().map(|(trail, _)| trail.notes.clone()).unwrap_or_default();
+        let mut context = Context { info, query, user, headers: request.headers().clone(), notes };
         let pretty = pretty::wanted(&context.query, context.header("user-agent"));
         if pretty {
             context.headers.remove(http::header::ACCEPT_ENCODING);

@@ -1,5 +1,6 @@
 //! Query parameters of the API verbs, as upstream reads and refuses them.
 
+use super::filters::audit::Notes;
 use coracle_proto::status::{ApiError, FieldError};
 use serde::Deserialize;
 
@@ -26,6 +27,8 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// Apply: take over fields from other managers.
     pub force: Option<bool>,
+    /// Where admission notes things for the audit log.
+    pub notes: Notes,
 }
 
 impl WriteOptions {

@@ -127,7 +127,8 @@ impl<'a> Request1<'a> {
     }
 
     fn options(&self) -> Result<WriteOptions, ApiError> {
-        WriteOptions::parse(&self.context.query, self.context.header("user-agent"))
+        let options = WriteOptions::parse(&self.context.query, self.context.header("user-agent"))?;
+        Ok(WriteOptions { notes: self.context.notes.clone(), ..options })
     }
 
     async fn get(&self) -> Result<Response<Body>, ApiError> {
@@ -288,7 +289,8 @@ impl<'a> Request1<'a> {
     async fn delete(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
         let form = self.form()?;
         let options = self.delete_options(request).await?;
-        let write = WriteOptions { dry_run: options.is_dry_run(), ..WriteOptions::default() };
+        let (dry_run, notes) = (options.is_dry_run(), self.context.notes.clone());
+        let write = WriteOptions { dry_run, notes, ..WriteOptions::default() };
         let removed = self.server.api.remove(&self.target("", &write), &options).await?;
         if removed.gone && !self.kind.returns_deleted {
             let details = json!({
@@ -309,7 +311,8 @@ impl<'a> Request1<'a> {
         let list_options = ListOptions::parse(&self.context.query)?;
         let selection = Selection::parse(self.kind, &list_options)?;
         let options = self.delete_options(request).await?;
-        let write = WriteOptions { dry_run: options.is_dry_run(), ..WriteOptions::default() };
+        let (dry_run, notes) = (options.is_dry_run(), self.context.notes.clone());
+        let write = WriteOptions { dry_run, notes, ..WriteOptions::default() };
         let page = self.server.api.list(self.kind, self.scope(), &list_options, &selection).await?;
         for object in &page.items {
             let mut target = self.target("", &write);

@@ -284,7 +284,7 @@ impl Api {
             dry_run: target.options.dry_run,
             warnings: Vec::new(),
             called: String::new(),
-            audit: Vec::new(),
+            notes: target.options.notes.clone(),
             claims: Vec::new(),
         }
     }

@@ -4,17 +4,17 @@ use super::tunnel::Tunnels;
 use crate::apiserver::api::Api;
 use crate::pki::Pki;
 use crate::pki::authority::Profile;
+use coracle_cli::judge::{self, Judge, Shown};
 use coracle_proto::status::ApiError;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,56 +46,16 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// one, an agent serves a certificate of its own, and like upstream without `--kubelet-certificate-authority` the server
 /// proves itself to it and takes its word for who it is.
 #[derive(Debug)]
-struct Agents {
-    provider: Arc<CryptoProvider>,
-    cluster: Arc<WebPkiServerVerifier>,
-}
+struct Agents(Arc<WebPkiServerVerifier>);
 
-impl ServerCertVerifier for Agents {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if signs_itself(end_entity) {
-            return Ok(ServerCertVerified::assertion());
+impl Judge for Agents {
+    fn judge(&self, shown: &Shown<'_>, _: &Arc<CryptoProvider>) -> Result<(), rustls::Error> {
+        if signs_itself(shown.certificate) {
+            return Ok(());
         }
-        self.cluster.verify_server_cert(end_entity, intermediates, server_name, ocsp, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            cert,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            cert,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        let verified =
+            self.0.verify_server_cert(shown.certificate, shown.chain, shown.name, shown.ocsp, shown.now);
+        verified.map(|_| ())
     }
 }
 
@@ -114,16 +74,11 @@ impl Nodes {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?)?;
-        let cluster =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
-        let mut config = ClientConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Agents { provider, cluster }))
-            .with_client_auth_cert(
-                vec![CertificateDer::from_pem_slice(signed.certificate.as_bytes())?],
-                PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?,
-            )?;
+        let cluster = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+        let mut config = judge::client(Arc::new(Agents(cluster)))?.with_client_auth_cert(
+            vec![CertificateDer::from_pem_slice(signed.certificate.as_bytes())?],
+            PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?,
+        )?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { tls: TlsConnector::from(Arc::new(config)), api, tunnels: Arc::default() })
     }

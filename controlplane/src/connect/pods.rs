@@ -124,7 +124,7 @@ async fn refused(response: Response<Body>, pod: &str) -> Response<Body> {
 }
 
 async fn admit(server: &Arc<Server>, context: &Context, kind: &Kind) -> Result<(), ApiError> {
-    let options = WriteOptions::default();
+    let options = WriteOptions { notes: context.notes.clone(), ..WriteOptions::default() };
     let target = Target {
         user: &context.user,
         kind,

@@ -2,34 +2,14 @@
 
 use super::{PkiError, authority::Signed, write_private};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_cli::kubeconfig::{Part, of_node, text};
 use std::path::Path;
 
-/// Writes a kubeconfig with one cluster, one user by certificate and one context.
+/// Writes a kubeconfig with one cluster, one user by certificate and one context; a file that says the same stays.
 pub fn write(path: &Path, server: &str, ca: &str, user: &str, signed: &Signed) -> Result<(), PkiError> {
-    let text = format!(
-        "apiVersion: v1
-kind: Config
-clusters:
-- name: coracle
-  cluster:
-    server: {server}
-    certificate-authority-data: {}
-users:
-- name: {user}
-  user:
-    client-certificate-data: {}
-    client-key-data: {}
-contexts:
-- name: coracle
-  context:
-    cluster: coracle
-    user: {user}
-current-context: coracle
-",
-        STANDARD.encode(ca),
-        STANDARD.encode(&signed.certificate),
-        STANDARD.encode(&signed.key),
-    );
+    let encoded = [ca, &signed.certificate, &signed.key].map(|pem| STANDARD.encode(pem));
+    let [authority, certificate, key] = encoded.each_ref().map(|data| Part::Data(data));
+    let text = text(server, authority, user, certificate, key);
     if std::fs::read_to_string(path).is_ok_and(|there| there == text) {
         return Ok(());
     }
@@ -38,27 +18,5 @@ current-context: coracle
 
 /// Writes the kubeconfig of a node, whose certificate and key stay in files of their own, because they change.
 pub fn write_node(path: &Path, server: &str, pki: &Path, node: &str) -> Result<(), PkiError> {
-    let text = format!(
-        "apiVersion: v1
-kind: Config
-clusters:
-- name: coracle
-  cluster:
-    server: {server}
-    certificate-authority: {pki}/ca.crt
-users:
-- name: system:node:{node}
-  user:
-    client-certificate: {pki}/client.pem
-    client-key: {pki}/client.pem
-contexts:
-- name: coracle
-  context:
-    cluster: coracle
-    user: system:node:{node}
-current-context: coracle
-",
-        pki = pki.display(),
-    );
-    write_private(path, text.as_bytes())
+    write_private(path, of_node(server, pki, node).as_bytes())
 }

@@ -117,19 +117,5 @@ fn ensure_key(path: &Path) -> Result<String, PkiError> {
 
 /// Writes a file that only its owner can read, by rename, so that it is whole or absent.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let temporary = path.with_extension("tmp");
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)
-    };
-    write().map_err(|source| PkiError::File { path: path.into(), source })
+    coracle_cli::private::write(path, bytes).map_err(|source| PkiError::File { path: path.into(), source })
 }

@@ -136,7 +136,7 @@ impl Plugin for ImagePolicyWebhook {
                 }))
             }
             Err(why) if self.policy.default_allow => {
-                at.audit("imagepolicywebhook.image-policy.k8s.io/failed-open", "true".into());
+                at.audit("imagepolicywebhook.image-policy.k8s.io/failed-open", "true");
                 tracing::warn!(why, "images are allowed without an answer");
                 Ok(())
             }

@@ -239,41 +239,51 @@ mod tests {
     #[test]
     fn bounds_are_upstreams() {
         let ask = |cpu: &str, limit: &str| json!({"requests": {"cpu": cpu}, "limits": {"cpu": limit}});
+        let nothing = json!({});
+        // What is limited, its bound and the amount, what a container asks for, and what is said.
         let cases = [
             (
-                json!({"type": "Container", "min": {"cpu": "100m"}}),
-                json!({}),
+                "Container",
+                "min",
+                "100m",
+                nothing.clone(),
                 "minimum cpu usage per Container is 100m.  No request is specified",
             ),
             (
-                json!({"type": "Container", "min": {"cpu": "100m"}}),
+                "Container",
+                "min",
+                "100m",
                 ask("50m", "1"),
                 "minimum cpu usage per Container is 100m, but request is 50m",
             ),
+            ("Container", "min", "100m", ask("100m", "1"), ""),
             (
-                json!({"type": "Container", "max": {"cpu": "500m"}}),
-                json!({}),
+                "Container",
+                "max",
+                "500m",
+                nothing,
                 "maximum cpu usage per Container is 500m.  No limit is specified",
             ),
             (
-                json!({"type": "Container", "max": {"cpu": "500m"}}),
+                "Container",
+                "max",
+                "500m",
                 ask("1", "1"),
                 "maximum cpu usage per Container is 500m, but limit is 1",
             ),
+            ("Container", "max", "1", ask("100m", "1"), ""),
+            ("Pod", "max", "500m", ask("1", "2"), "maximum cpu usage per Pod is 500m, but limit is 2"),
             (
-                json!({"type": "Pod", "max": {"cpu": "500m"}}),
-                ask("1", "2"),
-                "maximum cpu usage per Pod is 500m, but limit is 2",
-            ),
-            (
-                json!({"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}),
+                "Container",
+                "maxLimitRequestRatio",
+                "2",
                 ask("100m", "400m"),
                 "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000",
             ),
-            (json!({"type": "Container", "maxLimitRequestRatio": {"cpu": "4"}}), ask("100m", "400m"), ""),
-            (json!({"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "1"}}), ask("100m", "1"), ""),
+            ("Container", "maxLimitRequestRatio", "4", ask("100m", "400m"), ""),
         ];
-        for (limit, resources, expected) in cases {
+        for (of, bound, amount, resources, expected) in cases {
+            let limit = json!({"type": of, bound: {"cpu": amount}});
             assert_eq!(check(&range(limit.clone()), "pods", &pod(resources)).join("|"), expected, "{limit}");
         }
         let claim = json!({"spec": {"resources": {"requests": {"storage": "20Gi"}}}});

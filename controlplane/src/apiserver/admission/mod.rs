@@ -55,6 +55,7 @@ pub mod resource_quota;
 pub mod role_escalation;
 
 use super::api::Api;
+use super::filters::audit::Notes;
 use super::user::User;
 use crate::object::Object;
 use crate::registry::kinds::Kind;
@@ -112,8 +113,8 @@ pub struct Attributes<'a> {
     pub warnings: Vec<String>,
     /// What refusals call the object when it has no name yet.
     pub called: String,
-    /// Notes for the audit log, by key.
-    pub audit: Vec<(&'static str, String)>,
+    /// What is noted for the audit log.
+    pub notes: Notes,
     /// What plugins took and must know the fate of.
     pub claims: Vec<Box<dyn Claim>>,
 }
@@ -137,10 +138,9 @@ impl Attributes<'_> {
         ApiError::forbidden(&self.kind.group, &self.kind.plural, name, why)
     }
 
-    /// Notes something for the audit log.
-    pub fn audit(&mut self, key: &'static str, text: String) {
-        tracing::debug!(key, text, resource = %self.kind.plural, "audit annotation");
-        self.audit.push((key, text));
+    /// Notes something for the audit log, whatever becomes of the request.
+    pub fn audit(&self, key: impl Into<String>, text: impl Into<String>) {
+        self.notes.add(key, text);
     }
 
     /// Every object of a kind as this server last saw them; none when it is not served.

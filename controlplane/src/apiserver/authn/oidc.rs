@@ -133,6 +133,8 @@ impl TokenAuthenticator for Oidc {
         let mut validation = Validation::new(header.alg);
         validation.set_issuer(&[&self.settings.issuer]);
         validation.set_audience(&[&self.settings.client_id]);
+        // Without this a token that names no audience would be for everybody.
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         validation.validate_nbf = true;
         validation.leeway = 10;
         let claims = jsonwebtoken::decode::<Value>(token, &key, &validation);

@@ -109,6 +109,7 @@ impl Keys {
     pub fn verify(&self, token: &str, audiences: &[String]) -> Result<Claims, String> {
         let mut validation = Validation::new(Algorithm::ES256);
         validation.set_issuer(&[ISSUER]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         validation.validate_nbf = true;
         if audiences.is_empty() {
             validation.set_audience(&[ISSUER]);

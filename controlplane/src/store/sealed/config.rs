@@ -1,9 +1,11 @@
 //! `EncryptionConfiguration`: which resources are sealed, and with which keys.
 
+use super::kms::Kms;
 use super::provider::Provider;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +37,17 @@ struct Entry {
 struct ProviderEntry {
     aesgcm: Option<Keys>,
     secretbox: Option<Keys>,
+    kms: Option<Service>,
     identity: Option<serde_json::Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct Service {
+    api_version: String,
+    name: String,
+    endpoint: String,
+    timeout: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -72,6 +84,9 @@ impl Config {
         for entry in file.resources {
             let mut providers = Vec::new();
             for provider in entry.providers {
+                if let Some(service) = provider.kms {
+                    providers.push(Provider::Kms(Box::new(kms(&service)?)));
+                }
                 if provider.identity.is_some() {
                     providers.push(Provider::Identity);
                 }
@@ -83,11 +98,21 @@ impl Config {
                 }
             }
             if providers.is_empty() || entry.resources.is_empty() {
-                return Err("every entry needs resources and providers (aesgcm, secretbox, identity)".into());
+                return Err(
+                    "every entry needs resources and providers (aesgcm, secretbox, kms, identity)".into()
+                );
             }
             entries.push((entry.resources, providers));
         }
         Ok(Self(entries))
+    }
+
+    /// Asks services for their keys, where they seal.
+    pub async fn prepare(&self) -> Result<(), String> {
+        for first in self.0.iter().filter_map(|(_, providers)| providers.first()) {
+            first.prepare().await?;
+        }
+        Ok(())
     }
 
     /// The providers of a key of the store: `/registry/<resource>/…` or `/registry/<group>/<resource>/…`.
@@ -106,6 +131,24 @@ impl Config {
         let entry = self.0.iter().find(|(resources, _)| resources.iter().any(named));
         entry.map(|(_, providers)| providers.as_slice()).unwrap_or_default()
     }
+}
+
+fn kms(service: &Service) -> Result<Kms, String> {
+    let Service { api_version, name, endpoint, timeout } = service;
+    if api_version != "v2" {
+        return Err(format!("KMS {name:?}: want apiVersion v2, not {api_version:?}"));
+    }
+    if name.is_empty() || name.contains(':') {
+        return Err(format!("KMS {name:?}: want a name without colons"));
+    }
+    let timeout = timeout.as_deref().unwrap_or("3s");
+    let timeout = timeout.parse::<jiff::SignedDuration>().ok().and_then(|t| Duration::try_from(t).ok());
+    let timeout = timeout.filter(|t| !t.is_zero());
+    Kms::new(
+        name,
+        endpoint,
+        timeout.ok_or_else(|| format!("KMS {name:?}: the timeout is no positive duration"))?,
+    )
 }
 
 fn secret(key: &Key) -> Result<Vec<u8>, String> {

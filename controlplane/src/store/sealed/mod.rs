@@ -5,6 +5,8 @@
 pub mod config;
 // Ciphers.
 pub mod provider;
+// A service that keeps the key to itself.
+pub mod kms;
 
 use super::{KeyValue, Notice, Past, Revision, Store, StoreError, Watch, Write};
 use async_trait::async_trait;
@@ -25,16 +27,16 @@ fn failed(key: &str, why: &str) -> StoreError {
 }
 
 /// The plain bytes of a stored value.
-fn open(config: &Config, key: &str, value: &Bytes) -> Result<Opened, StoreError> {
+async fn open(config: &Config, key: &str, value: &Bytes) -> Result<Opened, StoreError> {
     let providers = config.providers(key);
     if providers.is_empty() {
         return Ok(Opened { value: value.clone(), stale: false });
     }
-    provider::open(providers, key, value).map_err(|why| failed(key, &why))
+    provider::open(providers, key, value).await.map_err(|why| failed(key, &why))
 }
 
-fn opened(config: &Config, mut stored: KeyValue) -> Result<KeyValue, StoreError> {
-    stored.value = open(config, &stored.key, &stored.value)?.value;
+async fn opened(config: &Config, mut stored: KeyValue) -> Result<KeyValue, StoreError> {
+    stored.value = open(config, &stored.key, &stored.value).await?.value;
     Ok(stored)
 }
 
@@ -53,7 +55,7 @@ impl Sealed {
         error: StoreError,
     ) -> Result<Option<KeyValue>, StoreError> {
         match self.inner.get(key).await? {
-            Some(now) if now.modified > revision => opened(&self.config, now).map(Some),
+            Some(now) if now.modified > revision => opened(&self.config, now).await.map(Some),
             Some(_) => Err(error),
             None => Ok(None),
         }
@@ -62,10 +64,11 @@ impl Sealed {
     /// Seals anew what is plain or sealed with another than the first provider; returns how many values. Somebody else
     /// who changes a value meanwhile has sealed it already.
     pub async fn reseal(&self) -> Result<usize, StoreError> {
+        self.config.prepare().await.map_err(StoreError::Engine)?;
         let (stored, _) = self.inner.range("/registry/", None).await?;
         let mut count = 0;
         for item in stored {
-            let opened = open(&self.config, &item.key, &item.value)?;
+            let opened = open(&self.config, &item.key, &item.value).await?;
             if !opened.stale {
                 continue;
             }
@@ -88,7 +91,10 @@ impl Sealed {
 #[async_trait]
 impl Store for Sealed {
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.inner.get(key).await?.map(|stored| opened(&self.config, stored)).transpose()
+        match self.inner.get(key).await? {
+            Some(stored) => opened(&self.config, stored).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     async fn range(
@@ -99,7 +105,7 @@ impl Store for Sealed {
         let (stored, revision) = self.inner.range(prefix, at).await?;
         let mut plain = Vec::with_capacity(stored.len());
         for item in stored {
-            match opened(&self.config, item.clone()) {
+            match opened(&self.config, item.clone()).await {
                 Ok(item) => plain.push(item),
                 Err(error) => {
                     let now = self.superseded(&item.key, item.modified, error).await?;
@@ -114,11 +120,12 @@ impl Store for Sealed {
         if let Some(value) = &write.value
             && let Some(first) = self.config.providers(&write.key).first()
         {
-            write.value = Some(first.seal(&write.key, value).map_err(|why| failed(&write.key, &why))?);
+            let sealed = first.seal(&write.key, value).await;
+            write.value = Some(sealed.map_err(|why| failed(&write.key, &why))?);
         }
         match self.inner.write(write).await {
             Err(StoreError::Conflict(Some(there))) => {
-                Err(StoreError::Conflict(Some(opened(&self.config, there)?)))
+                Err(StoreError::Conflict(Some(opened(&self.config, there).await?)))
             }
             other => other,
         }
@@ -134,7 +141,7 @@ impl Store for Sealed {
                 if let Notice::Change(change) = &mut notice
                     && let Some(value) = &change.value
                 {
-                    match open(&sealed.config, &change.key, value) {
+                    match open(&sealed.config, &change.key, value).await {
                         Ok(opened) => change.value = Some(opened.value),
                         Err(error) => {
                             sealed.superseded(&change.key, change.revision, error).await?;

@@ -1,6 +1,7 @@
 //! Ciphers, in upstream's stored forms: `k8s:enc:<cipher>:v1:<key name>:` and then nonce and ciphertext. The key of the
 //! store is authenticated with AES-GCM, so that a value cannot be moved to another place.
 
+use super::kms::Kms;
 use bytes::Bytes;
 use crypto_secretbox::aead::{Aead, KeyInit};
 use crypto_secretbox::{Nonce, XSalsa20Poly1305};
@@ -19,17 +20,20 @@ pub enum Provider {
     AesGcm(String, Box<LessSafeKey>),
     /// XSalsa20 and Poly1305 with a key of 32 bytes and nonces long enough to be random for ever.
     SecretBox(String, Box<XSalsa20Poly1305>),
+    /// A key management service.
+    Kms(Box<Kms>),
 }
 
 /// An opened value.
 pub struct Opened {
     /// The plain bytes.
     pub value: Bytes,
-    /// Whether another than the first provider sealed it.
+    /// Whether another than the first provider sealed it, or an older key of its service.
     pub stale: bool,
 }
 
-fn random(bytes: &mut [u8]) -> Result<(), String> {
+/// Fills with random bytes.
+pub fn random(bytes: &mut [u8]) -> Result<(), String> {
     use ring::rand::SecureRandom;
     ring::rand::SystemRandom::new().fill(bytes).map_err(|_| "no random numbers".to_owned())
 }
@@ -58,14 +62,24 @@ impl Provider {
             Self::Identity => String::new(),
             Self::AesGcm(name, _) => format!("k8s:enc:aesgcm:v1:{name}:"),
             Self::SecretBox(name, _) => format!("k8s:enc:secretbox:v1:{name}:"),
+            Self::Kms(kms) => kms.prefix(),
+        }
+    }
+
+    /// Does what must be done before it is known which values another key sealed.
+    pub async fn prepare(&self) -> Result<(), String> {
+        match self {
+            Self::Kms(kms) => kms.prepare().await,
+            _ => Ok(()),
         }
     }
 
     /// Seals a value.
-    pub fn seal(&self, key: &str, plain: &Bytes) -> Result<Bytes, String> {
+    pub async fn seal(&self, key: &str, plain: &Bytes) -> Result<Bytes, String> {
         let mut sealed = self.prefix().into_bytes();
         match self {
             Self::Identity => return Ok(plain.clone()),
+            Self::Kms(kms) => return kms.seal(key, plain).await,
             Self::AesGcm(_, cipher) => {
                 let mut nonce = [0; GCM_NONCE];
                 random(&mut nonce)?;
@@ -88,15 +102,16 @@ impl Provider {
         Ok(sealed.into())
     }
 
-    /// Opens what this provider sealed; `None` when it did not.
-    fn open(&self, key: &str, sealed: &Bytes) -> Option<Result<Bytes, String>> {
+    /// Opens what this provider sealed, and whether an older key of its own did; `None` when another provider did.
+    async fn open(&self, key: &str, sealed: &Bytes) -> Option<Result<(Bytes, bool), String>> {
         let broken = || "the value was changed or belongs to another key".to_owned();
         if let Self::Identity = self {
-            return (!sealed.starts_with(MARK)).then(|| Ok(sealed.clone()));
+            return (!sealed.starts_with(MARK)).then(|| Ok((sealed.clone(), false)));
         }
         let body = sealed.strip_prefix(self.prefix().as_bytes())?;
-        Some(match self {
+        let plain = match self {
             Self::Identity => Ok(sealed.clone()),
+            Self::Kms(kms) => return Some(kms.open(key, body).await),
             Self::AesGcm(_, cipher) => {
                 body.split_at_checked(GCM_NONCE).ok_or_else(broken).and_then(|(nonce, body)| {
                     let nonce = ring::aead::Nonce::try_assume_unique_for_key(nonce).map_err(|_| broken())?;
@@ -110,16 +125,17 @@ impl Provider {
                     cipher.decrypt(&Nonce::from(*nonce), body).map(Bytes::from).map_err(|_| broken())
                 })
             }
-        })
+        };
+        Some(plain.map(|plain| (plain, false)))
     }
 }
 
 /// Opens a value with whichever provider sealed it.
-pub fn open(providers: &[Provider], key: &str, sealed: &Bytes) -> Result<Opened, String> {
+pub async fn open(providers: &[Provider], key: &str, sealed: &Bytes) -> Result<Opened, String> {
     let mut last = None;
     for (index, provider) in providers.iter().enumerate() {
-        match provider.open(key, sealed) {
-            Some(Ok(value)) => return Ok(Opened { value, stale: index > 0 }),
+        match provider.open(key, sealed).await {
+            Some(Ok((value, old_key))) => return Ok(Opened { value, stale: index > 0 || old_key }),
             Some(Err(why)) => last = Some(why),
             None => {}
         }

@@ -96,6 +96,9 @@ fn bad_configurations_are_refused() {
         "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: []",
         "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: [{aesgcm: {keys: [{name: a, secret: YQ==}]}}]",
         "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: [{rot13: {}}]",
+        "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: [{kms: {apiVersion: v1, name: a, endpoint: 'unix:///s'}}]",
+        "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: [{kms: {apiVersion: v2, name: a, endpoint: 'tcp://s'}}]",
+        "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers: [{kms: {apiVersion: v2, name: a, endpoint: 'unix:///s', timeout: soon}}]",
     ] {
         assert!(Config::parse(text).is_err(), "{text}");
     }

@@ -2,6 +2,7 @@
 
 use super::checks::{containers, setters};
 use super::seen::{Finding, Pod, Texts, joined, name, plural};
+use coracle_proto::sysctls::SAFE;
 use serde_json::Value;
 
 const DEFAULT_CAPABILITIES: [&str; 13] = [
@@ -24,22 +25,6 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SELINUX_TYPES: [&str; 5] =
     ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
-/// Harmless in the pod's own namespaces; the last ones came in 1.27, 1.29 and 1.32.
-const SYSCTLS: [&str; 12] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-];
-
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -272,22 +257,22 @@ fn sysctls_besides(pod: &Pod<'_>, allowed: &[&str]) -> Option<Finding> {
 
 /// Kernel settings that others feel.
 pub fn sysctls(pod: &Pod<'_>) -> Option<Finding> {
-    sysctls_besides(pod, &SYSCTLS[..5])
+    sysctls_besides(pod, &SAFE[..5])
 }
 
 /// As of 1.27.
 pub fn sysctls_1_27(pod: &Pod<'_>) -> Option<Finding> {
-    sysctls_besides(pod, &SYSCTLS[..6])
+    sysctls_besides(pod, &SAFE[..6])
 }
 
 /// As of 1.29.
 pub fn sysctls_1_29(pod: &Pod<'_>) -> Option<Finding> {
-    sysctls_besides(pod, &SYSCTLS[..10])
+    sysctls_besides(pod, &SAFE[..10])
 }
 
 /// As of 1.32.
 pub fn sysctls_1_32(pod: &Pod<'_>) -> Option<Finding> {
-    sysctls_besides(pod, &SYSCTLS)
+    sysctls_besides(pod, &SAFE)
 }
 
 /// Windows containers that are processes of the host.

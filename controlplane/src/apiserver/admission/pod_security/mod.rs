@@ -26,6 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 const NAME: &str = "PodSecurity";
+/// Of labels and of notes in the audit log.
+const PREFIX: &str = "pod-security.kubernetes.io/";
 /// How many pods are looked at when a namespace becomes stricter, and for how long.
 const MOST_PODS: usize = 3000;
 const MOST_TIME: Duration = Duration::from_secs(1);
@@ -100,15 +102,31 @@ fn template<'a>((group, plural): (&str, &str), object: &'a Value) -> Option<&'a 
 }
 
 impl PodSecurity {
-    /// Whether nobody asks about this request.
+    /// Whether nobody asks about this request, which the audit log is told.
     fn exempt(&self, at: &Attributes<'_>) -> bool {
-        self.exemptions.namespaces.iter().any(|n| n == at.namespace)
-            || self.exemptions.usernames.contains(&at.user.name)
+        let why = if self.exemptions.namespaces.iter().any(|n| n == at.namespace) {
+            "namespace"
+        } else if self.exemptions.usernames.contains(&at.user.name) {
+            "user"
+        } else {
+            return false;
+        };
+        at.audit(format!("{PREFIX}exempt"), why);
+        true
     }
 
     fn exempt_class(&self, spec: &Value) -> bool {
         let class = spec["runtimeClassName"].as_str();
         class.is_some_and(|class| self.exemptions.runtime_classes.iter().any(|c| c == class))
+    }
+
+    /// The same for the pod of a request, which the audit log is told.
+    fn exempt_pod(&self, at: &Attributes<'_>, pod: &Pod<'_>) -> bool {
+        let exempt = self.exempt_class(pod.spec);
+        if exempt {
+            at.audit(format!("{PREFIX}exempt"), "runtimeClass");
+        }
+        exempt
     }
 
     /// The labels of the namespace of a request.
@@ -125,9 +143,11 @@ impl PodSecurity {
             return Err(ApiError::internal(format!("failed to lookup namespace {:?}", at.namespace)));
         };
         let pod = Pod { meta: &object["metadata"], spec: &object["spec"] };
-        if policy.fully_privileged() || self.exempt_class(pod.spec) {
+        if self.exempt_pod(at, &pod) {
             return Ok(());
         }
+        at.audit(format!("{PREFIX}enforce-policy"), policy.enforce.to_string());
+        audit(at, &policy, &pod);
         let findings = evaluate(policy.enforce, &pod);
         if !findings.is_empty() {
             return Err(at.forbidden(format!(
@@ -136,7 +156,7 @@ impl PodSecurity {
                 details(&findings)
             )));
         }
-        note(at, &policy, &pod);
+        at.warnings.extend(said(policy.warn, &pod));
         Ok(())
     }
 
@@ -147,8 +167,9 @@ impl PodSecurity {
         }
         let Some(policy) = self.policy(at).await else { return Ok(()) };
         let pod = Pod { meta: &template["metadata"], spec: &template["spec"] };
-        if !self.exempt_class(pod.spec) {
-            note(at, &policy, &pod);
+        if !self.exempt_pod(at, &pod) {
+            audit(at, &policy, &pod);
+            at.warnings.extend(said(policy.warn, &pod));
         }
         Ok(())
     }
@@ -244,17 +265,18 @@ fn controller(pod: &Value) -> Option<String> {
     owner["uid"].as_str().map(str::to_owned)
 }
 
-/// Warns, and notes for the audit log.
-fn note(at: &mut Attributes<'_>, policy: &Policy, pod: &Pod<'_>) {
-    let said = |standard: Standard| {
-        let findings = evaluate(standard, pod);
-        let text = || format!("would violate PodSecurity \"{standard}\": {}", details(&findings));
-        (!findings.is_empty()).then(text)
-    };
-    if let Some(text) = said(policy.audit) {
-        at.audit("pod-security.kubernetes.io/audit-violations", text);
+/// What a pod would do against a standard that does not refuse it.
+fn said(standard: Standard, pod: &Pod<'_>) -> Option<String> {
+    let findings = evaluate(standard, pod);
+    (!findings.is_empty())
+        .then(|| format!("would violate PodSecurity \"{standard}\": {}", details(&findings)))
+}
+
+/// Notes for the audit log what the audit level has against a pod, also when another level refuses it.
+fn audit(at: &Attributes<'_>, policy: &Policy, pod: &Pod<'_>) {
+    if let Some(text) = said(policy.audit, pod) {
+        at.audit(format!("{PREFIX}audit-violations"), text);
     }
-    at.warnings.extend(said(policy.warn));
 }
 
 /// Whether a change of a pod can change what it may do: other images or containers.

@@ -1,15 +1,15 @@
 //! The connection to a webhook: by URL, or to a Service's endpoints under the Service's name.
 
 use crate::apiserver::admission::Attributes;
+use crate::remote::trusted;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -44,7 +44,7 @@ pub async fn post(config: &Value, at: &Attributes<'_>, body: &Value) -> Result<V
     let head = format!("failed to call webhook: Post \"https://{}{}\"", place.host, place.path);
     let wrapped = |error: CallError| CallError(format!("{head}: {error}"));
     let name = place.host.rsplit_once(':').map_or(place.host.as_str(), |(host, _)| host);
-    let tls = trust(config["caBundle"].as_str().unwrap_or_default()).map_err(wrapped)?;
+    let tls = trust(config["caBundle"].as_str().unwrap_or_default())?;
     let server =
         ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).map_err(|e| wrapped(failed(e)))?;
     let mut last = failed("no endpoints available for service");
@@ -56,11 +56,30 @@ pub async fn post(config: &Value, at: &Attributes<'_>, body: &Value) -> Result<V
                 continue;
             }
         };
-        let stream =
-            tls.connect(server.clone(), stream).await.map_err(|e| wrapped(failed(format!("tls: {e}"))))?;
+        let stream = tls.connect(server.clone(), stream).await;
+        let stream = stream.map_err(|error| wrapped(failed(handshake(&error, name))))?;
         return exchange(stream, &place, body).await.map_err(wrapped);
     }
     Err(wrapped(last))
+}
+
+/// A handshake that failed, in Go's words where people look for them.
+fn handshake(error: &std::io::Error, name: &str) -> String {
+    use rustls::CertificateError::{Expired, NotValidForName, NotValidForNameContext, UnknownIssuer};
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let why = match cause {
+        Some(rustls::Error::InvalidCertificate(UnknownIssuer)) => {
+            "x509: certificate signed by unknown authority".to_owned()
+        }
+        Some(rustls::Error::InvalidCertificate(
+            Expired | rustls::CertificateError::ExpiredContext { .. },
+        )) => "x509: certificate has expired or is not yet valid".to_owned(),
+        Some(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+            format!("x509: certificate is not valid for {name}")
+        }
+        _ => return format!("tls: {error}"),
+    };
+    format!("tls: failed to verify certificate: {why}")
 }
 
 async fn exchange(
@@ -138,13 +157,15 @@ fn ready(slice: &Value, port_name: &str) -> Vec<(String, u16)> {
     addresses.filter_map(Value::as_str).map(|address| (address.to_owned(), port as u16)).collect()
 }
 
-/// Trusts the bundle of the webhook and nobody else.
+/// Trusts the bundle of the webhook and nobody else; the system's authorities when it has none.
 fn trust(bundle: &str) -> Result<TlsConnector, CallError> {
-    let mut roots = RootCertStore::empty();
     let pem = STANDARD.decode(bundle).map_err(failed)?;
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        roots.add(certificate.map_err(failed)?).map_err(failed)?;
-    }
+    let roots = trusted(Some(pem.as_slice()).filter(|pem| !pem.is_empty()));
+    let roots = roots.map_err(|why| {
+        let text =
+            "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block";
+        failed(format!("{text}: {why}"))
+    })?;
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(failed)?

@@ -91,6 +91,9 @@ async fn ask(hook: &Webhook, at: &Attributes<'_>, object: &Value) -> Result<Opti
 /// Takes over what a webhook said besides its patch; its refusal.
 fn heed(hook: &Webhook, at: &mut Attributes<'_>, verdict: &Verdict) -> Result<(), ApiError> {
     at.warnings.extend(verdict.warnings.iter().cloned());
+    for (key, text) in &verdict.notes {
+        at.audit(format!("{}/{key}", hook.name()), text.as_str());
+    }
     if verdict.allowed {
         return Ok(());
     }

@@ -16,6 +16,8 @@ pub struct Verdict {
     pub patch: Option<Value>,
     /// Sentences for the client.
     pub warnings: Vec<String>,
+    /// Notes for the audit log.
+    pub notes: Vec<(String, String)>,
 }
 
 impl Verdict {
@@ -107,11 +109,14 @@ pub fn verdict(answer: &Value, uid: &str) -> Result<Verdict, String> {
         }
     };
     let warnings = response["warnings"].as_array().into_iter().flatten();
+    let notes = response["auditAnnotations"].as_object().into_iter().flatten();
+    let notes = notes.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
     Ok(Verdict {
         allowed: response["allowed"] == true,
         status: response["status"].clone(),
         patch,
         warnings: warnings.filter_map(|w| w.as_str().map(str::to_owned)).collect(),
+        notes: notes.collect(),
     })
 }
 

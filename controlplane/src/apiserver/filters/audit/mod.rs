@@ -14,6 +14,7 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use policy::{Level, Policy};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -53,6 +54,30 @@ pub struct Audit {
 #[derive(Debug, Clone, Default)]
 pub struct Capture(pub Arc<Mutex<Option<Bytes>>>);
 
+/// What those who look at a request have to say about it besides yes or no, by key; kept also when it is refused. By
+/// default nobody listens.
+#[derive(Debug, Clone, Default)]
+pub struct Notes(Option<Arc<Mutex<BTreeMap<String, String>>>>);
+
+impl Notes {
+    /// Notes that somebody will read.
+    pub fn kept() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// Notes something; the first note of a key stands, as upstream has it.
+    pub fn add(&self, key: impl Into<String>, text: impl Into<String>) {
+        if let Some(all) = &self.0 {
+            all.lock().entry(key.into()).or_insert_with(|| text.into());
+        }
+    }
+
+    /// What was noted.
+    pub fn all(&self) -> BTreeMap<String, String> {
+        self.0.as_ref().map(|all| all.lock().clone()).unwrap_or_default()
+    }
+}
+
 /// The trail of one request.
 pub struct Trail {
     level: Level,
@@ -61,6 +86,8 @@ pub struct Trail {
     sinks: Vec<mpsc::Sender<Arc<Value>>>,
     /// Where the request's body is put.
     pub capture: Option<Capture>,
+    /// Annotations of the event.
+    pub notes: Notes,
 }
 
 impl Audit {
@@ -103,7 +130,7 @@ impl Audit {
             event["objectRef"] = reference(info);
         }
         let capture = (level >= Level::Request).then(Capture::default);
-        Some(Trail { level, omit, event, sinks: self.sinks.clone(), capture })
+        Some(Trail { level, omit, event, sinks: self.sinks.clone(), capture, notes: Notes::kept() })
     }
 }
 
@@ -152,10 +179,8 @@ impl Trail {
 
     /// What the authorizers said.
     pub fn decided(&mut self, allowed: bool, why: &str) {
-        self.event["annotations"] = json!({
-            "authorization.k8s.io/decision": if allowed { "allow" } else { "forbid" },
-            "authorization.k8s.io/reason": why,
-        });
+        self.notes.add("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+        self.notes.add("authorization.k8s.io/reason", why);
     }
 
     /// What was answered.
@@ -204,6 +229,10 @@ impl Trail {
             self.event["requestObject"] = object;
         }
         let mut event = self.event.clone();
+        let notes = self.notes.all();
+        if !notes.is_empty() {
+            event["annotations"] = json!(notes);
+        }
         event["stage"] = json!(stage.word());
         event["stageTimestamp"] = json!(now());
         Some(Arc::new(event))
