@@ -32,7 +32,9 @@ impl Server {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut args: Vec<String> =
             vec!["server".into(), "--data-dir".into(), dir.path().display().to_string()];
-        args.extend(["--bind".into(), "127.0.0.1:0".into()]);
+        if !flags.contains(&"--bind") {
+            args.extend(["--bind".into(), "127.0.0.1:0".into()]);
+        }
         args.extend(flags.iter().map(|f| (*f).to_owned()));
         let environment: Vec<(String, String)> =
             environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -100,8 +102,7 @@ impl Server {
     fn keep_port(&mut self) {
         let at = self.args.iter().position(|a| a == "--bind").expect("started with --bind") + 1;
         if self.args[at].ends_with(":0") {
-            let port = self.url().rsplit(':').next().unwrap_or("0").to_owned();
-            self.args[at] = format!("127.0.0.1:{port}");
+            self.args[at] = self.url().trim_start_matches("https://").to_owned();
         }
     }
 

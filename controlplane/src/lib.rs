@@ -31,6 +31,8 @@ pub mod definitions;
 pub mod connect;
 // Counters.
 pub mod metrics;
+// What is not needed goes back to the machine.
+pub mod memory;
 // The table of kinds and what each kind does on its way to the store.
 pub mod registry;
 // Field rules per kind, with upstream's wording.

@@ -164,12 +164,14 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let serving = Arc::new(tls::Serving::new(&pki.serving, &pki.authority.certificate)?);
     let tls = tls::config(&pki, serving.clone())?;
     let renewal = tokio::spawn(renew(pki.clone(), serving, path, url));
+    let memory = tokio::spawn(crate::memory::give_back());
     let extra = inherited.map(|l| tokio::spawn(tls::serve(l, tls.clone(), server.clone(), stop.clone())));
     tls::serve(listener, tls, server, stop).await;
     if let Some(extra) = extra {
         let _ = extra.await;
     }
     renewal.abort();
+    memory.abort();
     for tasks in &mut loops {
         // Those who lead give their leases away; the others never end by themselves.
         if config.datastore != "embedded" {

@@ -184,6 +184,16 @@ dns         list                         -/secrets                              
 delegate    create                       -/tokenreviews.authentication.k8s.io                 yes
 delegate    create                       -/subjectaccessreviews.authorization.k8s.io          yes
 delegate    list                         -/pods                                               no
+delegate    get                          default/secrets/s-a                                  no
+delegate    create                       -/clusterrolebindings.rbac.authorization.k8s.io      no
+robot       create                       -/certificatesigningrequests.certificates.k8s.io     no
+robot       create                       -/clusterrolebindings.rbac.authorization.k8s.io      no
+robot       patch                        default/roles.rbac.authorization.k8s.io/builder      no
+builder     create                       default/rolebindings.rbac.authorization.k8s.io       no
+builder     create                       default/secrets                                      no
+boot        get                          -/nodes/node-a                                       no
+boot        list                         default/configmaps                                   no
+boot        create                       default/serviceaccounts/robot/token                  no
 # Nobody.
 nobody      get                          /healthz                                             yes
 nobody      get                          /version                                             yes
@@ -332,7 +342,8 @@ fn two_hundred_pairs_are_decided_as_upstream_does() {
         }
     }
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(count >= 195, "{count} pairs");
+    println!("{count} pairs decided as expected");
+    assert!(count >= 200, "{count} pairs");
     reviews_agree(&admin);
     refusals_have_words(&who);
     nobody_escalates(&server, &admin, &who);

@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 /// How long a client may take for its handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long a client may take to send the head of a request.
 const HEAD: Duration = Duration::from_secs(30);
 /// How long requests in flight may go on at shutdown.

@@ -65,10 +65,12 @@ pub async fn post(config: &Value, at: &Attributes<'_>, body: &Value) -> Result<V
 
 /// A handshake that failed, in Go's words where people look for them.
 fn handshake(error: &std::io::Error, name: &str) -> String {
-    use rustls::CertificateError::{Expired, NotValidForName, NotValidForNameContext, UnknownIssuer};
+    use rustls::CertificateError::{
+        BadSignature, Expired, NotValidForName, NotValidForNameContext, UnknownIssuer,
+    };
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let why = match cause {
-        Some(rustls::Error::InvalidCertificate(UnknownIssuer)) => {
+        Some(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)) => {
             "x509: certificate signed by unknown authority".to_owned()
         }
         Some(rustls::Error::InvalidCertificate(
