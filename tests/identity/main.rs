@@ -23,3 +23,9 @@ mod rotation;
 mod flood;
 // What strangers try.
 mod attacks;
+
+/// Tests that load the machine on purpose or have deadlines of their own run one after the other.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -37,6 +37,7 @@ impl Changes {
 
 #[test]
 fn certificates_are_renewed_under_load() {
+    let _alone = crate::alone();
     let _ = rustls::crypto::ring::default_provider().install_default();
     let life = std::env::var("CORACLE_TEST_ROTATION_SECONDS").ok().map_or(USUAL, |s| s.parse().unwrap());
     let server = Server::with(&["--certificate-lifetime-seconds", &life.to_string()]);
