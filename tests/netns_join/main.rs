@@ -44,7 +44,7 @@ impl Machine {
         // Another view of all cgroups than the host's, to see what the machine leaves.
         std::fs::create_dir(lab.path("cgroup")).unwrap();
         run("mount", &["-t", "cgroup2", "none", &lab.path("cgroup").display().to_string()]);
-        let cgroup = format!("coracle-test-join-{}", std::process::id());
+        let cgroup = format!("coracle-test-{}-join", std::process::id());
         Self { netns, dir, hidden: server.data_dir().into(), cgroup, agent: None }
     }
 
