@@ -85,6 +85,19 @@ impl Connection {
         Ok(self.sender.send_request(request).await?)
     }
 
+    /// A request without a body, for those who care how they are answered.
+    pub async fn open_accepting(
+        &mut self,
+        method: &str,
+        path: &str,
+        accept: &str,
+    ) -> anyhow::Result<Response<Incoming>> {
+        self.sender.ready().await?;
+        let request = Request::builder().method(method).uri(path).header("host", "localhost");
+        let request = request.header("accept", accept).body(Full::new(Bytes::new()))?;
+        Ok(self.sender.send_request(request).await?)
+    }
+
     /// Sends a request and reads the whole answer, which must be a success.
     pub async fn call(&mut self, method: &str, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
         let response = self.open(method, path, body).await?;

@@ -20,6 +20,7 @@ use crate::pod::users::Users;
 use crate::policy::Policies;
 use crate::probe::wheel::Probes;
 use crate::runtime::Runtime;
+use crate::runtime::counted::Operations;
 use crate::status::report::Reporter;
 use crate::volume::token::Tokens;
 
@@ -44,6 +45,8 @@ pub struct Context {
     pub client: kube::Client,
     /// Whatever runs containers.
     pub runtime: Arc<dyn Runtime>,
+    /// How often it was asked for what.
+    pub operations: Arc<Operations>,
     /// Its name, the scheme of container ids.
     pub runtime_name: String,
     /// What the node has.

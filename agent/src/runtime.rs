@@ -3,6 +3,7 @@
 //! Two runtimes implement it: the in-process `engine::Engine` and [`CriRuntime`], which
 //! speaks gRPC to any CRI runtime on a unix socket.
 
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,6 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 pub mod client;
 // Exec, attach and port-forward to another CRI runtime, over WebSocket.
 pub mod dial;
+// How often a runtime was asked for what.
+pub mod counted;
 
 pub use client::CriRuntime;
 
@@ -191,6 +194,8 @@ pub trait Runtime: Send + Sync {
     ) -> Result<()>;
     /// Opens the log path again, after the caller moved the old file away.
     async fn reopen_container_log(&self, id: &str) -> Result<()>;
+    /// Writes the state of a running container to an archive; a zero `timeout` is the runtime's own.
+    async fn checkpoint_container(&self, id: &str, to: &Path, timeout: Duration) -> Result<()>;
 
     /// Runs a command to its end; a zero `timeout` is none.
     async fn exec_sync(

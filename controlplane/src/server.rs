@@ -20,6 +20,7 @@ use crate::connect;
 use crate::controllers::{self, election::lead};
 use crate::definitions::Definitions;
 use crate::guard;
+use crate::metrics::Metrics;
 use crate::pki::authority::Authority;
 use crate::pki::{Pki, kubeconfig};
 use crate::registry::bootstrap::{self, Cluster};
@@ -157,8 +158,11 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let definitions = Definitions::start(client.clone()).await?;
     let mut custom = JoinSet::new();
     custom.spawn(definitions.follow());
-    let mut loops =
-        if config.api_only { Vec::new() } else { start_loops(&client, &config, &pki, ledger, &stop)? };
+    let metrics = &server.wellknown.metrics;
+    let mut loops = match config.api_only {
+        true => Vec::new(),
+        false => start_loops(&client, &config, &pki, ledger, metrics, &stop)?,
+    };
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
     let serving = Arc::new(tls::Serving::new(&pki.serving, &pki.authority.certificate)?);
@@ -246,6 +250,7 @@ fn start_loops(
     config: &Config,
     pki: &Pki,
     ledger: Arc<Ledger>,
+    metrics: &Metrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<Vec<JoinSet<()>>> {
     let ranges = config.cluster_cidr.split(',').map(|cidr| cidr.trim().parse());
@@ -259,6 +264,7 @@ fn start_loops(
             reserved: pki.names().iter().filter(|name| *name != "localhost").cloned().collect(),
         }),
         ledger,
+        work: metrics.work.clone(),
         shared_store: shared,
         ..controllers::Options::default()
     };
@@ -268,7 +274,8 @@ fn start_loops(
         let client = for_controllers.clone();
         controllers::start(&move |name: &str| client.controller(name), &options)
     };
-    let scheduler = move || scheduler::start(&for_scheduler, profiles.clone()).0;
+    let counted = metrics.scheduling.clone();
+    let scheduler = move || scheduler::start(&for_scheduler, profiles.clone(), counted.clone()).0;
     if !shared {
         return Ok(vec![controllers(), scheduler()]);
     }

@@ -14,6 +14,8 @@ pub mod names;
 pub mod sysctls;
 // Times and durations.
 pub mod time;
+// Pages of metrics.
+pub mod exposition;
 // JSON and YAML bodies to objects.
 pub mod decode;
 // Protobuf bodies to objects.

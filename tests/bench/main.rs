@@ -26,6 +26,8 @@ mod dns;
 mod hollow;
 // Services, few and many.
 mod service;
+// Exec, logs, port-forward, probes.
+mod streams;
 // How figures are shown.
 mod report;
 
@@ -35,7 +37,7 @@ fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let json = args.iter().any(|a| a == "--json");
     let name = args.iter().find(|a| !a.starts_with("--")).map_or("", String::as_str);
-    if matches!(name, "engine" | "pod") && !namespaces::is_inside() {
+    if matches!(name, "engine" | "pod" | "streams") && !namespaces::is_inside() {
         return in_namespaces(&args);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -47,8 +49,9 @@ fn main() -> anyhow::Result<()> {
         "controllers" => runtime.block_on(controllers::run())?,
         "dns" => dns::run()?,
         "service" => runtime.block_on(service::run())?,
+        "streams" => runtime.block_on(streams::run())?,
         other => anyhow::bail!(
-            "unknown measurement {other:?}: one of api, engine, pod, scheduler, controllers, dns, service"
+            "unknown measurement {other:?}: one of api, engine, pod, scheduler, controllers, dns, service, streams"
         ),
     };
     report.print(json);

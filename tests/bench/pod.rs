@@ -75,8 +75,9 @@ pub async fn run() -> anyhow::Result<Report> {
     Ok(report)
 }
 
+/// What was measured of pods.
 #[derive(Default)]
-struct Times {
+pub struct Times {
     running: Vec<Duration>,
     gone: Vec<Duration>,
     parts: Vec<(&'static str, Duration)>,
@@ -108,7 +109,7 @@ async fn version(pods: &Api<Pod>) -> anyhow::Result<String> {
 }
 
 /// Creates pods and waits until each is Running.
-async fn create(pods: &Api<Pod>, names: &[String], probe: &str) -> anyhow::Result<Times> {
+pub async fn create(pods: &Api<Pod>, names: &[String], probe: &str) -> anyhow::Result<Times> {
     let version = version(pods).await?;
     let mut watch = pods.watch(&WatchParams::default(), &version).await?.boxed();
     let begun = Instant::now();
@@ -147,7 +148,7 @@ async fn create(pods: &Api<Pod>, names: &[String], probe: &str) -> anyhow::Resul
 }
 
 /// Deletes pods and waits until each is gone.
-async fn remove(pods: &Api<Pod>, names: &[String]) -> anyhow::Result<Vec<Duration>> {
+pub async fn remove(pods: &Api<Pod>, names: &[String]) -> anyhow::Result<Vec<Duration>> {
     let version = version(pods).await?;
     let mut watch = pods.watch(&WatchParams::default(), &version).await?.boxed();
     let begun = Instant::now();

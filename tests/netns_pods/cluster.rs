@@ -175,6 +175,26 @@ impl Cluster {
         }
     }
 
+    /// Kills the agent and starts it with more flags.
+    #[allow(dead_code, reason = "not for every suite")]
+    pub fn restart_agent_with(&mut self, flags: &str) {
+        self.kill_agent();
+        self.flags = format!("{} {flags}", self.flags);
+        self.start_agent();
+    }
+
+    /// The process that containers live under.
+    #[allow(dead_code, reason = "not for every suite")]
+    pub fn keeper_pid(&self) -> u32 {
+        let run = self.path("run").display().to_string();
+        let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let command = fs::read_to_string(entry.path().join("cmdline")).ok()?;
+            (command.contains("coracle-keeper") && command.contains(&run)).then_some(pid)
+        });
+        pids.min().expect("a keeper")
+    }
+
     /// Waits until the agent has ended by itself.
     #[allow(dead_code, reason = "not for measurements")]
     pub fn wait_agent_ended(&mut self) {

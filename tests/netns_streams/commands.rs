@@ -45,12 +45,13 @@ pub fn refusals(stage: &mut Stage) {
         assert_eq!(code, Some(126), "{err}");
         assert!(err.contains("permission denied") || err.contains("is a directory"), "{err}");
         let err = k.fails("exec talk -c nobody -- true");
-        assert!(
-            err.contains("container nobody is not valid for pod talk") || err.contains("container not found"),
-            "{err}"
-        );
+        // Newer kubectls look for themselves.
+        let own = "container nobody not found in pod talk_default";
+        assert!(err.contains("container nobody is not valid for pod talk") || err.contains(own), "{err}");
         let err = k.fails("exec ended -c done -- true");
-        assert!(err.contains("CONTAINER_EXITED") || err.contains("container not found"), "{err}");
+        assert!(err.contains("container is in CONTAINER_EXITED state"), "{err}");
+        let err = k.fails("attach talk -c nobody");
+        assert!(err.contains("nobody"), "{err}");
         let err = k.fails("exec missing -- true");
         assert!(err.contains(r#"pods "missing" not found"#), "{err}");
     }
@@ -58,7 +59,18 @@ pub fn refusals(stage: &mut Stage) {
     let err = stage
         .newest()
         .fails("get --raw '/api/v1/namespaces/default/pods/talk/exec?command=true&stdout=true'");
-    assert!(err.contains("pgrade"), "{err}");
+    assert!(err.contains("Upgrade request required"), "{err}");
+    let raw =
+        |query: &str| stage.newest().fails(&format!("get --raw '/api/v1/namespaces/default/pods/{query}'"));
+    for (query, said) in [
+        ("talk/exec?command=true&container=nobody", "container nobody is not valid for pod talk"),
+        ("talk/exec?stdout=true", "you must specify at least one command for the container"),
+        ("pair/exec?command=true", "a container name must be specified for pod pair, choose one of: [a b]"),
+        ("missing/exec?command=true", "pods \"missing\" not found"),
+    ] {
+        let err = raw(query);
+        assert!(err.contains(said), "{query}: {err}");
+    }
 }
 
 pub fn attach_and_run(stage: &mut Stage) {

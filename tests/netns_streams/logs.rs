@@ -63,6 +63,55 @@ pub fn follow(stage: &mut Stage) {
     }
 }
 
+/// A log that is cut while it is followed, and afterwards: nothing is lost, nothing comes twice.
+pub fn rotation(stage: &mut Stage) {
+    const LINES: usize = 15_000;
+    let script = "i=0; while [ $i -lt 15000 ]; do i=$((i+1)); echo $i ------------------------------------------------------; \
+                  [ $((i % 500)) != 0 ] || sleep 0.5; done; echo end; exec sleep 3600";
+    stage.cluster.pod(
+        "loud",
+        &format!(
+            "containers: [{{name: c, image: {}, command: [sh, -c, {script:?}]}}]",
+            crate::cluster::IMAGE
+        ),
+    );
+    stage.cluster.wait_ready("loud");
+    let mut follow = Running::start(stage.newest(), &["logs", "-f", "loud"]);
+    for wanted in 1..=LINES {
+        let line = follow.line();
+        assert_eq!(line.split(' ').next(), Some(wanted.to_string().as_str()), "{line}");
+    }
+    assert_eq!(follow.line(), "end\n");
+    follow.kill();
+    let uid = stage.cluster.get("loud")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let dir = stage.cluster.path("logs").join(format!("default_loud_{uid}/c"));
+    let files = || {
+        let names = std::fs::read_dir(&dir).unwrap().flatten().map(|f| f.file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| !name.ends_with(".tmp")).collect();
+        // `0.log` is the newest.
+        names.sort_by_key(|name| (name == "0.log", name.clone()));
+        names
+    };
+    assert!(files().len() > 1, "the log was cut: {:?}", files());
+    let mut written = Vec::new();
+    for name in files() {
+        let shown = if name.ends_with(".gz") { "zcat" } else { "cat" };
+        let text = crate::cluster::run(&format!("{shown} {}", dir.join(&name).display()));
+        written.extend(text.lines().map(|line| line.split(' ').nth(3).unwrap_or_default().to_owned()));
+    }
+    let last: Vec<String> = (1..=LINES).map(|n| n.to_string()).chain(["end".to_owned()]).collect();
+    assert!(last.ends_with(&written) && written.len() > 1000, "{} lines in {:?}", written.len(), files());
+    for k in &stage.kubectls {
+        assert_eq!(k.run("logs loud --tail=1"), "end\n");
+        // Whatever is shown is whole and in order.
+        let shown = k.run("logs loud");
+        let shown: Vec<String> =
+            shown.lines().map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect();
+        assert!(!shown.is_empty() && last.ends_with(&shown), "{} lines are shown", shown.len());
+    }
+    stage.cluster.delete("loud");
+}
+
 pub fn refusals(stage: &mut Stage) {
     stage.cluster.pod("nowhere", "nodeSelector: {no: such}, containers: [{name: c, image: x}]");
     stage
@@ -88,7 +137,21 @@ pub fn refusals(stage: &mut Stage) {
     };
     let err = raw("sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z");
     assert!(err.contains("at most one of `sinceTime` or `sinceSeconds` may be specified"), "{err}");
-    let err = raw("limitBytes=0");
-    assert!(err.contains("must be greater than 0"), "{err}");
+    for (query, said) in [
+        ("limitBytes=0", "limitBytes: Invalid value: 0: must be greater than 0"),
+        ("tailLines=-1", "tailLines: Invalid value: -1: must be greater than or equal to 0"),
+        ("sinceSeconds=0", "sinceSeconds: Invalid value: 0: must be greater than 0"),
+        (
+            "stream=Both",
+            "stream: Unsupported value: \"Both\": supported values: \"All\", \"Stderr\", \"Stdout\"",
+        ),
+        ("stream=Stderr&tailLines=1", "`tailLines` and specific `stream` are mutually exclusive for now"),
+        ("tailLines=many", "strconv.ParseInt: parsing \"many\": invalid syntax"),
+    ] {
+        let err = raw(query);
+        assert!(err.contains(said), "{query}: {err}");
+    }
+    let err = stage.newest().fails("get --raw /api/v1/namespaces/default/pods/pair/log");
+    assert!(err.contains("a container name must be specified for pod pair, choose one of: [a b]"), "{err}");
     stage.cluster.delete("nowhere unpulled");
 }

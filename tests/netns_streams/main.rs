@@ -13,6 +13,8 @@ mod debug;
 mod clients;
 mod rough;
 mod usage;
+mod metrics;
+mod events;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -38,6 +40,7 @@ const PARTS: &[Part] = &[
     ("logs::options", logs::options),
     ("logs::previous_and_all_containers", logs::previous_and_all_containers),
     ("logs::follow", logs::follow),
+    ("logs::rotation", logs::rotation),
     ("logs::refusals", logs::refusals),
     ("commands::exec", commands::exec),
     ("commands::terminal", commands::terminal),
@@ -55,10 +58,20 @@ const PARTS: &[Part] = &[
     ("clients::hundred_execs", clients::hundred_execs),
     ("clients::python_client", clients::python_client),
     ("usage::top", usage::top),
+    ("usage::figures", usage::figures),
     ("usage::node_api", usage::node_api),
+    ("metrics::server", metrics::server),
+    ("metrics::forms", metrics::forms),
+    ("metrics::dashboard", metrics::dashboard),
+    ("metrics::checkpoint", metrics::checkpoint),
+    ("events::of_a_life", events::of_a_life),
+    ("events::of_trouble", events::of_trouble),
+    ("events::of_the_node", events::of_the_node),
+    ("rough::idle", rough::idle),
     ("rough::client_is_killed", rough::client_is_killed),
     ("rough::nothing_leaks", rough::nothing_leaks),
     ("rough::agent_restarts_under_a_follow", rough::agent_restarts_under_a_follow),
+    ("rough::behind_nat", rough::behind_nat),
 ];
 
 #[test]

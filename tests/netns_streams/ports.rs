@@ -12,13 +12,13 @@ use coracle_tests::kubectl::Kubectl;
 const WAIT: Duration = Duration::from_secs(60);
 
 /// A port-forward on a free port.
-struct Forward {
-    running: Running,
+pub struct Forward {
+    pub running: Running,
     port: u16,
 }
 
 impl Forward {
-    fn start(k: &Kubectl, target: &str, port: u16) -> Self {
+    pub fn start(k: &Kubectl, target: &str, port: u16) -> Self {
         let mut running =
             Running::start(k, &["port-forward", "--address", "127.0.0.1", target, &format!(":{port}")]);
         let line = running.line();
@@ -31,13 +31,22 @@ impl Forward {
         Self { running, port }
     }
 
-    fn get(&self) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(WAIT)).unwrap();
+        stream
+    }
+
+    /// One HTTP request on a connection.
+    pub fn ask(stream: &mut TcpStream) -> String {
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
         let _ = stream.read_to_string(&mut text);
         text
+    }
+
+    pub fn get(&self) -> String {
+        Self::ask(&mut self.connect())
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::cluster::IMAGE;
-use crate::tools::{Running, Stage, open_files};
+use crate::cluster::{IMAGE, run as shell};
+use crate::ports::Forward;
+use crate::tools::{Running, Stage, run};
 use coracle_tests::eventually;
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -30,19 +31,54 @@ pub fn client_is_killed(stage: &mut Stage) {
     }
 }
 
-/// After everything above server and agent have no more open than before.
+/// An exec and a forwarded connection that nobody uses for a while are still there afterwards. `CORACLE_IDLE_SECONDS` says
+/// how long: a few seconds unless it is set.
+pub fn idle(stage: &mut Stage) {
+    let seconds = std::env::var("CORACLE_IDLE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
+    let start = |k| {
+        let script = "echo up; read x; echo got $x; read y; echo $y again";
+        let mut exec = Running::start(k, &["exec", "-i", "talk", "--", "sh", "-c", script]);
+        assert_eq!(exec.line(), "up\n");
+        let forward = Forward::start(k, "pod/web", 80);
+        let stream = forward.connect();
+        (exec, forward, stream)
+    };
+    let mut sessions: Vec<_> = stage.kubectls.iter().map(start).collect();
+    let follow = Running::start(stage.newest(), &["logs", "-f", "talk"]);
+    std::thread::sleep(Duration::from_secs(seconds));
+    for (exec, _, stream) in &mut sessions {
+        exec.say("this\n");
+        assert_eq!(exec.line(), "got this\n");
+        assert!(Forward::ask(stream).ends_with("hello\n"));
+    }
+    for (mut exec, forward, _) in sessions {
+        exec.say("that\n");
+        let (code, out, err) = exec.end();
+        assert_eq!((code, out.as_str()), (Some(0), "that again\n"), "{err}");
+        forward.running.kill();
+    }
+    let mut follow = follow;
+    assert!(follow.child.try_wait().unwrap().is_none(), "the follow goes on");
+    follow.kill();
+    eprintln!("idle for {seconds} s");
+}
+
+/// After everything above server, agent and keeper have no more open than before, and the container no process of ours.
 pub fn nothing_leaks(stage: &mut Stage) {
-    let pids = [stage.cluster.server.pid(), stage.cluster.agent_pid()];
+    let k = stage.newest();
+    eventually("only the container's own process is left", WAIT, || {
+        let processes = k.run("exec talk -- ps -o comm");
+        processes.lines().filter(|line| !["COMMAND", "sleep", "ps"].contains(&line.trim())).count() == 0
+    });
     // Watches and idle connections come and go.
     const SLACK: usize = 16;
-    let now = || pids.map(open_files);
     let before = stage.descriptors;
     let begun = std::time::Instant::now();
-    while now().iter().zip(before).any(|(now, before)| *now > before + SLACK) {
+    while stage.open().iter().zip(before).any(|(now, before)| *now > before + SLACK) {
         assert!(
             begun.elapsed() < WAIT,
-            "descriptors of server and agent: before {before:?}, now {:?}",
-            now()
+            "descriptors of server, agent and keeper: before {before:?}, now {:?}",
+            stage.open()
         );
         std::thread::sleep(Duration::from_millis(500));
     }
@@ -70,4 +106,28 @@ pub fn agent_restarts_under_a_follow(stage: &mut Stage) {
     }
     assert!(all.lines().count() > 10);
     assert!(all.starts_with(&format!("n 1\n{rest}")), "what was followed is what was written");
+}
+
+/// A node that the server cannot dial opens the connections itself.
+pub fn behind_nat(stage: &mut Stage) {
+    shell(
+        "nft add table inet nodial
+         nft add chain inet nodial in '{ type filter hook input priority -200; }'
+         nft add rule inet nodial in tcp dport 10250 reject with tcp reset",
+    );
+    let err = stage.newest().fails("exec talk -- true");
+    assert!(err.contains("10250"), "the server dials in vain: {err}");
+    stage.cluster.restart_agent_with("--tunnel");
+    for k in &stage.kubectls {
+        eventually("the agent is to be reached", WAIT, || k.try_with("exec talk -- true", "").ok);
+        assert_eq!(run(k, &["exec", "-i", "talk", "--", "cat"], "through\n").1, "through\n");
+        assert_eq!(k.run("logs talk --tail=1"), "last\n");
+        let forward = Forward::start(k, "pod/web", 80);
+        for _ in 0..20 {
+            assert!(forward.get().ends_with("hello\n"));
+        }
+        forward.running.kill();
+        eventually("figures come through, too", WAIT, || k.try_with("top pod talk", "").ok);
+    }
+    shell("nft delete table inet nodial");
 }

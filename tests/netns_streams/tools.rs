@@ -13,8 +13,8 @@ pub struct Stage {
     pub cluster: Cluster,
     /// The oldest and the newest.
     pub kubectls: Vec<Kubectl>,
-    /// Descriptors of server and agent when nothing was done yet.
-    pub descriptors: [usize; 2],
+    /// Descriptors of server, agent and keeper when nothing was done yet.
+    pub descriptors: [usize; 3],
 }
 
 pub const TALK: &str =
@@ -22,7 +22,8 @@ pub const TALK: &str =
 
 impl Stage {
     pub fn start() -> Self {
-        let cluster = Cluster::start();
+        // Small enough that logs are cut while they are followed.
+        let cluster = Cluster::start_with("--container-log-max-size 256Ki");
         let kubectls = kubectl::oldest_and_newest(&cluster.server.kubeconfig());
         let container = |name: &str, script: &str| {
             format!("{{name: {name}, image: {IMAGE}, command: [sh, -c, {script:?}]}}")
@@ -53,8 +54,14 @@ impl Stage {
         for name in ["talk", "web", "pair"] {
             cluster.wait_ready(name);
         }
-        let descriptors = [open_files(cluster.server.pid()), open_files(cluster.agent_pid())];
-        Self { cluster, kubectls, descriptors }
+        let mut stage = Self { cluster, kubectls, descriptors: [0; 3] };
+        stage.descriptors = stage.open();
+        stage
+    }
+
+    /// Descriptors that server, agent and keeper have open.
+    pub fn open(&self) -> [usize; 3] {
+        [self.cluster.server.pid(), self.cluster.agent_pid(), self.cluster.keeper_pid()].map(open_files)
     }
 
     pub fn newest(&self) -> &Kubectl {
@@ -63,7 +70,7 @@ impl Stage {
 }
 
 /// How many descriptors a process has open.
-pub fn open_files(pid: u32) -> usize {
+fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 

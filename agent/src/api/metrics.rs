@@ -1,18 +1,15 @@
 //! `/stats/summary` and the pages of metrics.
 
+use coracle_proto::exposition::{Form, Page};
 use http::StatusCode;
-use std::fs;
 
 use super::answer::{Answer, json, with_type};
 use crate::context::Context;
 use crate::pod::observed::State;
-use crate::usage::series::{self, Page};
-use crate::usage::{Usage, summary};
+use crate::usage::{Usage, series, summary};
 
-const FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-fn page(text: String) -> Answer {
-    with_type(StatusCode::OK, FORM, text)
+fn page(text: String, form: Form) -> Answer {
+    with_type(StatusCode::OK, form.content_type(), text)
 }
 
 /// `/stats/summary`.
@@ -34,18 +31,18 @@ pub fn stats(context: &Context, usage: &Usage) -> Answer {
 }
 
 /// `/metrics/resource`.
-pub fn resource(usage: &Usage) -> Answer {
-    page(series::resource(&usage.latest()))
+pub fn resource(usage: &Usage, form: Form) -> Answer {
+    page(series::resource(&usage.latest(), form), form)
 }
 
 /// `/metrics/cadvisor`.
-pub fn cadvisor(usage: &Usage) -> Answer {
-    page(series::cadvisor(&usage.latest()))
+pub fn cadvisor(usage: &Usage, form: Form) -> Answer {
+    page(series::cadvisor(&usage.latest(), form), form)
 }
 
 /// `/metrics/probes`.
-pub fn probes(context: &Context) -> Answer {
-    let mut out = Page::default();
+pub fn probes(context: &Context, form: Form) -> Answer {
+    let mut out = Page::new(form);
     out.family(
         "prober_probe_total",
         "counter",
@@ -65,12 +62,12 @@ pub fn probes(context: &Context) -> Answer {
             out.value("prober_probe_total", &labels, count);
         }
     }
-    page(out.finish())
+    page(out.finish(), form)
 }
 
 /// `/metrics`: the agent itself.
-pub fn agent(context: &Context) -> Answer {
-    let mut out = Page::default();
+pub fn agent(context: &Context, form: Form) -> Answer {
+    let mut out = Page::new(form);
     let entries = context.pods.list();
     let running =
         |state| entries.iter().flat_map(|entry| &entry.view.containers).filter(|c| c.state == state).count();
@@ -102,28 +99,7 @@ pub fn agent(context: &Context) -> Answer {
     out.family("kubernetes_build_info", "gauge", "A metric with a constant '1' value labeled by version.");
     let version = concat!("v1.35.0+coracle-", env!("CARGO_PKG_VERSION"));
     out.value("kubernetes_build_info", &[("git_version", version), ("major", "1"), ("minor", "35")], 1);
-    process(&mut out);
-    page(out.finish())
-}
-
-/// The process as Prometheus' clients show it.
-fn process(out: &mut Page) {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name may hold blanks; everything behind its bracket is numbers.
-    let fields: Vec<u64> = stat
-        .rsplit_once(')')
-        .map(|(_, rest)| rest.split_whitespace().skip(1).map(|field| field.parse().unwrap_or(0)).collect())
-        .unwrap_or_default();
-    let field = |at: usize| fields.get(at).copied().unwrap_or(0);
-    let cpu = (field(10) + field(11)) as f64 / 100.0;
-    out.single(
-        "process_cpu_seconds_total",
-        "counter",
-        "Total user and system CPU time spent in seconds.",
-        cpu,
-    );
-    out.single("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", field(19));
-    out.single("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", field(20) * 4096);
-    let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    out.single("process_open_fds", "gauge", "Number of open file descriptors.", open);
+    context.operations.render(&mut out);
+    out.process();
+    page(out.finish(), form)
 }

@@ -14,6 +14,8 @@ pub mod streams;
 pub mod tunnel;
 // Raw connections for the API server's proxy.
 pub mod dial;
+// The state of a container as an archive.
+pub mod checkpoint;
 // Lists of pods.
 pub mod pods;
 // Settings.
@@ -23,6 +25,8 @@ pub mod metrics;
 // Files of the host's log directory.
 pub mod files;
 
+use coracle_proto::exposition::Form;
+use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -114,10 +118,10 @@ impl NodeApi {
                 logs::handle(context, (namespace, pod, container), &request).await
             }
             (&Method::GET, ["stats", "summary"]) => metrics::stats(context, &self.usage),
-            (&Method::GET, ["metrics"]) => metrics::agent(context),
-            (&Method::GET, ["metrics", "resource"]) => metrics::resource(&self.usage),
-            (&Method::GET, ["metrics", "cadvisor"]) => metrics::cadvisor(&self.usage),
-            (&Method::GET, ["metrics", "probes"]) => metrics::probes(context),
+            (&Method::GET, ["metrics"]) => metrics::agent(context, form(&request)),
+            (&Method::GET, ["metrics", "resource"]) => metrics::resource(&self.usage, form(&request)),
+            (&Method::GET, ["metrics", "cadvisor"]) => metrics::cadvisor(&self.usage, form(&request)),
+            (&Method::GET, ["metrics", "probes"]) => metrics::probes(context, form(&request)),
             (&Method::GET, ["logs", ..]) => files::handle(&path["logs".len()..]),
             (&Method::GET | &Method::POST, ["exec", namespace, pod, container])
             | (&Method::GET | &Method::POST, ["exec", namespace, pod, _, container]) => {
@@ -135,10 +139,19 @@ impl NodeApi {
             | (&Method::POST, ["run", namespace, pod, _, container]) => {
                 streams::run(context, (namespace, pod, container), &request).await
             }
+            (&Method::POST, ["checkpoint", namespace, pod, container]) => {
+                checkpoint::handle(context, (namespace, pod, container), &request).await
+            }
             (&Method::GET, ["dial", address]) => dial::handle(context, address, request).await,
             _ => text(StatusCode::NOT_FOUND, "404 page not found"),
         }
     }
+}
+
+/// How a client wants to read metrics.
+fn form<B>(request: &Request<B>) -> Form {
+    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+    Form::accepted(accept.unwrap_or_default())
 }
 
 /// Pairs of a request's query.

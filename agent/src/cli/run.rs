@@ -43,6 +43,7 @@ use crate::pod::users::Users;
 use crate::policy::Policies;
 use crate::probe::wheel::Probes;
 use crate::proxy::Proxy;
+use crate::runtime::counted::{Counted, Operations};
 use crate::runtime::{CriRuntime, Runtime};
 use crate::source;
 use crate::status::report::Reporter;
@@ -399,6 +400,8 @@ pub fn assemble(
     runtime_name: String,
     machine: &Machine,
 ) -> (Arc<Context>, Vec<Task>) {
+    let operations = Arc::new(Operations::default());
+    let runtime: Arc<dyn Runtime> = Arc::new(Counted::new(runtime, operations.clone()));
     let pods = PodTable::default();
     let table = pods.clone();
     let objects_changed: Wake = Arc::new(move |uid| {
@@ -441,6 +444,7 @@ pub fn assemble(
         config,
         client,
         runtime,
+        operations,
         runtime_name,
         events,
     };

@@ -49,6 +49,10 @@ mod attach;
 mod status;
 // Usage from cgroup files.
 mod stats;
+// What containers wrote.
+mod layers;
+// The state of a container as an archive.
+mod checkpoint;
 // After a restart.
 mod recover;
 // Streams of CRI clients.
@@ -162,6 +166,7 @@ struct Inner {
     cpu_samples: stats::Samples,
     /// Held while what an earlier engine left is taken up.
     recovery: tokio::sync::Mutex<()>,
+    layers: layers::Layers,
     _tenure: Tenure,
 }
 
@@ -199,6 +204,7 @@ impl Engine {
                 cpu_samples: stats::Samples::default(),
                 recovery: tokio::sync::Mutex::default(),
                 _tenure: tenure,
+                layers: layers::Layers::default(),
                 options,
                 paths,
                 hierarchy,

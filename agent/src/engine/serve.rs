@@ -277,9 +277,12 @@ impl RuntimeService for Service {
 
     async fn checkpoint_container(
         &self,
-        _: Request<cri::CheckpointContainerRequest>,
+        request: Request<cri::CheckpointContainerRequest>,
     ) -> Answer<cri::CheckpointContainerResponse> {
-        Err(Status::unimplemented("checkpointing is not supported"))
+        let cri::CheckpointContainerRequest { container_id, location, timeout } = request.into_inner();
+        let timeout = Duration::from_secs(u64::try_from(timeout).unwrap_or(0));
+        self.runtime.checkpoint_container(&container_id, Path::new(&location), timeout).await?;
+        answer(cri::CheckpointContainerResponse {})
     }
 
     type GetContainerEventsStream =

@@ -7,12 +7,16 @@ use coracle_proto::cri;
 use parking_lot::Mutex;
 
 use super::cgroup::Cgroup;
+use super::layers::{Mark, Size};
 use super::record::ContainerPhase;
 use super::{Container, Engine, Sandbox, now};
 use crate::runtime::Result;
 
 /// Shorter spans than this give noise, not a rate.
 const MIN_SPAN: i64 = 100_000_000;
+
+/// A process that is younger than this is judged by all it did when it is seen for the first time.
+const YOUNG: i64 = 60_000_000_000;
 
 /// Last CPU readings, to turn totals into rates.
 #[derive(Default)]
@@ -26,20 +30,22 @@ struct Sample {
 }
 
 impl Samples {
-    /// Nanocores since the last reading; none at the first.
-    fn rate(&self, id: &str, at: i64, total: u64) -> Option<u64> {
+    /// Nanocores since the last reading; at the first one since the start, unless that is long ago.
+    fn rate(&self, id: &str, started: i64, at: i64, total: u64) -> Option<u64> {
         let mut samples = self.0.lock();
+        let per_second = |used: u64, span: i64| (u128::from(used) * 1_000_000_000 / span as u128) as u64;
         match samples.get(id).copied() {
             Some(last) if at - last.at < MIN_SPAN => last.rate,
             Some(last) => {
-                let span = (at - last.at) as u128;
-                let rate = Some((u128::from(total.saturating_sub(last.total)) * 1_000_000_000 / span) as u64);
+                let rate = Some(per_second(total.saturating_sub(last.total), at - last.at));
                 samples.insert(id.to_owned(), Sample { at, total, rate });
                 rate
             }
             None => {
-                samples.insert(id.to_owned(), Sample { at, total, rate: None });
-                None
+                let rate =
+                    (MIN_SPAN..YOUNG).contains(&(at - started)).then(|| per_second(total, at - started));
+                samples.insert(id.to_owned(), Sample { at, total, rate });
+                rate
             }
         }
     }
@@ -54,21 +60,33 @@ fn value(value: u64) -> Option<cri::UInt64Value> {
 }
 
 impl Engine {
-    fn cpu(&self, id: &str, cgroup: &Cgroup) -> Option<cri::CpuUsage> {
+    fn cpu(&self, id: &str, started: i64, cgroup: &Cgroup) -> Option<cri::CpuUsage> {
         let timestamp = now();
         let total = cgroup.field("cpu.stat", "usage_usec")? * 1000;
         Some(cri::CpuUsage {
             timestamp,
             usage_core_nano_seconds: value(total),
-            usage_nano_cores: self.inner.cpu_samples.rate(id, timestamp, total).and_then(value),
+            usage_nano_cores: self.inner.cpu_samples.rate(id, started, timestamp, total).and_then(value),
             psi: pressure(cgroup, "cpu.pressure"),
         })
     }
 
-    pub(super) fn stats_of(&self, container: &Container) -> Result<cri::ContainerStats> {
+    /// Of one container. What it wrote is what is known of that, or when `patient` measured at least once.
+    pub(super) fn stats_of(&self, container: &Container, patient: bool) -> Result<cri::ContainerStats> {
         let record = container.record.lock().clone();
         let cgroup = self.inner.hierarchy.cgroup(&record.cgroup)?;
         let running = record.phase == ContainerPhase::Running;
+        // Before anything is measured: what comes later counts for the next time.
+        let mark = match cgroup.field("cpu.stat", "usage_usec") {
+            _ if !running => Mark::Ended,
+            Some(used) => Mark::Used(used),
+            None => Mark::Unknown,
+        };
+        let (layers, upper) = (&self.inner.layers, self.rootfs(&record.id).upper());
+        let written = match patient {
+            true => Some(layers.size_now(&record.id, &upper, mark)),
+            false => layers.size(&record.id, &upper, mark),
+        };
         Ok(cri::ContainerStats {
             attributes: Some(cri::ContainerAttributes {
                 id: record.id.clone(),
@@ -76,24 +94,37 @@ impl Engine {
                 labels: record.config.labels.clone(),
                 annotations: record.config.annotations.clone(),
             }),
-            cpu: if running { self.cpu(&record.id, &cgroup) } else { None },
+            cpu: if running { self.cpu(&record.id, record.started_at, &cgroup) } else { None },
             memory: if running { Some(memory(&cgroup)) } else { None },
-            writable_layer: self.writable_layer(&record.id),
+            writable_layer: written.map(|size| self.writable_layer(size)),
             swap: if running { swap(&cgroup) } else { None },
             io: running.then(|| cri::IoUsage { timestamp: now(), psi: pressure(&cgroup, "io.pressure") }),
         })
     }
 
-    fn writable_layer(&self, id: &str) -> Option<cri::FilesystemUsage> {
-        let (bytes, files) = disk_usage(&self.rootfs(id).upper());
-        Some(cri::FilesystemUsage {
+    fn writable_layer(&self, size: Size) -> cri::FilesystemUsage {
+        cri::FilesystemUsage {
             timestamp: now(),
             fs_id: Some(cri::FilesystemIdentifier {
                 mountpoint: self.inner.paths.container_records().display().to_string(),
             }),
-            used_bytes: value(bytes),
-            inodes_used: value(files),
-        })
+            used_bytes: value(size.bytes),
+            inodes_used: value(size.files),
+        }
+    }
+
+    /// Forgets what was read of containers and sandboxes that are gone.
+    pub(super) fn forget_readings(&self) {
+        let live = self.live_ids();
+        self.inner.cpu_samples.retain(|id| live.contains(id));
+        self.inner.layers.retain(|id| live.contains(id));
+    }
+
+    /// Bytes that all containers wrote.
+    pub(super) fn written(&self) -> u64 {
+        let containers: Vec<_> = self.inner.objects.lock().containers.values().cloned().collect();
+        let stats = containers.iter().filter_map(|container| self.stats_of(container, true).ok());
+        stats.filter_map(|stats| stats.writable_layer?.used_bytes).map(|bytes| bytes.value).sum()
     }
 
     pub(super) fn sandbox_stats_of(&self, sandbox: &Sandbox) -> Result<cri::PodSandboxStats> {
@@ -104,9 +135,7 @@ impl Engine {
             self.inner.hierarchy.cgroup(parent).or_else(|_| self.inner.hierarchy.cgroup(&record.cgroup))?;
         let containers = self.containers_of(&sandbox.id);
         let running = containers.iter().filter(|c| c.phase() == ContainerPhase::Running);
-        let containers = running.map(|c| self.stats_of(c)).collect::<Result<Vec<_>>>()?;
-        let live = self.live_ids();
-        self.inner.cpu_samples.retain(|id| live.contains(id));
+        let containers = running.map(|c| self.stats_of(c, false)).collect::<Result<Vec<_>>>()?;
         Ok(cri::PodSandboxStats {
             attributes: Some(cri::PodSandboxAttributes {
                 id: record.id.clone(),
@@ -115,7 +144,7 @@ impl Engine {
                 annotations: record.config.annotations.clone(),
             }),
             linux: Some(cri::LinuxPodSandboxStats {
-                cpu: self.cpu(&record.id, &cgroup),
+                cpu: self.cpu(&record.id, record.created_at, &cgroup),
                 memory: Some(memory(&cgroup)),
                 network: network(record.pid),
                 process: Some(cri::ProcessUsage {
@@ -215,25 +244,6 @@ fn interface(line: &str) -> Option<cri::NetworkInterfaceUsage> {
     })
 }
 
-/// Bytes and files below a directory.
-pub(super) fn disk_usage(dir: &std::path::Path) -> (u64, u64) {
-    use std::os::unix::fs::MetadataExt;
-    let (mut bytes, mut files) = (0, 0);
-    let mut waiting = vec![dir.to_owned()];
-    while let Some(dir) = waiting.pop() {
-        let Ok(entries) = fs::read_dir(&dir) else { continue };
-        for entry in entries.flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            bytes += meta.blocks() * 512;
-            files += 1;
-            if meta.is_dir() {
-                waiting.push(entry.path());
-            }
-        }
-    }
-    (bytes, files)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -242,11 +252,15 @@ mod tests {
     #[test]
     fn rates_need_two_readings() {
         let samples = Samples::default();
-        assert_eq!(samples.rate("a", 1_000_000_000, 0), None);
-        assert_eq!(samples.rate("a", 1_010_000_000, 500), None, "too soon to tell");
-        assert_eq!(samples.rate("a", 2_000_000_000, 500_000_000), Some(500_000_000));
+        const S: i64 = 1_000_000_000;
+        assert_eq!(samples.rate("a", 0, 100 * S, 0), None);
+        assert_eq!(samples.rate("a", 0, 100 * S + 10_000_000, 500), None, "too soon to tell");
+        assert_eq!(samples.rate("a", 0, 101 * S, 500_000_000), Some(500_000_000));
         samples.retain(|_| false);
-        assert_eq!(samples.rate("a", 3_000_000_000, 0), None);
+        assert_eq!(samples.rate("a", 0, 103 * S, 0), None);
+        // One that just began has no history that could mislead.
+        assert_eq!(samples.rate("b", 100 * S, 102 * S, 1_000_000_000), Some(500_000_000));
+        assert_eq!(samples.rate("c", 100 * S, 100 * S, 5), None);
     }
 
     #[test]

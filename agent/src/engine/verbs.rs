@@ -1,6 +1,7 @@
 //! The engine as a [`Runtime`].
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -202,6 +203,10 @@ impl Runtime for Engine {
         Ok(self.inner.keeper.order(Call::Reopen { id: container.id.clone() }, &[]).await?)
     }
 
+    async fn checkpoint_container(&self, id: &str, to: &Path, timeout: Duration) -> Result<()> {
+        self.checkpoint(id, to, timeout).await
+    }
+
     async fn exec_sync(
         &self,
         id: &str,
@@ -225,7 +230,7 @@ impl Runtime for Engine {
 
     async fn container_stats(&self, id: &str) -> Result<cri::ContainerStats> {
         let container = self.container(id)?;
-        self.blocking(move |engine| engine.stats_of(&container)).await
+        self.blocking(move |engine| engine.stats_of(&container, true)).await
     }
 
     async fn list_container_stats(
@@ -243,7 +248,7 @@ impl Runtime for Engine {
             let objects = self.inner.objects.lock();
             objects.containers.values().filter(|c| c.matches(&filter)).cloned().collect()
         };
-        self.blocking(move |engine| containers.iter().map(|c| engine.stats_of(c)).collect()).await
+        self.blocking(move |engine| containers.iter().map(|c| engine.stats_of(c, true)).collect()).await
     }
 
     async fn pod_sandbox_stats(&self, id: &str) -> Result<cri::PodSandboxStats> {
@@ -265,7 +270,12 @@ impl Runtime for Engine {
             let objects = self.inner.objects.lock();
             objects.sandboxes.values().filter(|s| s.matches(&filter)).cloned().collect()
         };
-        self.blocking(move |engine| sandboxes.iter().map(|s| engine.sandbox_stats_of(s)).collect()).await
+        self.blocking(move |engine| {
+            engine.forget_readings();
+            // One that goes at this moment must not hide all others.
+            Ok(sandboxes.iter().filter_map(|sandbox| engine.sandbox_stats_of(sandbox).ok()).collect())
+        })
+        .await
     }
 
     async fn events(&self) -> Result<BoxStream<'static, cri::ContainerEventResponse>> {
@@ -319,8 +329,7 @@ impl Runtime for Engine {
             inodes_used: None,
         };
         let images = usage(self.inner.paths.images(), self.inner.images.used_bytes()?);
-        let layers = self.inner.paths.container_records();
-        let written = self.blocking(move |_| Ok(super::stats::disk_usage(&layers).0)).await?;
+        let written = self.blocking(|engine| Ok(engine.written())).await?;
         let containers = usage(self.inner.paths.container_records(), written);
         Ok(cri::ImageFsInfoResponse {
             image_filesystems: vec![images],

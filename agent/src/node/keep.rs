@@ -86,6 +86,7 @@ impl Keeper {
                 Ok(node) => {
                     tracing::info!(node = self.context.config.name, "node registered");
                     self.context.events.node(&node, Kind::Normal, "Starting", "Starting kubelet.");
+                    self.tell_reboot(&node);
                     self.changed(node).await;
                     self.report().await;
                     return;
@@ -98,8 +99,33 @@ impl Keeper {
         }
     }
 
+    /// A machine that was started anew since the node was last heard of.
+    fn tell_reboot(&self, node: &Node) {
+        let known = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        let known = known.map(|info| info.boot_id.as_str()).unwrap_or_default();
+        let boot = &self.machine.info.boot_id;
+        if !known.is_empty() && known != boot {
+            let message = format!("Node {} has been rebooted, boot id: {boot}", self.context.config.name);
+            self.context.events.node(node, Kind::Warning, "Rebooted", message);
+        }
+    }
+
+    /// Cordoned and uncordoned.
+    fn tell_schedulable(&self, node: &Node) {
+        let closed = |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+        let Some(before) = &self.node else { return };
+        let reason = match (closed(before), closed(node)) {
+            (false, true) => "NodeNotSchedulable",
+            (true, false) => "NodeSchedulable",
+            _ => return,
+        };
+        let message = format!("Node {} status is now: {reason}", self.context.config.name);
+        self.context.events.node(node, Kind::Normal, reason, message);
+    }
+
     /// Takes labels, taints and the pod range over from the API's object.
     async fn changed(&mut self, node: Node) {
+        self.tell_schedulable(&node);
         {
             let mut facts = self.context.facts.write();
             facts.labels = node.metadata.labels.clone().unwrap_or_default();
@@ -204,6 +230,10 @@ impl Keeper {
                     let message = format!("Node {} status is now: {text}", self.context.config.name);
                     self.context.events.node(&node, Kind::Normal, reason, message);
                     tracing::info!(node = self.context.config.name, ready, "node readiness");
+                }
+                for reason in status::turned(&self.sent, &new) {
+                    let message = format!("Node {} status is now: {reason}", self.context.config.name);
+                    self.context.events.node(&node, Kind::Normal, reason, message);
                 }
                 self.ready = ready;
                 self.sent = new;

@@ -228,10 +228,43 @@ pub fn same(old: &NodeStatus, new: &NodeStatus) -> bool {
     bare(old) == bare(new)
 }
 
+/// What events call the pressure conditions that are not what they were.
+pub fn turned(old: &NodeStatus, new: &NodeStatus) -> Vec<&'static str> {
+    const NAMES: [(&str, &str, &str); 3] = [
+        ("MemoryPressure", "NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
+        ("DiskPressure", "NodeHasDiskPressure", "NodeHasNoDiskPressure"),
+        ("PIDPressure", "NodeHasInsufficientPID", "NodeHasSufficientPID"),
+    ];
+    let is = |status: &NodeStatus, kind: &str| {
+        let found = status.conditions.iter().flatten().find(|condition| condition.type_ == kind)?;
+        Some(found.status == "True")
+    };
+    let names = NAMES.into_iter().filter(|(kind, ..)| is(old, kind) != is(new, kind));
+    names.filter_map(|(kind, bad, good)| Some(if is(new, kind)? { bad } else { good })).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn events_tell_of_pressure_that_comes_and_goes() {
+        let status = |memory: &str, disk: &str| {
+            let conditions = [("MemoryPressure", memory), ("DiskPressure", disk)].map(|(kind, status)| {
+                NodeCondition { type_: kind.into(), status: status.into(), ..NodeCondition::default() }
+            });
+            NodeStatus { conditions: Some(conditions.into()), ..NodeStatus::default() }
+        };
+        let (well, full) = (status("False", "False"), status("False", "True"));
+        assert_eq!(
+            turned(&NodeStatus::default(), &well),
+            ["NodeHasSufficientMemory", "NodeHasNoDiskPressure"]
+        );
+        assert_eq!(turned(&well, &full), ["NodeHasDiskPressure"]);
+        assert_eq!(turned(&full, &well), ["NodeHasNoDiskPressure"]);
+        assert!(turned(&well, &well).is_empty());
+    }
 
     #[test]
     fn amounts_as_people_write_them() {

@@ -399,12 +399,19 @@ impl Job {
 
     async fn credentials(&self, image: &str) -> Vec<cri::AuthConfig> {
         let (uid, namespace) = (spec::uid(&self.pod), spec::namespace(&self.pod));
-        let mut secrets = Vec::new();
+        let (mut secrets, mut missing) = (Vec::new(), Vec::new());
         for reference in spec::spec(&self.pod).image_pull_secrets.iter().flatten() {
             match self.context.objects.secret(uid, namespace, &reference.name).await {
                 Ok(Some(secret)) => secrets.push(secret),
-                _ => tracing::debug!(uid, secret = reference.name, "image pull secret is not there"),
+                _ => missing.push(reference.name.clone()),
             }
+        }
+        if !missing.is_empty() {
+            let text = format!(
+                "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+                missing.join(", ")
+            );
+            self.context.events.pod(&self.pod, Kind::Warning, "FailedToRetrieveImagePullSecret", text);
         }
         let secrets: Vec<_> = secrets.iter().map(|secret| &**secret).collect();
         pull_secret::credentials(image, &secrets)

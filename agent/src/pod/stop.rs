@@ -57,6 +57,8 @@ pub async fn stop(context: Arc<Context>, pod: Arc<Pod>, kill: Kill, grace: Durat
     let left = grace.saturating_sub(began.elapsed()).max(LEAST.min(grace));
     if let Err(error) = context.runtime.stop_container(&kill.id, left).await {
         tracing::warn!(uid = spec::uid(&pod), container = kill.name, id = kill.id, %error, "container not stopped, will retry");
+        let text = format!("error killing pod: failed to \"KillContainer\" for {:?}: {error}", kill.name);
+        context.events.pod(&pod, Kind::Warning, "FailedKillPod", text);
         // A runtime that fails at once must not be asked in a loop.
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

@@ -190,6 +190,16 @@ impl Runtime for CriRuntime {
         Ok(())
     }
 
+    async fn checkpoint_container(&self, id: &str, to: &Path, timeout: Duration) -> Result<()> {
+        let message = cri::CheckpointContainerRequest {
+            container_id: id.into(),
+            location: to.display().to_string(),
+            timeout: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        };
+        call!(self.runtime.checkpoint_container(message), timeout.max(SLOW));
+        Ok(())
+    }
+
     async fn exec_sync(
         &self,
         id: &str,

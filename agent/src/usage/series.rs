@@ -1,44 +1,9 @@
 //! Series in Prometheus' text form, with the kubelet's and cAdvisor's names.
 
 use coracle_proto::cri;
-use std::fmt::{Display, Write};
+use coracle_proto::exposition::{Form, Page};
 
 use super::Reading;
-
-/// A page of series.
-#[derive(Default)]
-pub struct Page {
-    text: String,
-}
-
-impl Page {
-    /// Begins a family: its name, `counter` or `gauge`, and what it is.
-    pub fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    /// One value.
-    pub fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.text.push_str(name);
-        for (at, (key, value)) in labels.iter().enumerate() {
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(self.text, "{}{key}=\"{value}\"", if at == 0 { '{' } else { ',' });
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.text, "{end} {value}");
-    }
-
-    /// A family of one value without labels.
-    pub fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        self.value(name, &[], value);
-    }
-
-    /// The whole page.
-    pub fn finish(self) -> String {
-        self.text
-    }
-}
 
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
@@ -78,8 +43,8 @@ fn containers(reading: &Reading) -> Vec<Row<'_>> {
 }
 
 /// `/metrics/resource`.
-pub fn resource(reading: &Reading) -> String {
-    let mut page = Page::default();
+pub fn resource(reading: &Reading, form: Form) -> String {
+    let mut page = Page::new(form);
     let rows = containers(reading);
     let labels = |row: &Row<'_>| {
         [("container", row.container), ("namespace", row.namespace), ("pod", row.pod)]
@@ -169,8 +134,8 @@ pub fn resource(reading: &Reading) -> String {
 }
 
 /// `/metrics/cadvisor`: the series that dashboards use.
-pub fn cadvisor(reading: &Reading) -> String {
-    let mut page = Page::default();
+pub fn cadvisor(reading: &Reading, form: Form) -> String {
+    let mut page = Page::new(form);
     let rows = containers(reading);
     type Read = fn(&cri::ContainerStats) -> Option<f64>;
     let families: [(&str, &str, &str, Read); 8] = [
@@ -258,17 +223,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_what_prometheus_reads() {
-        let mut page = Page::default();
-        page.single("a", "gauge", "What it is", 1.5);
-        page.family("b", "counter", "Other");
-        page.value("b", &[("x", "quote\" back\\ line\n"), ("y", "z")], 2);
-        assert_eq!(
-            page.finish(),
-            "# HELP a What it is\n# TYPE a gauge\na 1.5\n# HELP b Other\n# TYPE b counter\n\
-             b{x=\"quote\\\" back\\\\ line\\n\",y=\"z\"} 2\n"
-        );
-        let empty = resource(&Reading::default());
+    fn an_empty_node_has_a_page() {
+        let empty = resource(&Reading::default(), Form::Prometheus);
         assert!(empty.contains("\nresource_scrape_error 0\n"), "{empty}");
+        let open = resource(&Reading::default(), Form::OpenMetrics);
+        assert!(
+            open.contains("# TYPE pod_cpu_usage_seconds counter\n") && open.ends_with("# EOF\n"),
+            "{open}"
+        );
     }
 }

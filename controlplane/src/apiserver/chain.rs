@@ -104,7 +104,7 @@ impl Server {
 
     async fn run(
         self: &Arc<Self>,
-        mut request: Request<Inbound>,
+        request: Request<Inbound>,
         peer: &Peer,
         id: &str,
         trail: &mut Option<(Trail, bool)>,
@@ -112,7 +112,20 @@ impl Server {
         let query: Vec<(String, String)> =
             form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes()).into_owned().collect();
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
-        let _timer = self.wellknown.metrics.begin(&self.counted(&info));
+        let mut timer = self.wellknown.metrics.requests.begin(&self.counted(&info));
+        let answer = self.answer(request, (info, query), peer, id, trail).await;
+        timer.answered(answer.as_ref().map_or_else(|error| error.code, |answer| answer.status().as_u16()));
+        answer
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        mut request: Request<Inbound>,
+        (info, query): (RequestInfo, Vec<(String, String)>),
+        peer: &Peer,
+        id: &str,
+        trail: &mut Option<(Trail, bool)>,
+    ) -> Result<Response<Body>, ApiError> {
         let (user, permit) = self.pass(&mut request, &info, peer, id, trail).await?;
         let notes = trail.as_ref().map(|(trail, _)| trail.notes.clone()).unwrap_or_default();
         let mut context = Context { info, query, user, headers: request.headers().clone(), notes };

@@ -3,7 +3,8 @@
 use super::chain::{Context, Server};
 use super::request_info::RequestInfo;
 use super::respond::{self, Body};
-use crate::metrics::Requests;
+use crate::metrics::Metrics;
+use coracle_proto::exposition::Form;
 use coracle_proto::status::ApiError;
 use http::Response;
 use serde_json::{Value, json};
@@ -18,8 +19,8 @@ pub struct WellKnown {
     pub ready: AtomicBool,
     /// Cancelled when the server is about to end.
     pub stop: CancellationToken,
-    /// Counters of requests.
-    pub metrics: Requests,
+    /// What is counted.
+    pub metrics: Metrics,
     /// OpenID discovery document and keys of the token issuer.
     pub issuer: Value,
 }
@@ -47,11 +48,10 @@ impl WellKnown {
         let path = context.info.path.trim_end_matches('/');
         match path {
             "/version" => Ok(respond::json(200, &version())),
-            "/metrics" => Ok(respond::bytes(
-                200,
-                "text/plain; version=0.0.4; charset=utf-8",
-                self.metrics.render(server),
-            )),
+            "/metrics" => {
+                let form = Form::accepted(context.header("accept"));
+                Ok(respond::bytes(200, form.content_type(), self.metrics.render(server, form)))
+            }
             "/.well-known/openid-configuration" => Ok(respond::json(200, &self.issuer["configuration"])),
             "/openid/v1/jwks" => Ok(respond::json(200, &self.issuer["keys"])),
             "" => Ok(respond::json(200, &json!({"paths": server.discovery.paths()}))),

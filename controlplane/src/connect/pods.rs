@@ -223,20 +223,15 @@ fn container(pod: &Value, name: &str, asked: Option<&str>) -> Result<String, Api
                 ApiError::bad_request(format!("container {wanted} is not valid for pod {name}"))
             })
         }
-        None => match (main.as_slice(), init.len() + ephemeral.len()) {
-            ([only], _) => Ok(only.clone()),
-            ([], _) => {
-                Err(ApiError::bad_request(format!("a container name must be specified for pod {name}")))
-            }
-            (many, others) => {
-                let mut text = format!(
+        None => match main.as_slice() {
+            [only] => Ok(only.clone()),
+            [] => Err(ApiError::bad_request(format!("a container name must be specified for pod {name}"))),
+            _ => {
+                let all: Vec<&str> = init.iter().chain(&main).chain(&ephemeral).map(String::as_str).collect();
+                Err(ApiError::bad_request(format!(
                     "a container name must be specified for pod {name}, choose one of: [{}]",
-                    many.join(" ")
-                );
-                if others > 0 && !init.is_empty() {
-                    text.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
-                }
-                Err(ApiError::bad_request(text))
+                    all.join(" ")
+                )))
             }
         },
     }
@@ -260,11 +255,24 @@ fn check_log_options<'a>(pod: &str, first: &impl Fn(&str) -> Option<&'a str>) ->
             _ => {}
         }
     }
+    if let Some(text) = first("sinceTime").filter(|text| text.parse::<jiff::Timestamp>().is_err()) {
+        return Err(ApiError::bad_request(format!(
+            "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""
+        )));
+    }
     if first("sinceSeconds").is_some() && first("sinceTime").is_some() {
-        causes.push(FieldError::forbidden(
-            "sinceSeconds",
-            "at most one of `sinceTime` or `sinceSeconds` may be specified",
-        ));
+        causes
+            .push(FieldError::forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+    }
+    if let Some(stream) = first("stream") {
+        let streams = ["All", "Stderr", "Stdout"];
+        if !streams.contains(&stream) {
+            causes.push(FieldError::unsupported("stream", &json!(stream), &streams));
+        }
+        if stream != "All" && first("tailLines").is_some() {
+            let why = "`tailLines` and specific `stream` are mutually exclusive for now";
+            causes.push(FieldError::forbidden("", why));
+        }
     }
     if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "PodLogOptions", pod, causes)) }
 }
@@ -275,15 +283,44 @@ mod tests {
     use super::*;
 
     #[test]
+    fn log_options_that_contradict_are_refused() {
+        let refused = |query: &[(&'static str, &'static str)]| {
+            let first = |key: &str| query.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
+            check_log_options("p", &first).err().map(|error| error.message).unwrap_or_default()
+        };
+        let invalid = "PodLogOptions \"p\" is invalid: ";
+        for (query, said) in [
+            (&[("tailLines", "5"), ("stream", "All"), ("limitBytes", "1")][..], ""),
+            (&[("sinceTime", "2026-01-01T00:00:00Z")], ""),
+            (&[("tailLines", "-1")], "tailLines: Invalid value: -1: must be greater than or equal to 0"),
+            (&[("limitBytes", "0")], "limitBytes: Invalid value: 0: must be greater than 0"),
+            (
+                &[("sinceSeconds", "1"), ("sinceTime", "2026-01-01T00:00:00Z")],
+                ": Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+            ),
+            (
+                &[("stream", "Both")],
+                "stream: Unsupported value: \"Both\": supported values: \"All\", \"Stderr\", \"Stdout\"",
+            ),
+            (
+                &[("stream", "Stderr"), ("tailLines", "1")],
+                ": Forbidden: `tailLines` and specific `stream` are mutually exclusive for now",
+            ),
+        ] {
+            let wanted = if said.is_empty() { String::new() } else { format!("{invalid}{said}") };
+            assert_eq!(refused(query), wanted);
+        }
+        assert_eq!(refused(&[("tailLines", "x")]), "strconv.ParseInt: parsing \"x\": invalid syntax");
+        assert!(refused(&[("sinceTime", "yesterday")]).starts_with("parsing time \"yesterday\" as"));
+    }
+
+    #[test]
     fn a_container_must_be_named_when_there_are_two() {
         let one = json!({"spec": {"containers": [{"name": "a"}]}});
         assert_eq!(container(&one, "p", None).unwrap(), "a");
         let two = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "initContainers": [{"name": "i"}]}});
         let error = container(&two, "p", None).unwrap_err().message;
-        assert_eq!(
-            error,
-            "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]"
-        );
+        assert_eq!(error, "a container name must be specified for pod p, choose one of: [i a b]");
         assert_eq!(container(&two, "p", Some("i")).unwrap(), "i");
         assert_eq!(
             container(&two, "p", Some("x")).unwrap_err().message,

@@ -106,13 +106,15 @@ pub struct Options {
     pub ledger: Arc<crate::apiserver::admission::resource_quota::Ledger>,
     /// Who measures pods; none: the server's own `metrics.k8s.io`.
     pub metrics: Option<Arc<dyn autoscaler::metrics::Metrics>>,
+    /// Where the queues show what they count.
+    pub work: Arc<crate::metrics::work::Work>,
     /// Whether other servers write to the same store.
     pub shared_store: bool,
 }
 
 /// Starts all controllers. They end when the returned set is dropped.
 pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
-    let mut setup = Setup::new(factory);
+    let mut setup = Setup::new(factory, options.work.clone());
     account::start(&mut setup, options.ca.clone());
     replicaset::start(&mut setup);
     deployment::start(&mut setup);
@@ -138,6 +140,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     let namespaces = namespace::start(&mut setup);
     let client = setup.client(gc::NAME);
     let collector = gc::Collector::new(client.clone());
+    setup.counted(gc::NAME, collector.queue());
     for _ in 0..4 {
         setup.spawn(collector.clone().work());
     }

@@ -1,9 +1,11 @@
 //! The work queue between informers and a controller: a key waits at most once, is never worked on twice at the same
 //! time, comes back later after a failure, and later still after the next one.
 
+use crate::metrics::work::{BUCKETS, Counted, Counts};
+use coracle_proto::exposition::Histogram;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
@@ -22,19 +24,29 @@ impl<T: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> Item for T {}
 #[derive(Debug)]
 struct State<K> {
     ready: VecDeque<K>,
-    /// Keys in `ready`, or to go there once done.
-    dirty: HashSet<K>,
-    processing: HashSet<K>,
+    /// Keys in `ready`, or to go there once done, and since when.
+    dirty: HashMap<K, Instant>,
+    /// Keys that are worked on, and since when.
+    processing: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
     delayed: BinaryHeap<Reverse<(Instant, K)>>,
     /// The earliest due time of each delayed key; entries of `delayed` that differ are stale.
     due: HashMap<K, Instant>,
+    adds: u64,
+    retries: u64,
+    waited: Histogram,
+    worked: Histogram,
 }
 
 impl<K: Item> State<K> {
-    fn add(&mut self, key: K) -> bool {
+    fn add(&mut self, key: K, now: Instant) -> bool {
         self.due.remove(&key);
-        if !self.dirty.insert(key.clone()) || self.processing.contains(&key) {
+        if self.dirty.contains_key(&key) {
+            return false;
+        }
+        self.adds += 1;
+        self.dirty.insert(key.clone(), now);
+        if self.processing.contains_key(&key) {
             return false;
         }
         self.ready.push_back(key);
@@ -55,18 +67,22 @@ impl<K: Item> State<K> {
             if let Some(Reverse((at, key))) = self.delayed.pop()
                 && self.due.get(&key) == Some(&at)
             {
-                self.add(key);
+                self.add(key, now);
             }
         }
         let key = self.ready.pop_front()?;
-        self.dirty.remove(&key);
-        self.processing.insert(key.clone());
+        if let Some(since) = self.dirty.remove(&key) {
+            self.waited.observe(now.saturating_duration_since(since).as_secs_f64());
+        }
+        self.processing.insert(key.clone(), now);
         Some(key)
     }
 
-    fn done(&mut self, key: &K) {
-        self.processing.remove(key);
-        if self.dirty.contains(key) {
+    fn done(&mut self, key: &K, now: Instant) {
+        if let Some(since) = self.processing.remove(key) {
+            self.worked.observe(now.saturating_duration_since(since).as_secs_f64());
+        }
+        if self.dirty.contains_key(key) {
             self.ready.push_back(key.clone());
         }
     }
@@ -75,6 +91,7 @@ impl<K: Item> State<K> {
         let count = self.failures.entry(key.clone()).or_default();
         let delay = FIRST_DELAY.saturating_mul(1 << (*count).min(20)).min(LONGEST_DELAY);
         *count += 1;
+        self.retries += 1;
         self.add_at(key.clone(), now + delay);
         delay
     }
@@ -102,18 +119,22 @@ impl<K: Item> Queue<K> {
     pub fn new() -> Self {
         let state = State {
             ready: VecDeque::new(),
-            dirty: HashSet::new(),
-            processing: HashSet::new(),
+            dirty: HashMap::new(),
+            processing: HashMap::new(),
             failures: HashMap::new(),
             delayed: BinaryHeap::new(),
             due: HashMap::new(),
+            adds: 0,
+            retries: 0,
+            waited: Histogram::new(&BUCKETS),
+            worked: Histogram::new(&BUCKETS),
         };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Adds a key; one that waits already is not added twice, one being worked on comes again afterwards.
     pub fn add(&self, key: K) {
-        if self.state.lock().add(key) {
+        if self.state.lock().add(key, Instant::now()) {
             self.wake.notify_one();
         }
     }
@@ -156,7 +177,7 @@ impl<K: Item> Queue<K> {
     pub fn done(&self, key: &K) {
         let mut state = self.state.lock();
         state.failures.remove(key);
-        state.done(key);
+        state.done(key, Instant::now());
         drop(state);
         self.wake.notify_one();
     }
@@ -164,8 +185,9 @@ impl<K: Item> Queue<K> {
     /// Ends the work on a key that failed: it comes again after a delay that grows, which is returned.
     pub fn failed(&self, key: &K) -> Duration {
         let mut state = self.state.lock();
-        let delay = state.failed(key, Instant::now());
-        state.done(key);
+        let now = Instant::now();
+        let delay = state.failed(key, now);
+        state.done(key, now);
         drop(state);
         self.wake.notify_one();
         delay
@@ -182,10 +204,28 @@ impl<K: Item> Queue<K> {
     }
 }
 
+impl<K: Item> Counted for Queue<K> {
+    fn counts(&self) -> Counts {
+        let (state, now) = (self.state.lock(), Instant::now());
+        let at_work =
+            || state.processing.values().map(|since| now.saturating_duration_since(*since).as_secs_f64());
+        Counts {
+            depth: state.ready.len(),
+            adds: state.adds,
+            retries: state.retries,
+            waited: state.waited.clone(),
+            worked: state.worked.clone(),
+            unfinished: at_work().sum(),
+            longest: at_work().fold(0.0, f64::max),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::collections::HashSet;
 
     fn state() -> State<&'static str> {
         Queue::new().state.into_inner()
@@ -195,14 +235,14 @@ mod tests {
     fn a_key_waits_once_and_is_worked_on_by_one() {
         let mut s = state();
         let now = Instant::now();
-        assert!(s.add("a"));
-        assert!(!s.add("a"));
+        assert!(s.add("a", now));
+        assert!(!s.add("a", now));
         assert_eq!(s.take(now), Some("a"));
-        assert!(!s.add("a"), "while worked on it must wait");
+        assert!(!s.add("a", now), "while worked on it must wait");
         assert_eq!(s.take(now), None);
-        s.done(&"a");
+        s.done(&"a", now);
         assert_eq!(s.take(now), Some("a"), "what came meanwhile is not lost");
-        s.done(&"a");
+        s.done(&"a", now);
         assert_eq!(s.take(now), None);
     }
 
@@ -225,12 +265,12 @@ mod tests {
         s.add_at("a", at(90));
         assert_eq!(s.take(at(9)), None);
         assert_eq!(s.take(at(10)), Some("a"));
-        s.done(&"a");
+        s.done(&"a", now);
         assert_eq!(s.take(at(100)), None, "later delays of the same key are stale");
         s.add_at("b", at(200));
-        s.add("b");
+        s.add("b", now);
         assert_eq!(s.take(at(100)), Some("b"));
-        s.done(&"b");
+        s.done(&"b", now);
         assert_eq!(s.take(at(300)), None);
     }
 
@@ -258,5 +298,20 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(5), all).await.unwrap();
+    }
+
+    #[test]
+    fn a_queue_counts_what_goes_through_it() {
+        let queue: Queue<&'static str> = Queue::new();
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
+        let taken = queue.state.lock().take(Instant::now() + Duration::from_secs(1));
+        assert_eq!(taken, Some("a"));
+        let counts = queue.counts();
+        assert_eq!((counts.depth, counts.adds, counts.retries, counts.waited.count()), (1, 2, 0, 1));
+        queue.failed(&"a");
+        let counts = queue.counts();
+        assert_eq!((counts.retries, counts.worked.count(), counts.unfinished), (1, 1, 0.0));
     }
 }

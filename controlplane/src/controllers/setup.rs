@@ -6,6 +6,7 @@ use super::queue::Queue;
 use super::resource::{Recorder, Resource, Writer};
 use super::runner::{self, Controller};
 use crate::client::Client;
+use crate::metrics::work::{Counted, Work};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -20,13 +21,14 @@ pub struct Setup<'a> {
     tasks: JoinSet<()>,
     pods: Option<Arc<Pods>>,
     recorders: HashMap<&'static str, (Client, Recorder)>,
+    work: Arc<Work>,
 }
 
 impl<'a> Setup<'a> {
-    /// An empty setup.
-    pub fn new(factory: &'a ClientFactory) -> Self {
+    /// An empty setup; `work` shows what the queues count.
+    pub fn new(factory: &'a ClientFactory, work: Arc<Work>) -> Self {
         let (informers, tasks) = (Informers::default(), JoinSet::new());
-        Self { factory, informers, tasks, pods: None, recorders: HashMap::new() }
+        Self { factory, informers, tasks, pods: None, recorders: HashMap::new(), work }
     }
 
     /// A kind for a controller; `name` is also its service account: `<name>-controller` unless it is complete.
@@ -77,7 +79,13 @@ impl<'a> Setup<'a> {
 
     /// Starts workers for a controller once all is set up.
     pub fn run(&mut self, controller: impl Controller, queue: &Arc<Queue<Name>>, workers: usize) {
+        self.counted(controller.name(), queue.clone());
         runner::start(Arc::new(controller), queue, workers, &mut self.tasks);
+    }
+
+    /// Shows what a queue counts.
+    pub fn counted(&self, name: &'static str, queue: Arc<dyn Counted>) {
+        self.work.put(name, queue);
     }
 
     /// Runs a task beside the controllers.

@@ -6,6 +6,7 @@ use super::filters::{self, Plugin};
 use super::pod::{PodInfo, PodKey};
 use super::snapshot::{NodeId, Snapshot};
 use super::why::Diagnosis;
+use crate::metrics::scheduling::Size;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub struct Queue {
     backing_off: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
     healing: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
     stuck: HashMap<u64, Vec<PodKey>>,
+    /// How many pods are in each stage.
+    stages: [usize; 5],
     stamp: u64,
 }
 
@@ -96,6 +99,7 @@ impl Queue {
                     why: None,
                 };
                 self.pods.insert(key.clone(), waiting);
+                self.stages[stage as usize] += 1;
                 self.enter(&key, stage);
             }
         }
@@ -104,6 +108,8 @@ impl Queue {
     fn enter(&mut self, key: &PodKey, stage: Stage) {
         self.stamp += 1;
         let Some(waiting) = self.pods.get_mut(key) else { return };
+        self.stages[waiting.stage as usize] -= 1;
+        self.stages[stage as usize] += 1;
         waiting.stage = stage;
         waiting.stamp = self.stamp;
         match stage {
@@ -121,7 +127,9 @@ impl Queue {
 
     /// A pod went, or got a node from somebody else.
     pub fn remove(&mut self, key: &str) {
-        self.pods.remove(key);
+        if let Some(waiting) = self.pods.remove(key) {
+            self.stages[waiting.stage as usize] -= 1;
+        }
     }
 
     /// The next pod to try: the most important, then the one that waits longest. When none is ready, pods that back off
@@ -133,6 +141,8 @@ impl Queue {
                     && let Some(waiting) = self.pods.get_mut(&key).filter(|w| w.stamp == stamp)
                 {
                     self.stamp += 1;
+                    self.stages[waiting.stage as usize] -= 1;
+                    self.stages[Stage::Ready as usize] += 1;
                     (waiting.stage, waiting.stamp) = (Stage::Ready, self.stamp);
                     self.ready.push((waiting.pod.priority, Reverse(waiting.arrived), self.stamp, key));
                 }
@@ -146,6 +156,10 @@ impl Queue {
             let Some(waiting) = self.pods.get_mut(&key).filter(|w| w.stamp == stamp) else { continue };
             waiting.attempts += 1;
             waiting.stamp = 0;
+            // One that is being tried is not one that backs off, whatever changes meanwhile.
+            self.stages[waiting.stage as usize] -= 1;
+            self.stages[Stage::Ready as usize] += 1;
+            waiting.stage = Stage::Ready;
             return Some(waiting.pod.clone());
         }
     }
@@ -241,6 +255,18 @@ impl Queue {
     /// How many pods wait.
     pub fn len(&self) -> usize {
         self.pods.len()
+    }
+
+    /// How many pods wait for what.
+    pub fn size(&self) -> Size {
+        let of = |stage: Stage| self.stages[stage as usize];
+        Size {
+            active: of(Stage::Ready),
+            backoff: of(Stage::BackingOff) + of(Stage::Healing),
+            unschedulable: of(Stage::Stuck),
+            gated: of(Stage::Gated),
+            ..Size::default()
+        }
     }
 
     /// Whether no pod waits.

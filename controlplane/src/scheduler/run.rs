@@ -11,6 +11,7 @@ use super::why::Diagnosis;
 use super::writes::Writes;
 use crate::apiserver::user::User;
 use crate::client::Client;
+use crate::metrics::scheduling::{Ended, Scheduling, Size};
 use crate::object::Object;
 use crate::watch::cache::{Cache, Cursor, EventType};
 use coracle_proto::status::ApiError;
@@ -49,14 +50,14 @@ impl Verdicts {
     }
 }
 
-/// Starts the scheduler; it ends when the set is dropped.
-pub fn start(client: &Client, profiles: Profiles) -> (JoinSet<()>, Verdicts) {
+/// Starts the scheduler; it ends when the set is dropped. `counted` shows what it counts.
+pub fn start(client: &Client, profiles: Profiles, counted: Arc<Scheduling>) -> (JoinSet<()>, Verdicts) {
     let client = Client::new(client.api().clone(), User::new("system:kube-scheduler", []));
     let (writes, events) = Writes::new(&client);
     let verdicts = Verdicts::default();
     let mut tasks = JoinSet::new();
     tasks.spawn(events);
-    tasks.spawn(Runner::new(client, profiles, writes, verdicts.clone()).run());
+    tasks.spawn(Runner::new(client, profiles, writes, verdicts.clone(), counted).run());
     (tasks, verdicts)
 }
 
@@ -65,6 +66,13 @@ struct Follower {
     source: Source,
     cache: Arc<Cache>,
     cursor: Cursor,
+}
+
+/// A pod's attempts so far.
+struct Tries {
+    count: u32,
+    first: Instant,
+    latest: Instant,
 }
 
 /// What a write was for, and how it went.
@@ -85,12 +93,21 @@ struct Runner {
     awaiting: HashMap<PodKey, (Arc<PodInfo>, String, Millis)>,
     /// Pods for which others are being removed.
     clearing: HashSet<PodKey>,
+    /// Attempts of pods that have no node yet.
+    tries: HashMap<PodKey, Tries>,
+    counted: Arc<Scheduling>,
     begin: Instant,
     flushed: Instant,
 }
 
 impl Runner {
-    fn new(client: Client, profiles: Profiles, writes: Writes, verdicts: Verdicts) -> Self {
+    fn new(
+        client: Client,
+        profiles: Profiles,
+        writes: Writes,
+        verdicts: Verdicts,
+        counted: Arc<Scheduling>,
+    ) -> Self {
         let mut state = State { placer: Placer::with_profiles(profiles), ..State::default() };
         let followers = SOURCES.map(|(source, group, plural)| {
             let cache = client.cache(&client.kind(group, plural));
@@ -108,6 +125,8 @@ impl Runner {
             under_way: JoinSet::new(),
             awaiting: HashMap::new(),
             clearing: HashSet::new(),
+            tries: HashMap::new(),
+            counted,
             begin: Instant::now(),
             flushed: Instant::now(),
         }
@@ -130,6 +149,9 @@ impl Runner {
                 self.state.queue.flush(now);
             }
             self.decide();
+            let snapshot = &self.state.placer.snapshot;
+            let (nodes, pods) = (snapshot.node_count(), snapshot.pod_count());
+            self.counted.size(Size { nodes, pods, ..self.state.queue.size() });
             if self.has_work() {
                 tokio::task::yield_now().await;
             } else {
@@ -172,6 +194,9 @@ impl Runner {
                                     self.state.remove(follower.source, &event.object, now);
                                     if follower.source == Source::Pods {
                                         self.verdicts.drop(&event.object);
+                                        let meta = &event.object.meta;
+                                        let key = format!("{}/{}", meta.namespace, meta.name);
+                                        self.tries.remove(key.as_str());
                                     }
                                 }
                                 _ => {
@@ -203,9 +228,18 @@ impl Runner {
             }
             let now = self.now();
             let Some(pod) = self.state.queue.pop(now) else { return };
-            match self.state.placer.place(&pod) {
+            let begun = Instant::now();
+            let tries = self.tries.entry(pod.key.clone());
+            let tries = tries.or_insert(Tries { count: 0, first: begun, latest: begun });
+            (tries.count, tries.latest) = (tries.count + 1, begun);
+            let placed = self.state.placer.place(&pod);
+            self.counted.decided(begun.elapsed());
+            match placed {
                 Ok(node) => self.settle(&pod, node),
-                Err(why) => self.refuse(&pod, why, now),
+                Err(why) => {
+                    self.refuse(&pod, why, now);
+                    self.counted.attempted(&pod.scheduler, Ended::Unschedulable, begun.elapsed());
+                }
             }
         }
     }
@@ -265,7 +299,9 @@ impl Runner {
         let plan = if self.clearing.contains(&pod.key) {
             Err("waiting for the preemption for this pod to be finished".into())
         } else {
-            self.state.placer.make_room(pod, &why, &budgets)
+            let plan = self.state.placer.make_room(pod, &why, &budgets);
+            self.counted.preempted(plan.as_ref().ok().map(|plan| plan.victims.len()));
+            plan
         };
         let no_room = plan.as_ref().err().cloned().unwrap_or_default();
         let message = why.message(if why.nodes == 0 { "" } else { &no_room });
@@ -323,6 +359,10 @@ impl Runner {
         }
         match done {
             Ok(Done::Bound(pod, Ok(()))) => {
+                if let Some(tries) = self.tries.remove(&pod.key) {
+                    self.counted.attempted(&pod.scheduler, Ended::Scheduled, tries.latest.elapsed());
+                    self.counted.placed(tries.count, tries.first.elapsed());
+                }
                 self.verdicts.0.write().remove(&pod.key);
                 self.state.queue.remove(&pod.key);
             }
@@ -341,6 +381,8 @@ impl Runner {
     /// Takes back a decision that could not be written; the pod is tried again after a while, if it is still there.
     fn give_up(&mut self, pod: &Arc<PodInfo>, why: &str) {
         tracing::warn!(pod = %pod.key, why, "not bound");
+        let took = self.tries.get(&pod.key).map(|tries| tries.latest.elapsed()).unwrap_or_default();
+        self.counted.attempted(&pod.scheduler, Ended::Error, took);
         let now = self.now();
         let node = self.state.placer.snapshot.pod_node(&pod.key);
         self.state.placer.snapshot.forget(&pod.key);

@@ -7,6 +7,7 @@ use crate::scheduler::config::Profiles;
 use crate::scheduler::{Verdicts, start};
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinSet;
 
@@ -20,7 +21,7 @@ async fn fixture() -> Fixture {
     let cluster = Cluster::without_nodes().await;
     let account = Name::new("default", "default");
     cluster.until("a service account", |c| !c.get("serviceaccounts", &account).is_null()).await;
-    let (tasks, verdicts) = start(&cluster.client, Profiles::default());
+    let (tasks, verdicts) = start(&cluster.client, Profiles::default(), Arc::default());
     Fixture { cluster, verdicts, _tasks: tasks }
 }
 
@@ -194,7 +195,7 @@ async fn figures() {
         f.pod(&format!("p{i}"), "100m", |_| {}).await;
     }
     let begin = Instant::now();
-    let (_tasks, _) = start(&f.cluster.client, Profiles::default());
+    let (_tasks, _) = start(&f.cluster.client, Profiles::default(), Arc::default());
     let cache = f.cluster.client.cache(&f.cluster.client.kind("", "pods"));
     loop {
         let waiting = cache.list(None).iter().filter(|p| p.fields[0].is_empty()).count();

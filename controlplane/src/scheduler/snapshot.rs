@@ -63,6 +63,11 @@ impl Snapshot {
         self.by_name.len()
     }
 
+    /// How many pods have a node.
+    pub fn pod_count(&self) -> usize {
+        self.pods.len()
+    }
+
     /// Slots for nodes, some of which may be free.
     pub fn slots(&self) -> usize {
         self.nodes.len()

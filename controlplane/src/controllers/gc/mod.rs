@@ -26,7 +26,7 @@ pub const NAME: &str = "generic-garbage-collector";
 pub struct Collector {
     client: Client,
     graph: Mutex<Graph>,
-    queue: Queue<String>,
+    queue: Arc<Queue<String>>,
 }
 
 impl Listener for Collector {
@@ -70,7 +70,12 @@ impl Listener for Collector {
 impl Collector {
     /// A collector with an empty graph.
     pub fn new(client: Client) -> Arc<Self> {
-        Arc::new(Self { client, graph: Mutex::default(), queue: Queue::new() })
+        Arc::new(Self { client, graph: Mutex::default(), queue: Arc::new(Queue::new()) })
+    }
+
+    /// The uids to look at.
+    pub fn queue(&self) -> Arc<Queue<String>> {
+        self.queue.clone()
     }
 
     /// Works on what changes bring, without end.

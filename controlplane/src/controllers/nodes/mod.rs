@@ -173,6 +173,10 @@ impl Controller for Lifecycle {
             return Ok(Again::No);
         };
         let mut node: Node = object.typed()?;
+        if !self.signs.lock().contains_key(&name.name) {
+            let message = format!("Node {name} event: Registered Node {name} in Controller");
+            self.nodes.normal(&object, "RegisteredNode", message);
+        }
         let seen = self.sign(&name.name, &node, now);
         let due = time::after(seen, GRACE_SECONDS);
         if due <= now

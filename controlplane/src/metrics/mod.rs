@@ -1,0 +1,55 @@
+//! What the server counts, with upstream's names, for Prometheus.
+
+// Requests by verb and resource.
+pub mod requests;
+// Queues of the controllers.
+pub mod work;
+// Attempts to find nodes for pods.
+pub mod scheduling;
+
+use crate::apiserver::chain::Server;
+use crate::apiserver::wellknown;
+use coracle_proto::exposition::{Form, Page};
+use requests::Requests;
+use scheduling::Scheduling;
+use std::sync::Arc;
+use work::Work;
+
+/// Everything that is counted.
+#[derive(Default)]
+pub struct Metrics {
+    /// By the API.
+    pub requests: Requests,
+    /// By the controllers.
+    pub work: Arc<Work>,
+    /// By the scheduler.
+    pub scheduling: Arc<Scheduling>,
+}
+
+impl Metrics {
+    /// The page.
+    pub fn render(&self, server: &Server, form: Form) -> String {
+        let mut page = Page::new(form);
+        self.requests.render(&mut page);
+        page.family("apiserver_storage_objects", "gauge", "Number of stored objects by resource.");
+        for kind in server.api.registry.all().iter().filter(|k| k.stored && k.stored_as.is_none()) {
+            if let Ok(cache) = server.api.cache(kind) {
+                let resource = coracle_proto::status::qualified(&kind.group, &kind.plural);
+                page.value("apiserver_storage_objects", &[("resource", &resource)], cache.len());
+            }
+        }
+        self.work.render(&mut page);
+        self.scheduling.render(&mut page);
+        let version = wellknown::version();
+        let text = |key: &str| version[key].as_str().unwrap_or_default().to_owned();
+        page.family("kubernetes_build_info", "gauge", "A constant 1, labelled by version.");
+        let (full, major, minor) = (text("gitVersion"), text("major"), text("minor"));
+        page.value(
+            "kubernetes_build_info",
+            &[("git_version", &full), ("major", &major), ("minor", &minor)],
+            1,
+        );
+        page.process();
+        page.finish()
+    }
+}
