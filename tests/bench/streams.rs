@@ -18,7 +18,7 @@ use crate::report::{Report, percentile};
 
 const EXECS: usize = 100;
 const LOG_LINES: usize = 1_000_000;
-const LINE: &str = "the quick brown fox jumps over the lazy dog, and again over the lazy dog's log";
+const LINE: &str = "the quick brown fox jumps over the lazy dog, and again over the log of the lazy dog";
 const FORWARDED: usize = 256 << 20;
 const PROBED: usize = 100;
 const WATCHED: Duration = Duration::from_secs(20);
