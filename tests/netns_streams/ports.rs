@@ -31,22 +31,13 @@ impl Forward {
         Self { running, port }
     }
 
-    pub fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+    pub fn get(&self) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(WAIT)).unwrap();
-        stream
-    }
-
-    /// One HTTP request on a connection.
-    pub fn ask(stream: &mut TcpStream) -> String {
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
         let _ = stream.read_to_string(&mut text);
         text
-    }
-
-    pub fn get(&self) -> String {
-        Self::ask(&mut self.connect())
     }
 }
 

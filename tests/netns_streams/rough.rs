@@ -31,7 +31,7 @@ pub fn client_is_killed(stage: &mut Stage) {
     }
 }
 
-/// An exec and a forwarded connection that nobody uses for a while are still there afterwards. `CORACLE_IDLE_SECONDS` says
+/// An exec and a port-forward that nobody uses for a while are still there afterwards. `CORACLE_IDLE_SECONDS` says
 /// how long: a few seconds unless it is set.
 pub fn idle(stage: &mut Stage) {
     let seconds = std::env::var("CORACLE_IDLE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
@@ -40,18 +40,18 @@ pub fn idle(stage: &mut Stage) {
         let mut exec = Running::start(k, &["exec", "-i", "talk", "--", "sh", "-c", script]);
         assert_eq!(exec.line(), "up\n");
         let forward = Forward::start(k, "pod/web", 80);
-        let stream = forward.connect();
-        (exec, forward, stream)
+        assert!(forward.get().ends_with("hello\n"));
+        (exec, forward)
     };
     let mut sessions: Vec<_> = stage.kubectls.iter().map(start).collect();
     let follow = Running::start(stage.newest(), &["logs", "-f", "talk"]);
     std::thread::sleep(Duration::from_secs(seconds));
-    for (exec, _, stream) in &mut sessions {
+    for (exec, forward) in &mut sessions {
         exec.say("this\n");
         assert_eq!(exec.line(), "got this\n");
-        assert!(Forward::ask(stream).ends_with("hello\n"));
+        assert!(forward.get().ends_with("hello\n"));
     }
-    for (mut exec, forward, _) in sessions {
+    for (mut exec, forward) in sessions {
         exec.say("that\n");
         let (code, out, err) = exec.end();
         assert_eq!((code, out.as_str()), (Some(0), "that again\n"), "{err}");
