@@ -146,7 +146,7 @@ async fn logs(report: &mut Report, cluster: &Cluster, pods: &Api<Pod>) -> anyhow
 
 /// Bytes out of a pod through server and agent, and straight from its address.
 async fn ports(report: &mut Report, cluster: &Cluster, pods: &Api<Pod>) -> anyhow::Result<()> {
-    let script = format!("exec nc -lk -p 9000 -e head -c {FORWARDED} /dev/zero");
+    let script = format!("exec nc -ll -p 9000 -e head -c {FORWARDED} /dev/zero");
     let pod = start(pods, "port", &script).await?;
     let address = pod.status.and_then(|status| status.pod_ip).context("an address")?;
     let begun = Instant::now();
