@@ -110,6 +110,7 @@ fn the_server_stays_up() {
     admin.create("/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "hidden"}}));
     let bystander = Bystander::start(&server);
     let before = megabytes(&server, "VmRSS");
+    #[allow(clippy::type_complexity)]
     let attacks: [(&str, fn(&Server, &Caller)); 9] = [
         ("path traversal", paths),
         ("TLS 1.1", old_tls),

@@ -89,6 +89,7 @@ impl Drop for Lab {
 #[test]
 fn names_of_a_cluster() {
     let lab = Lab::start();
+    #[allow(clippy::type_complexity)]
     let steps: &[(&str, fn(&Lab))] = &[
         ("a cluster nobody has touched", names::out_of_the_box),
         ("every kind of Service", names::services),

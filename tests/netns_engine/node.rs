@@ -255,7 +255,7 @@ impl Node {
             let mut new: Vec<String> = self.picture().difference(before).cloned().collect();
             // A pod's own cgroup is pod life's to remove.
             let pods = format!("cgroup /sys/fs/cgroup{}/kubepods/", self.cgroup);
-            new.retain(|line| !line.strip_prefix(&pods).is_some_and(|rest| !rest.contains('/')));
+            new.retain(|line| line.strip_prefix(&pods).is_none_or(|rest| rest.contains('/')));
             if new.is_empty() || begun.elapsed() > Duration::from_secs(10) {
                 return new;
             }
