@@ -161,7 +161,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let metrics = &server.wellknown.metrics;
     let mut loops = match config.api_only {
         true => Vec::new(),
-        false => start_loops(&client, &config, &pki, ledger, metrics, &stop)?,
+        false => start_loops(&client, &config, &pki, (ledger, keys.clone()), metrics, &stop)?,
     };
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
@@ -249,7 +249,7 @@ fn start_loops(
     client: &Client,
     config: &Config,
     pki: &Pki,
-    ledger: Arc<Ledger>,
+    (ledger, keys): (Arc<Ledger>, Arc<Keys>),
     metrics: &Metrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<Vec<JoinSet<()>>> {
@@ -257,6 +257,7 @@ fn start_loops(
     let shared = config.datastore != "embedded";
     let options = controllers::Options {
         ca: pki.authority.certificate.clone(),
+        keys: Some(keys),
         pod_ranges: ranges.collect::<Result<_, _>>().context("--cluster-cidr")?,
         signer: Some(controllers::csr::Signer {
             authority: Arc::new(Authority::ensure(&pki.dir, "ca", "coracle-ca")?),

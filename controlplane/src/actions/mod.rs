@@ -13,6 +13,8 @@ pub mod token;
 pub mod reviews;
 // How the parts of the control plane are.
 pub mod components;
+// Which address families a Service gets.
+pub mod service_families;
 // Addresses and ports of Services.
 pub mod service_addresses;
 // Which families a Service has.

@@ -96,8 +96,7 @@ fn wants_address(service: &Value) -> bool {
 
 fn wants_ports(service: &Value) -> bool {
     match service["spec"]["type"].as_str() {
-        Some("NodePort") => true,
-        Some("LoadBalancer") => service["spec"]["allocateLoadBalancerNodePorts"] != json!(false),
+        Some("NodePort" | "LoadBalancer") => true,
         _ => false,
     }
 }
@@ -129,43 +128,44 @@ fn invalid(service: &Value, cause: FieldError) -> ApiError {
 }
 
 impl ServiceAddresses {
+    fn families(&self) -> Vec<&'static str> {
+        self.ranges.iter().map(|range| if range.base.is_ipv4() { "IPv4" } else { "IPv6" }).collect()
+    }
+
+    /// Settles families, then takes the addresses that are asked for and draws the others.
     async fn take_addresses(
         &self,
-        api: &Api,
+        taking: &Taking<'_>,
         service: &mut Value,
-        held: &[String],
+        old: Option<&Value>,
     ) -> Result<Vec<String>, ApiError> {
-        let asked = addresses(service);
-        let mut taken = Vec::new();
-        for (i, text) in asked.iter().enumerate().filter(|(_, ip)| !held.contains(ip)) {
-            let field = format!("spec.clusterIPs[{i}]");
-            let ip: Option<IpAddr> = text.parse().ok();
-            let Some(ip) = ip.filter(|ip| self.ranges.iter().any(|r| r.contains(*ip))) else {
-                self.free(api, &taken, &[]).await;
-                let why = format!(
-                    "failed to allocate IP {text}: the provided network does not match the current range"
-                );
-                return Err(invalid(service, FieldError::invalid(field, &json!([text]), &why)));
-            };
-            if !take_address(api, ip, service).await? {
-                self.free(api, &taken, &[]).await;
-                let why = format!("failed to allocate IP {text}: provided IP is already allocated");
-                return Err(invalid(service, FieldError::invalid(field, &json!([text]), &why)));
-            }
-            taken.push(text.clone());
+        if let Err(causes) = service_families::settle(service, old, &self.families()) {
+            let name = service["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(ApiError::invalid("", "Service", name, causes));
         }
-        let mut all = asked;
+        if !wants_address(service) {
+            return Ok(Vec::new());
+        }
+        let held = old.map(addresses).unwrap_or_default();
+        let mut all = addresses(service);
+        let mut taken = Vec::new();
         let families = service["spec"]["ipFamilies"].as_array().cloned().unwrap_or_default();
-        for family in families.iter().skip(all.len()) {
-            let fits = |range: &&Range| range.base.is_ipv4() == (family == "IPv4");
-            let Some(range) = self.ranges.iter().find(fits) else { continue };
-            match draw_address(api, *range, service).await {
-                Ok(ip) => {
-                    taken.push(ip.clone());
-                    all.push(ip);
+        for (i, family) in families.iter().enumerate() {
+            let asked = all.get(i).filter(|ip| !held.contains(ip));
+            let outcome = match asked {
+                Some(text) => self.take_address(taking, text, service).await.map(|()| text.clone()),
+                None if i < all.len() => continue,
+                None => self.draw_address(taking, family, service).await,
+            };
+            match outcome {
+                Ok(address) => {
+                    taken.push(address.clone());
+                    if i >= all.len() {
+                        all.push(address);
+                    }
                 }
                 Err(error) => {
-                    self.free(api, &taken, &[]).await;
+                    taking.free(&taken, &[]).await;
                     return Err(error);
                 }
             }
@@ -175,92 +175,120 @@ impl ServiceAddresses {
         Ok(taken)
     }
 
-    fn settle_families(&self, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
-        let configured: Vec<&str> =
-            self.ranges.iter().map(|range| if range.base.is_ipv4() { "IPv4" } else { "IPv6" }).collect();
-        service_families::settle(service, old, &configured).map_err(|causes| {
-            let name = service["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            ApiError::invalid("", "Service", &name, causes)
-        })
+    async fn take_address(&self, taking: &Taking<'_>, text: &str, service: &Value) -> Result<(), ApiError> {
+        let refuse = |why: &str| {
+            let list = &service["spec"]["clusterIPs"];
+            let why = format!("failed to allocate IP {text}: {why}");
+            Err(invalid(service, FieldError::invalid("spec.clusterIPs", list, &why)))
+        };
+        let Some(ip) = text.parse().ok().filter(|ip| self.ranges.iter().any(|r| r.contains(*ip))) else {
+            return refuse("the provided network does not match the current range");
+        };
+        match taking.address(ip, service).await? {
+            true => Ok(()),
+            false => refuse("provided IP is already allocated"),
+        }
     }
 
-    async fn take_ports(&self, api: &Api, service: &mut Value, held: &[u16]) -> Result<Vec<u16>, ApiError> {
-        let name = metadata_key(service);
-        let mut taken: Vec<u16> = Vec::new();
-        let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
-        for i in 0..count {
-            let asked = service["spec"]["ports"][i]["nodePort"].as_u64().unwrap_or(0) as u16;
-            let port = if asked == 0 {
-                // The same port number in another protocol shares its node port.
-                let twin = (0..i).find(|j| {
-                    let (a, b) = (&service["spec"]["ports"][*j], &service["spec"]["ports"][i]);
-                    a["port"] == b["port"] && a["protocol"] != b["protocol"]
-                });
-                match twin.and_then(|j| service["spec"]["ports"][j]["nodePort"].as_u64()) {
-                    Some(port) => port as u16,
-                    None => match draw_port(api, &name).await {
-                        Ok(port) => {
-                            taken.push(port);
-                            port
-                        }
-                        Err(error) => {
-                            self.free(api, &[], &taken).await;
-                            return Err(error);
-                        }
-                    },
-                }
-            } else {
-                if !held.contains(&asked) && !taken.contains(&asked) {
-                    let field = format!("spec.ports[{i}].nodePort");
-                    let refusal = if !PORTS.contains(&asked) {
-                        Some(
-                            "provided port is not in the valid range. The range of valid ports is 30000-32767",
-                        )
-                    } else if !take_port(api, asked, &name).await? {
-                        Some("provided port is already allocated")
-                    } else {
-                        None
-                    };
-                    if let Some(why) = refusal {
-                        self.free(api, &[], &taken).await;
-                        return Err(invalid(service, FieldError::invalid(field, &json!(asked), why)));
-                    }
-                    taken.push(asked);
-                }
-                asked
-            };
-            service["spec"]["ports"][i]["nodePort"] = json!(port);
-        }
-        let local =
-            service["spec"]["type"] == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local";
-        let asked = service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) as u16;
-        if local && asked == 0 {
-            let port = draw_port(api, &name).await?;
-            service["spec"]["healthCheckNodePort"] = json!(port);
-            taken.push(port);
-        } else if local && !held.contains(&asked) && !take_port(api, asked, &name).await? {
-            self.free(api, &[], &taken).await;
-            let why = format!(
-                "failed to allocate requested HealthCheck NodePort {asked}: provided port is already allocated"
-            );
-            return Err(ApiError::internal(why));
-        }
-        Ok(taken)
+    async fn draw_address(
+        &self,
+        taking: &Taking<'_>,
+        family: &Value,
+        service: &Value,
+    ) -> Result<String, ApiError> {
+        let fits = |range: &&Range| range.base.is_ipv4() == (family == "IPv4");
+        let range = self.ranges.iter().find(fits).copied().unwrap_or(self.ranges[0]);
+        taking.draw_address(range, service).await
     }
 
-    async fn free(&self, api: &Api, addresses: &[String], ports: &[u16]) {
-        let mut keys: Vec<String> = ports.iter().map(|p| format!("{PORT_KEY}{p}")).collect();
-        if let Some(kind) = api.registry.resource("networking.k8s.io", "v1", "ipaddresses") {
-            keys.extend(addresses.iter().map(|ip| kind.key("", ip)));
+    /// Takes the node ports that are asked for and draws the others; nothing stays taken when it fails.
+    async fn take_ports(
+        &self,
+        taking: &Taking<'_>,
+        service: &mut Value,
+        held: &[u16],
+    ) -> Result<(), ApiError> {
+        let mut taken = Vec::new();
+        let outcome = fill_ports(taking, service, held, &mut taken).await;
+        if outcome.is_err() {
+            taking.free(&[], &taken).await;
         }
-        for key in keys {
-            let Ok(Some(there)) = api.store.get(&key).await else { continue };
-            let write = Write { key, expect: there.modified, value: None, durability: Durability::Sync };
-            if let Err(error) = api.store.write(write).await {
-                tracing::warn!(%error, "an address of a removed Service stays taken until the next repair");
+        outcome
+    }
+
+    async fn take_all(
+        &self,
+        taking: &Taking<'_>,
+        service: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        let taken = self.take_addresses(taking, service, old).await?;
+        if !wants_ports(service) {
+            return Ok(());
+        }
+        let outcome = self.take_ports(taking, service, &old.map(ports).unwrap_or_default()).await;
+        if outcome.is_err() {
+            taking.free(&taken, &[]).await;
+        }
+        outcome
+    }
+}
+
+async fn fill_ports(
+    taking: &Taking<'_>,
+    service: &mut Value,
+    held: &[u16],
+    taken: &mut Vec<u16>,
+) -> Result<(), ApiError> {
+    let name = metadata_key(service);
+    let draws = service["spec"]["allocateLoadBalancerNodePorts"] != json!(false);
+    let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
+    for i in 0..count {
+        let asked = service["spec"]["ports"][i]["nodePort"].as_u64().unwrap_or(0) as u16;
+        if asked == 0 && !draws {
+            continue;
+        }
+        let port = if asked == 0 {
+            // The same port number in another protocol shares its node port.
+            let twin = (0..i).find(|j| {
+                let (a, b) = (&service["spec"]["ports"][*j], &service["spec"]["ports"][i]);
+                a["port"] == b["port"] && a["protocol"] != b["protocol"]
+            });
+            match twin.and_then(|j| service["spec"]["ports"][j]["nodePort"].as_u64()) {
+                Some(port) => port as u16,
+                None => {
+                    let port = taking.draw_port(&name, taken).await?;
+                    taken.push(port);
+                    port
+                }
             }
-        }
+        } else {
+            if !held.contains(&asked) && !taken.contains(&asked) {
+                let refusal = if !PORTS.contains(&asked) {
+                    Some("provided port is not in the valid range. The range of valid ports is 30000-32767")
+                } else if !taking.port(asked, &name).await? {
+                    Some("provided port is already allocated")
+                } else {
+                    None
+                };
+                if let Some(why) = refusal {
+                    let field = format!("spec.ports[{i}].nodePort");
+                    return Err(invalid(service, FieldError::invalid(field, &json!(asked), why)));
+                }
+                taken.push(asked);
+            }
+            asked
+        };
+        service["spec"]["ports"][i]["nodePort"] = json!(port);
     }
+    let local =
+        service["spec"]["type"] == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local";
+    if local && service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) == 0 {
+        let port = taking.draw_port(&name, taken).await?;
+        service["spec"]["healthCheckNodePort"] = json!(port);
+        taken.push(port);
+    }
+    Ok(())
 }
 
 fn metadata_key(service: &Value) -> String {
@@ -268,96 +296,106 @@ fn metadata_key(service: &Value) -> String {
     format!("{}/{}", meta["namespace"].as_str().unwrap_or(""), meta["name"].as_str().unwrap_or(""))
 }
 
-/// Claims an address; `false` when somebody has it.
-async fn take_address(api: &Api, ip: IpAddr, service: &Value) -> Result<bool, ApiError> {
-    let kind =
-        api.registry.resource("networking.k8s.io", "v1", "ipaddresses").ok_or_else(ApiError::no_such_path)?;
-    let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
-    let mut object = json!({
-        "metadata": {
-            "name": ip.to_string(),
-            "labels": {"ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"},
-        },
-        "spec": {"parentRef": {
-            "group": "", "resource": "services",
-            "namespace": service["metadata"]["namespace"], "name": service["metadata"]["name"],
-        }},
-    });
-    metadata::begin(&kind, "", &mut object);
-    let key = kind.key("", &ip.to_string());
-    take(api, key, stored_bytes(&object)).await
+/// How things are taken: for good, or only looked at in a dry run.
+struct Taking<'a> {
+    api: &'a Api,
+    dry_run: bool,
 }
 
-async fn take_port(api: &Api, port: u16, owner: &str) -> Result<bool, ApiError> {
-    take(api, format!("{PORT_KEY}{port}"), bytes::Bytes::from(owner.to_owned())).await
-}
+impl Taking<'_> {
+    /// Claims an address; `false` when somebody has it.
+    async fn address(&self, ip: IpAddr, service: &Value) -> Result<bool, ApiError> {
+        let resource = self.api.registry.resource("networking.k8s.io", "v1", "ipaddresses");
+        let kind = resource.ok_or_else(ApiError::no_such_path)?;
+        let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+        let mut object = json!({
+            "metadata": {
+                "name": ip.to_string(),
+                "labels": {"ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"},
+            },
+            "spec": {"parentRef": {
+                "group": "", "resource": "services",
+                "namespace": service["metadata"]["namespace"], "name": service["metadata"]["name"],
+            }},
+        });
+        metadata::begin(&kind, "", &mut object);
+        let key = kind.key("", &ip.to_string());
+        self.take(key, stored_bytes(&object)).await
+    }
 
-async fn take(api: &Api, key: String, value: bytes::Bytes) -> Result<bool, ApiError> {
-    let write = Write { key, expect: 0, value: Some(value), durability: Durability::Sync };
-    match api.store.write(write).await {
-        Ok(_) => Ok(true),
-        Err(StoreError::Conflict(_)) => Ok(false),
-        Err(error) => Err(store_failed(error)),
+    async fn port(&self, port: u16, owner: &str) -> Result<bool, ApiError> {
+        self.take(format!("{PORT_KEY}{port}"), bytes::Bytes::from(owner.to_owned())).await
+    }
+
+    async fn take(&self, key: String, value: bytes::Bytes) -> Result<bool, ApiError> {
+        if self.dry_run {
+            return self.api.store.get(&key).await.map(|there| there.is_none()).map_err(store_failed);
+        }
+        let write = Write { key, expect: 0, value: Some(value), durability: Durability::Sync };
+        match self.api.store.write(write).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::Conflict(_)) => Ok(false),
+            Err(error) => Err(store_failed(error)),
+        }
+    }
+
+    /// A free address: random tries first, then one after the other, so that a nearly full range still serves.
+    async fn draw_address(&self, range: Range, service: &Value) -> Result<String, ApiError> {
+        let size = range.size();
+        let usable = 1..size.saturating_sub(if range.base.is_ipv4() { 1 } else { 0 }).max(2);
+        let random = (0..TRIES.min(size as usize))
+            .map(|_| rand::rng().random_range(usable.clone()))
+            .collect::<Vec<_>>();
+        for offset in random.into_iter().chain(usable) {
+            let ip = range.at(offset);
+            if self.address(ip, service).await? {
+                return Ok(ip.to_string());
+            }
+        }
+        Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
+    }
+
+    /// A free port that is none of `taken`, which a dry run has not written down.
+    async fn draw_port(&self, owner: &str, taken: &[u16]) -> Result<u16, ApiError> {
+        let random = (0..TRIES).map(|_| rand::rng().random_range(PORTS)).collect::<Vec<_>>();
+        for port in random.into_iter().chain(PORTS).filter(|port| !taken.contains(port)) {
+            if self.port(port, owner).await? {
+                return Ok(port);
+            }
+        }
+        Err(ApiError::internal("failed to allocate a nodePort: range is full"))
+    }
+
+    async fn free(&self, addresses: &[String], ports: &[u16]) {
+        if !self.dry_run {
+            free(self.api, addresses, ports).await;
+        }
     }
 }
 
-/// A free address: random tries first, then one after the other, so that a nearly full range still serves.
-async fn draw_address(api: &Api, range: Range, service: &Value) -> Result<String, ApiError> {
-    let size = range.size();
-    let end = size.saturating_sub(if range.base.is_ipv4() { 1 } else { 0 }).max(2);
-    // The low end is left to those who ask for an address, as long as there is another.
-    let reserved = if size < 16 { 1 } else { (size / 16).clamp(16, 256).min(size / 2) };
-    let usual = reserved..end;
-    let random = match usual.is_empty() {
-        true => vec![],
-        false => {
-            (0..TRIES.min(size as usize)).map(|_| rand::rng().random_range(usual.clone())).collect::<Vec<_>>()
-        }
-    };
-    for offset in random.into_iter().chain(usual).chain(1..reserved.min(end)) {
-        let ip = range.at(offset);
-        if take_address(api, ip, service).await? {
-            return Ok(ip.to_string());
+/// Gives addresses and ports back; what is not taken is no error.
+async fn free(api: &Api, addresses: &[String], ports: &[u16]) {
+    let mut keys: Vec<String> = ports.iter().map(|p| format!("{PORT_KEY}{p}")).collect();
+    if let Some(kind) = api.registry.resource("networking.k8s.io", "v1", "ipaddresses") {
+        keys.extend(addresses.iter().map(|ip| kind.key("", ip)));
+    }
+    for key in keys {
+        let Ok(Some(there)) = api.store.get(&key).await else { continue };
+        let write = Write { key, expect: there.modified, value: None, durability: Durability::Sync };
+        if let Err(error) = api.store.write(write).await {
+            tracing::warn!(%error, "an address of a removed Service stays taken until the next repair");
         }
     }
-    Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
-}
-
-async fn draw_port(api: &Api, owner: &str) -> Result<u16, ApiError> {
-    let random = (0..TRIES).map(|_| rand::rng().random_range(PORTS)).collect::<Vec<_>>();
-    for port in random.into_iter().chain(PORTS) {
-        if take_port(api, port, owner).await? {
-            return Ok(port);
-        }
-    }
-    Err(ApiError::internal("failed to allocate a nodePort: range is full"))
 }
 
 #[async_trait]
 impl Hook for ServiceAddresses {
     async fn before_create(&self, api: &Api, object: &mut Value, dry_run: bool) -> Result<(), ApiError> {
-        if object["spec"]["clusterIP"] == "None" {
-            object["spec"]["clusterIPs"] = json!(["None"]);
-        }
-        self.settle_families(object, None)?;
-        if dry_run {
-            return Ok(());
-        }
-        let mut taken = Vec::new();
-        if wants_address(object) {
-            taken = self.take_addresses(api, object, &[]).await?;
-        }
-        if wants_ports(object)
-            && let Err(error) = self.take_ports(api, object, &[]).await
-        {
-            self.free(api, &taken, &[]).await;
-            return Err(error);
-        }
-        Ok(())
+        self.take_all(&Taking { api, dry_run }, object, None).await
     }
 
     async fn create_failed(&self, api: &Api, object: &Value) {
-        self.free(api, &addresses(object), &ports(object)).await;
+        free(api, &addresses(object), &ports(object)).await;
     }
 
     async fn before_update(
@@ -372,17 +410,7 @@ impl Hook for ServiceAddresses {
             object["spec"]["clusterIP"] = old["spec"]["clusterIP"].clone();
             object["spec"]["clusterIPs"] = old["spec"]["clusterIPs"].clone();
         }
-        self.settle_families(object, Some(old))?;
-        if dry_run {
-            return Ok(());
-        }
-        if wants_address(object) {
-            self.take_addresses(api, object, &held).await?;
-        }
-        if wants_ports(object) {
-            self.take_ports(api, object, &ports(old)).await?;
-        }
-        Ok(())
+        self.take_all(&Taking { api, dry_run }, object, Some(old)).await
     }
 
     async fn update_done(&self, api: &Api, object: &Value, old: &Value, stored: bool) {
@@ -391,10 +419,10 @@ impl Hook for ServiceAddresses {
         let addresses: Vec<String> =
             addresses(gone).into_iter().filter(|ip| !kept_addresses.contains(ip)).collect();
         let ports: Vec<u16> = ports(gone).into_iter().filter(|p| !kept_ports.contains(p)).collect();
-        self.free(api, &addresses, &ports).await;
+        free(api, &addresses, &ports).await;
     }
 
     async fn after_delete(&self, api: &Api, old: &Value) {
-        self.free(api, &addresses(old), &ports(old)).await;
+        free(api, &addresses(old), &ports(old)).await;
     }
 }

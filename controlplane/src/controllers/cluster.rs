@@ -64,7 +64,7 @@ impl Cluster {
         let access = Arc::new(Access::default());
         let _ = access.authz.set(Arc::new(Always(true)));
         let chain = plugins::Needs { access: access.clone(), ..plugins::Needs::default() };
-        let needs = Needs { keys, access, service_cidr: "10.43.0.0/16".into(), usage: Arc::default() };
+        let needs = Needs { keys: keys.clone(), access, service_cidr: "10.43.0.0/16".into(), usage: Arc::default() };
         let api = Arc::new(Api {
             hooks: actions::hooks(&registry, &needs).expect("hooks"),
             actions: actions::actions(&registry, &needs),
@@ -80,6 +80,7 @@ impl Cluster {
         };
         let options = Options {
             ca: "PEM".into(),
+            keys: Some(keys),
             pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
             ledger: chain.ledger.clone(),
             metrics,

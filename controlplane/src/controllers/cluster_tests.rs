@@ -295,3 +295,76 @@ async fn a_claim_gets_a_volume_on_the_node_of_its_first_pod_and_both_go() {
     cluster.delete("pods", &Name::new("default", "user"), "Background").await;
     cluster.until("gone", |c| get(c).is_null() && c.get("persistentvolumes", &volume).is_null()).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_gets_a_claim_of_its_own_and_a_token_secret_lives_with_its_account() {
+    let cluster = Cluster::without_nodes().await;
+    let mut pod = json!({"metadata": {"name": "user", "namespace": "default"}, "spec": template(json!({}), "v1")["spec"]});
+    pod["spec"]["volumes"] = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}}]);
+    cluster.create("", "pods", "default", pod).await;
+    let claim = Name::new("default", "user-v");
+    cluster.until("a claim", |c| !c.get("persistentvolumeclaims", &claim).is_null()).await;
+    let owner = &cluster.get("persistentvolumeclaims", &claim)["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["kind"], &owner["name"]), (&json!("Pod"), &json!("user")));
+
+    let (bot, secret) = (Name::new("default", "bot"), Name::new("default", "token"));
+    let account = json!({"metadata": {"name": "bot", "namespace": "default"}});
+    let account = cluster.create("", "serviceaccounts", "default", account).await;
+    let body = json!({"metadata": {"name": "token", "namespace": "default",
+        "annotations": {"kubernetes.io/service-account.name": "bot"}}, "type": "kubernetes.io/service-account-token"});
+    cluster.create("", "secrets", "default", body).await;
+    cluster.until("a token", |c| c.get("secrets", &secret)["data"]["token"].is_string()).await;
+    let annotations = &cluster.get("secrets", &secret)["metadata"]["annotations"];
+    assert_eq!(annotations["kubernetes.io/service-account.uid"], account.meta.uid);
+    cluster.delete("serviceaccounts", &bot, "Background").await;
+    cluster.until("gone with it", |c| c.get("secrets", &secret).is_null()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dry_run_of_a_service_is_held_to_what_is_taken_and_takes_nothing() {
+    use crate::apiserver::options::WriteOptions;
+    use crate::apiserver::user::User;
+    use crate::apiserver::write::Target;
+    let cluster = Cluster::without_nodes().await;
+    let service = |name: &str, spec: serde_json::Value| {
+        let mut body = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
+        body["spec"]["ports"] = json!([{"port": 80, "nodePort": spec["nodePort"]}]);
+        if let Some(spec) = body["spec"].as_object_mut() {
+            spec.remove("nodePort");
+        }
+        body
+    };
+    let real = json!({"type": "NodePort", "clusterIP": "10.43.0.9", "nodePort": 30009});
+    cluster.create("", "services", "default", service("real", real)).await;
+    let (api, kind, user) = (cluster.client.api(), cluster.client.kind("", "services"), User::server());
+    let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    let target = Target {
+        user: &user,
+        kind: &kind,
+        namespace: "default",
+        name: "",
+        subresource: "",
+        options: &options,
+        applied: false,
+    };
+    for (spec, why) in [
+        (json!({"clusterIP": "11.43.0.1"}), "the provided network does not match the current range"),
+        (json!({"clusterIP": "10.43.0.9"}), "provided IP is already allocated"),
+        (json!({"type": "NodePort", "nodePort": 80}), "provided port is not in the valid range"),
+        (json!({"type": "NodePort", "nodePort": 30009}), "provided port is already allocated"),
+        (json!({"ipFamilies": ["IPv6"]}), "not configured on this cluster"),
+    ] {
+        let error = api.create(&target, service("dry", spec.clone())).await.err().expect("refused");
+        assert!(error.code == 422 && error.message.contains(why), "{spec}: {error}");
+    }
+    let free = json!({"type": "NodePort", "clusterIP": "10.43.0.10", "nodePort": 30010});
+    for _ in 0..2 {
+        let made = api.create(&target, service("dry", free.clone())).await.unwrap_or_else(|e| panic!("{e}"));
+        let spec = &made.object.value()["spec"];
+        assert_eq!((&spec["clusterIPs"], &spec["ipFamilies"]), (&json!(["10.43.0.10"]), &json!(["IPv4"])));
+    }
+    let drawn = api.create(&target, service("dry", json!({"type": "NodePort"}))).await;
+    let drawn = drawn.unwrap_or_else(|e| panic!("{e}")).object.value();
+    assert!(drawn["spec"]["clusterIP"].is_string() && drawn["spec"]["ports"][0]["nodePort"].is_u64(), "{drawn}");
+}

@@ -54,6 +54,8 @@ pub mod autoscaler;
 pub mod disruption;
 // What every namespace gets.
 pub mod account;
+// Secrets with tokens of accounts.
+pub mod account_tokens;
 // The end of namespaces.
 pub mod namespace;
 // What lost its owners.
@@ -98,6 +100,8 @@ use tokio::task::JoinSet;
 pub struct Options {
     /// The certificate of the cluster's authority, in PEM; published in every namespace.
     pub ca: String,
+    /// What signs the tokens in secrets of service accounts; none: such secrets wait for somebody else.
+    pub keys: Option<Arc<crate::apiserver::authn::service_account::Keys>>,
     /// The pods' address ranges, one per family; nodes get pieces of them. None: somebody else gives nodes theirs.
     pub pod_ranges: Vec<nodes::ranges::Range>,
     /// What signs the certificates of nodes and clients; none: requests wait for somebody else.
@@ -116,6 +120,9 @@ pub struct Options {
 pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     let mut setup = Setup::new(factory, options.work.clone());
     account::start(&mut setup, options.ca.clone());
+    if let Some(keys) = &options.keys {
+        account_tokens::start(&mut setup, keys.clone(), options.ca.clone());
+    }
     replicaset::start(&mut setup);
     deployment::start(&mut setup);
     statefulset::start(&mut setup);

@@ -61,6 +61,46 @@ pub struct Claims {
     pub kubernetes: Kubernetes,
 }
 
+/// The type of secrets that hold a token.
+pub const TOKEN_SECRET: &str = "kubernetes.io/service-account-token";
+/// The issuer of tokens in secrets.
+const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+
+/// What a token in a secret says. It has no end: it holds while the secret does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LegacyClaims {
+    /// Who made it.
+    pub iss: String,
+    /// Namespace of account and secret.
+    #[serde(rename = "kubernetes.io/serviceaccount/namespace")]
+    pub namespace: String,
+    /// The secret.
+    #[serde(rename = "kubernetes.io/serviceaccount/secret.name")]
+    pub secret: String,
+    /// The account.
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.name")]
+    pub account: String,
+    /// The account's uid.
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.uid")]
+    pub uid: String,
+    /// `system:serviceaccount:<namespace>:<name>`.
+    pub sub: String,
+}
+
+impl LegacyClaims {
+    /// Of an account, for a secret in its namespace.
+    pub fn new(namespace: &str, account: &str, uid: &str, secret: &str) -> Self {
+        Self {
+            iss: LEGACY_ISSUER.into(),
+            namespace: namespace.into(),
+            secret: secret.into(),
+            account: account.into(),
+            uid: uid.into(),
+            sub: format!("system:serviceaccount:{namespace}:{account}"),
+        }
+    }
+}
+
 /// The key pair behind the tokens.
 pub struct Keys {
     encoding: EncodingKey,
@@ -99,7 +139,7 @@ impl Keys {
     }
 
     /// Signs claims.
-    pub fn sign(&self, claims: &Claims) -> Result<String, String> {
+    pub fn sign(&self, claims: &impl Serialize) -> Result<String, String> {
         let mut header = Header::new(Algorithm::ES256);
         header.kid = Some(self.id.clone());
         jsonwebtoken::encode(&header, claims, &self.encoding).map_err(|e| e.to_string())
@@ -122,6 +162,23 @@ impl Keys {
     }
 }
 
+impl Keys {
+    /// Verifies the signature of a token in a secret.
+    pub fn verify_legacy(&self, token: &str) -> Result<LegacyClaims, String> {
+        let mut validation = Validation::new(Algorithm::ES256);
+        validation.set_issuer(&[LEGACY_ISSUER]);
+        validation.required_spec_claims.clear();
+        (validation.validate_exp, validation.validate_aud) = (false, false);
+        let claims = jsonwebtoken::decode::<LegacyClaims>(token, &self.decoding, &validation)
+            .map_err(|e| e.to_string())?
+            .claims;
+        if claims.sub != format!("system:serviceaccount:{}:{}", claims.namespace, claims.account) {
+            return Err("sub claim is invalid".into());
+        }
+        Ok(claims)
+    }
+}
+
 /// Knows service-account tokens.
 pub struct ServiceAccounts {
     /// The keys.
@@ -134,8 +191,13 @@ pub struct ServiceAccounts {
 impl TokenAuthenticator for ServiceAccounts {
     async fn authenticate(&self, token: &str, audiences: &[String]) -> Result<Option<Known>, String> {
         let parts: Vec<&str> = token.split('.').collect();
-        if parts.len() != 3 || !issued_by_us(parts[1]) {
+        if parts.len() != 3 {
             return Ok(None);
+        }
+        match issuer(parts[1]).as_deref() {
+            Some(ISSUER) => {}
+            Some(LEGACY_ISSUER) => return self.by_secret(token, audiences).map(Some),
+            _ => return Ok(None),
         }
         let claims = self.keys.verify(token, audiences)?;
         let bound = &claims.kubernetes;
@@ -163,6 +225,31 @@ impl TokenAuthenticator for ServiceAccounts {
 }
 
 impl ServiceAccounts {
+    /// A token from a secret holds while the secret has it and the account is the same.
+    fn by_secret(&self, token: &str, audiences: &[String]) -> Result<Known, String> {
+        use base64::Engine;
+        let claims = self.keys.verify_legacy(token)?;
+        if !audiences.is_empty() && !audiences.iter().any(|audience| audience == ISSUER) {
+            return Err(format!("token audiences [{ISSUER:?}] is invalid for the target audiences {audiences:?}"));
+        }
+        let gone = || "Token has been invalidated".to_owned();
+        let kind = self.api.registry.resource("", "v1", "secrets").ok_or_else(gone)?;
+        let secret = self.api.cached(&kind, &claims.namespace, &claims.secret).map_err(|_| gone())?;
+        if secret.meta.deletion_timestamp.is_some() {
+            return Err(gone());
+        }
+        let kept = secret.value()["data"]["token"].as_str().map(str::to_owned).unwrap_or_default();
+        let kept = base64::engine::general_purpose::STANDARD.decode(kept).unwrap_or_default();
+        if kept != token.as_bytes() {
+            return Err("Token does not match server's copy".into());
+        }
+        let account = Bound { name: claims.account, uid: claims.uid };
+        self.still_there("serviceaccounts", &claims.namespace, &account)?;
+        let mut user = User::service_account(&claims.namespace, &account.name);
+        user.uid = account.uid;
+        Ok(Known { user, audiences: vec![ISSUER.to_owned()] })
+    }
+
     fn still_there(&self, plural: &str, namespace: &str, bound: &Bound) -> Result<(), String> {
         let gone = || format!("{plural} \"{namespace}/{}\" of the token is gone", bound.name);
         let kind = self.api.registry.resource("", "v1", plural).ok_or_else(gone)?;
@@ -180,8 +267,31 @@ impl ServiceAccounts {
     }
 }
 
-fn issued_by_us(payload: &str) -> bool {
+/// Who says to have made a token; not verified yet.
+fn issuer(payload: &str) -> Option<String> {
     use base64::Engine;
-    let Ok(bytes) = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload) else { return false };
-    serde_json::from_slice::<serde_json::Value>(&bytes).is_ok_and(|claims| claims["iss"] == ISSUER)
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+    claims["iss"].as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_token_of_a_secret_needs_no_end_and_no_audience() {
+        let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let keys = Keys::from_pem(&pem).unwrap();
+        let claims = LegacyClaims::new("d", "bot", "u", "s");
+        let token = keys.sign(&claims).unwrap();
+        assert_eq!(issuer(token.split('.').nth(1).unwrap()).as_deref(), Some(LEGACY_ISSUER));
+        assert_eq!(keys.verify_legacy(&token), Ok(claims.clone()));
+        assert!(keys.verify(&token, &[]).is_err(), "it is no token of the other kind");
+        let forged = keys.sign(&LegacyClaims { account: "admin".into(), ..claims.clone() }).unwrap();
+        assert_eq!(keys.verify_legacy(&forged), Err("sub claim is invalid".into()));
+        let stranger = Keys::from_pem(&rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        assert!(stranger.verify_legacy(&token).is_err());
+    }
 }

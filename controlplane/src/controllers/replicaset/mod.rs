@@ -76,7 +76,8 @@ impl Controller for Replicas {
         }
         let mine = self.control.claim(&set, &spec.selector, pods).await?;
         let active: Vec<&Pod> = mine.iter().map(|p| &**p).filter(|p| p.active()).collect();
-        let terminating = mine.iter().filter(|p| p.terminating() && !p.ended()).count();
+        let terminating = (self.control.owners.kind.group == "apps")
+            .then(|| mine.iter().filter(|p| p.terminating() && !p.ended()).count());
         let outcome = match set.meta.deletion_timestamp {
             None => self.scale(&set, &spec, &active, now).await,
             Some(_) => Ok(()),

@@ -82,12 +82,12 @@ pub struct Failure<'a> {
     pub message: String,
 }
 
-/// The new status. `active` and `terminating` are the set's own pods.
+/// The new status. `active` and `terminating` are the set's own pods; ReplicationControllers do not count the latter.
 pub fn plan_status(
     old: &Value,
     generation: i64,
     spec: &Spec,
-    (active, terminating): (&[&Pod], usize),
+    (active, terminating): (&[&Pod], Option<usize>),
     failure: Option<Failure<'_>>,
     now: Timestamp,
 ) -> Value {
@@ -105,9 +105,10 @@ pub fn plan_status(
         Some(_) => {}
         None => conditions::remove(&mut list, "ReplicaFailure"),
     }
-    let mut status = json!({
-        "replicas": active.len(), "observedGeneration": generation, "terminatingReplicas": terminating,
-    });
+    let mut status = json!({"replicas": active.len(), "observedGeneration": generation});
+    if let Some(terminating) = terminating {
+        status["terminatingReplicas"] = json!(terminating);
+    }
     for (field, count) in
         [("fullyLabeledReplicas", fully), ("readyReplicas", ready), ("availableReplicas", available)]
     {
@@ -186,15 +187,17 @@ mod tests {
         let pods = [pod(0, true)];
         let active: Vec<&Pod> = pods.iter().collect();
         let failure = Failure { reason: "FailedCreate", message: "exceeded quota".into() };
-        let bad = plan_status(&json!({}), 3, &spec, (&active, 1), Some(failure), now);
+        let bad = plan_status(&json!({}), 3, &spec, (&active, Some(1)), Some(failure), now);
         assert_eq!(bad["conditions"][0]["reason"], "FailedCreate");
         assert_eq!(bad["terminatingReplicas"], 1);
-        let good = plan_status(&bad, 3, &spec, (&active, 0), None, now);
+        let good = plan_status(&bad, 3, &spec, (&active, Some(0)), None, now);
         assert_eq!(
             good,
             json!({"replicas": 1, "observedGeneration": 3, "terminatingReplicas": 0, "fullyLabeledReplicas": 1,
                 "readyReplicas": 1, "availableReplicas": 1})
         );
+        let controller = plan_status(&good, 3, &spec, (&active, None), None, now);
+        assert!(controller.get("terminatingReplicas").is_none(), "core/v1 has no such field: {controller}");
     }
 
     proptest! {

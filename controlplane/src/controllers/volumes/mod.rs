@@ -2,6 +2,8 @@
 
 // Which volume suits a claim.
 pub mod fit;
+// Claims of a pod's own.
+pub mod ephemeral;
 
 use super::informer::Name;
 use super::resource::Resource;
@@ -94,6 +96,7 @@ pub fn start(setup: &mut Setup<'_>) {
     });
     let queue = feed.queue.clone();
     setup.run(Volumes(parts), &queue, 1);
+    ephemeral::start(setup);
 }
 
 fn all_pending(claims: &Cache, add: &mut dyn FnMut(Name)) {

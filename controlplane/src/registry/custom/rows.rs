@@ -30,6 +30,7 @@ fn row(definition: &Value, version: &Value, stored: &str, several: bool) -> Kind
     kind.categories = list(&names["categories"]);
     kind.schema = schema_name(&group, &name, &kind.kind);
     kind.generation = true;
+    kind.conditional = true;
     kind.verbs = if definition["metadata"]["deletionTimestamp"].is_null() { ALL_VERBS } else { ENDING_VERBS };
     if spec["scope"] == "Cluster" {
         kind.scope = Scope::Cluster;
@@ -126,6 +127,7 @@ mod tests {
             (v1.schema.as_str(), v1.columns.len(), v1.subresources.len()),
             ("com.example.stable.v1.CronTab", 2, 2)
         );
+        assert!(v1.conditional, "a replacement must say what it replaces");
         assert!(v1.namespaced() && v1.custom.as_ref().is_some_and(|custom| custom.several && custom.status));
         assert_eq!(rows[0].prefix(), rows[1].prefix());
     }
