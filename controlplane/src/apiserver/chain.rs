@@ -78,13 +78,18 @@ impl Server {
         let origin = self.filters.cors.origin(request.headers());
         let id = uuid::Uuid::new_v4().to_string();
         let head = request.method() == Method::HEAD;
+        let pretty = pretty::asked(request.uri().query(), request.headers());
         let mut trail = None;
         // One broken request is not to end the server, nor the other requests of its connection.
         let answer = AssertUnwindSafe(self.run(request, &peer, &id, &mut trail)).catch_unwind().await;
         let answer = answer.unwrap_or_else(|_| Err(ApiError::internal("the server has panicked")));
         let mut response = answer.unwrap_or_else(|error| {
             tracing::debug!(code = error.code, reason = error.reason, message = error.message, "refused");
-            respond::error(&error)
+            let mut refusal = respond::error(&error);
+            if pretty {
+                pretty::print_whole(&mut refusal, &error.to_json());
+            }
+            refusal
         });
         if let Some((trail, long)) = trail {
             response = audited(trail, long, response).await;

@@ -2,8 +2,10 @@
 
 use super::respond::{self, Body};
 use bytes::Bytes;
-use http::{Response, header::CONTENT_TYPE};
+use http::header::{CONTENT_TYPE, HeaderMap, USER_AGENT};
+use http::Response;
 use http_body_util::BodyExt;
+use serde_json::Value;
 
 /// Whether the client is a person.
 pub fn wanted(query: &[(String, String)], agent: &str) -> bool {
@@ -11,6 +13,20 @@ pub fn wanted(query: &[(String, String)], agent: &str) -> bool {
         Some((_, value)) => matches!(value.as_str(), "true" | "1"),
         None => ["curl", "Wget", "Mozilla/5.0"].iter().any(|name| agent.starts_with(name)),
     }
+}
+
+/// The same of a request that nobody has looked at yet.
+pub fn asked(query: Option<&str>, headers: &HeaderMap) -> bool {
+    let query: Vec<(String, String)> =
+        form_urlencoded::parse(query.unwrap_or("").as_bytes()).into_owned().collect();
+    let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    wanted(&query, agent)
+}
+
+/// Replaces the body by this JSON, indented.
+pub fn print_whole(response: &mut Response<Body>, json: &Value) {
+    let text = serde_json::to_vec(json).unwrap_or_default();
+    *response.body_mut() = respond::full(Bytes::from(indent(&text)));
 }
 
 /// The same reply with its JSON indented; other replies stay as they are.
@@ -85,6 +101,8 @@ mod tests {
     fn people_are_told_from_programs() {
         let asks = |value: &str| vec![("pretty".to_owned(), value.to_owned())];
         assert!(wanted(&[], "curl/8.0") && wanted(&asks("true"), "kubectl/v1.33"));
+        let by = |agent: &str| HeaderMap::from_iter([(USER_AGENT, agent.parse().expect("a header"))]);
+        assert!(asked(None, &by("curl/8.0")) && asked(Some("a=b&pretty=1"), &by("k")) && !asked(None, &by("k")));
         assert!(!wanted(&[], "kubectl/v1.33") && !wanted(&asks("false"), "curl/8.0"));
     }
 }

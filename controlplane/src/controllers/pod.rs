@@ -70,6 +70,7 @@ struct WireSpec {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireStatus {
+    #[serde(deserialize_with = "any_phase")]
     phase: Phase,
     conditions: Vec<Condition>,
     container_statuses: Vec<WireContainer>,
@@ -79,6 +80,18 @@ struct WireStatus {
 #[serde(rename_all = "camelCase", default)]
 struct WireContainer {
     restart_count: i32,
+}
+
+/// Nobody stops a kubelet from inventing a phase; such a pod is one that nobody knows of.
+fn any_phase<'de, D: serde::Deserializer<'de>>(phase: D) -> Result<Phase, D::Error> {
+    let text = Option::<String>::deserialize(phase)?;
+    Ok(match text.as_deref() {
+        None | Some("" | "Pending") => Phase::Pending,
+        Some("Running") => Phase::Running,
+        Some("Succeeded") => Phase::Succeeded,
+        Some("Failed") => Phase::Failed,
+        Some(_) => Phase::Unknown,
+    })
 }
 
 impl Pod {
@@ -185,6 +198,13 @@ mod tests {
             "metadata": {"name": uid, "uid": uid, "creationTimestamp": created},
             "spec": {"nodeName": node}, "status": {"phase": phase, "conditions": conditions.unwrap_or(json!([]))},
         })))
+    }
+
+    #[test]
+    fn an_invented_phase_is_none_that_ends_a_pod() {
+        let day = "2026-01-01T00:00:00Z";
+        let odd = pod("odd", "n1", "Dancing", Some(day), day);
+        assert_eq!((odd.phase, odd.active(), odd.ready, odd.node.as_str()), (Phase::Unknown, true, true, "n1"));
     }
 
     #[test]

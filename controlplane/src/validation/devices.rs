@@ -40,7 +40,7 @@ fn selectors(list: &Spot<'_>) {
         if expression.text().len() > EXPRESSION {
             expression.too_long(EXPRESSION);
         } else {
-            expression.has_text("");
+            super::extensions::expression(&expression, "");
         }
     }
 }

@@ -171,7 +171,7 @@ fn match_conditions(list: &Spot<'_>) {
 }
 
 /// A CEL expression that parses.
-fn expression(spot: &Spot<'_>, detail: &str) {
+pub(super) fn expression(spot: &Spot<'_>, detail: &str) {
     if spot.text().trim().is_empty() {
         return spot.required(detail);
     }
@@ -425,6 +425,7 @@ pub fn definition_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>)
             spec.at("names.kind").immutable(old.at("spec.names.kind"));
         }
     });
+    super::schemas::changed(new, old, errors);
 }
 
 /// An APIService.

@@ -6,7 +6,7 @@ use super::pods;
 use super::spot::{Spot, walk};
 use super::workloads::matches_template;
 use crate::tree::{Grow, Tree};
-use coracle_proto::names::{dns1123_label, qualified_name};
+use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -58,6 +58,24 @@ fn generated_selector(root: &Spot<'_>) {
     }
 }
 
+/// Such as `acme.io/foo`.
+fn domain_prefixed(spot: &Spot<'_>) {
+    match spot.text().split_once('/') {
+        _ if spot.text().is_empty() => spot.required(""),
+        Some((host, path)) if !host.is_empty() && !path.is_empty() => {
+            for message in dns1123_subdomain(host) {
+                spot.invalid_as(host, message);
+            }
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c);
+            if !path.chars().all(allowed) {
+                let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+                spot.invalid_as(path, why);
+            }
+        }
+        _ => spot.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"),
+    }
+}
+
 fn job_spec(spec: &Spot<'_>) {
     for field in [
         "parallelism",
@@ -74,6 +92,9 @@ fn job_spec(spec: &Spot<'_>) {
         spec.at("backoffLimitPerIndex").required("when maxFailedIndexes is specified");
     }
     let managed = spec.at("managedBy");
+    if managed.is_set() {
+        domain_prefixed(&managed);
+    }
     if managed.text().len() > 63 {
         managed.too_long(63);
     }
@@ -441,8 +462,13 @@ mod tests {
     #[test]
     fn jobs() {
         assert_eq!(errors(job, &job_with(json!({}))), [""; 0]);
+        assert_eq!(errors(job, &job_with(json!({"managedBy": "acme.io/foo"}))), [""; 0]);
         let codes = |values: Value| json!({"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": values}}]});
         let cases = [
+            (
+                json!({"managedBy": "foo"}),
+                "spec.managedBy: Invalid value: \"foo\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+            ),
             (
                 json!({"parallelism": -1}),
                 "spec.parallelism: Invalid value: -1: must be greater than or equal to 0",

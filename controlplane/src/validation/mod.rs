@@ -33,6 +33,8 @@ pub mod access;
 pub mod scaling;
 // Webhooks, admission policies, custom resource definitions.
 pub mod extensions;
+// Schemas of custom resources.
+pub mod schemas;
 // Flow schemas and priority levels.
 pub mod flow;
 // Device classes, claims and slices.

@@ -9,7 +9,7 @@ use crate::tree::{Grow, Tree, same};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::FieldError;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -405,6 +405,18 @@ pub fn driver(object: &Value, errors: &mut Vec<FieldError>) {
                 spec.at("volumeLifecycleModes").with(mode.value).unsupported(&["Ephemeral", "Persistent"]);
             }
         }
+        let mut audiences = HashSet::new();
+        for request in spec.each("tokenRequests") {
+            let seconds = request.at("expirationSeconds");
+            if !audiences.insert(request.value.text("audience")) {
+                let audience = json!(request.value.text("audience"));
+                request.at("audience").with(&audience).duplicate();
+            } else if seconds.int().is_some_and(|seconds| seconds < 600) {
+                seconds.invalid("may not specify a duration less than 10 minutes");
+            } else if seconds.int().is_some_and(|seconds| seconds > 1 << 32) {
+                seconds.invalid("may not specify a duration larger than 2^32 seconds");
+            }
+        }
         let period = spec.at("nodeAllocatableUpdatePeriodSeconds");
         if period.int().is_some_and(|seconds| seconds < 10) {
             period.invalid("must be greater than or equal to 10 seconds");
@@ -433,6 +445,18 @@ pub fn storage_node(object: &Value, errors: &mut Vec<FieldError>) {
                 id.invalid("must be 256 characters or less");
             }
             driver.at("allocatable.count").non_negative();
+            let mut seen = HashSet::new();
+            for key in driver.value.items("topologyKeys") {
+                // Upstream reports keys at the driver.
+                let (spot, text) = (driver.with(key), key.as_str().unwrap_or_default());
+                if text.is_empty() {
+                    spot.required("");
+                }
+                if !seen.insert(text) {
+                    spot.duplicate();
+                }
+                spot.follows(qualified_name);
+            }
         }
     });
 }
@@ -462,7 +486,28 @@ pub fn capacity_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 mod tests {
     use super::super::testing::{changes, errors};
     use super::*;
-    use serde_json::json;
+
+    #[test]
+    fn drivers_name_each_audience_and_key_once() {
+        let with = |tokens: Value| {
+            json!({"spec": {"attachRequired": true, "podInfoOnMount": true, "storageCapacity": true, "tokenRequests": tokens}})
+        };
+        assert_eq!(errors(driver, &with(json!([{"audience": "a"}, {"audience": "b"}]))), [""; 0]);
+        assert_eq!(
+            errors(driver, &with(json!([{"audience": "a", "expirationSeconds": 5}, {"audience": "a"}]))),
+            [
+                "spec.tokenRequests[0].expirationSeconds: Invalid value: 5: may not specify a duration less than 10 minutes",
+                "spec.tokenRequests[1].audience: Duplicate value: \"a\"",
+            ]
+        );
+        let node = |keys: Value| json!({"spec": {"drivers": [{"name": "d.io", "nodeID": "n", "topologyKeys": keys}]}});
+        assert_eq!(errors(storage_node, &node(json!(["d.io/zone"]))), [""; 0]);
+        assert_eq!(
+            errors(storage_node, &node(json!(["zone", "zone"]))),
+            ["spec.drivers[0]: Duplicate value: \"zone\""]
+        );
+        assert!(!errors(storage_node, &node(json!(["a b"]))).is_empty());
+    }
 
     #[test]
     fn claims() {

@@ -326,6 +326,10 @@ fn selector(spec: &Spot<'_>, kind: &str) {
         if kind != "daemonset" {
             selector.required("");
         }
+        // No selector selects nothing, so also not what the template makes.
+        if spec.at("template").is_set() {
+            labels_differ(&spec.at("template.metadata.labels"));
+        }
         return;
     }
     let before = selector.errors();
@@ -334,6 +338,9 @@ fn selector(spec: &Spot<'_>, kind: &str) {
         return selector.invalid(format!("empty selector is invalid for {kind}"));
     }
     if selector.errors() > before {
+        if kind == "deployment" {
+            selector.invalid("invalid label selector");
+        }
         return;
     }
     matches_template(spec);
@@ -423,7 +430,6 @@ mod tests {
                 json!({"selector": {"matchLabels": {"a": "c"}}}),
                 "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`",
             ),
-            (json!({"selector": null}), "spec.selector: Required value"),
             (
                 json!({"selector": {}}),
                 "spec.selector: Invalid value: {}: empty selector is invalid for deployment",
@@ -444,6 +450,16 @@ mod tests {
         for (spec, expected) in cases {
             assert_eq!(errors(deployment, &deployment_with(spec.clone())), [expected], "{spec}");
         }
+        assert_eq!(
+            errors(deployment, &deployment_with(json!({"selector": null}))),
+            [
+                "spec.selector: Required value",
+                "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`",
+            ]
+        );
+        let odd = json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
+        let wrong = errors(deployment, &deployment_with(odd));
+        assert!(wrong.last().is_some_and(|last| last.ends_with("invalid label selector")), "{wrong:?}");
     }
 
     #[test]

@@ -20,7 +20,14 @@ pub fn namespace(object: &mut Value) {
 
 /// A Node may allocate what it has unless it says otherwise.
 pub fn node(object: &mut Value) {
-    object.section("spec");
+    let spec = object.section("spec");
+    // Old clients know one range, new ones a list; who differs from the list's first means the one.
+    let (one, first) = (spec.text("podCIDR").to_owned(), spec.items("podCIDRs").first().cloned());
+    match first {
+        Some(first) if one.is_empty() => spec.put("podCIDR", first),
+        first if !one.is_empty() && first.as_ref() != Some(&json!(one)) => spec.put("podCIDRs", json!([one])),
+        _ => {}
+    }
     let Some(status) = object.existing("status") else { return };
     for list in ["capacity", "allocatable"] {
         if let Some(list) = status.existing(list) {

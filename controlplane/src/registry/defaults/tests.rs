@@ -186,3 +186,20 @@ fn others() {
     assert_eq!(hpa["spec"]["behavior"]["scaleDown"]["selectPolicy"], "Max");
     assert_eq!(hpa["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 80);
 }
+
+#[test]
+fn a_node_has_one_range_in_two_fields() {
+    for (spec, want) in [
+        (json!({"podCIDR": "10.0.0.0/24"}), json!({"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]})),
+        (json!({"podCIDRs": ["10.0.0.0/24"]}), json!({"podCIDRs": ["10.0.0.0/24"], "podCIDR": "10.0.0.0/24"})),
+        (
+            json!({"podCIDR": "10.0.1.0/24", "podCIDRs": ["10.0.0.0/24"]}),
+            json!({"podCIDR": "10.0.1.0/24", "podCIDRs": ["10.0.1.0/24"]}),
+        ),
+        (json!({}), json!({})),
+    ] {
+        let mut node = json!({"spec": spec});
+        super::cluster::node(&mut node);
+        assert_eq!(node["spec"], want);
+    }
+}

@@ -12,3 +12,5 @@ pub mod cluster;
 pub mod deletion;
 // Sentences for the `Warning` header.
 pub mod warnings;
+// Sentences about what is on its way out.
+pub mod deprecations;

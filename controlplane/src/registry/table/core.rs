@@ -69,7 +69,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::claim())
             .defaults(defaults::storage::claim)
             .prepare(strategy::cluster::create_volume, keep_status)
-            .validate(storage::claim, storage::claim_update),
+            .validate(storage::claim, storage::claim_update)
+            .warnings(strategy::deprecations::claim),
         row("PersistentVolume", "persistentvolumes")
             .returns_deleted()
             .cluster()
@@ -78,7 +79,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::persistent_volume())
             .defaults(defaults::storage::volume)
             .prepare(strategy::cluster::create_volume, keep_status)
-            .validate(storage::volume, storage::volume_update),
+            .validate(storage::volume, storage::volume_update)
+            .warnings(strategy::deprecations::volume),
         pod(),
         row("PodTemplate", "podtemplates")
             .returns_deleted()
@@ -123,7 +125,8 @@ fn more() -> Vec<Kind> {
         row("ServiceAccount", "serviceaccounts")
             .returns_deleted()
             .short(&["sa"])
-            .with_subresources(&["token"]),
+            .with_subresources(&["token"])
+            .warnings(strategy::deprecations::account),
         row("Service", "services")
             .returns_deleted()
             .create_on_update()

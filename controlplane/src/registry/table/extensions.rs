@@ -2,7 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, defaults, strategy};
-use crate::validation::extensions;
+use crate::validation::{extensions, schemas};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("apiextensions.k8s.io", "v1", kind, plural)
@@ -21,6 +21,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::plain())
             .defaults(defaults::extensions::definition)
             .prepare(strategy::cluster::create_definition, strategy::cluster::update_definition)
-            .validate(extensions::definition, extensions::definition_update),
+            .validate(extensions::definition, extensions::definition_update)
+            .validate_create(schemas::new),
     ]
 }

@@ -26,7 +26,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .prepare(strategy::network::create_ingress, keep_status)
             .validate(network::ingress, |_, _, _| ())
             .validate_create(network::new_ingress)
-            .validate_status(network::ingress_status),
+            .validate_status(network::ingress_status)
+            .warnings(strategy::deprecations::ingress),
         row("IPAddress", "ipaddresses")
             .cluster()
             .short(&["ip"])
@@ -38,7 +39,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .generation()
             .columns(columns::network_policy())
             .defaults(defaults::network::network_policy)
-            .validate(network::network_policy, |_, _, _| ()),
+            .validate(network::network_policy, |_, _, _| ())
+            .warnings(strategy::deprecations::network_policy),
         row("ServiceCIDR", "servicecidrs")
             .cluster()
             .status()

@@ -18,7 +18,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .generation()
             .columns(columns::driver())
             .defaults(defaults::storage::driver)
-            .validate(storage::driver, storage::driver_update),
+            .validate(storage::driver, storage::driver_update)
+            .warnings(strategy::deprecations::driver),
         row("CSINode", "csinodes")
             .conditional()
             .returns_deleted()
@@ -35,7 +36,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .short(&["sc"])
             .columns(columns::class())
             .defaults(defaults::storage::class)
-            .validate(storage::class, storage::class_update),
+            .validate(storage::class, storage::class_update)
+            .warnings(strategy::deprecations::class),
         row("VolumeAttachment", "volumeattachments")
             .conditional()
             .returns_deleted()
