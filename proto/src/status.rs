@@ -261,7 +261,7 @@ impl ApiError {
         }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",
-            "message": self.message, "reason": self.reason,
+            "message": self.message, "reason": self.reason, "code": self.code,
         });
         let d = &self.details;
         let mut details = serde_json::Map::new();
@@ -283,7 +283,6 @@ impl ApiError {
         if !details.is_empty() {
             status["details"] = Value::Object(details);
         }
-        status["code"] = json!(self.code);
         status
     }
 }

@@ -155,6 +155,6 @@ mod tests {
         let claim = plan_claim(&pod, "v", &template);
         assert_eq!((&claim["metadata"]["name"], &claim["metadata"]["labels"]), (&json!("p-v"), &json!({"a": "b"})));
         assert_eq!(claim["spec"], template["spec"]);
-        assert_eq!(controller_of(&object(claim)).map(|owner| owner.uid), Some("u".to_owned()));
+        assert_eq!(controller_of(&object(claim)).map(|owner| owner.uid.clone()), Some("u".to_owned()));
     }
 }
