@@ -56,7 +56,9 @@ impl Token {
     /// Reads the wire form.
     pub fn decode(text: &str) -> Result<Self, ApiError> {
         let bad = |why: String| ApiError::bad_request(format!("continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| bad("illegal base64 data".into()))?;
+        let bytes = URL_SAFE_NO_PAD
+            .decode(text.trim_end_matches('='))
+            .map_err(|_| bad("illegal base64 data".into()))?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|_| bad("invalid JSON".into()))?;
         if token.v != "meta.k8s.io/v1" || token.rv == 0 || !token.start.contains('/') {
             return Err(bad("unknown version or incorrectly encoded start key".into()));

@@ -2,8 +2,8 @@
 
 use super::respond::{self, Body};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, USER_AGENT};
 use http::Response;
+use http::header::{CONTENT_TYPE, HeaderMap, USER_AGENT};
 use http_body_util::BodyExt;
 use serde_json::Value;
 
@@ -102,7 +102,9 @@ mod tests {
         let asks = |value: &str| vec![("pretty".to_owned(), value.to_owned())];
         assert!(wanted(&[], "curl/8.0") && wanted(&asks("true"), "kubectl/v1.33"));
         let by = |agent: &str| HeaderMap::from_iter([(USER_AGENT, agent.parse().expect("a header"))]);
-        assert!(asked(None, &by("curl/8.0")) && asked(Some("a=b&pretty=1"), &by("k")) && !asked(None, &by("k")));
+        assert!(
+            asked(None, &by("curl/8.0")) && asked(Some("a=b&pretty=1"), &by("k")) && !asked(None, &by("k"))
+        );
         assert!(!wanted(&[], "kubectl/v1.33") && !wanted(&asks("false"), "curl/8.0"));
     }
 }

@@ -114,7 +114,8 @@ mod tests {
     #[test]
     fn a_secret_gets_what_it_lacks_and_no_more() {
         let account = object(json!({"metadata": {"name": "bot", "namespace": "d", "uid": "u"}}));
-        let secret = json!({"metadata": {"name": "s", "annotations": {ACCOUNT: "bot"}}, "type": TOKEN_SECRET});
+        let secret =
+            json!({"metadata": {"name": "s", "annotations": {ACCOUNT: "bot"}}, "type": TOKEN_SECRET});
         let sign = |claims: &LegacyClaims| Ok(format!("signed {}", claims.sub));
         let filled = plan_fill(&secret, &account, "PEM", sign).unwrap_or_default().unwrap_or_default();
         let data = |key: &str| filled["data"][key].as_str().and_then(|text| STANDARD.decode(text).ok());

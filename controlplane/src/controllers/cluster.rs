@@ -64,7 +64,8 @@ impl Cluster {
         let access = Arc::new(Access::default());
         let _ = access.authz.set(Arc::new(Always(true)));
         let chain = plugins::Needs { access: access.clone(), ..plugins::Needs::default() };
-        let needs = Needs { keys: keys.clone(), access, service_cidr: "10.43.0.0/16".into(), usage: Arc::default() };
+        let needs =
+            Needs { keys: keys.clone(), access, service_cidr: "10.43.0.0/16".into(), usage: Arc::default() };
         let api = Arc::new(Api {
             hooks: actions::hooks(&registry, &needs).expect("hooks"),
             actions: actions::actions(&registry, &needs),

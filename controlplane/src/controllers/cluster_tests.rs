@@ -366,5 +366,8 @@ async fn a_dry_run_of_a_service_is_held_to_what_is_taken_and_takes_nothing() {
     }
     let drawn = api.create(&target, service("dry", json!({"type": "NodePort"}))).await;
     let drawn = drawn.unwrap_or_else(|e| panic!("{e}")).object.value();
-    assert!(drawn["spec"]["clusterIP"].is_string() && drawn["spec"]["ports"][0]["nodePort"].is_u64(), "{drawn}");
+    assert!(
+        drawn["spec"]["clusterIP"].is_string() && drawn["spec"]["ports"][0]["nodePort"].is_u64(),
+        "{drawn}"
+    );
 }

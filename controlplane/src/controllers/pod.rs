@@ -204,7 +204,10 @@ mod tests {
     fn an_invented_phase_is_none_that_ends_a_pod() {
         let day = "2026-01-01T00:00:00Z";
         let odd = pod("odd", "n1", "Dancing", Some(day), day);
-        assert_eq!((odd.phase, odd.active(), odd.ready, odd.node.as_str()), (Phase::Unknown, true, true, "n1"));
+        assert_eq!(
+            (odd.phase, odd.active(), odd.ready, odd.node.as_str()),
+            (Phase::Unknown, true, true, "n1")
+        );
     }
 
     #[test]

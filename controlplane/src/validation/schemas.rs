@@ -7,11 +7,14 @@ use serde_json::Value;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
+fn schema<'a>(version: &Spot<'a>) -> Spot<'a> {
+    version.at("schema.openAPIV3Schema")
+}
+
 /// The schemas of a new definition.
 pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
     walk(definition, errors, |root| {
         let versions: Vec<Spot<'_>> = root.each("spec.versions").collect();
-        let schema = |version: &Spot<'_>| version.at("schema.openAPIV3Schema");
         // One schema for all versions is reported where it stood before versions had their own.
         let shared = versions.windows(2).all(|pair| schema(&pair[0]).value == schema(&pair[1]).value);
         for version in versions.iter().take(if shared { 1 } else { usize::MAX }) {

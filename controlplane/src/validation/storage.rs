@@ -489,9 +489,7 @@ mod tests {
 
     #[test]
     fn drivers_name_each_audience_and_key_once() {
-        let with = |tokens: Value| {
-            json!({"spec": {"attachRequired": true, "podInfoOnMount": true, "storageCapacity": true, "tokenRequests": tokens}})
-        };
+        let with = |tokens: Value| json!({"spec": {"attachRequired": true, "podInfoOnMount": true, "storageCapacity": true, "tokenRequests": tokens}});
         assert_eq!(errors(driver, &with(json!([{"audience": "a"}, {"audience": "b"}]))), [""; 0]);
         assert_eq!(
             errors(driver, &with(json!([{"audience": "a", "expirationSeconds": 5}, {"audience": "a"}]))),

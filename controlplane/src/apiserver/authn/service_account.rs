@@ -230,7 +230,9 @@ impl ServiceAccounts {
         use base64::Engine;
         let claims = self.keys.verify_legacy(token)?;
         if !audiences.is_empty() && !audiences.iter().any(|audience| audience == ISSUER) {
-            return Err(format!("token audiences [{ISSUER:?}] is invalid for the target audiences {audiences:?}"));
+            return Err(format!(
+                "token audiences [{ISSUER:?}] is invalid for the target audiences {audiences:?}"
+            ));
         }
         let gone = || "Token has been invalidated".to_owned();
         let kind = self.api.registry.resource("", "v1", "secrets").ok_or_else(gone)?;

@@ -61,7 +61,9 @@ pub fn start(setup: &mut Setup<'_>) {
                 new.add(Name::of(pod));
             }
         },
-        move || cache.list(None).iter().filter(|pod| needs_claims(pod)).for_each(|pod| all.add(Name::of(pod))),
+        move || {
+            cache.list(None).iter().filter(|pod| needs_claims(pod)).for_each(|pod| all.add(Name::of(pod)))
+        },
     );
     let lost = queue.clone();
     setup.informers().on(
@@ -120,7 +122,9 @@ impl Controller for Volumes {
             let body = plan_claim(&pod, &volume.name, &ephemeral.volume_claim_template);
             let claim = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let why = match self.claims.get(&Name::new(&name.namespace, &claim)) {
-                Some(there) if controller_of(&there).is_some_and(|owner| owner.uid == pod.meta.uid) => continue,
+                Some(there) if controller_of(&there).is_some_and(|owner| owner.uid == pod.meta.uid) => {
+                    continue;
+                }
                 Some(_) => format!(
                     "PVC {}/{claim} was not created for pod {name} (pod is not owner)",
                     name.namespace
@@ -146,14 +150,18 @@ mod tests {
 
     #[test]
     fn a_claim_is_the_templates_and_the_pods() {
-        let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"accessModes": ["ReadWriteOnce"]}});
+        let template =
+            json!({"metadata": {"labels": {"a": "b"}}, "spec": {"accessModes": ["ReadWriteOnce"]}});
         let pod = object(json!({
             "metadata": {"name": "p", "namespace": "d", "uid": "u"},
             "spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "e", "emptyDir": {}}]},
         }));
         assert_eq!(volumes(&pod).len(), 1);
         let claim = plan_claim(&pod, "v", &template);
-        assert_eq!((&claim["metadata"]["name"], &claim["metadata"]["labels"]), (&json!("p-v"), &json!({"a": "b"})));
+        assert_eq!(
+            (&claim["metadata"]["name"], &claim["metadata"]["labels"]),
+            (&json!("p-v"), &json!({"a": "b"}))
+        );
         assert_eq!(claim["spec"], template["spec"]);
         assert_eq!(controller_of(&object(claim)).map(|owner| owner.uid.clone()), Some("u".to_owned()));
     }

@@ -191,7 +191,10 @@ fn others() {
 fn a_node_has_one_range_in_two_fields() {
     for (spec, want) in [
         (json!({"podCIDR": "10.0.0.0/24"}), json!({"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]})),
-        (json!({"podCIDRs": ["10.0.0.0/24"]}), json!({"podCIDRs": ["10.0.0.0/24"], "podCIDR": "10.0.0.0/24"})),
+        (
+            json!({"podCIDRs": ["10.0.0.0/24"]}),
+            json!({"podCIDRs": ["10.0.0.0/24"], "podCIDR": "10.0.0.0/24"}),
+        ),
         (
             json!({"podCIDR": "10.0.1.0/24", "podCIDRs": ["10.0.0.0/24"]}),
             json!({"podCIDR": "10.0.1.0/24", "podCIDRs": ["10.0.1.0/24"]}),

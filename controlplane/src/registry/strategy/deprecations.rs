@@ -77,7 +77,10 @@ pub fn volume(object: &Value, _old: Option<&Value>) -> Vec<String> {
         for (j, rule) in term.items("matchExpressions").iter().enumerate() {
             if let Some(message) = old_label(rule.text("key")) {
                 let path = "spec.nodeAffinity.required.nodeSelectorTerms";
-                warnings.push(format!("{path}[{i}].matchExpressions[{j}].key: {} is {message}", rule.text("key")));
+                warnings.push(format!(
+                    "{path}[{i}].matchExpressions[{j}].key: {} is {message}",
+                    rule.text("key")
+                ));
             }
         }
     }
@@ -121,10 +124,12 @@ pub fn network_policy(object: &Value, _old: Option<&Value>) -> Vec<String> {
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         for (i, rule) in object.at("spec").items(direction).iter().enumerate() {
             for (j, peer) in rule.items(peers).iter().enumerate() {
-                let (block, path) = (peer.at("ipBlock"), format!("spec.{direction}[{i}].{peers}[{j}].ipBlock"));
+                let (block, path) =
+                    (peer.at("ipBlock"), format!("spec.{direction}[{i}].{peers}[{j}].ipBlock"));
                 warnings.extend(range(&format!("{path}.cidr"), block.text("cidr")));
                 for (k, except) in block.items("except").iter().enumerate() {
-                    warnings.extend(range(&format!("{path}.except[{k}]"), except.as_str().unwrap_or_default()));
+                    warnings
+                        .extend(range(&format!("{path}.except[{k}]"), except.as_str().unwrap_or_default()));
                 }
             }
         }
@@ -199,7 +204,11 @@ mod tests {
                 annotations(BETA_MOUNTS),
                 "metadata.annotations[volume.beta.kubernetes.io/mount-options]: deprecated since v1.31; use \"mountOptions\" attribute instead",
             ),
-            (volume, json!({"spec": {"cephfs": {}}}), "spec.cephfs: deprecated in v1.28, non-functional in v1.31+"),
+            (
+                volume,
+                json!({"spec": {"cephfs": {}}}),
+                "spec.cephfs: deprecated in v1.28, non-functional in v1.31+",
+            ),
             (
                 claim,
                 annotations(BETA_CLASS),
