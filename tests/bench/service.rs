@@ -44,6 +44,8 @@ pub async fn run() -> anyhow::Result<Report> {
         let begun = Instant::now();
         fill(&target, there..count).await?;
         there = count;
+        // The server closes connections that are silent for long.
+        api = target.connect().await?;
         report.add(&format!("{count} services: created"), begun.elapsed().as_secs_f64() * 1e3, "ms");
         // Watches keep order: when the last one is led, all are.
         let last = create(&mut api, &format!("last-{count}"), &address).await?;
