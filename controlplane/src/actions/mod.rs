@@ -17,8 +17,6 @@ pub mod components;
 pub mod service_families;
 // Addresses and ports of Services.
 pub mod service_addresses;
-// Which families a Service has.
-mod service_families;
 
 use crate::apiserver::api::ActionKey;
 use crate::apiserver::hook::{Action, Hook};

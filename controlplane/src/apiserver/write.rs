@@ -107,7 +107,8 @@ impl Api {
                     metadata::redraw_name(&mut object)
                 }
                 Err(error) => {
-                    if let Some(hook) = &hook {
+                    // A dry run has taken nothing: what the object names may be somebody's.
+                    if let (Some(hook), false) = (&hook, target.options.dry_run) {
                         hook.create_failed(self, &object).await;
                     }
                     return Err(error);
