@@ -296,7 +296,7 @@ mod tests {
             (&[("limitBytes", "0")], "limitBytes: Invalid value: 0: must be greater than 0"),
             (
                 &[("sinceSeconds", "1"), ("sinceTime", "2026-01-01T00:00:00Z")],
-                ": Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+                "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
             ),
             (
                 &[("stream", "Both")],
@@ -304,7 +304,7 @@ mod tests {
             ),
             (
                 &[("stream", "Stderr"), ("tailLines", "1")],
-                ": Forbidden: `tailLines` and specific `stream` are mutually exclusive for now",
+                "Forbidden: `tailLines` and specific `stream` are mutually exclusive for now",
             ),
         ] {
             let wanted = if said.is_empty() { String::new() } else { format!("{invalid}{said}") };
