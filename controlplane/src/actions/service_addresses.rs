@@ -95,10 +95,7 @@ fn wants_address(service: &Value) -> bool {
 }
 
 fn wants_ports(service: &Value) -> bool {
-    match service["spec"]["type"].as_str() {
-        Some("NodePort" | "LoadBalancer") => true,
-        _ => false,
-    }
+    matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer"))
 }
 
 fn addresses(service: &Value) -> Vec<String> {
