@@ -136,6 +136,9 @@ impl ServiceAddresses {
         service: &mut Value,
         old: Option<&Value>,
     ) -> Result<Vec<String>, ApiError> {
+        if service["spec"]["clusterIP"] == "None" {
+            service["spec"]["clusterIPs"] = json!(["None"]);
+        }
         if let Err(causes) = service_families::settle(service, old, &self.families()) {
             let name = service["metadata"]["name"].as_str().unwrap_or_default();
             return Err(ApiError::invalid("", "Service", name, causes));
@@ -280,10 +283,18 @@ async fn fill_ports(
     }
     let local =
         service["spec"]["type"] == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local";
-    if local && service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) == 0 {
+    let asked = service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) as u16;
+    if local && asked == 0 {
         let port = taking.draw_port(&name, taken).await?;
         service["spec"]["healthCheckNodePort"] = json!(port);
         taken.push(port);
+    } else if local && !held.contains(&asked) {
+        if taken.contains(&asked) || !taking.port(asked, &name).await? {
+            return Err(ApiError::internal(format!(
+                "failed to allocate requested HealthCheck NodePort {asked}: provided port is already allocated"
+            )));
+        }
+        taken.push(asked);
     }
     Ok(())
 }
@@ -339,11 +350,13 @@ impl Taking<'_> {
     /// A free address: random tries first, then one after the other, so that a nearly full range still serves.
     async fn draw_address(&self, range: Range, service: &Value) -> Result<String, ApiError> {
         let size = range.size();
-        let usable = 1..size.saturating_sub(if range.base.is_ipv4() { 1 } else { 0 }).max(2);
-        let random = (0..TRIES.min(size as usize))
-            .map(|_| rand::rng().random_range(usable.clone()))
-            .collect::<Vec<_>>();
-        for offset in random.into_iter().chain(usable) {
+        let end = size.saturating_sub(if range.base.is_ipv4() { 1 } else { 0 }).max(2);
+        // The low end is left to those who ask for an address, as long as there is another.
+        let reserved = if size < 16 { 1 } else { (size / 16).clamp(16, 256).min(size / 2) };
+        let usual = reserved..end;
+        let tries = if usual.is_empty() { 0 } else { TRIES.min(size as usize) };
+        let random = (0..tries).map(|_| rand::rng().random_range(usual.clone())).collect::<Vec<_>>();
+        for offset in random.into_iter().chain(usual).chain(1..reserved.min(end)) {
             let ip = range.at(offset);
             if self.address(ip, service).await? {
                 return Ok(ip.to_string());
