@@ -168,7 +168,9 @@ fn decide_phase(facts: &StatusFacts<'_>, statuses: &[ContainerStatus]) -> Phase 
         return phase;
     }
     if facts.failure.is_some() {
-        return Phase::Failed;
+        // Others take a terminal phase for the end of all containers: not before they have ended.
+        let goes_on = facts.observed.alive().next().is_some();
+        return if goes_on { old.unwrap_or(Phase::Running) } else { Phase::Failed };
     }
     let sandbox = facts.observed.ready_sandbox().map(|sandbox| sandbox.id.as_str());
     let started = facts.spec.containers.iter().any(|container| {

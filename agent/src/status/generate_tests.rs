@@ -171,6 +171,9 @@ fn terminal_phases_are_final_and_keep_their_reason() {
         "",
     );
     case.failure = Some(("Evicted", "The node was low on resource: memory."));
+    case.previous = case.generate();
+    assert_eq!(case.previous.phase.as_deref(), Some("Running"), "it has not ended yet");
+    case.observed.instances[0].state = State::Exited;
     let failed = case.generate();
     assert_eq!((failed.phase.as_deref(), failed.reason.as_deref()), (Some("Failed"), Some("Evicted")));
     assert_eq!(condition(&failed, "DisruptionTarget").1.as_deref(), Some("TerminationByKubelet"));

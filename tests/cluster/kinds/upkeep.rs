@@ -79,8 +79,9 @@ pub fn namespaces_end(room: &Room) {
 }
 
 pub fn load_brings_pods(room: &Room) {
-    let busy =
-        shell("while :; do :; done").replace("name: c,", "name: c, resources: {requests: {cpu: 10m}},");
+    // Enough to notice, and the machine stays usable.
+    let busy = shell("while :; do i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; sleep 0.1; done")
+        .replace("name: c,", "name: c, resources: {requests: {cpu: 10m}},");
     room.apply(&format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: busy}}\nspec:\n  selector: {{matchLabels: {{app: busy}}}}\n\
          \x20 template:\n    metadata: {{labels: {{app: busy}}}}\n    spec: {busy}\n"
