@@ -2,6 +2,7 @@
 
 use crate::caller::{Caller, account_token};
 use crate::flood::remote;
+use crate::kubelet::field;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -288,18 +289,6 @@ fn post(caller: &Caller, path: &str, content_type: &str, body: &[u8]) -> u16 {
     std::fs::write(file.path(), body).unwrap();
     let caller = caller.header(&format!("Content-Type: {content_type}"));
     caller.with(&["--data-binary", &format!("@{}", file.path().display())]).send("POST", path, None).0
-}
-
-/// A length-delimited field of a protobuf message.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    let (mut out, mut length) = (vec![number << 3 | 2], bytes.len());
-    while length >= 0x80 {
-        out.push(length as u8 | 0x80);
-        length >>= 7;
-    }
-    out.push(length as u8);
-    out.extend(bytes);
-    out
 }
 
 fn in_protobuf(api_version: &str, kind: &str, object: &[u8]) -> Vec<u8> {

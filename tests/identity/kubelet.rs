@@ -63,7 +63,7 @@ fn issued(caller: &Caller, name: &str) -> String {
 }
 
 /// A length-delimited field of a protobuf message.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+pub fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let (mut out, mut length) = (vec![number << 3 | 2], bytes.len());
     while length >= 0x80 {
         out.push(length as u8 | 0x80);
