@@ -1,5 +1,6 @@
 //! ConfigMaps and Secrets that pods of this node refer to: each fetched on first use and watched by name from then
-//! on, until the last pod that uses it is gone. Nothing else of the cluster is kept.
+//! on, until the last pod that uses it is gone; ConfigMaps a little longer, for the next pod of a namespace needs the
+//! same. Nothing else of the cluster is kept.
 
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
@@ -18,6 +19,9 @@ use crate::watching;
 
 /// How long a pod waits for an object's first answer before it says so and tries again.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
+/// How long a ConfigMap is kept that no pod uses.
+const LINGER: Duration = Duration::from_secs(60);
 
 /// Called with the uid of each pod that uses an object that changed.
 pub type Wake = Arc<dyn Fn(&str) + Send + Sync>;
@@ -45,8 +49,8 @@ impl Objects {
     /// None in use yet.
     pub fn new(client: kube::Client, wake: Wake) -> Self {
         Objects {
-            maps: Kept::new("configmap", client.clone(), wake.clone()),
-            secrets: Kept::new("secret", client, wake),
+            maps: Kept::new("configmap", LINGER, client.clone(), wake.clone()),
+            secrets: Kept::new("secret", Duration::ZERO, client, wake),
         }
     }
 
@@ -82,9 +86,10 @@ type Latest<K> = Option<Option<Arc<K>>>;
 
 struct Kept<K> {
     kind: &'static str,
+    linger: Duration,
     client: kube::Client,
     wake: Wake,
-    entries: Mutex<HashMap<(String, String), Entry<K>>>,
+    entries: Arc<Mutex<HashMap<(String, String), Entry<K>>>>,
 }
 
 struct Entry<K> {
@@ -110,8 +115,8 @@ where
     K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Default,
 {
-    fn new(kind: &'static str, client: kube::Client, wake: Wake) -> Self {
-        Kept { kind, client, wake, entries: Mutex::default() }
+    fn new(kind: &'static str, linger: Duration, client: kube::Client, wake: Wake) -> Self {
+        Kept { kind, linger, client, wake, entries: Arc::default() }
     }
 
     async fn get(&self, uid: &str, namespace: &str, name: &str) -> Result<Option<Arc<K>>, ObjectError> {
@@ -158,6 +163,10 @@ where
                     Ok(watcher::Event::Delete(_)) => None,
                     Err(error) => {
                         *state.error.lock() = Some(error.to_string());
+                        // Nobody uses it: what is known may be old by the time somebody does.
+                        if state.users.lock().is_empty() {
+                            sender.send_replace(None);
+                        }
                         continue;
                     }
                 };
@@ -179,10 +188,22 @@ where
     }
 
     fn release(&self, uid: &str) {
-        self.entries.lock().retain(|_, entry| {
+        let mut idle = false;
+        for entry in self.entries.lock().values() {
             let mut users = entry.shared.users.lock();
-            users.remove(uid);
-            !users.is_empty()
+            idle |= users.remove(uid) && users.is_empty();
+        }
+        if !idle {
+            return;
+        }
+        let (entries, linger) = (self.entries.clone(), self.linger);
+        let forget = move || entries.lock().retain(|_, entry| !entry.shared.users.lock().is_empty());
+        if linger.is_zero() {
+            return forget();
+        }
+        tokio::spawn(async move {
+            tokio::time::sleep(linger).await;
+            forget();
         });
     }
 }

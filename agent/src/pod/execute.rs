@@ -1,5 +1,5 @@
-//! Carries out what is planned, in numbered steps, beside the worker: 1 data directories, 2 volumes, 3 sandbox;
-//! then for each container 4 image, 5 configuration, 6 create, 7 start, 8 hook.
+//! Carries out what is planned, in numbered steps, beside the worker: 1 data directories, 2 volumes, 3 sandbox
+//! (neither needs the other); then for each container 4 image, 5 configuration, 6 create, 7 start, 8 hook.
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -50,8 +50,8 @@ pub struct Outcome {
     pub started: Vec<Start>,
     /// What did not work.
     pub failures: Vec<Failure>,
-    /// A sandbox was asked for and not made.
-    pub sandbox_failed: bool,
+    /// The volumes were among that.
+    pub volumes_failed: bool,
 }
 
 /// What to do.
@@ -70,6 +70,8 @@ pub struct Job {
     pub create_sandbox: Option<u32>,
     /// Containers to start in the current sandbox.
     pub starts: Vec<Start>,
+    /// Volumes were asked for in vain before: the sandbox waits for them now. Otherwise both are made at once.
+    pub volumes_failed: bool,
     /// Ends long waits; what was begun is finished.
     pub cancel: CancellationToken,
 }
@@ -85,43 +87,31 @@ impl Job {
                 tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, %error, "sandbox not stopped, will retry");
             }
         }
-        // 1 and 2.
-        if (self.create_sandbox.is_some() || !self.starts.is_empty()) && self.prepared.is_none() {
-            let cancel = self.cancel.clone();
-            let made = tokio::select! {
-                made = self.prepare() => made,
-                () = cancel.cancelled() => return outcome,
-            };
-            match made {
-                Ok(prepared) => self.prepared = Some(Arc::new(prepared)),
-                Err(message) => {
-                    self.context.events.pod(&self.pod, Kind::Warning, "FailedMount", message.clone());
-                    outcome.failures.push(Failure {
-                        container: None,
-                        reason: "FailedMount".into(),
-                        message,
-                        retry: Duration::from_secs(2),
-                    });
-                    outcome.sandbox_failed = true;
-                    return outcome;
-                }
+        // 1 to 3.
+        let wanted = self.create_sandbox.is_some() || !self.starts.is_empty();
+        let lacking = wanted && self.prepared.is_none();
+        let sandbox = if lacking && !self.volumes_failed {
+            let (made, sandbox) = tokio::join!(self.volumes(), self.sandbox());
+            let kept = self.take_volumes(made, &mut outcome);
+            if !kept && let Some(Ok(id)) = &sandbox {
+                self.discard(id).await;
             }
-        }
+            sandbox.filter(|_| kept)
+        } else if lacking {
+            let made = self.volumes().await;
+            if self.take_volumes(made, &mut outcome) { self.sandbox().await } else { None }
+        } else {
+            self.sandbox().await
+        };
         outcome.prepared = self.prepared.clone();
-        // 3.
-        if let Some(attempt) = self.create_sandbox {
-            if let Err(message) = self.sandbox(attempt).await {
-                let text = format!("Failed to create pod sandbox: {message}");
-                self.context.events.pod(&self.pod, Kind::Warning, "FailedCreatePodSandBox", text.clone());
-                let retry = Duration::from_secs(2);
-                outcome.failures.push(Failure {
-                    container: None,
-                    reason: "CreatePodSandboxError".into(),
-                    message: text,
-                    retry,
-                });
-                outcome.sandbox_failed = true;
-            }
+        if let Some(Err(message)) = sandbox {
+            let text = format!("Failed to create pod sandbox: {message}");
+            self.context.events.pod(&self.pod, Kind::Warning, "FailedCreatePodSandBox", text.clone());
+            let retry = Duration::from_secs(2);
+            let reason = "CreatePodSandboxError".into();
+            outcome.failures.push(Failure { container: None, reason, message: text, retry });
+        }
+        if self.create_sandbox.is_some() || (wanted && self.prepared.is_none()) {
             return outcome;
         }
         // Rules before the first container, and so before the first packet.
@@ -161,6 +151,29 @@ impl Job {
         policies.settle(spec::uid(pod), name, starting).await
     }
 
+    /// The volumes; `None` when the pod ends meanwhile.
+    async fn volumes(&self) -> Option<Result<Prepared, String>> {
+        tokio::select! {
+            made = self.prepare() => Some(made),
+            () = self.cancel.cancelled() => None,
+        }
+    }
+
+    /// Keeps volumes that were made, or says why there are none.
+    fn take_volumes(&mut self, made: Option<Result<Prepared, String>>, outcome: &mut Outcome) -> bool {
+        match made {
+            Some(Ok(prepared)) => self.prepared = Some(Arc::new(prepared)),
+            Some(Err(message)) => {
+                self.context.events.pod(&self.pod, Kind::Warning, "FailedMount", message.clone());
+                outcome.volumes_failed = true;
+                let (reason, retry) = ("FailedMount".into(), Duration::from_secs(2));
+                outcome.failures.push(Failure { container: None, reason, message, retry });
+            }
+            None => {}
+        }
+        self.prepared.is_some()
+    }
+
     async fn prepare(&self) -> Result<Prepared, String> {
         let (context, uid) = (&self.context, spec::uid(&self.pod));
         let logs = context.config.pod_log_dir(spec::namespace(&self.pod), spec::name(&self.pod), uid);
@@ -171,7 +184,26 @@ impl Job {
         prepare(context, &self.pod).await
     }
 
-    async fn sandbox(&self, attempt: u32) -> Result<(), String> {
+    /// The sandbox, where one is asked for: its id.
+    async fn sandbox(&self) -> Option<Result<String, String>> {
+        match self.create_sandbox {
+            Some(attempt) => Some(self.make_sandbox(attempt).await),
+            None => None,
+        }
+    }
+
+    /// A pod without its volumes has no sandbox.
+    async fn discard(&self, id: &str) {
+        let gone = match self.context.runtime.stop_pod_sandbox(id).await {
+            Ok(()) => self.context.runtime.remove_pod_sandbox(id).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = gone {
+            tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, %error, "sandbox not removed, is used later");
+        }
+    }
+
+    async fn make_sandbox(&self, attempt: u32) -> Result<String, String> {
         if let Some(hierarchy) = &self.context.cgroups {
             let (parent, max_pids) = (&self.context.config.cgroup_parent, self.context.config.max_pids);
             if let Err(error) = cgroup::ensure(hierarchy, parent, &self.pod, max_pids) {
@@ -198,7 +230,7 @@ impl Job {
             sandbox = id,
             "sandbox made"
         );
-        Ok(())
+        Ok(id)
     }
 
     /// Asks the runtime before it is too late: one that does not know user namespaces would give the host's.

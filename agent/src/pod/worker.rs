@@ -75,6 +75,8 @@ pub struct Worker {
     told_backoff: BTreeSet<String>,
     failure: Option<(String, String)>,
     prepared: Option<Arc<Prepared>>,
+    /// The volumes failed at least once: the sandbox waits for them.
+    volumes_failed: bool,
     /// Volumes are being brought up to date beside the worker, one time after the other; once more after this time.
     refreshing: bool,
     refresh_again: bool,
@@ -126,6 +128,7 @@ pub fn spawn(context: &Arc<Context>, pod: Arc<Pod>, gone: bool) -> bool {
         told_backoff: BTreeSet::new(),
         failure: None,
         prepared: None,
+        volumes_failed: false,
         refreshing: false,
         refresh_again: false,
         unsettled: true,
@@ -320,6 +323,7 @@ impl Worker {
         self.busy = false;
         self.starting.clear();
         self.stale = true;
+        self.volumes_failed |= outcome.volumes_failed;
         if outcome.prepared.is_some() {
             self.prepared = outcome.prepared;
         }

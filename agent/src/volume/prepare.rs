@@ -1,7 +1,7 @@
 //! Makes every volume of a pod, or brings it up to date. Safe to repeat at any time.
 
 use coracle_proto::cri;
-use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume, VolumeProjection};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -141,52 +141,52 @@ impl Maker<'_> {
         Ok(Source::Path { path: found.path, read_only })
     }
 
+    /// All sources at once; a later one wins where two have the same path.
     async fn projected(
         &self,
         pod: &Pod,
         source: &ProjectedVolumeSource,
         renew_at: &mut Option<i64>,
     ) -> Result<Payload, String> {
-        let (uid, namespace) = (spec::uid(pod), spec::namespace(pod));
         let bits = mode(source.default_mode, 0o644);
+        let parts = source.sources.iter().flatten().map(|part| self.projection(pod, part, bits));
         let mut payload = Payload::new();
-        for part in source.sources.iter().flatten() {
-            if let Some(of) = &part.config_map {
-                let object =
-                    self.objects.config_map(uid, namespace, &of.name).await.map_err(|e| e.to_string())?;
-                let optional = of.optional == Some(true);
-                payload.extend(content::config_map(
-                    &of.name,
-                    object.as_deref(),
-                    of.items.as_ref(),
-                    optional,
-                    bits,
-                )?);
-            } else if let Some(of) = &part.secret {
-                let object =
-                    self.objects.secret(uid, namespace, &of.name).await.map_err(|e| e.to_string())?;
-                let optional = of.optional == Some(true);
-                payload.extend(content::secret(
-                    &of.name,
-                    object.as_deref(),
-                    of.items.as_ref(),
-                    optional,
-                    bits,
-                )?);
-            } else if let Some(of) = &part.downward_api {
-                let items = of.items.as_deref().unwrap_or_default();
-                payload.extend(content::downward_api(pod, items, bits, &self.facts)?);
-            } else if let Some(of) = &part.service_account_token {
-                let token = self.tokens.token(pod, of).await?;
-                *renew_at = Some(renew_at.map_or(token.renew_at, |at: i64| at.min(token.renew_at)));
-                let owner = common_user(pod);
-                let bits = if owner.is_some() || fs_group(pod).is_some() { 0o600 } else { bits };
-                payload.insert(of.path.clone(), File { data: token.text.into_bytes(), mode: bits, owner });
-            } else {
-                return Err("projected source is not supported by this node".to_owned());
-            }
+        for (files, renew) in futures::future::try_join_all(parts).await? {
+            payload.extend(files);
+            *renew_at = renew_at.iter().copied().chain(renew).min();
         }
         Ok(payload)
+    }
+
+    /// One source's files, and when its token has to be renewed.
+    async fn projection(
+        &self,
+        pod: &Pod,
+        part: &VolumeProjection,
+        bits: u32,
+    ) -> Result<(Payload, Option<i64>), String> {
+        let (uid, namespace) = (spec::uid(pod), spec::namespace(pod));
+        let files = if let Some(of) = &part.config_map {
+            let object =
+                self.objects.config_map(uid, namespace, &of.name).await.map_err(|e| e.to_string())?;
+            let optional = of.optional == Some(true);
+            content::config_map(&of.name, object.as_deref(), of.items.as_ref(), optional, bits)?
+        } else if let Some(of) = &part.secret {
+            let object = self.objects.secret(uid, namespace, &of.name).await.map_err(|e| e.to_string())?;
+            let optional = of.optional == Some(true);
+            content::secret(&of.name, object.as_deref(), of.items.as_ref(), optional, bits)?
+        } else if let Some(of) = &part.downward_api {
+            content::downward_api(pod, of.items.as_deref().unwrap_or_default(), bits, &self.facts)?
+        } else if let Some(of) = &part.service_account_token {
+            let token = self.tokens.token(pod, of).await?;
+            let owner = common_user(pod);
+            let bits = if owner.is_some() || fs_group(pod).is_some() { 0o600 } else { bits };
+            let file = File { data: token.text.into_bytes(), mode: bits, owner };
+            return Ok(([(of.path.clone(), file)].into_iter().collect(), Some(token.renew_at)));
+        } else {
+            return Err("projected source is not supported by this node".to_owned());
+        };
+        Ok((files, None))
     }
 }
 

@@ -4,11 +4,26 @@ use super::informer::Name;
 use super::resource::Resource;
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
+use crate::object::Object;
 use async_trait::async_trait;
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const NAME: &str = "service-controller";
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Addressed {
+    status: Addresses,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Addresses {
+    addresses: Value,
+}
 
 struct Balancer {
     services: Resource,
@@ -22,7 +37,7 @@ pub fn start(setup: &mut Setup<'_>) {
     let all = services.cache.clone();
     let mut feed = setup.feed(&services);
     feed.also(&nodes.kind, &nodes.cache, move |change, add| {
-        let addresses = |n: &std::sync::Arc<crate::object::Object>| n.value()["status"]["addresses"].clone();
+        let addresses = |n: &Arc<Object>| n.typed::<Addressed>().unwrap_or_default().status.addresses;
         if change.old.map(addresses) != change.new.map(addresses) {
             let balanced = all.list(None).into_iter().filter(|s| s.value()["spec"]["type"] == "LoadBalancer");
             balanced.for_each(|s| add(Name::of(&s)));
@@ -73,8 +88,10 @@ impl Controller for Balancer {
     async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
         let service = self.services.get(name).filter(|s| s.meta.deletion_timestamp.is_none());
         let Some(service) = service else { return Ok(Again::No) };
-        let nodes: Vec<Value> = self.nodes.all().iter().map(|n| n.value()).collect();
         let value = service.value();
+        let balanced = value["spec"]["type"] == "LoadBalancer";
+        let nodes = if balanced { self.nodes.all() } else { Vec::new() };
+        let nodes: Vec<Value> = nodes.iter().map(|n| n.value()).collect();
         let Some(wanted) = ingress(&value, &nodes) else { return Ok(Again::No) };
         if super::template::same(&value["status"]["loadBalancer"], &wanted) {
             return Ok(Again::No);

@@ -85,7 +85,8 @@ fn tcp_port(port: u16, what: &str) -> Finding {
     }
 }
 
-/// Who listens on a port: its process and the program's name.
+/// Who listens on a port: its process and the program's name. Of several that hold the socket, as who handed it over may
+/// do, ours first.
 fn holder(port: u16) -> Option<(u32, String)> {
     let sockets: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -93,13 +94,16 @@ fn holder(port: u16) -> Option<(u32, String)> {
         .map(|inode| format!("socket:[{inode}]"))
         .collect();
     let numbers = fs::read_dir("/proc").ok()?.flatten();
-    let mut processes = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let pid = processes.find(|pid| {
+    let processes = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let holders = processes.filter(|pid| {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         let mut links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
         links.any(|link| sockets.iter().any(|socket| link.as_os_str() == socket.as_str()))
-    })?;
-    Some((pid, fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned()))
+    });
+    let named = holders.filter_map(|pid| {
+        Some((pid, fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned()))
+    });
+    named.min_by_key(|(_, program)| !program.starts_with("coracle"))
 }
 
 /// The inode of the socket that listens on a port, in a table of `/proc/net`.

@@ -12,8 +12,10 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// How many classes are kept.
-const MAX_CLASSES: usize = 64;
+/// How many classes are kept in any case.
+const MIN_CLASSES: usize = 64;
+/// How many nodes all classes together may know, before old ones are given up.
+const CLASS_ROOM: usize = 1 << 20;
 /// Up to this many nodes are always all compared.
 const SMALL: usize = 100;
 
@@ -76,7 +78,7 @@ impl Placer {
             return Ok(id);
         }
         let why = Arc::new(self.diagnose(pod));
-        if self.refusals.len() > 4 * MAX_CLASSES {
+        if self.refusals.len() > 4 * MIN_CLASSES {
             self.refusals.clear();
         }
         let refusal = Refusal { version: self.snapshot.version(), why: why.clone(), no_room: None };
@@ -159,7 +161,8 @@ impl Placer {
         class.used = self.clock;
         let chosen = class.choose(&mut self.snapshot);
         if pod.claims.is_empty() {
-            if self.classes.len() >= MAX_CLASSES
+            let most = (CLASS_ROOM / self.snapshot.slots().max(1)).clamp(MIN_CLASSES, 16 * MIN_CLASSES);
+            if self.classes.len() >= most
                 && let Some(oldest) = self.classes.iter().min_by_key(|(_, c)| c.used).map(|(k, _)| *k)
             {
                 self.classes.remove(&oldest);
@@ -174,7 +177,7 @@ impl Placer {
         if self.snapshot.node_count() <= SMALL || self.classes.contains_key(&key) {
             return false;
         }
-        if self.singles.len() > 64 * MAX_CLASSES {
+        if self.singles.len() > 64 * MIN_CLASSES {
             self.singles.clear();
         }
         self.singles.insert(key)

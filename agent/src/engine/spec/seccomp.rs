@@ -108,9 +108,11 @@ pub fn default_profile(capabilities: &BTreeSet<&str>) -> Value {
     })
 }
 
+/// The ABIs that programs may use. Each one costs every start and every exec several milliseconds in the runtime, and x32
+/// is off in kernels: its calls end the process.
 fn architectures() -> &'static [&'static str] {
     match std::env::consts::ARCH {
-        "x86_64" => &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+        "x86_64" => &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"],
         "aarch64" => &["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
         _ => &[],
     }

@@ -210,6 +210,7 @@ impl Worker {
             stop_sandboxes: plan.stop_sandboxes.clone(),
             create_sandbox,
             starts,
+            volumes_failed: self.volumes_failed,
             cancel: self.cancel.clone(),
         };
         let own = self.own.clone();

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use ranges::{Pieces, Range};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 const LIFECYCLE: &str = "node-controller";
@@ -48,6 +48,7 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
         pods,
         index: index.clone(),
         signs: Mutex::default(),
+        well: Mutex::default(),
         queue: queue.clone(),
     };
     setup.run(lifecycle, &queue, 2);
@@ -91,12 +92,25 @@ fn start_ranges(setup: &mut Setup<'_>, ranges: &[Range]) {
     setup.run(Ranges { nodes, pieces, loaded: Mutex::new(false) }, &queue, 1);
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Holder {
+    spec: HolderSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct HolderSpec {
+    #[serde(rename = "podCIDR")]
+    first: Option<String>,
+    #[serde(rename = "podCIDRs")]
+    all: Vec<String>,
+}
+
 /// The ranges a node has.
 fn held(node: &Object) -> Vec<String> {
-    let value = node.value();
-    let listed = value["spec"]["podCIDRs"].as_array().cloned().unwrap_or_default();
-    let all = listed.iter().chain(std::iter::once(&value["spec"]["podCIDR"]));
-    all.filter_map(|r| r.as_str()).map(str::to_owned).collect()
+    let spec = node.typed::<Holder>().unwrap_or_default().spec;
+    spec.all.into_iter().chain(spec.first).collect()
 }
 
 struct Ranges {
@@ -158,6 +172,8 @@ struct Lifecycle {
     pods: Resource,
     index: Arc<Pods>,
     signs: Mutex<HashMap<String, Sign>>,
+    /// Nodes that are ready, once all have been looked at.
+    well: Mutex<Option<HashSet<String>>>,
     queue: Arc<super::queue::Queue<Name>>,
 }
 
@@ -170,6 +186,7 @@ impl Controller for Lifecycle {
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
         let Some(mut object) = self.nodes.get(name) else {
             self.signs.lock().remove(&name.name);
+            self.note(&name.name, false);
             return Ok(Again::No);
         };
         let mut node: Node = object.typed()?;
@@ -192,14 +209,11 @@ impl Controller for Lifecycle {
                 self.nodes.normal(&object, "NodeNotReady", message);
             }
         }
-        let all_down = self.all_down();
+        let all_down = self.note(&name.name, node.readiness() == "True");
         if let Some(taints) = health::taints(&node, all_down, now) {
             let mut body = object.value();
             body["spec"]["taints"] = json!(taints);
             self.nodes.update(body).await?;
-            // Whether anybody is well decides for all whether pods leave.
-            let others = self.nodes.all().into_iter().filter(|n| n.meta.name != name.name);
-            others.for_each(|n| self.queue.add(Name::of(&n)));
         }
         if matches!(node.readiness(), "False" | "Unknown") {
             self.unready_pods(&name.name, now).await?;
@@ -226,9 +240,27 @@ impl Lifecycle {
         sign.at
     }
 
-    fn all_down(&self) -> bool {
-        let nodes = self.nodes.all();
-        !nodes.is_empty() && nodes.iter().all(|n| n.typed::<Node>().is_ok_and(|n| n.readiness() != "True"))
+    /// Notes whether a node is well; says whether none is. When that changes, every node is looked at again: it decides
+    /// for all whether pods leave.
+    fn note(&self, name: &str, is_well: bool) -> bool {
+        let mut known = self.well.lock();
+        let well = known.get_or_insert_with(|| {
+            let nodes = self.nodes.all();
+            let well = nodes.iter().filter(|n| n.typed::<Node>().is_ok_and(|n| n.readiness() == "True"));
+            well.map(|n| n.meta.name.clone()).collect()
+        });
+        let before = well.is_empty();
+        if is_well {
+            well.insert(name.to_owned());
+        } else {
+            well.remove(name);
+        }
+        let all_down = well.is_empty();
+        if all_down != before {
+            let others = self.nodes.all().into_iter().filter(|n| n.meta.name != name);
+            others.for_each(|n| self.queue.add(Name::of(&n)));
+        }
+        all_down
     }
 
     /// Pods on a node that is not ready are not ready, so that nobody sends them requests.
