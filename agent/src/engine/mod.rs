@@ -96,6 +96,9 @@ pub(crate) struct Sandbox {
 /// A container in memory.
 pub(crate) struct Container {
     id: String,
+    /// The sandbox it is in, for ever.
+    sandbox: String,
+    /// Nobody who holds it looks for other objects: those who look for one may look into its record.
     record: Mutex<ContainerRecord>,
     held: Mutex<Held>,
     verb: tokio::sync::Mutex<()>,
@@ -110,6 +113,7 @@ impl Container {
         let exited = matches!(record.phase, ContainerPhase::Exited);
         Arc::new(Self {
             id: record.id.clone(),
+            sandbox: record.sandbox.clone(),
             record: Mutex::new(record),
             held: Mutex::default(),
             verb: tokio::sync::Mutex::default(),
@@ -278,7 +282,7 @@ impl Engine {
 
     fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
         let objects = self.inner.objects.lock();
-        objects.containers.values().filter(|c| c.record.lock().sandbox == sandbox).cloned().collect()
+        objects.containers.values().filter(|c| c.sandbox == sandbox).cloned().collect()
     }
 
     /// Writes a sandbox's record after changing it.

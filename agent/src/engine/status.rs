@@ -169,8 +169,7 @@ impl Engine {
 
     /// Tells subscribers about a container.
     pub(super) fn emit_container(&self, container: &Container, kind: cri::ContainerEventType) {
-        let sandbox = container.record.lock().sandbox.clone();
-        if let Ok(sandbox) = self.sandbox(&sandbox) {
+        if let Ok(sandbox) = self.sandbox(&container.sandbox) {
             self.emit(&container.id, &sandbox, kind);
         }
     }

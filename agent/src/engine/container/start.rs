@@ -29,7 +29,7 @@ impl Engine {
                 "container {id:?} is in {phase:?} state, not created"
             )));
         }
-        let sandbox = self.sandbox(&container.record.lock().sandbox)?;
+        let sandbox = self.sandbox(&container.sandbox)?;
         if sandbox.phase() != SandboxPhase::Ready {
             return Err(RuntimeError::FailedPrecondition(format!(
                 "sandbox container {:?} is not running",
