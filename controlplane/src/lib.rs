@@ -27,6 +27,8 @@ pub mod apiserver;
 pub mod actions;
 // Custom resources come and go.
 pub mod definitions;
+// APIServices of what is served here.
+pub mod registrations;
 // Requests that end at a node.
 pub mod connect;
 // Counters.
@@ -35,6 +37,8 @@ pub mod metrics;
 pub mod memory;
 // The table of kinds and what each kind does on its way to the store.
 pub mod registry;
+// Rules that users write, in CEL.
+pub mod expressions;
 // Field rules per kind, with upstream's wording.
 pub mod validation;
 // Objects in memory: per-kind cache and ring of events.

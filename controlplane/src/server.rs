@@ -23,6 +23,7 @@ use crate::guard;
 use crate::metrics::Metrics;
 use crate::pki::authority::Authority;
 use crate::pki::{Pki, kubeconfig};
+use crate::registrations::Registrations;
 use crate::registry::bootstrap::{self, Cluster};
 use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;
@@ -158,6 +159,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let definitions = Definitions::start(client.clone()).await?;
     let mut custom = JoinSet::new();
     custom.spawn(definitions.follow());
+    custom.spawn(Registrations::start(client.clone()).await.follow());
     let metrics = &server.wellknown.metrics;
     let mut loops = match config.api_only {
         true => Vec::new(),

@@ -228,6 +228,20 @@ pub fn user_id(id: i64) -> Vec<String> {
     in_range(id, 0, i64::from(i32::MAX))
 }
 
+/// An address as old fields take it: the octets of IPv4 may have leading zeros.
+pub fn sloppy_address(text: &str) -> Option<std::net::IpAddr> {
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let octet = |part: &str| match part.trim_start_matches('0') {
+        "" if !part.is_empty() => Some(0),
+        rest if rest.bytes().all(|byte| byte.is_ascii_digit()) => rest.parse::<u8>().ok(),
+        _ => None,
+    };
+    let octets: Vec<u8> = text.split('.').map(octet).collect::<Option<_>>()?;
+    <[u8; 4]>::try_from(octets).ok().map(std::net::IpAddr::from)
+}
+
 /// An IANA service name: at most 15 of `a-z`, `0-9` and `-`, with a letter.
 pub fn port_name(port: &str) -> Vec<String> {
     let mut errors = too_long(port, 15);
@@ -375,6 +389,16 @@ mod tests {
         assert!(qualified_name("a/b/c")[0].starts_with("a valid label key must consist of"));
         assert!(qualified_name("A/b")[0].starts_with("prefix part a lowercase RFC 1123 subdomain"));
         assert!(label_value("").is_empty() && !label_value("a b").is_empty());
+    }
+
+    #[test]
+    fn old_addresses() {
+        let read = |text: &str| sloppy_address(text).map(|address| address.to_string());
+        assert_eq!(read("001.02.3.000").as_deref(), Some("1.2.3.0"));
+        assert_eq!(read("2001:DB8::1").as_deref(), Some("2001:db8::1"));
+        for bad in ["", "1.2.3", "1.2.3.4.5", "0256.1.1.1", "1.2.3.+4", "1.2.3.", "a.b.c.d"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -261,7 +261,7 @@ impl ApiError {
         }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "reason": self.reason,
         });
         let d = &self.details;
         let mut details = serde_json::Map::new();
@@ -283,6 +283,7 @@ impl ApiError {
         if !details.is_empty() {
             status["details"] = Value::Object(details);
         }
+        status["code"] = json!(self.code);
         status
     }
 }
@@ -295,6 +296,15 @@ pub fn qualified(group: &str, resource: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_code_comes_last() {
+        let text = ApiError::not_found("apps", "deployments", "web").to_json().to_string();
+        assert_eq!(
+            text,
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"web\" not found","reason":"NotFound","details":{"name":"web","group":"apps","kind":"deployments"},"code":404}"#
+        );
+    }
 
     #[test]
     fn one_cause_is_plain_and_two_are_bracketed() {

@@ -167,6 +167,42 @@ fn refusals(server: &Server) {
             "BadRequest",
         ),
         (
+            "a JSON patch of no operation there is",
+            "PATCH",
+            format!("{config_maps}/kept"),
+            "application/json-patch+json",
+            br#"[{"op":"leap","path":"/data"}]"#.to_vec(),
+            422,
+            "Invalid",
+        ),
+        (
+            "a JSON patch that is no list",
+            "PATCH",
+            format!("{config_maps}/kept"),
+            "application/json-patch+json",
+            br#"{"op":"add"}"#.to_vec(),
+            400,
+            "BadRequest",
+        ),
+        (
+            "a patch to another kind",
+            "PATCH",
+            format!("{config_maps}/kept"),
+            "application/merge-patch+json",
+            br#"{"kind":"Secret"}"#.to_vec(),
+            422,
+            "Invalid",
+        ),
+        (
+            "a patch to another version",
+            "PATCH",
+            format!("{config_maps}/kept"),
+            "application/json-patch+json",
+            br#"[{"op":"replace","path":"/apiVersion","value":"v9"}]"#.to_vec(),
+            422,
+            "Invalid",
+        ),
+        (
             "an apply of another kind",
             "PATCH",
             format!("{config_maps}/kept?fieldManager=me"),
@@ -302,6 +338,8 @@ fn refusals(server: &Server) {
         assert_eq!((got, status["reason"].as_str()), (code, Some(reason)), "{what}: {status}");
         assert_eq!(status["kind"], "Status", "{what}");
         assert_eq!(status["code"], code, "{what}");
+        let last = status.as_object().and_then(|fields| fields.keys().next_back());
+        assert_eq!(last.map(String::as_str), Some("code"), "{what}");
     }
     let (code, _) = raw.send("GET", "/readyz", json, b"");
     assert_eq!(code, 200, "the server goes on");

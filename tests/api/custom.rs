@@ -66,6 +66,9 @@ fn boats() {
         let kubectl = newest(&server.kubeconfig());
         kubectl.run_with("create -f -", DEFINITION);
         kubectl.run("wait --for=condition=Established --timeout=60s crd/boats.harbour.example.com");
+        for version in ["v1", "v1beta1"] {
+            registered(&kubectl, version, true);
+        }
         kubectl.run_with("create -f -", &boat("one", r#"{"colour": "red", "cargo": {"any": "thing"}}"#));
         let one: Value = serde_json::from_str(&kubectl.run("get boat one -o json")).unwrap();
         assert_eq!(
@@ -115,6 +118,9 @@ fn boats() {
         assert_eq!(kubectl.run("get boat one -o jsonpath={.status.afloat}"), "true");
         kubectl.run("scale boat one --replicas=6");
         assert_eq!(kubectl.run("get boat one -o jsonpath={.spec.oars}"), "6");
+        let scale = kubectl.run("get boat one --subresource=scale");
+        assert!(scale.lines().any(|line| line.split_whitespace().take(3).eq(["one", "6", "0"])), "{scale}");
+        rules(&kubectl);
         assert_eq!(
             kubectl.run("get boats.v1beta1.harbour.example.com one -o jsonpath={.apiVersion}"),
             "harbour.example.com/v1beta1"
@@ -130,8 +136,46 @@ fn boats() {
         eventually("the resource is gone", Duration::from_secs(30), || {
             !kubectl.try_with("get --raw /apis/harbour.example.com/v1/boats", "").ok
         });
+        registered(&kubectl, "v1beta1", false);
         kubectl.run_with("create -f -", DEFINITION);
         kubectl.run("wait --for=condition=Established --timeout=60s crd/boats.harbour.example.com");
         assert_eq!(kubectl.run("get boats -o name"), "");
     });
+}
+
+/// The version of the group has an APIService, or not.
+fn registered(kubectl: &Kubectl, version: &str, there: bool) {
+    let name = format!("{version}.harbour.example.com");
+    eventually(&format!("{name}: {there}"), Duration::from_secs(30), || {
+        let row = kubectl.run(&format!("get apiservice {name} --ignore-not-found --no-headers"));
+        row.split_whitespace().take(3).eq([&*name, "Local", "True"]) == there && row.is_empty() != there
+    });
+}
+
+/// What rules hold changes to, and what is no rule.
+fn rules(kubectl: &Kubectl) {
+    let said = kubectl.fails("patch boat one --type=merge -p {\"spec\":{\"colour\":\"blue\",\"oars\":9}}");
+    assert!(said.contains("spec: Invalid value: only a golden boat has more than 8 oars"), "{said}");
+    for (rule, why) in [
+        ("self.oars <", "compilation failed: ERROR: <input>:1:"),
+        ("self.sails > 1", "undefined field 'sails'"),
+        ("self.oars", "cel expression must evaluate to a bool"),
+    ] {
+        let broken = DEFINITION
+            .replace("boats", "rafts")
+            .replace("boat", "raft")
+            .replace("Boat", "Raft")
+            .replace("bt", "rf")
+            .replace("self.oars <= 8 || self.colour == 'gold'", rule);
+        let refused = kubectl.try_with("create -f -", &broken);
+        assert!(!refused.ok && refused.err.contains(why), "{rule}: {refused:?}");
+        assert!(refused.err.contains(".x-kubernetes-validations[0].rule: Invalid value"), "{refused:?}");
+    }
+    for path in ["boats/one", "boats/one/status"] {
+        let whole = boat("one", r#"{"colour": "red"}"#);
+        let at = format!("replace --raw /apis/harbour.example.com/v1/namespaces/default/{path} -f -");
+        let refused = kubectl.try_with(&at, &whole);
+        let why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+        assert!(!refused.ok && refused.err.contains(why), "{path}: {refused:?}");
+    }
 }

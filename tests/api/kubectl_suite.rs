@@ -1,10 +1,12 @@
 //! kubectl as people type it.
 
 use crate::on_both_stores;
+use coracle_tests::eventually;
 use coracle_tests::kubectl::{Kubectl, oldest_and_newest};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::Duration;
 
 const DEPLOYMENT: &str = r#"
 apiVersion: apps/v1
@@ -126,6 +128,10 @@ fn every_kind_of_patch() {
         assert_eq!(container["env"].as_array().unwrap().len(), 2, "strategic merge keeps the rest");
         assert_eq!(object["metadata"]["annotations"]["a"], "b");
         assert_eq!(object["spec"]["replicas"], 7);
+        let scale = k.run("get deployment web --subresource=scale");
+        let mut lines = scale.lines().map(|line| line.split_whitespace().take(3).collect::<Vec<_>>());
+        assert_eq!(lines.next().unwrap(), ["NAME", "DESIRED", "AVAILABLE"]);
+        assert_eq!(lines.next().unwrap(), ["web", "7", "0"]);
         k.run("set image deployment/web nginx=nginx:3");
         k.run("annotate deployment web a- c=d");
         k.run("label deployment web --overwrite app=site");
@@ -204,6 +210,15 @@ fn the_server_explains_itself() {
         assert!(fields.contains("progressDeadlineSeconds") && fields.contains("containers"), "{fields}");
         assert!(k.run("explain pod.spec.containers.image").to_lowercase().contains("string"));
         assert_eq!(k.run("auth can-i create pods").trim(), "yes");
+        let local = |name: &str| {
+            let rows = k.run("get apiservices --no-headers");
+            rows.lines().any(|row| row.split_whitespace().take(3).eq([name, "Local", "True"]))
+        };
+        for name in ["v1.", "v1.apps", "v2.autoscaling", "v1.apiextensions.k8s.io", "v1beta1.metrics.k8s.io"] {
+            assert!(local(name), "{name} in\n{}", k.run("get apiservices"));
+        }
+        k.run("delete apiservice v1.batch");
+        eventually("v1.batch is back", Duration::from_secs(30), || local("v1.batch"));
         assert!(k.run("version").contains("v1.35"));
         assert!(k.run("cluster-info").contains("is running at"));
     });

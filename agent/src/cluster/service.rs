@@ -223,7 +223,7 @@ impl Keep for Service {
 }
 
 fn parse<'a>(texts: impl IntoIterator<Item = &'a String>) -> Box<[IpAddr]> {
-    texts.into_iter().filter_map(|text| text.parse().ok()).collect()
+    texts.into_iter().filter_map(|text| coracle_proto::names::sloppy_address(text)).collect()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ fn status(name: &str, problem: Option<String>) -> Value {
     };
     json!({
         "kind": "ComponentStatus", "apiVersion": "v1",
-        "metadata": {"name": name, "creationTimestamp": null}, "conditions": [condition],
+        "metadata": {"name": name}, "conditions": [condition],
     })
 }
 

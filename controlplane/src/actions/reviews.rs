@@ -68,7 +68,6 @@ impl Action for Reviewer {
         if !review["metadata"].is_object() {
             review["metadata"] = json!({});
         }
-        review["metadata"]["creationTimestamp"] = Value::Null;
         review["status"] = match self.0 {
             Review::SelfAccess => {
                 access(self.1.authz()?, call.user, &spec, "SelfSubjectAccessReview").await?

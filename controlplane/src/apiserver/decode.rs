@@ -87,6 +87,23 @@ impl Expected {
         ))
     }
 
+    /// Why an object of this kind and version cannot be one of ours.
+    fn mismatch(&self, meta: &Meta) -> Option<String> {
+        let (group, version) = meta.group_version();
+        if (group, version, meta.kind.as_str()) == (&*self.group, &*self.version, &*self.kind) {
+            return None;
+        }
+        let found = schema::kind_type(group, version, &meta.kind);
+        let Some(found) = found.filter(|t| t.package.is_some_and(|p| p.group == group)) else {
+            let (kind, version) = (&meta.kind, &meta.api_version);
+            let scheme = "pkg/api/legacyscheme/scheme.go:30";
+            return Some(format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}"));
+        };
+        let internal =
+            if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or("") };
+        Some(format!("converting ({}) to ({internal}.{}): unknown conversion", found.go_name(), self.kind))
+    }
+
     /// Fills in what the body leaves out, and refuses another kind or version.
     fn check(&self, mut meta: Meta, bytes: &[u8]) -> Result<Meta, ApiError> {
         if meta.api_version.matches('/').count() > 1 {
@@ -99,28 +116,16 @@ impl Expected {
         if meta.api_version.is_empty() {
             meta.api_version = self.api_version();
         }
-        let (group, version) = meta.group_version();
-        if (group, version, meta.kind.as_str()) == (&*self.group, &*self.version, &*self.kind) {
-            return Ok(meta);
-        }
-        let found = schema::kind_type(group, version, &meta.kind);
-        let Some(found) = found.filter(|t| t.package.is_some_and(|p| p.group == group)) else {
-            let (kind, version) = (&meta.kind, &meta.api_version);
-            let scheme = "pkg/api/legacyscheme/scheme.go:30";
-            let why = format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}");
-            return Err(self.unfit(&meta, &why));
-        };
-        if group == self.group && meta.kind == self.kind {
+        let Some(why) = self.mismatch(&meta) else { return Ok(meta) };
+        let same_kind = meta.group_version().0 == self.group && meta.kind == self.kind;
+        if same_kind && !why.starts_with("no kind") {
             return Err(ApiError::bad_request(format!(
                 "the API version in the data ({}) does not match the expected API version ({})",
                 meta.api_version,
                 self.api_version()
             )));
         }
-        let internal =
-            if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or("") };
-        let (from, to) = (found.go_name(), format!("{internal}.{}", self.kind));
-        Err(self.unfit(&meta, &format!("converting ({from}) to ({to}): unknown conversion")))
+        Err(self.unfit(&meta, &why))
     }
 
     /// The object of a body, and what a strict reader has to say.
@@ -269,6 +274,30 @@ pub fn prune(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Re
     }
     *object = read.value;
     Ok(if validation == FieldValidation::Warn { read.strict } else { Vec::new() })
+}
+
+/// Refuses a patched object that is no longer of its kind; without kind or version it still is.
+pub fn same_kind(kind: &Kind, object: &Value) -> Result<(), ApiError> {
+    let text = |field: &str, usual: &str| match object[field].as_str() {
+        None | Some("") => usual.to_owned(),
+        Some(text) => text.to_owned(),
+    };
+    let version = kind.api_version();
+    let meta = Meta { kind: text("kind", &kind.kind), api_version: text("apiVersion", &version) };
+    if kind.custom.is_some() {
+        let wrong = [("kind", &meta.kind, &kind.kind), ("apiVersion", &meta.api_version, &version)];
+        let Some((field, is, must)) = wrong.into_iter().find(|(_, is, must)| is != must) else {
+            return Ok(());
+        };
+        let cause = FieldError::invalid(field, &Value::from(is.as_str()), &format!("must be {must}"));
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(ApiError::invalid(&kind.group, &kind.kind, name, vec![cause]));
+    }
+    // Another version of the same kind is converted upstream; here nothing of it would be different.
+    match Expected::of(kind).mismatch(&meta) {
+        Some(why) if meta.kind != kind.kind || why.starts_with("no kind") => Err(bad_patch(object, &why)),
+        _ => Ok(()),
+    }
 }
 
 /// Brings an object into the form that clients compare, whatever way it came: applied, by a controller, mutated by
@@ -443,6 +472,34 @@ mod tests {
         }
         let wrong = delete_options("application/json", br#"{"kind":"Pod","apiVersion":"v1"}"#).unwrap_err();
         assert_eq!(wrong.code, 400);
+    }
+
+    #[test]
+    fn patched_objects_stay_of_their_kind() {
+        let kind = Kind::new("", "v1", "ConfigMap", "configmaps");
+        for (object, why) in [
+            (json!({"kind": "ConfigMap", "apiVersion": "v1"}), None),
+            (json!({"data": {}}), None),
+            (
+                json!({"kind": "Secret", "apiVersion": "v1"}),
+                Some("converting (v1.Secret) to (core.ConfigMap): unknown conversion"),
+            ),
+            (
+                json!({"kind": "Foo", "apiVersion": "v1"}),
+                Some("no kind \"Foo\" is registered for version \"v1\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""),
+            ),
+            (
+                json!({"kind": "ConfigMap", "apiVersion": "v9"}),
+                Some("no kind \"ConfigMap\" is registered for version \"v9\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""),
+            ),
+        ] {
+            let said = same_kind(&kind, &object).err().map(|error| (error.code, error.message));
+            let want = why.map(|why| {
+                let shown = Value::from(object.to_string());
+                (422, format!(" \"\" is invalid: patch: Invalid value: {shown}: {why}"))
+            });
+            assert_eq!(said, want, "{object}");
+        }
     }
 
     #[test]

@@ -290,7 +290,7 @@ fn aggregated<'a>(groups: impl Iterator<Item = &'a Group>, version: &str) -> Val
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            json!({"metadata": {"name": group.name, "creationTimestamp": null}, "versions": versions})
+            json!({"metadata": {"name": group.name}, "versions": versions})
         })
         .collect();
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {},

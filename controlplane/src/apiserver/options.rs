@@ -88,7 +88,7 @@ fn field_validation(value: &str) -> Result<FieldValidation, ApiError> {
         "Strict" => Ok(FieldValidation::Strict),
         "Ignore" => Ok(FieldValidation::Ignore),
         other => {
-            let supported = ["Ignore", "Strict", "Warn"];
+            let supported = ["", "Ignore", "Strict", "Warn"];
             let why = FieldError::unsupported("fieldValidation", &other.into(), &supported);
             Err(ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![why]))
         }

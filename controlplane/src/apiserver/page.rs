@@ -1,7 +1,8 @@
 //! Continue tokens: where the next page of a list begins, and at which revision the list is read.
 
 use crate::store::Revision;
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{DecodeError, Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use coracle_proto::decode::{from_json, plain};
 use coracle_proto::status::ApiError;
 use serde::{Deserialize, Serialize};
 
@@ -56,14 +57,31 @@ impl Token {
     /// Reads the wire form.
     pub fn decode(text: &str) -> Result<Self, ApiError> {
         let bad = |why: String| ApiError::bad_request(format!("continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD
-            .decode(text.trim_end_matches('='))
-            .map_err(|_| bad("illegal base64 data".into()))?;
-        let token: Self = serde_json::from_slice(&bytes).map_err(|_| bad("invalid JSON".into()))?;
-        if token.v != "meta.k8s.io/v1" || token.rv == 0 || !token.start.contains('/') {
-            return Err(bad("unknown version or incorrectly encoded start key".into()));
+        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| {
+            let (DecodeError::InvalidByte(at, _)
+            | DecodeError::InvalidLastSymbol(at, _)
+            | DecodeError::InvalidLength(at)) = error
+            else {
+                return bad("illegal base64 data".into());
+            };
+            bad(format!("illegal base64 data at input byte {at}"))
+        })?;
+        let tree = from_json(&bytes).map_err(|error| bad(error.to_string()))?;
+        let token: Self = serde_json::from_value(plain(tree)).map_err(|_| bad(text.into()))?;
+        let version = "(version meta.k8s.io/v1)";
+        if token.v != "meta.k8s.io/v1" {
+            return Err(bad(format!("server does not recognize this encoded version {}", token.v)));
         }
-        Ok(token)
+        if token.rv == 0 {
+            return Err(bad(format!("incorrect encoded start resourceVersion {version}")));
+        }
+        if token.start.is_empty() {
+            return Err(bad(format!("encoded start key empty {version}")));
+        }
+        match token.start.contains('/') {
+            true => Ok(token),
+            false => Err(bad(token.start)),
+        }
     }
 }
 
@@ -72,6 +90,30 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_is_no_token_is_told_so() {
+        let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        for (text, why) in [
+            ("a!b".to_owned(), "illegal base64 data at input byte 1".to_owned()),
+            (encoded("nope"), "invalid character 'o' in literal null (expecting 'u')".to_owned()),
+            (
+                encoded(r#"{"v":"v2","rv":1,"start":"a/b"}"#),
+                "server does not recognize this encoded version v2".to_owned(),
+            ),
+            (
+                encoded(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a/b"}"#),
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned(),
+            ),
+            (
+                encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#),
+                "encoded start key empty (version meta.k8s.io/v1)".to_owned(),
+            ),
+        ] {
+            let error = Token::decode(&text).unwrap_err();
+            assert_eq!((error.code, error.message), (400, format!("continue key is not valid: {why}")));
+        }
+    }
 
     proptest! {
         #[test]

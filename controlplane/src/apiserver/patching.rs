@@ -152,6 +152,10 @@ impl Api {
             if !patched.is_object() {
                 return Err(ApiError::bad_request("the patch does not leave an object"));
             }
+            // A strategic merge knows the type it works on and does not look.
+            if !matches!(patch, Patch::Strategic(_)) {
+                decode::same_kind(kind, &patched)?;
+            }
             let (patched, dropped) = tidy(patched)?;
             *warnings.lock() = dropped;
             Ok(patched)

@@ -233,7 +233,7 @@ impl<'a> Request1<'a> {
         let target = self.target(subresource, &options);
         let unversioned = object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty);
         let replace = |_: &Value| {
-            if self.kind.conditional && unversioned && subresource.is_empty() {
+            if self.kind.conditional && unversioned {
                 let path = "metadata.resourceVersion";
                 let why = "Invalid value: 0: must be specified for an update".to_owned();
                 let cause = FieldError::new("FieldValueInvalid", path, why);
@@ -397,7 +397,9 @@ impl<'a> Request1<'a> {
         let action = self.server.api.action(&info.group, &info.resource, &info.subresource);
         let action = action.ok_or_else(ApiError::no_such_path)?;
         // Reviews and the like have no columns: a Table of them cannot be had.
-        negotiate::form(self.context.header("accept"), false)?;
+        let columns = self.kind.subresources.iter().find(|sub| sub.name() == info.subresource);
+        let columns = columns.and_then(|sub| sub.columns());
+        let form = negotiate::form(self.context.header("accept"), columns.is_some())?;
         let options = self.options()?;
         let mut warnings = Vec::new();
         let (content_type, verb) = (header(&request, "content-type"), info.verb.as_str());
@@ -437,6 +439,11 @@ impl<'a> Request1<'a> {
             Reply::Value(code, mut value) => {
                 if verb == "list" && self.kind.verbs.contains(&"list") {
                     self.select_items(&mut value)?;
+                }
+                if let (Form::Table(version), Some(columns)) = (form, columns) {
+                    let shown = Kind::new("", "", "", "").columns(columns);
+                    let include = ListOptions::parse(&self.context.query)?.include_object;
+                    value = table::of_object(&shown, &value, version, &include);
                 }
                 respond::json(code, &value)
             }

@@ -171,7 +171,7 @@ impl Watch {
 
     fn bookmark(&self, initial_end: bool) -> Bytes {
         let revision = self.cursor.position().map_or(self.start, |p| p.max(self.start));
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }

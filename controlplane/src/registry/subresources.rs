@@ -1,6 +1,7 @@
 //! What discovery says of subresources: the kind they take and the verbs they allow.
 
-use super::kinds::{Kind, Subresource};
+use super::columns;
+use super::kinds::{Column, Kind, Subresource};
 
 /// One subresource as discovery lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,11 @@ impl Subresource {
             Subresource::Scale => "scale",
             Subresource::Other(name) => name,
         }
+    }
+
+    /// The columns of what the subresource shows, when it is another kind than its parent's.
+    pub fn columns(self) -> Option<Vec<Column>> {
+        (self == Subresource::Scale).then(columns::scale)
     }
 
     /// How discovery lists the subresource of `parent`.

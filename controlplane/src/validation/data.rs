@@ -4,9 +4,10 @@ use super::spot::{Spot, walk};
 use crate::tree::{Tree, same};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use coracle_proto::decode;
 use coracle_proto::names::config_map_key;
 use coracle_proto::status::FieldError;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// One mebibyte, for all values together.
 const MAX: usize = 1024 * 1024;
@@ -118,10 +119,20 @@ fn json_object(data: &Spot<'_>, key: &str) {
         return value.required("");
     }
     let bytes = STANDARD.decode(value.text()).unwrap_or_default();
-    if serde_json::from_slice::<Map<String, Value>>(&bytes).is_err() {
-        let why = if bytes.is_empty() { "unexpected end of JSON input" } else { "invalid JSON object" };
-        value.invalid_as("<secret contents redacted>", why);
-    }
+    let why = match decode::from_json(&bytes).map(decode::plain) {
+        Ok(Value::Object(_) | Value::Null) => return,
+        Ok(other) => {
+            let found = match other {
+                Value::Array(_) => "array",
+                Value::String(_) => "string",
+                Value::Bool(_) => "bool",
+                _ => "number",
+            };
+            format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")
+        }
+        Err(error) => error.to_string(),
+    };
+    value.invalid_as("<secret contents redacted>", why);
 }
 
 /// A change of a Secret.
@@ -168,6 +179,17 @@ mod tests {
             errors(secret, &json!({"type": "kubernetes.io/service-account-token"})),
             ["metadata.annotations[kubernetes.io/service-account.name]: Required value"]
         );
+        for (text, why) in [
+            ("nope", "invalid character 'o' in literal null (expecting 'u')"),
+            ("", "unexpected end of JSON input"),
+            ("[1]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        ] {
+            let object =
+                json!({"type": "kubernetes.io/dockercfg", "data": {".dockercfg": STANDARD.encode(text)}});
+            let want =
+                format!("data[.dockercfg]: Invalid value: \"<secret contents redacted>\": {why}");
+            assert_eq!(errors(secret, &object), [want]);
+        }
         assert_eq!(
             changes(secret_update, &json!({"type": "a"}), &json!({"type": "b"})),
             ["type: Invalid value: \"a\": field is immutable"]

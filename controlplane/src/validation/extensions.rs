@@ -175,7 +175,7 @@ pub(super) fn expression(spot: &Spot<'_>, detail: &str) {
     if spot.text().trim().is_empty() {
         return spot.required(detail);
     }
-    if let Err(why) = cel::Program::compile(spot.text()) {
+    if let Err(why) = crate::expressions::compile(spot.text()) {
         spot.invalid(format!("compilation failed: {why}"));
     }
 }

@@ -35,6 +35,8 @@ pub mod scaling;
 pub mod extensions;
 // Schemas of custom resources.
 pub mod schemas;
+// Rules that such schemas carry.
+mod rules;
 // Flow schemas and priority levels.
 pub mod flow;
 // Device classes, claims and slices.

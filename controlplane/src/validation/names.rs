@@ -56,6 +56,15 @@ pub fn is_ip(spot: &Spot<'_>) -> Option<IpAddr> {
     address
 }
 
+/// The text is an IP address, in a field from the days when leading zeros were nothing to think about.
+pub fn is_old_ip(spot: &Spot<'_>) -> Option<IpAddr> {
+    let address = coracle_proto::names::sloppy_address(spot.text());
+    if address.is_none() {
+        spot.invalid(NOT_AN_IP);
+    }
+    address
+}
+
 /// Parses `10.0.0.0/8`.
 pub fn cidr(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;

@@ -1,5 +1,6 @@
 //! Schemas of custom resources: structural, so that every value's type is known.
 
+use super::rules;
 use super::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_proto::status::FieldError;
@@ -21,7 +22,12 @@ pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
             let own = schema(version);
             let at = if shared { root.at("spec.validation.openAPIV3Schema").with(own.value) } else { own };
             if at.value.is_object() {
+                let before = at.errors();
                 node(&at, "at the root");
+                // Rules about a schema that is none would only repeat its mistakes.
+                if at.errors() == before {
+                    ruled(&at, None, true);
+                }
             }
         }
     });
@@ -36,7 +42,26 @@ pub fn changed(new_one: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// The rules of a schema and of all below it.
+fn ruled(schema: &Spot<'_>, loose: Option<&str>, root: bool) {
+    rules::expressed(schema, loose, root);
+    let fields = schema.at("properties");
+    for (name, field) in fields.entries() {
+        ruled(&fields.key(name).with(field.value), loose, false);
+    }
+    let items = schema.at("items");
+    if items.value.is_object() {
+        let followed = schema.value.text("x-kubernetes-list-type") == "map";
+        let loose = loose.or((!followed).then_some(schema.path()));
+        ruled(&items, loose, false);
+    }
+    if schema.at("additionalProperties").value.is_object() {
+        ruled(&schema.at("additionalProperties"), loose, false);
+    }
+}
+
 fn node(schema: &Spot<'_>, place: &str) {
+    rules::written(schema);
     let kind = schema.at("type");
     let free = schema.value.flag("x-kubernetes-int-or-string")
         || schema.value.flag("x-kubernetes-preserve-unknown-fields");
@@ -103,5 +128,57 @@ mod tests {
             assert_eq!(changes(changed, &bad, &good).len(), 1);
             assert_eq!(changes(changed, &bad, &bad), [""; 0], "what is there already may stay");
         }
+    }
+
+    #[test]
+    fn rules_compile_and_speak_of_the_schema() {
+        let with = |rule: Value| {
+            definition(json!({"a": {"type": "object", "x-kubernetes-validations": [rule], "properties": {
+                "n": {"type": "integer"}, "list": {"type": "array", "items": {"type": "integer"}}}}}))
+        };
+        for rule in [
+            json!({"rule": "self.n > 0", "messageExpression": "'n is ' + string(self.n)", "fieldPath": ".n"}),
+            json!({"rule": "self.n >= oldSelf.n", "reason": "FieldValueForbidden"}),
+            json!({"rule": "oldSelf.orValue({'n': 0}).n <= self.n", "optionalOldSelf": true}),
+            json!({"rule": "self.list.all(x, x > 0) && self.list.isSorted()"}),
+        ] {
+            assert_eq!(errors(new, &with(rule.clone())), [""; 0], "{rule}");
+        }
+        let at = "spec.validation.openAPIV3Schema.properties[spec].properties[a].x-kubernetes-validations[0]";
+        for (rule, field, want) in [
+            (json!({"rule": " "}), "rule", "Required value: rule is not specified"),
+            (json!({"rule": "self.n > 0", "message": "a\nb"}), "message", "Invalid value: \"a\\nb\": must not contain line breaks"),
+            (
+                json!({"rule": "self.n > 0", "reason": "Because"}),
+                "reason",
+                "Unsupported value: \"Because\": supported values: \"FieldValueDuplicate\", \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\"",
+            ),
+            (json!({"rule": "self.n > 0", "fieldPath": ".m"}), "fieldPath", "Invalid value: \".m\": must be a valid path"),
+            (
+                json!({"rule": "self.n > 0", "optionalOldSelf": true}),
+                "optionalOldSelf",
+                "Invalid value: true: may not be set if oldSelf is not used in rule",
+            ),
+            (
+                json!({"rule": "self.m > 0"}),
+                "rule",
+                "Invalid value: {\"Rule\":\"self.m > 0\",\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}: compilation failed: ERROR: <input>:1:5: undefined field 'm'\n | self.m > 0\n | ....^",
+            ),
+        ] {
+            assert_eq!(errors(new, &with(rule.clone())), [format!("{at}.{field}: {want}")], "{rule}");
+        }
+        for (rule, why) in [
+            (json!({"rule": "self.n >"}), "compilation failed: ERROR: <input>:1:"),
+            (json!({"rule": "self.n"}), "cel expression must evaluate to a bool"),
+            (json!({"rule": "self.n > 0", "messageExpression": "self.n"}), "messageExpression must evaluate to a string"),
+        ] {
+            let said = errors(new, &with(rule.clone()));
+            assert!(said.len() == 1 && said[0].contains(why), "{rule}: {said:?}");
+        }
+        let loose = definition(json!({"a": {"type": "array", "items": {"type": "integer",
+            "x-kubernetes-validations": [{"rule": "self > oldSelf"}]}}}));
+        assert!(errors(new, &loose)[0].ends_with(
+            "oldSelf cannot be used on the uncorrelatable portion of the schema within spec.validation.openAPIV3Schema.properties[spec].properties[a]"
+        ));
     }
 }

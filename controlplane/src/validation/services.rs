@@ -2,7 +2,7 @@
 
 use super::endpoints::usable_address;
 use super::meta;
-use super::names::{is_cidr, is_ip};
+use super::names::{is_cidr, is_ip, is_old_ip};
 use super::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, port_name, port_number, qualified_name};
@@ -31,7 +31,7 @@ pub fn service(object: &Value, errors: &mut Vec<FieldError>) {
             addresses(&spec, headless);
         }
         for address in spec.each("externalIPs") {
-            if let Some(ip) = is_ip(&address) {
+            if let Some(ip) = is_old_ip(&address) {
                 usable_address(&address, ip);
             }
         }
@@ -325,7 +325,7 @@ pub fn service_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
 /// An address or host name of a load balancer.
 pub(super) fn balancer_point(ingress: &Spot<'_>) {
     if !ingress.at("ip").is_empty() {
-        is_ip(&ingress.at("ip"));
+        is_old_ip(&ingress.at("ip"));
     }
     let host = ingress.at("hostname");
     if !host.is_empty() {
@@ -359,6 +359,7 @@ mod tests {
             json!({"clusterIP": "None", "clusterIPs": ["None"], "ports": []}),
             json!({"type": "ExternalName", "externalName": "example.com.", "ports": []}),
             json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"]}),
+            json!({"externalIPs": ["001.2.3.4", "2001:DB8::1"]}),
             json!({"ports": [{"name": "a", "port": 53, "protocol": "UDP"}, {"name": "b", "port": 53}]}),
         ];
         for spec in good {

@@ -168,7 +168,8 @@ pub fn volume(object: &Value, errors: &mut Vec<FieldError>) {
             capacity.required("");
         }
         if capacity.len() != 1 || capacity.value.get("storage").is_none() {
-            capacity.unsupported(&["storage"]);
+            // What is not there is shown as such: the field is no text.
+            capacity.report(FieldError::unsupported(capacity.path(), capacity.value, &["storage"]));
         }
         capacity.entries().for_each(|(_, size)| {
             positive(&size);

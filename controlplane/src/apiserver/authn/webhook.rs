@@ -33,7 +33,7 @@ impl TokenWebhook {
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Result<Known, String>, String> {
         let mut review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
-            "metadata": {"creationTimestamp": null}, "spec": {"token": token}});
+            "metadata": {}, "spec": {"token": token}});
         if !audiences.is_empty() {
             review["spec"]["audiences"] = json!(audiences);
         }

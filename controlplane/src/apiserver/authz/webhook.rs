@@ -57,7 +57,7 @@ fn review(user: &User, request: &RequestInfo) -> Value {
         spec["nonResourceAttributes"] = json!({"path": request.path, "verb": request.verb});
     }
     json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "metadata": {"creationTimestamp": null}, "spec": spec})
+        "metadata": {}, "spec": spec})
 }
 
 fn decision(status: &Value) -> Decision {

@@ -19,6 +19,10 @@ enum Operation {
     Move { from: String, to: String },
     Copy { from: String, to: String },
     Test(String, Value),
+    /// Named like no operation; what came before it is applied before anybody notices.
+    Unknown(String),
+    /// Without a path.
+    Nowhere(&'static str),
 }
 
 /// Why an operation does not fit the document.
@@ -40,6 +44,10 @@ enum Misfit {
         "Unable to complete the copy, the accumulated size increase of copy is {0}, exceeding the limit {MAX_COPIED}"
     )]
     CopiedTooMuch(usize),
+    #[error("Unexpected kind: {0}")]
+    Unknown(String),
+    #[error("{0} operation failed to decode path: missing value")]
+    Nowhere(&'static str),
 }
 
 /// Applies a patch to a document.
@@ -58,9 +66,7 @@ pub fn apply(document: &Value, patch: &Value) -> Result<Value, ApiError> {
 
 fn parse(patch: &Value) -> Result<Vec<Operation>, ApiError> {
     let Value::Array(items) = patch else {
-        return Err(ApiError::bad_request(
-            "error decoding patch: a JSON patch must be an array of operations",
-        ));
+        return Err(undecodable(patch, "value", "[]handlers.jsonPatchOp"));
     };
     if items.len() > MAX_OPERATIONS {
         return Err(ApiError::too_large(format!(
@@ -68,32 +74,56 @@ fn parse(patch: &Value) -> Result<Vec<Operation>, ApiError> {
             items.len()
         )));
     }
-    items.iter().enumerate().map(|(i, item)| parse_one(i, item)).collect()
+    items.iter().map(parse_one).collect()
 }
 
-fn parse_one(index: usize, item: &Value) -> Result<Operation, ApiError> {
-    let bad = |what: &str| ApiError::bad_request(format!("error decoding patch: operation {index}: {what}"));
-    let text = |field: &str| match item.get(field) {
-        Some(Value::String(s)) => Ok(s.clone()),
-        Some(_) => Err(bad(&format!("{field} is not a string"))),
-        None => Err(bad(&format!("{field} is missing"))),
+/// A value of a type that nobody can make a patch of.
+fn undecodable(found: &Value, place: &str, wanted: &str) -> ApiError {
+    let kind = match found {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
     };
-    let value = || item.get("value").cloned().ok_or_else(|| bad("value is missing"));
-    let op = text("op")?;
-    let path = text("path")?;
-    Ok(match op.as_str() {
-        "add" => Operation::Add(path, value()?),
-        "remove" => Operation::Remove(path),
-        "replace" => Operation::Replace(path, value()?),
-        "move" => Operation::Move { from: text("from")?, to: path },
-        "copy" => Operation::Copy { from: text("from")?, to: path },
-        "test" => Operation::Test(path, item.get("value").cloned().unwrap_or(Value::Null)),
-        other => return Err(bad(&format!("unexpected kind: {other}"))),
+    ApiError::bad_request(format!(
+        "error decoding patch: json: cannot unmarshal {kind} into Go {place} of type {wanted}"
+    ))
+}
+
+fn parse_one(item: &Value) -> Result<Operation, ApiError> {
+    if !item.is_object() && !item.is_null() {
+        return Err(undecodable(item, "value", "handlers.jsonPatchOp"));
+    }
+    let text = |field: &str| match item.get(field) {
+        Some(Value::String(s)) => Ok(Some(s.clone())),
+        Some(Value::Null) | None => Ok(None),
+        Some(other) => Err(undecodable(other, &format!("struct field jsonPatchOp.{field}"), "string")),
+    };
+    let value = item.get("value").cloned().unwrap_or(Value::Null);
+    let (op, path, from) = (text("op")?, text("path")?, text("from")?);
+    Ok(match (op.as_deref().unwrap_or("unknown"), path, from) {
+        ("add", Some(path), _) => Operation::Add(path, value),
+        ("remove", Some(path), _) => Operation::Remove(path),
+        ("replace", Some(path), _) => Operation::Replace(path, value),
+        ("move", Some(to), Some(from)) => Operation::Move { from, to },
+        ("copy", Some(to), Some(from)) => Operation::Copy { from, to },
+        ("test", Some(path), _) => Operation::Test(path, value),
+        ("add", ..) => Operation::Nowhere("add"),
+        ("remove", ..) => Operation::Nowhere("remove"),
+        ("replace", ..) => Operation::Nowhere("replace"),
+        ("move", ..) => Operation::Nowhere("move"),
+        ("copy", ..) => Operation::Nowhere("copy"),
+        ("test", ..) => Operation::Nowhere("test"),
+        (other, ..) => Operation::Unknown(other.to_owned()),
     })
 }
 
 fn step(document: &mut Value, operation: Operation, copied: &mut usize) -> Result<(), Misfit> {
     match operation {
+        Operation::Unknown(op) => Err(Misfit::Unknown(op)),
+        Operation::Nowhere(op) => Err(Misfit::Nowhere(op)),
         Operation::Add(path, value) => add(document, "add", &path, value),
         Operation::Remove(path) => remove(document, "remove", &path).map(drop),
         Operation::Replace(path, value) => {
@@ -251,6 +281,7 @@ mod tests {
                 json!({"a/b": 1}),
             ),
             (json!({"a": 1}), json!([{"op": "test", "path": "/none", "value": null}]), json!({"a": 1})),
+            (json!({"a": 1}), json!([{"op": "add", "path": "/b"}]), json!({"a": 1, "b": null})),
             (json!({"a": 1}), json!([{"op": "replace", "path": "", "value": {"b": 2}}]), json!({"b": 2})),
         ];
         for (document, patch, expected) in table {
@@ -299,9 +330,19 @@ mod tests {
                 422,
                 "replace operation does not apply: doc is missing path: /x/y",
             ),
-            (json!([{"op": "leap", "path": "/a"}]), 400, "unexpected kind: leap"),
-            (json!([{"op": "add", "path": "/a"}]), 400, "value is missing"),
-            (json!({"op": "add"}), 400, "must be an array"),
+            (json!([{"op": "leap", "path": "/a"}]), 422, "Unexpected kind: leap"),
+            (json!([{"path": "/a"}]), 422, "Unexpected kind: unknown"),
+            (json!([{"op": "add", "value": 1}]), 422, "add operation failed to decode path: missing value"),
+            (
+                json!([{"op": "add", "path": 1}]),
+                400,
+                "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.path of type string",
+            ),
+            (
+                json!({"op": "add"}),
+                400,
+                "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+            ),
         ];
         for (patch, code, text) in table {
             let error = apply(&document, &patch).unwrap_err();

@@ -37,7 +37,8 @@ pub use storage::{
     attributes_class, capacity, claim, class, driver, persistent_volume, storage_node, volume_attachment,
 };
 pub use workloads::{
-    budget, controller_revision, daemon_set, deployment, replica_set, replication_controller, stateful_set,
+    budget, controller_revision, daemon_set, deployment, replica_set, replication_controller, scale,
+    stateful_set,
 };
 
 type Draw = fn(&Value) -> Value;

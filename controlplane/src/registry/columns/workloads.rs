@@ -53,6 +53,16 @@ fn replicas() -> Vec<Column> {
     ]
 }
 
+/// What `/scale` shows.
+pub fn scale() -> Vec<Column> {
+    vec![
+        name(),
+        number("Desired", |object| count(object, "spec.replicas")),
+        number("Available", |object| count(object, "status.replicas")),
+        age(),
+    ]
+}
+
 /// ReplicaSets.
 pub fn replica_set() -> Vec<Column> {
     let mut columns = replicas();

@@ -3,13 +3,14 @@
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 
-/// Checks a whole object; its metadata is checked elsewhere.
-pub fn root(schema: &Value, object: &Value, errors: &mut Vec<FieldError>) {
+/// Checks a whole object; its metadata is checked elsewhere. What nobody changed since `old` was accepted before and may
+/// stay, whatever the schema says now.
+pub fn root(schema: &Value, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let mut inner = schema.clone();
     if let Some(properties) = inner["properties"].as_object_mut() {
         properties.remove("metadata");
     }
-    value(&inner, object, "", errors);
+    value(&inner, object, old, "", errors);
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -32,7 +33,10 @@ fn invalid(path: &str, value: &Value, rest: &str) -> FieldError {
     FieldError::invalid(path, value, &format!("{path} in body {rest}"))
 }
 
-fn value(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn value(schema: &Value, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+    if old == Some(value) {
+        return;
+    }
     if value.is_null() {
         if schema["nullable"] != true && schema["type"].is_string() {
             let wanted = schema["type"].as_str().unwrap_or_default();
@@ -65,8 +69,8 @@ fn value(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>
     match value {
         Value::Number(_) => number(schema, value, path, errors),
         Value::String(text) => string(schema, text, path, errors),
-        Value::Array(items) => array(schema, items, path, errors),
-        Value::Object(fields) => object(schema, fields, path, errors),
+        Value::Array(items) => array(schema, items, old, path, errors),
+        Value::Object(fields) => object(schema, fields, old, path, errors),
         _ => {}
     }
     combined(schema, value, path, errors);
@@ -128,7 +132,13 @@ fn string(schema: &Value, text: &str, path: &str, errors: &mut Vec<FieldError>) 
     }
 }
 
-fn array(schema: &Value, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+fn array(
+    schema: &Value,
+    items: &[Value],
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let count = items.len() as u64;
     if let Some(most) = schema["maxItems"].as_u64()
         && count > most
@@ -144,22 +154,18 @@ fn array(schema: &Value, items: &[Value], path: &str, errors: &mut Vec<FieldErro
     {
         errors.push(invalid(path, &json!(count), &format!("should have at least {least} items")));
     }
-    let keys: Vec<&str> = schema["x-kubernetes-list-map-keys"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
+    let keys = super::map_keys(schema);
     let by_key = schema["x-kubernetes-list-type"] == "map";
     let unique = by_key || schema["x-kubernetes-list-type"] == "set" || schema["uniqueItems"] == true;
     let mut seen: Vec<Value> = Vec::new();
     for (i, item) in items.iter().enumerate() {
-        value(&schema["items"], item, &format!("{path}[{i}]"), errors);
+        let before = old.and_then(|old| super::same_item(&keys, item, old));
+        value(&schema["items"], item, before, &format!("{path}[{i}]"), errors);
         if !unique {
             continue;
         }
         let same = if by_key {
-            keys.iter().map(|key| ((*key).to_owned(), item[*key].clone())).collect()
+            keys.iter().map(|key| (key.clone(), item[key].clone())).collect()
         } else {
             item.clone()
         };
@@ -171,7 +177,13 @@ fn array(schema: &Value, items: &[Value], path: &str, errors: &mut Vec<FieldErro
     }
 }
 
-fn object(schema: &Value, fields: &serde_json::Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn object(
+    schema: &Value,
+    fields: &serde_json::Map<String, Value>,
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if !fields.contains_key(name) {
             errors.push(FieldError::required(child(path, name), ""));
@@ -194,9 +206,10 @@ fn object(schema: &Value, fields: &serde_json::Map<String, Value>, path: &str, e
     }
     let (known, rest) = (&schema["properties"], &schema["additionalProperties"]);
     for (name, inside) in fields {
+        let before = old.and_then(|old| old.get(name));
         match known.get(name) {
-            Some(of) => value(of, inside, &child(path, name), errors),
-            None if rest.is_object() => value(rest, inside, &child(path, name), errors),
+            Some(of) => value(of, inside, before, &child(path, name), errors),
+            None if rest.is_object() => value(rest, inside, before, &child(path, name), errors),
             None => {}
         }
     }
@@ -205,11 +218,11 @@ fn object(schema: &Value, fields: &serde_json::Map<String, Value>, path: &str, e
 fn combined(schema: &Value, it: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let valid = |schema: &Value| {
         let mut errors = Vec::new();
-        value(schema, it, path, &mut errors);
+        value(schema, it, None, path, &mut errors);
         errors.is_empty()
     };
     for of in schema["allOf"].as_array().into_iter().flatten() {
-        value(of, it, path, errors);
+        value(of, it, None, path, errors);
     }
     if let Some(any) = schema["anyOf"].as_array()
         && !any.iter().any(valid)
@@ -233,7 +246,7 @@ mod tests {
     fn said(schema: Value, spec: Value) -> String {
         let schema = json!({"type": "object", "properties": {"spec": schema}});
         let mut errors = Vec::new();
-        root(&schema, &json!({"metadata": {"name": "n"}, "spec": spec}), &mut errors);
+        root(&schema, &json!({"metadata": {"name": "n"}, "spec": spec}), None, &mut errors);
         errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
     }
 
@@ -294,5 +307,19 @@ mod tests {
         for (schema, spec, expected) in cases {
             assert_eq!(said(schema.clone(), spec), expected, "{schema}");
         }
+    }
+
+    #[test]
+    fn what_nobody_changed_stays() {
+        let schema = json!({"properties": {"spec": {"type": "object", "properties": {
+            "a": {"type": "string"}, "b": {"type": "integer"},
+            "l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["n"],
+                "items": {"properties": {"n": {"type": "string"}, "v": {"type": "integer"}}}}}}}});
+        let old = json!({"spec": {"a": 1, "b": 1, "l": [{"n": "x", "v": "bad"}]}});
+        let new = json!({"spec": {"a": 1, "b": "x", "l": [{"n": "y", "v": 1}, {"n": "x", "v": "bad"}]}});
+        let mut errors = Vec::new();
+        root(&schema, &new, Some(&old), &mut errors);
+        let texts: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(texts, ["spec.b"]);
     }
 }

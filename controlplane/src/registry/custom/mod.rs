@@ -52,13 +52,26 @@ impl Custom {
 
     /// The rules that an object breaks; `old` is what it was.
     pub fn validate(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-        check::root(&self.schema, object, errors);
+        check::root(&self.schema, object, old, errors);
         if errors.is_empty() {
             for rule in &self.rules {
                 rule.check(object, old, errors);
             }
         }
     }
+}
+
+/// The keys of the items of a list that is a map; none of any other list.
+fn map_keys(schema: &Value) -> Vec<String> {
+    let is_map = schema["x-kubernetes-list-type"] == "map";
+    let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter(|_| is_map);
+    keys.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The item of a list that has the same keys; what an item of a list without keys was nobody knows.
+fn same_item<'v>(keys: &[String], item: &Value, list: &'v Value) -> Option<&'v Value> {
+    let same = |other: &&Value| keys.iter().all(|key| other.get(key) == item.get(key));
+    list.as_array().filter(|_| !keys.is_empty())?.iter().find(same)
 }
 
 /// The value at a simple path such as `.spec.replicas`.

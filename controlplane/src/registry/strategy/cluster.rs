@@ -131,6 +131,18 @@ pub fn create_definition(object: &mut Value) {
     }
 }
 
+/// An APIService of this server itself is available from the first moment.
+pub fn create_api_service(object: &mut Value) {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let local = !object.at("spec.service").is_object();
+    object.put("status", json!({}));
+    if local {
+        let condition = json!({"type": "Available", "status": "True", "lastTransitionTime": now,
+            "reason": "Local", "message": "Local APIServices are always available"});
+        object.put("status", json!({"conditions": [condition]}));
+    }
+}
+
 /// Every version that ever stored objects stays in `storedVersions`.
 pub fn update_definition(new: &mut Value, old: &Value) {
     keep_status(new, old);
@@ -157,6 +169,16 @@ mod tests {
         update_namespace(&mut changed, &old);
         assert_eq!(changed["spec"]["finalizers"], json!(["kubernetes"]));
         assert_eq!(changed["status"]["phase"], "Active");
+    }
+
+    #[test]
+    fn local_services_are_available() {
+        let mut local = json!({"spec": {"group": "apps", "version": "v1"}, "status": {"conditions": []}});
+        create_api_service(&mut local);
+        assert_eq!(local["status"]["conditions"][0]["reason"], "Local");
+        let mut remote = json!({"spec": {"service": {"name": "s"}}, "status": {"conditions": [{}]}});
+        create_api_service(&mut remote);
+        assert_eq!(remote["status"], json!({}));
     }
 
     #[test]

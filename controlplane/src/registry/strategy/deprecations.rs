@@ -2,8 +2,10 @@
 
 use crate::tree::Tree;
 use crate::validation::names::{cidr, network};
+use coracle_proto::names::sloppy_address;
 use coracle_proto::quantity::Quantity;
 use serde_json::Value;
+use std::net::IpAddr;
 
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const BETA_MOUNTS: &str = "volume.beta.kubernetes.io/mount-options";
@@ -137,7 +139,24 @@ pub fn network_policy(object: &Value, _old: Option<&Value>) -> Vec<String> {
     warnings
 }
 
-fn range(path: &str, text: &str) -> Option<String> {
+/// An address in a form that will not be taken for ever.
+pub(super) fn address(path: &str, text: &str) -> Option<String> {
+    let address = sloppy_address(text)?;
+    let mapped = match address {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map(IpAddr::from),
+        IpAddr::V4(_) => text.parse::<IpAddr>().is_err().then_some(address),
+    };
+    if let Some(better) = mapped {
+        return Some(format!(
+            "{path}: non-standard IP address {text:?} will be considered invalid in a future Kubernetes release: use \"{better}\""
+        ));
+    }
+    (address.is_ipv6() && address.to_string() != text).then(|| {
+        format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format (\"{address}\")")
+    })
+}
+
+pub(super) fn range(path: &str, text: &str) -> Option<String> {
     let (address, bits) = cidr(text)?;
     let base = network(address, bits);
     if base != address {
@@ -243,6 +262,23 @@ mod tests {
         for (warn, object, expected) in cases {
             assert_eq!(warn(&object, None), [expected], "{object}");
             assert_eq!(warn(&json!({"metadata": {}, "spec": {}}), None), [""; 0]);
+        }
+        for (text, want) in [
+            ("1.2.3.4", None),
+            (
+                "001.2.3.4",
+                Some("f: non-standard IP address \"001.2.3.4\" will be considered invalid in a future Kubernetes release: use \"1.2.3.4\""),
+            ),
+            (
+                "::ffff:1.2.3.4",
+                Some("f: non-standard IP address \"::ffff:1.2.3.4\" will be considered invalid in a future Kubernetes release: use \"1.2.3.4\""),
+            ),
+            (
+                "2001:DB8::1",
+                Some("f: IPv6 address \"2001:DB8::1\" should be in RFC 5952 canonical format (\"2001:db8::1\")"),
+            ),
+        ] {
+            assert_eq!(address("f", text).as_deref(), want);
         }
         let same = json!({"spec": {"tokenRequests": [{"audience": "a"}]}});
         assert!(driver(&same, Some(&same)).is_empty());

@@ -12,5 +12,7 @@ pub mod cluster;
 pub mod deletion;
 // Sentences for the `Warning` header.
 pub mod warnings;
+// Certificates and keys that do not belong together.
+pub mod pairs;
 // Sentences about what is on its way out.
 pub mod deprecations;

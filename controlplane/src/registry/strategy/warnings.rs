@@ -1,5 +1,6 @@
 //! Sentences for the `Warning` header.
 
+use super::deprecations::{address, range};
 use crate::tree::Tree;
 use coracle_proto::names::dns1123_label;
 use coracle_proto::quantity::Quantity;
@@ -113,6 +114,13 @@ pub fn service(object: &Value, _old: Option<&Value>) -> Vec<String> {
             "annotation {old_hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
         ));
     }
+    let texts = |field: &'static str| {
+        let items = spec.items(field).iter().enumerate();
+        items.map(move |(i, item)| (format!("spec.{field}[{i}]"), item.as_str().unwrap_or_default()))
+    };
+    if !matches!(spec.text("clusterIP"), "" | "None") {
+        warnings.extend(texts("clusterIPs").filter_map(|(path, text)| address(&path, text)));
+    }
     let mut ignored = |unused: bool, text: &str| {
         if unused {
             warnings.push(text.into());
@@ -130,6 +138,14 @@ pub fn service(object: &Value, _old: Option<&Value>) -> Vec<String> {
             "spec.SessionAffinity is ignored for headless services",
         );
     }
+    warnings.extend(texts("externalIPs").filter_map(|(path, text)| address(&path, text)));
+    warnings.extend(address("spec.loadBalancerIP", spec.text("loadBalancerIP")));
+    warnings.extend(texts("loadBalancerSourceRanges").filter_map(|(path, text)| range(&path, text)));
+    let mut ignored = |unused: bool, text: &str| {
+        if unused {
+            warnings.push(text.into());
+        }
+    };
     let named = spec.text("type") == "ExternalName";
     ignored(named && has_external, "spec.externalIPs is ignored when spec.type is \"ExternalName\"");
     ignored(

@@ -121,7 +121,8 @@ fn more() -> Vec<Kind> {
             .fields(fields::secret())
             .columns(columns::secret())
             .defaults(defaults::cluster::secret)
-            .validate(data::secret, data::secret_update),
+            .validate(data::secret, data::secret_update)
+            .warnings(strategy::pairs::secret),
         row("ServiceAccount", "serviceaccounts")
             .returns_deleted()
             .short(&["sa"])

@@ -1,6 +1,7 @@
 //! Aggregated API servers.
 
-use crate::registry::kinds::Kind;
+use crate::registry::kinds::{Kind, NameRule, keep_status};
+use crate::registry::strategy::cluster;
 use crate::registry::{columns, defaults};
 use crate::validation::extensions;
 
@@ -16,6 +17,9 @@ pub(super) fn kinds() -> Vec<Kind> {
             .cluster()
             .category("api-extensions")
             .status()
+            // The name of the core group's ends in a dot.
+            .names(NameRule::PathSegment)
+            .prepare(cluster::create_api_service, keep_status)
             .columns(columns::api_service())
             .defaults(defaults::extensions::api_service)
             .validate(extensions::api_service, |_, _, _| ()),

@@ -19,6 +19,7 @@ pub mod qos;
 pub mod resources;
 pub mod scheduling;
 mod security;
+mod systems;
 mod status;
 mod updates;
 pub mod volumes;
@@ -165,9 +166,7 @@ pub(super) fn pod_spec(spec: &Spot<'_>, pod_name: &str, of: Of) {
         spec.at("preemptionPolicy").required_one_of(&["PreemptLowerPriority", "Never"]);
     }
     resources::overhead(&spec.at("overhead"));
-    if spec.at("os").is_set() {
-        spec.at("os.name").required_one_of(&["linux", "windows"]);
-    }
+    systems::fits(spec);
 }
 
 fn names(spec: &Spot<'_>) {

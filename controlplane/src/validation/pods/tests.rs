@@ -106,10 +106,26 @@ fn bad_specs() {
             json!({"hostAliases": [{"ip": "x"}]}),
             "spec.hostAliases[0].ip: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
         ),
+        (
+            json!({"os": {"name": "plan9"}}),
+            "spec.os: Unsupported value: \"plan9\": supported values: \"linux\", \"windows\"",
+        ),
+        (
+            json!({"os": {"name": "linux"}, "securityContext": {"windowsOptions": {}}}),
+            "spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod",
+        ),
     ];
     for (spec, expected) in cases {
         assert_eq!(errors(pod, &pod_with(spec.clone())), [expected], "{spec}");
     }
+    let container = json!({"name": "c", "image": "i", "securityContext": {"privileged": true, "runAsUserName": "x"}});
+    let windows = json!({"os": {"name": "windows"}, "hostPID": true, "hostIPC": false, "containers": [container],
+        "securityContext": {"fsGroup": 1, "windowsOptions": {}}});
+    let not = |field: &str| format!("spec.{field}: Forbidden: cannot be set for a windows pod");
+    assert_eq!(
+        errors(pod, &pod_with(windows)),
+        [not("hostPID"), not("securityContext.fsGroup"), not("containers[0].securityContext.privileged")]
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Which requests a webhook wants to see: rules, selectors, conditions in CEL.
 
 use crate::apiserver::admission::{Attributes, Operation};
-use crate::registry::custom::rules::lifted;
+use crate::expressions::{self, lifted};
 use coracle_proto::selector::LabelSelector;
 use serde_json::{Value, json};
 
@@ -123,16 +123,16 @@ fn conditions(conditions: &Value, at: &Attributes<'_>, object: &Value) -> Matche
 
 /// False beats failure beats true, as upstream has it.
 fn decide(conditions: &[Value], request: &Value, object: &Value, old: &Value) -> Matched {
-    let mut context = cel::Context::default();
+    let mut context = expressions::context();
     for (name, value) in [("request", request), ("object", object), ("oldObject", old)] {
         context.add_variable_from_value(name, lifted(value));
     }
     let mut failed = None;
     for condition in conditions {
         let name = condition["name"].as_str().unwrap_or_default();
-        let outcome = match cel::Program::compile(condition["expression"].as_str().unwrap_or_default()) {
-            Ok(program) => program.execute(&context).map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
+        let outcome = match expressions::compile(condition["expression"].as_str().unwrap_or_default()) {
+            Ok(program) => program.execute(&context).map_err(|error| expressions::explain(&error)),
+            Err(why) => Err(why),
         };
         match outcome {
             Ok(cel::Value::Bool(true)) => {}

@@ -1,0 +1,312 @@
+//! What an expression refers to: variables, functions, and fields of the value that it is about. There is no checker of
+//! types; what can be told from names alone is told when a rule is written, the rest when it is evaluated.
+
+use cel::Program;
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use serde_json::{Value, json};
+
+/// Words that CEL keeps for itself.
+const RESERVED: [&str; 20] = [
+    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
+    "let", "loop", "package", "namespace", "return", "var", "void",
+];
+
+/// What stands for characters that names of fields may have and identifiers not.
+const ESCAPES: [(&str, &str); 4] =
+    [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")];
+
+/// Names of types and of groups of functions.
+const GIVEN: [&str; 25] = [
+    "bool", "bytes", "double", "duration", "dyn", "int", "list", "map", "null_type", "optional_type", "string",
+    "timestamp", "type", "uint", "google", "base64", "cidr", "format", "ip", "lists", "math", "optional", "sets",
+    "strings", "url",
+];
+
+/// Every function there is.
+const FUNCTIONS: [&str; 112] = [
+    "abs", "add", "asApproximateFloat", "asInteger", "bitAnd", "bitNot", "bitOr", "bitShiftLeft",
+    "bitShiftRight", "bitXor", "bool", "bytes", "ceil", "charAt", "cidr", "compareTo", "contains",
+    "containsCIDR", "containsIP", "decode", "distinct", "double", "duration", "dyn", "encode", "endsWith",
+    "equivalent", "family", "find", "findAll", "flatten", "floor", "format", "getDate", "getDayOfMonth",
+    "getDayOfWeek", "getDayOfYear", "getEscapedPath", "getFullYear", "getHost", "getHostname", "getHours",
+    "getMilliseconds", "getMinutes", "getMonth", "getPort", "getScheme", "getSeconds", "greatest", "hasValue",
+    "indexOf", "int", "intersects", "ip", "isCIDR", "isCanonical", "isFinite", "isGlobalUnicast",
+    "isGreaterThan", "isIP", "isInf", "isInteger", "isLessThan", "isLinkLocalMulticast", "isLinkLocalUnicast",
+    "isLoopback", "isNaN", "isQuantity", "isSorted", "isURL", "isUnspecified", "join", "lastIndexOf", "least",
+    "lowerAscii", "masked", "matches", "max", "min", "none", "of", "ofNonZeroValue", "or", "orValue",
+    "prefixLength", "quantity", "quote", "range", "replace", "reverse", "round", "sign", "size", "slice",
+    "sort", "split", "sqrt", "startsWith", "string", "sub", "substring", "sum", "timestamp", "trim", "trunc",
+    "type", "uint", "unwrap", "unwrapOpt", "upperAscii", "url", "value",
+];
+
+/// What upstream knows and this server does not: rules that use it are taken and not evaluated.
+const ELSEWHERE: [&str; 24] = [
+    "all", "exists", "existsOne", "exists_one", "transformList", "transformMap", "transformMapEntry", "validate",
+    "named", "dns1123Label", "dns1123Subdomain", "dns1035Label", "qualifiedName", "dns1123LabelPrefix", "labelValue",
+    "uri", "uuid", "byte", "date", "datetime", "semver", "isSemver", "getQuery", "authorizer",
+];
+
+/// A field's name as an identifier.
+pub fn escaped(name: &str) -> String {
+    if RESERVED.contains(&name) {
+        return format!("__{name}__");
+    }
+    // Underscores first: what stands for the others has some.
+    ESCAPES.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to))
+}
+
+/// Whether every function that the program uses is here.
+pub fn is_evaluable(program: &Program) -> bool {
+    program.references().functions().iter().all(|name| !ELSEWHERE.contains(name))
+}
+
+/// The first thing in the program that is not there, as upstream reports it. `variables` are the names that it may use,
+/// each with the schema of its value.
+pub fn wrong(program: &Program, variables: &[(&str, &Value)]) -> Option<String> {
+    if !is_evaluable(program) {
+        return None;
+    }
+    let scope = variables.iter().map(|(name, schema)| ((*name).to_owned(), Some((*schema).clone()))).collect();
+    let mut reader = Reader { scope, found: None };
+    reader.read(program.expression());
+    let (id, why) = reader.found?;
+    Some(located(program, id, &why))
+}
+
+/// The schema of what the program gives, when that can be told.
+pub fn outcome(program: &Program, variables: &[(&str, &Value)]) -> Option<&'static str> {
+    match &program.expression().expr {
+        Expr::Literal(literal) => Some(match literal {
+            LiteralValue::Boolean(_) => "bool",
+            LiteralValue::Bytes(_) => "bytes",
+            LiteralValue::Double(_) => "double",
+            LiteralValue::Int(_) => "int",
+            LiteralValue::UInt(_) => "uint",
+            LiteralValue::String(_) => "string",
+            LiteralValue::Null => "null_type",
+        }),
+        Expr::List(_) => Some("list"),
+        Expr::Map(_) => Some("map"),
+        Expr::Call(call) => match call.func_name.as_str() {
+            operators::ADD | operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO => {
+                Some("number or text")
+            }
+            operators::EQUALS | operators::NOT_EQUALS | operators::GREATER | operators::GREATER_EQUALS
+            | operators::LESS | operators::LESS_EQUALS | operators::LOGICAL_AND | operators::LOGICAL_OR
+            | operators::LOGICAL_NOT | operators::IN => Some("bool"),
+            "size" => Some("int"),
+            _ => None,
+        },
+        _ => {
+            let scope =
+                variables.iter().map(|(name, schema)| ((*name).to_owned(), Some((*schema).clone()))).collect();
+            let schema = Reader { scope, found: None }.read(program.expression())?;
+            match schema["type"].as_str()? {
+                "boolean" => Some("bool"),
+                "integer" => Some("int"),
+                "number" => Some("double"),
+                "string" => Some("string"),
+                "array" => Some("list"),
+                _ => Some("map"),
+            }
+        }
+    }
+}
+
+/// `ERROR: <input>:1:5: why`, with the line and a mark below it.
+fn located(program: &Program, id: u64, why: &str) -> String {
+    let info = program.source_info();
+    let start = info.offset_for(id).map_or(0, |(start, _)| start as usize).min(info.source.len());
+    let before = info.source.get(..start).unwrap_or_default();
+    let (line, column) = (before.matches('\n').count(), before.rsplit('\n').next().unwrap_or_default().len());
+    let text = info.source.lines().nth(line).unwrap_or_default();
+    format!("ERROR: <input>:{}:{}: {why}\n | {text}\n | {}^", line + 1, column + 1, ".".repeat(column))
+}
+
+/// Walks an expression with the schemas of its variables; what is unknown has none.
+struct Reader {
+    scope: Vec<(String, Option<Value>)>,
+    found: Option<(u64, String)>,
+}
+
+impl Reader {
+    fn report(&mut self, id: u64, why: String) -> Option<Value> {
+        self.found.get_or_insert((id, why));
+        None
+    }
+
+    /// The schema of the value, when there is one.
+    fn read(&mut self, node: &IdedExpr) -> Option<Value> {
+        match &node.expr {
+            Expr::Ident(name) => {
+                let known = self.scope.iter().rev().find(|(known, _)| known == name).map(|(_, schema)| schema.clone());
+                match known {
+                    Some(schema) => schema,
+                    None if name.starts_with(['@', '#']) || GIVEN.contains(&name.as_str()) => None,
+                    None => {
+                        self.report(node.id, format!("undeclared reference to '{name}' (in container '')"))
+                    }
+                }
+            }
+            Expr::Select(select) => {
+                let of = self.read(&select.operand)?;
+                self.field(&of, &select.field, node.id)
+            }
+            Expr::Call(call) => {
+                let name = call.func_name.as_str();
+                let plain = name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains(['.', '@']);
+                if plain && !FUNCTIONS.contains(&name) {
+                    return self.report(node.id, format!("undeclared reference to '{name}' (in container '')"));
+                }
+                if let Some(target) = &call.target {
+                    self.read(target);
+                }
+                let args: Vec<Option<Value>> = call.args.iter().map(|arg| self.read(arg)).collect();
+                let first = args.into_iter().next().flatten();
+                first.filter(|_| name == operators::INDEX).as_ref().and_then(within)
+            }
+            Expr::Comprehension(loops) => {
+                let over = self.read(&loops.iter_range);
+                let depth = self.scope.len();
+                self.read(&loops.accu_init);
+                let is_list = over.as_ref().is_some_and(|schema| schema["type"] == "array");
+                let inside = over.as_ref().and_then(within);
+                let (one, two) = match (&loops.iter_var2, is_list) {
+                    (None, true) => (inside, None),
+                    (None, false) => (None, None),
+                    (Some(_), _) => (None, inside),
+                };
+                self.scope.push((loops.accu_var.clone(), None));
+                self.scope.push((loops.iter_var.clone(), one));
+                if let Some(second) = &loops.iter_var2 {
+                    self.scope.push((second.clone(), two));
+                }
+                for part in [&loops.loop_cond, &loops.loop_step, &loops.result] {
+                    self.read(part);
+                }
+                self.scope.truncate(depth);
+                None
+            }
+            Expr::List(list) => {
+                list.elements.iter().for_each(|element| drop(self.read(element)));
+                None
+            }
+            Expr::Map(map) => {
+                self.entries(map.entries.iter().map(|entry| &entry.expr));
+                None
+            }
+            Expr::Struct(made) => {
+                self.entries(made.entries.iter().map(|entry| &entry.expr));
+                None
+            }
+            Expr::Literal(_) | Expr::Unspecified => None,
+        }
+    }
+
+    fn entries<'e>(&mut self, entries: impl Iterator<Item = &'e EntryExpr>) {
+        for entry in entries {
+            match entry {
+                EntryExpr::StructField(field) => drop(self.read(&field.value)),
+                EntryExpr::MapEntry(entry) => {
+                    self.read(&entry.key);
+                    self.read(&entry.value);
+                }
+            }
+        }
+    }
+
+    fn field(&mut self, of: &Value, name: &str, id: u64) -> Option<Value> {
+        let known = of["properties"].as_object();
+        if let Some((_, schema)) = known.and_then(|all| all.iter().find(|(field, _)| escaped(field) == name)) {
+            return Some(schema.clone());
+        }
+        if of["additionalProperties"].is_object() {
+            return Some(of["additionalProperties"].clone());
+        }
+        let open = ["preserve-unknown-fields", "int-or-string", "embedded-resource"]
+            .iter()
+            .any(|mark| of[format!("x-kubernetes-{mark}")] == true);
+        let typed = of["type"].is_string();
+        match typed && !open && of["additionalProperties"].is_null() {
+            true => self.report(id, format!("undefined field '{name}'")),
+            false => None,
+        }
+    }
+}
+
+/// The schema of what is inside a list or a map.
+fn within(schema: &Value) -> Option<Value> {
+    [&schema["items"], &schema["additionalProperties"]].into_iter().find(|inside| inside.is_object()).cloned()
+}
+
+/// The schema of a whole object: what every object has, too.
+pub fn of_root(schema: &Value) -> Value {
+    let mut whole = schema.clone();
+    if !whole.is_object() {
+        return whole;
+    }
+    let text = json!({"type": "string"});
+    for (field, of) in [
+        ("apiVersion", text.clone()),
+        ("kind", text.clone()),
+        ("metadata", json!({"type": "object", "properties": {"name": text, "generateName": text}})),
+    ] {
+        if !whole["properties"].is_object() {
+            whole["properties"] = json!({});
+        }
+        whole["properties"][field] = of;
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::compile;
+    use super::*;
+
+    #[test]
+    fn names_that_are_no_identifiers_have_others() {
+        for (name, want) in [
+            ("plain", "plain"),
+            ("a-b", "a__dash__b"),
+            ("a.b/c", "a__dot__b__slash__c"),
+            ("a__b", "a__underscores__b"),
+            ("namespace", "__namespace__"),
+        ] {
+            assert_eq!(escaped(name), want);
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_found() {
+        let schema = json!({"type": "object", "properties": {
+            "size": {"type": "integer"}, "on": {"type": "boolean"}, "a-b": {"type": "string"},
+            "parts": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "any": {"x-kubernetes-preserve-unknown-fields": true}}});
+        let said = |text: &str| wrong(&compile(text).unwrap(), &[("self", &schema), ("oldSelf", &schema)]);
+        for good in [
+            "self.size > 0 && has(self.on)",
+            "self.parts.all(p, p.name != '' && self.parts.exists_one(q, q.name == p.name))",
+            "self.labels.x == 'y' && self.labels['z'] != '' && self.any.thing.other == 1",
+            "self.a__dash__b.startsWith('x') && oldSelf.size <= self.size",
+            "type(self.size) == int && math.greatest(1, 2) == 2 && sets.contains([1], [1])",
+            "self.?on.orValue(false) || self.parts[0].name == 'a'",
+            "self.labels.transformMap(k, v, v).size() == 0",
+        ] {
+            assert_eq!(said(good), None, "{good}");
+        }
+        for (bad, want) in [
+            ("self.sise > 0", "ERROR: <input>:1:5: undefined field 'sise'\n | self.sise > 0\n | ....^"),
+            ("other > 0", "ERROR: <input>:1:1: undeclared reference to 'other' (in container '')\n | other > 0\n | ^"),
+        ] {
+            assert_eq!(said(bad).as_deref(), Some(want));
+        }
+        assert!(said("self.parts.all(p, p.nam == '')").unwrap().contains("undefined field 'nam'"));
+        assert!(said("self.parts[0].nam == ''").unwrap().contains("undefined field 'nam'"));
+        assert!(said("self.size.startWith('a')").unwrap().contains("undeclared reference to 'startWith'"));
+        let gives = |text: &str| outcome(&compile(text).unwrap(), &[("self", &schema)]);
+        assert_eq!((gives("self.size"), gives("self.on"), gives("1 + 1")), (Some("int"), Some("bool"), Some("number or text")));
+    }
+}
