@@ -32,14 +32,22 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Reads the query; `agent` is the client's User-Agent, the default field manager.
-    pub fn parse(query: &[(String, String)], agent: &str) -> Result<Self, ApiError> {
+    /// Reads the query of a verb; `agent` is the client's User-Agent, the default field manager.
+    pub fn parse(query: &[(String, String)], agent: &str, verb: &str) -> Result<Self, ApiError> {
         let mut options = Self::default();
+        let refused = |cause: FieldError| {
+            let kind = match verb {
+                "update" => "UpdateOptions",
+                "patch" => "PatchOptions",
+                _ => "CreateOptions",
+            };
+            ApiError::invalid("meta.k8s.io", kind, "", vec![cause])
+        };
         for (key, value) in query {
             match key.as_str() {
-                "dryRun" => options.dry_run = dry_run(value)?,
-                "fieldManager" => options.field_manager = manager(value)?,
-                "fieldValidation" => options.field_validation = field_validation(value)?,
+                "dryRun" => options.dry_run = dry_run(value).map_err(refused)?,
+                "fieldManager" => options.field_manager = manager(value).map_err(refused)?,
+                "fieldValidation" => options.field_validation = field_validation(value).map_err(refused)?,
                 "force" => options.force = Some(value == "true" || value == "1"),
                 _ => {}
             }
@@ -58,39 +66,33 @@ pub fn manager_of_agent(agent: &str) -> String {
     if name.is_empty() { "unknown".into() } else { name }
 }
 
-fn manager(value: &str) -> Result<String, ApiError> {
+fn manager(value: &str) -> Result<String, FieldError> {
     if value.len() > 128 {
-        let why = FieldError::too_long("fieldManager", 128);
-        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![why]));
+        return Err(FieldError::too_long("fieldManager", 128));
     }
     if value.chars().any(char::is_control) {
-        let why =
-            FieldError::invalid("fieldManager", &value.into(), "should only contain printable characters");
-        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![why]));
+        let why = "should only contain printable characters";
+        return Err(FieldError::invalid("fieldManager", &value.into(), why));
     }
     Ok(value.into())
 }
 
-fn dry_run(value: &str) -> Result<bool, ApiError> {
+fn dry_run(value: &str) -> Result<bool, FieldError> {
     match value {
         "" => Ok(false),
         "All" => Ok(true),
-        other => {
-            let why = FieldError::unsupported("dryRun", &other.into(), &["All"]);
-            Err(ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![why]))
-        }
+        other => Err(FieldError::unsupported("dryRun", &other.into(), &["All"])),
     }
 }
 
-fn field_validation(value: &str) -> Result<FieldValidation, ApiError> {
+fn field_validation(value: &str) -> Result<FieldValidation, FieldError> {
     match value {
         "" | "Warn" => Ok(FieldValidation::Warn),
         "Strict" => Ok(FieldValidation::Strict),
         "Ignore" => Ok(FieldValidation::Ignore),
         other => {
             let supported = ["", "Ignore", "Strict", "Warn"];
-            let why = FieldError::unsupported("fieldValidation", &other.into(), &supported);
-            Err(ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![why]))
+            Err(FieldError::unsupported("fieldValidation", &other.into(), &supported))
         }
     }
 }
@@ -200,7 +202,7 @@ impl DeleteOptions {
                 "orphanDependents" if self.orphan_dependents.is_none() => {
                     self.orphan_dependents = Some(truth(value))
                 }
-                "dryRun" if self.dry_run.is_empty() && dry_run(value)? => self.dry_run = vec!["All".into()],
+                "dryRun" if self.dry_run.is_empty() && !value.is_empty() => self.dry_run = vec![value.clone()],
                 _ => {}
             }
         }
@@ -239,5 +241,40 @@ impl DeleteOptions {
     /// Whether nothing is to be stored.
     pub fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_query_must_not_say() {
+        let asked = |key: &str, value: &str| vec![(key.to_owned(), value.to_owned())];
+        for (key, value, verb, want) in [
+            (
+                "fieldValidation",
+                "Foo",
+                "create",
+                "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: \"Foo\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
+            ),
+            (
+                "dryRun",
+                "Some",
+                "update",
+                "UpdateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: \"Some\": supported values: \"All\"",
+            ),
+            (
+                "fieldManager",
+                "\u{1}",
+                "patch",
+                "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Invalid value: \"\\u0001\": should only contain printable characters",
+            ),
+        ] {
+            let said = WriteOptions::parse(&asked(key, value), "", verb).err();
+            assert_eq!(said.map(|error| (error.code, error.message)), Some((422, want.to_owned())));
+        }
+        let deleted = DeleteOptions::default().with_query(&asked("dryRun", "Some")).err();
+        assert!(deleted.is_some_and(|error| error.message.starts_with("DeleteOptions.meta.k8s.io")));
     }
 }
