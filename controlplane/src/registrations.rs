@@ -61,7 +61,8 @@ struct Wanted {
 
 impl Wanted {
     fn new(group: &str, version: &str, (of_group, of_version): (i64, i64), managed: &'static str) -> Self {
-        let mut spec = json!({"groupPriorityMinimum": of_group, "version": version, "versionPriority": of_version});
+        let mut spec =
+            json!({"groupPriorityMinimum": of_group, "version": version, "versionPriority": of_version});
         if !group.is_empty() {
             spec["group"] = json!(group);
         }
@@ -71,7 +72,12 @@ impl Wanted {
     /// Of a group and version of the table.
     fn of_table(group: &str, version: &str) -> Self {
         let known = PRIORITIES.iter().find(|(g, v, ..)| (*g, *v) == (group, version));
-        Self::new(group, version, known.map_or(OTHER, |(.., of_group, of_version)| (*of_group, *of_version)), "onstart")
+        Self::new(
+            group,
+            version,
+            known.map_or(OTHER, |(.., of_group, of_version)| (*of_group, *of_version)),
+            "onstart",
+        )
     }
 }
 
@@ -85,7 +91,8 @@ enum Step {
 
 /// What is to be done; `there` is what the server keeps, `starting` whether it looks for the first time.
 fn plan(wanted: &BTreeMap<String, Wanted>, there: &[Arc<Object>], starting: bool) -> Vec<Step> {
-    let named: HashMap<&str, &Arc<Object>> = there.iter().map(|object| (&*object.meta.name, object)).collect();
+    let named: HashMap<&str, &Arc<Object>> =
+        there.iter().map(|object| (&*object.meta.name, object)).collect();
     let missing = wanted.iter().filter(|(name, _)| !named.contains_key(name.as_str()));
     let mut steps: Vec<Step> =
         missing.map(|(name, wanted)| Step::Create(name.clone(), wanted.clone())).collect();
@@ -240,25 +247,48 @@ mod tests {
     #[test]
     fn every_group_of_the_table_has_its_priority() {
         for row in Registry::builtin().all() {
-            let listed = PRIORITIES.iter().any(|(group, version, ..)| (*group, *version) == (&*row.group, &*row.version));
+            let listed = PRIORITIES
+                .iter()
+                .any(|(group, version, ..)| (*group, *version) == (&*row.group, &*row.version));
             assert!(listed || row.group == OWN, "{}", row.api_version());
         }
-        assert_eq!(Wanted::of_table("", "v1").spec, json!({"groupPriorityMinimum": 18000, "version": "v1", "versionPriority": 1}));
+        assert_eq!(
+            Wanted::of_table("", "v1").spec,
+            json!({"groupPriorityMinimum": 18000, "version": "v1", "versionPriority": 1})
+        );
     }
 
     #[test]
     fn only_what_the_server_keeps_is_touched() {
         let (apps, custom) = (Wanted::of_table("apps", "v1"), Wanted::new("demo.io", "v1", CUSTOM, "true"));
-        let wanted = BTreeMap::from([("v1.apps".to_owned(), apps.clone()), ("v1.demo.io".to_owned(), custom.clone())]);
+        let wanted =
+            BTreeMap::from([("v1.apps".to_owned(), apps.clone()), ("v1.demo.io".to_owned(), custom.clone())]);
         let other = json!({"version": "v1", "service": {"name": "s"}});
         let remove = |name: &str| Step::Remove(name.into(), "u".into());
         for (there, starting, want) in [
-            (vec![there("v1.demo.io", Some("true"), custom.spec.clone())], false, vec![Step::Create("v1.apps".into(), apps.clone())]),
-            (vec![there("v1.apps", Some("onstart"), other.clone()), there("v1.demo.io", None, other.clone())], false, vec![]),
             (
-                vec![there("v1.apps", Some("onstart"), other.clone()), there("v1.demo.io", Some("true"), other.clone())],
+                vec![there("v1.demo.io", Some("true"), custom.spec.clone())],
+                false,
+                vec![Step::Create("v1.apps".into(), apps.clone())],
+            ),
+            (
+                vec![
+                    there("v1.apps", Some("onstart"), other.clone()),
+                    there("v1.demo.io", None, other.clone()),
+                ],
+                false,
+                vec![],
+            ),
+            (
+                vec![
+                    there("v1.apps", Some("onstart"), other.clone()),
+                    there("v1.demo.io", Some("true"), other.clone()),
+                ],
                 true,
-                vec![Step::Correct("v1.apps".into(), apps.spec.clone()), Step::Correct("v1.demo.io".into(), custom.spec.clone())],
+                vec![
+                    Step::Correct("v1.apps".into(), apps.spec.clone()),
+                    Step::Correct("v1.demo.io".into(), custom.spec.clone()),
+                ],
             ),
             (
                 vec![

@@ -214,7 +214,8 @@ fn the_server_explains_itself() {
             let rows = k.run("get apiservices --no-headers");
             rows.lines().any(|row| row.split_whitespace().take(3).eq([name, "Local", "True"]))
         };
-        for name in ["v1.", "v1.apps", "v2.autoscaling", "v1.apiextensions.k8s.io", "v1beta1.metrics.k8s.io"] {
+        for name in ["v1.", "v1.apps", "v2.autoscaling", "v1.apiextensions.k8s.io", "v1beta1.metrics.k8s.io"]
+        {
             assert!(local(name), "{name} in\n{}", k.run("get apiservices"));
         }
         k.run("delete apiservice v1.batch");

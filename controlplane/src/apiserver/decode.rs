@@ -97,7 +97,9 @@ impl Expected {
         let Some(found) = found.filter(|t| t.package.is_some_and(|p| p.group == group)) else {
             let (kind, version) = (&meta.kind, &meta.api_version);
             let scheme = "pkg/api/legacyscheme/scheme.go:30";
-            return Some(format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}"));
+            return Some(format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}"
+            ));
         };
         let internal =
             if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or("") };
@@ -486,11 +488,15 @@ mod tests {
             ),
             (
                 json!({"kind": "Foo", "apiVersion": "v1"}),
-                Some("no kind \"Foo\" is registered for version \"v1\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""),
+                Some(
+                    "no kind \"Foo\" is registered for version \"v1\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+                ),
             ),
             (
                 json!({"kind": "ConfigMap", "apiVersion": "v9"}),
-                Some("no kind \"ConfigMap\" is registered for version \"v9\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""),
+                Some(
+                    "no kind \"ConfigMap\" is registered for version \"v9\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+                ),
             ),
         ] {
             let said = same_kind(&kind, &object).err().map(|error| (error.code, error.message));

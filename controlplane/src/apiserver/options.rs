@@ -202,7 +202,9 @@ impl DeleteOptions {
                 "orphanDependents" if self.orphan_dependents.is_none() => {
                     self.orphan_dependents = Some(truth(value))
                 }
-                "dryRun" if self.dry_run.is_empty() && !value.is_empty() => self.dry_run = vec![value.clone()],
+                "dryRun" if self.dry_run.is_empty() && !value.is_empty() => {
+                    self.dry_run = vec![value.clone()]
+                }
                 _ => {}
             }
         }

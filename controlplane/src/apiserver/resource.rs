@@ -127,7 +127,11 @@ impl<'a> Request1<'a> {
     }
 
     fn options(&self) -> Result<WriteOptions, ApiError> {
-        let options = WriteOptions::parse(&self.context.query, self.context.header("user-agent"), &self.context.info.verb)?;
+        let options = WriteOptions::parse(
+            &self.context.query,
+            self.context.header("user-agent"),
+            &self.context.info.verb,
+        )?;
         Ok(WriteOptions { notes: self.context.notes.clone(), ..options })
     }
 

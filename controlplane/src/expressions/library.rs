@@ -54,7 +54,8 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
         ("isIP", 1, |args| give(text(&args, 0).is_ok_and(|t| t.parse::<IpAddr>().is_ok()))),
         ("ip", 1, |args| {
             let address = text(&args, 0)?;
-            let parsed = address.parse().map_err(|_| failed("ip", format!("IP Address {address:?} parse error")))?;
+            let parsed =
+                address.parse().map_err(|_| failed("ip", format!("IP Address {address:?} parse error")))?;
             give_opaque(Network(parsed, None))
         }),
         ("ip.isCanonical", 1, |args| {
@@ -64,7 +65,8 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
         ("isCIDR", 1, |args| give(text(&args, 0).is_ok_and(|t| range(&t).is_some()))),
         ("cidr", 1, |args| {
             let text = text(&args, 0)?;
-            let found = range(&text).ok_or_else(|| failed("cidr", format!("network address parse error: {text:?}")))?;
+            let found = range(&text)
+                .ok_or_else(|| failed("cidr", format!("network address parse error: {text:?}")))?;
             give_opaque(found)
         }),
         ("isURL", 1, |args| give(text(&args, 0).is_ok_and(|t| t.parse::<http::Uri>().is_ok()))),
@@ -118,7 +120,8 @@ fn on_texts(env: &mut Env) -> Result<(), DeclarationError> {
     let members: [(&str, usize, Function); 3] = [
         ("find", 1, |args| {
             let subject = text(&args, 0)?;
-            let found = pattern(&text(&args, 1)?)?.find(&subject).map_or("", |found| found.as_str()).to_owned();
+            let found =
+                pattern(&text(&args, 1)?)?.find(&subject).map_or("", |found| found.as_str()).to_owned();
             give_value(Value::from(found))
         }),
         ("findAll", 1, |args| give_all(&args, usize::MAX)),
@@ -186,7 +189,9 @@ fn on_values(env: &mut Env) -> Result<(), DeclarationError> {
         }),
         ("prefixLength", 0, |args| give_int(i64::from(network(&args, 0)?.1.unwrap_or_default()))),
         ("getScheme", 0, |args| give_text(location(&args)?.scheme_str().unwrap_or_default())),
-        ("getHost", 0, |args| give_text(location(&args)?.authority().map_or("", |authority| authority.as_str()))),
+        ("getHost", 0, |args| {
+            give_text(location(&args)?.authority().map_or("", |authority| authority.as_str()))
+        }),
         ("getHostname", 0, |args| {
             give_text(location(&args)?.host().unwrap_or_default().trim_matches(['[', ']']))
         }),

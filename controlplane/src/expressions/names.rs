@@ -7,8 +7,26 @@ use serde_json::{Value, json};
 
 /// Words that CEL keeps for itself.
 const RESERVED: [&str; 20] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
-    "let", "loop", "package", "namespace", "return", "var", "void",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
 ];
 
 /// What stands for characters that names of fields may have and identifiers not.
@@ -17,33 +35,175 @@ const ESCAPES: [(&str, &str); 4] =
 
 /// Names of types and of groups of functions.
 const GIVEN: [&str; 25] = [
-    "bool", "bytes", "double", "duration", "dyn", "int", "list", "map", "null_type", "optional_type", "string",
-    "timestamp", "type", "uint", "google", "base64", "cidr", "format", "ip", "lists", "math", "optional", "sets",
-    "strings", "url",
+    "bool",
+    "bytes",
+    "double",
+    "duration",
+    "dyn",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "optional_type",
+    "string",
+    "timestamp",
+    "type",
+    "uint",
+    "google",
+    "base64",
+    "cidr",
+    "format",
+    "ip",
+    "lists",
+    "math",
+    "optional",
+    "sets",
+    "strings",
+    "url",
 ];
 
 /// Every function there is.
 const FUNCTIONS: [&str; 112] = [
-    "abs", "add", "asApproximateFloat", "asInteger", "bitAnd", "bitNot", "bitOr", "bitShiftLeft",
-    "bitShiftRight", "bitXor", "bool", "bytes", "ceil", "charAt", "cidr", "compareTo", "contains",
-    "containsCIDR", "containsIP", "decode", "distinct", "double", "duration", "dyn", "encode", "endsWith",
-    "equivalent", "family", "find", "findAll", "flatten", "floor", "format", "getDate", "getDayOfMonth",
-    "getDayOfWeek", "getDayOfYear", "getEscapedPath", "getFullYear", "getHost", "getHostname", "getHours",
-    "getMilliseconds", "getMinutes", "getMonth", "getPort", "getScheme", "getSeconds", "greatest", "hasValue",
-    "indexOf", "int", "intersects", "ip", "isCIDR", "isCanonical", "isFinite", "isGlobalUnicast",
-    "isGreaterThan", "isIP", "isInf", "isInteger", "isLessThan", "isLinkLocalMulticast", "isLinkLocalUnicast",
-    "isLoopback", "isNaN", "isQuantity", "isSorted", "isURL", "isUnspecified", "join", "lastIndexOf", "least",
-    "lowerAscii", "masked", "matches", "max", "min", "none", "of", "ofNonZeroValue", "or", "orValue",
-    "prefixLength", "quantity", "quote", "range", "replace", "reverse", "round", "sign", "size", "slice",
-    "sort", "split", "sqrt", "startsWith", "string", "sub", "substring", "sum", "timestamp", "trim", "trunc",
-    "type", "uint", "unwrap", "unwrapOpt", "upperAscii", "url", "value",
+    "abs",
+    "add",
+    "asApproximateFloat",
+    "asInteger",
+    "bitAnd",
+    "bitNot",
+    "bitOr",
+    "bitShiftLeft",
+    "bitShiftRight",
+    "bitXor",
+    "bool",
+    "bytes",
+    "ceil",
+    "charAt",
+    "cidr",
+    "compareTo",
+    "contains",
+    "containsCIDR",
+    "containsIP",
+    "decode",
+    "distinct",
+    "double",
+    "duration",
+    "dyn",
+    "encode",
+    "endsWith",
+    "equivalent",
+    "family",
+    "find",
+    "findAll",
+    "flatten",
+    "floor",
+    "format",
+    "getDate",
+    "getDayOfMonth",
+    "getDayOfWeek",
+    "getDayOfYear",
+    "getEscapedPath",
+    "getFullYear",
+    "getHost",
+    "getHostname",
+    "getHours",
+    "getMilliseconds",
+    "getMinutes",
+    "getMonth",
+    "getPort",
+    "getScheme",
+    "getSeconds",
+    "greatest",
+    "hasValue",
+    "indexOf",
+    "int",
+    "intersects",
+    "ip",
+    "isCIDR",
+    "isCanonical",
+    "isFinite",
+    "isGlobalUnicast",
+    "isGreaterThan",
+    "isIP",
+    "isInf",
+    "isInteger",
+    "isLessThan",
+    "isLinkLocalMulticast",
+    "isLinkLocalUnicast",
+    "isLoopback",
+    "isNaN",
+    "isQuantity",
+    "isSorted",
+    "isURL",
+    "isUnspecified",
+    "join",
+    "lastIndexOf",
+    "least",
+    "lowerAscii",
+    "masked",
+    "matches",
+    "max",
+    "min",
+    "none",
+    "of",
+    "ofNonZeroValue",
+    "or",
+    "orValue",
+    "prefixLength",
+    "quantity",
+    "quote",
+    "range",
+    "replace",
+    "reverse",
+    "round",
+    "sign",
+    "size",
+    "slice",
+    "sort",
+    "split",
+    "sqrt",
+    "startsWith",
+    "string",
+    "sub",
+    "substring",
+    "sum",
+    "timestamp",
+    "trim",
+    "trunc",
+    "type",
+    "uint",
+    "unwrap",
+    "unwrapOpt",
+    "upperAscii",
+    "url",
+    "value",
 ];
 
 /// What upstream knows and this server does not: rules that use it are taken and not evaluated.
 const ELSEWHERE: [&str; 24] = [
-    "all", "exists", "existsOne", "exists_one", "transformList", "transformMap", "transformMapEntry", "validate",
-    "named", "dns1123Label", "dns1123Subdomain", "dns1035Label", "qualifiedName", "dns1123LabelPrefix", "labelValue",
-    "uri", "uuid", "byte", "date", "datetime", "semver", "isSemver", "getQuery", "authorizer",
+    "all",
+    "exists",
+    "existsOne",
+    "exists_one",
+    "transformList",
+    "transformMap",
+    "transformMapEntry",
+    "validate",
+    "named",
+    "dns1123Label",
+    "dns1123Subdomain",
+    "dns1035Label",
+    "qualifiedName",
+    "dns1123LabelPrefix",
+    "labelValue",
+    "uri",
+    "uuid",
+    "byte",
+    "date",
+    "datetime",
+    "semver",
+    "isSemver",
+    "getQuery",
+    "authorizer",
 ];
 
 /// A field's name as an identifier.
@@ -66,7 +226,8 @@ pub fn wrong(program: &Program, variables: &[(&str, &Value)]) -> Option<String> 
     if !is_evaluable(program) {
         return None;
     }
-    let scope = variables.iter().map(|(name, schema)| ((*name).to_owned(), Some((*schema).clone()))).collect();
+    let scope =
+        variables.iter().map(|(name, schema)| ((*name).to_owned(), Some((*schema).clone()))).collect();
     let mut reader = Reader { scope, found: None };
     reader.read(program.expression());
     let (id, why) = reader.found?;
@@ -88,18 +249,29 @@ pub fn outcome(program: &Program, variables: &[(&str, &Value)]) -> Option<&'stat
         Expr::List(_) => Some("list"),
         Expr::Map(_) => Some("map"),
         Expr::Call(call) => match call.func_name.as_str() {
-            operators::ADD | operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO => {
-                Some("number or text")
-            }
-            operators::EQUALS | operators::NOT_EQUALS | operators::GREATER | operators::GREATER_EQUALS
-            | operators::LESS | operators::LESS_EQUALS | operators::LOGICAL_AND | operators::LOGICAL_OR
-            | operators::LOGICAL_NOT | operators::IN => Some("bool"),
+            operators::ADD
+            | operators::SUBSTRACT
+            | operators::MULTIPLY
+            | operators::DIVIDE
+            | operators::MODULO => Some("number or text"),
+            operators::EQUALS
+            | operators::NOT_EQUALS
+            | operators::GREATER
+            | operators::GREATER_EQUALS
+            | operators::LESS
+            | operators::LESS_EQUALS
+            | operators::LOGICAL_AND
+            | operators::LOGICAL_OR
+            | operators::LOGICAL_NOT
+            | operators::IN => Some("bool"),
             "size" => Some("int"),
             _ => None,
         },
         _ => {
-            let scope =
-                variables.iter().map(|(name, schema)| ((*name).to_owned(), Some((*schema).clone()))).collect();
+            let scope = variables
+                .iter()
+                .map(|(name, schema)| ((*name).to_owned(), Some((*schema).clone())))
+                .collect();
             let schema = Reader { scope, found: None }.read(program.expression())?;
             match schema["type"].as_str()? {
                 "boolean" => Some("bool"),
@@ -139,7 +311,12 @@ impl Reader {
     fn read(&mut self, node: &IdedExpr) -> Option<Value> {
         match &node.expr {
             Expr::Ident(name) => {
-                let known = self.scope.iter().rev().find(|(known, _)| known == name).map(|(_, schema)| schema.clone());
+                let known = self
+                    .scope
+                    .iter()
+                    .rev()
+                    .find(|(known, _)| known == name)
+                    .map(|(_, schema)| schema.clone());
                 match known {
                     Some(schema) => schema,
                     None if name.starts_with(['@', '#']) || GIVEN.contains(&name.as_str()) => None,
@@ -156,7 +333,8 @@ impl Reader {
                 let name = call.func_name.as_str();
                 let plain = name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains(['.', '@']);
                 if plain && !FUNCTIONS.contains(&name) {
-                    return self.report(node.id, format!("undeclared reference to '{name}' (in container '')"));
+                    return self
+                        .report(node.id, format!("undeclared reference to '{name}' (in container '')"));
                 }
                 if let Some(target) = &call.target {
                     self.read(target);
@@ -217,7 +395,8 @@ impl Reader {
 
     fn field(&mut self, of: &Value, name: &str, id: u64) -> Option<Value> {
         let known = of["properties"].as_object();
-        if let Some((_, schema)) = known.and_then(|all| all.iter().find(|(field, _)| escaped(field) == name)) {
+        if let Some((_, schema)) = known.and_then(|all| all.iter().find(|(field, _)| escaped(field) == name))
+        {
             return Some(schema.clone());
         }
         if of["additionalProperties"].is_object() {
@@ -299,7 +478,10 @@ mod tests {
         }
         for (bad, want) in [
             ("self.sise > 0", "ERROR: <input>:1:5: undefined field 'sise'\n | self.sise > 0\n | ....^"),
-            ("other > 0", "ERROR: <input>:1:1: undeclared reference to 'other' (in container '')\n | other > 0\n | ^"),
+            (
+                "other > 0",
+                "ERROR: <input>:1:1: undeclared reference to 'other' (in container '')\n | other > 0\n | ^",
+            ),
         ] {
             assert_eq!(said(bad).as_deref(), Some(want));
         }
@@ -307,6 +489,9 @@ mod tests {
         assert!(said("self.parts[0].nam == ''").unwrap().contains("undefined field 'nam'"));
         assert!(said("self.size.startWith('a')").unwrap().contains("undeclared reference to 'startWith'"));
         let gives = |text: &str| outcome(&compile(text).unwrap(), &[("self", &schema)]);
-        assert_eq!((gives("self.size"), gives("self.on"), gives("1 + 1")), (Some("int"), Some("bool"), Some("number or text")));
+        assert_eq!(
+            (gives("self.size"), gives("self.on"), gives("1 + 1")),
+            (Some("int"), Some("bool"), Some("number or text"))
+        );
     }
 }

@@ -36,13 +36,13 @@ fn corrected(there: &str, ours: &str) -> Option<String> {
 /// Where the cluster is, who certifies it, and the user's certificate and key, by the names that our context uses.
 fn facts(text: &str) -> Option<[String; 4]> {
     let config = plain(from_yaml(text.as_bytes()).ok()?.tree);
-    let named = |list: &str, name: &str| {
-        config[list].as_array()?.iter().find(|entry| entry["name"] == name).cloned()
-    };
+    let named =
+        |list: &str, name: &str| config[list].as_array()?.iter().find(|entry| entry["name"] == name).cloned();
     let context = named("contexts", "coracle")?;
     let cluster = named("clusters", context["context"]["cluster"].as_str()?)?;
     let user = named("users", context["context"]["user"].as_str()?)?;
-    let field = |entry: &Value, field: &str| entry[field].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
+    let field =
+        |entry: &Value, field: &str| entry[field].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
     Some([
         field(&cluster["cluster"], "server")?,
         field(&cluster["cluster"], "certificate-authority-data")?,

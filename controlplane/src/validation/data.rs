@@ -186,8 +186,7 @@ mod tests {
         ] {
             let object =
                 json!({"type": "kubernetes.io/dockercfg", "data": {".dockercfg": STANDARD.encode(text)}});
-            let want =
-                format!("data[.dockercfg]: Invalid value: \"<secret contents redacted>\": {why}");
+            let want = format!("data[.dockercfg]: Invalid value: \"<secret contents redacted>\": {why}");
             assert_eq!(errors(secret, &object), [want]);
         }
         assert_eq!(

@@ -147,13 +147,21 @@ mod tests {
         let at = "spec.validation.openAPIV3Schema.properties[spec].properties[a].x-kubernetes-validations[0]";
         for (rule, field, want) in [
             (json!({"rule": " "}), "rule", "Required value: rule is not specified"),
-            (json!({"rule": "self.n > 0", "message": "a\nb"}), "message", "Invalid value: \"a\\nb\": must not contain line breaks"),
+            (
+                json!({"rule": "self.n > 0", "message": "a\nb"}),
+                "message",
+                "Invalid value: \"a\\nb\": must not contain line breaks",
+            ),
             (
                 json!({"rule": "self.n > 0", "reason": "Because"}),
                 "reason",
                 "Unsupported value: \"Because\": supported values: \"FieldValueDuplicate\", \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\"",
             ),
-            (json!({"rule": "self.n > 0", "fieldPath": ".m"}), "fieldPath", "Invalid value: \".m\": must be a valid path"),
+            (
+                json!({"rule": "self.n > 0", "fieldPath": ".m"}),
+                "fieldPath",
+                "Invalid value: \".m\": must be a valid path",
+            ),
             (
                 json!({"rule": "self.n > 0", "optionalOldSelf": true}),
                 "optionalOldSelf",
@@ -170,7 +178,10 @@ mod tests {
         for (rule, why) in [
             (json!({"rule": "self.n >"}), "compilation failed: ERROR: <input>:1:"),
             (json!({"rule": "self.n"}), "cel expression must evaluate to a bool"),
-            (json!({"rule": "self.n > 0", "messageExpression": "self.n"}), "messageExpression must evaluate to a string"),
+            (
+                json!({"rule": "self.n > 0", "messageExpression": "self.n"}),
+                "messageExpression must evaluate to a string",
+            ),
         ] {
             let said = errors(new, &with(rule.clone()));
             assert!(said.len() == 1 && said[0].contains(why), "{rule}: {said:?}");

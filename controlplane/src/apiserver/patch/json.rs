@@ -16,8 +16,14 @@ enum Operation {
     Add(String, Value),
     Remove(String),
     Replace(String, Value),
-    Move { from: String, to: String },
-    Copy { from: String, to: String },
+    Move {
+        from: String,
+        to: String,
+    },
+    Copy {
+        from: String,
+        to: String,
+    },
     Test(String, Value),
     /// Named like no operation; what came before it is applied before anybody notices.
     Unknown(String),

@@ -132,13 +132,7 @@ fn string(schema: &Value, text: &str, path: &str, errors: &mut Vec<FieldError>) 
     }
 }
 
-fn array(
-    schema: &Value,
-    items: &[Value],
-    old: Option<&Value>,
-    path: &str,
-    errors: &mut Vec<FieldError>,
-) {
+fn array(schema: &Value, items: &[Value], old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
     let count = items.len() as u64;
     if let Some(most) = schema["maxItems"].as_u64()
         && count > most

@@ -51,7 +51,10 @@ fn collect(schema: &Value, place: &mut Vec<Step>, all: &mut Vec<Rule>) {
         let text = |field: &str| rule[field].as_str().unwrap_or_default().trim();
         let Ok(program) = expressions::compile(text("rule")) else { continue };
         if !names::is_evaluable(&program) {
-            tracing::warn!(rule = text("rule"), "a rule of a custom resource needs functions that are not here");
+            tracing::warn!(
+                rule = text("rule"),
+                "a rule of a custom resource needs functions that are not here"
+            );
             continue;
         }
         all.push(Rule {
@@ -80,7 +83,9 @@ fn collect(schema: &Value, place: &mut Vec<Step>, all: &mut Vec<Rule>) {
         collect(of, place, all);
         place.pop();
     }
-    for (key, step) in [("items", Step::Items(super::map_keys(schema))), ("additionalProperties", Step::Values)] {
+    for (key, step) in
+        [("items", Step::Items(super::map_keys(schema))), ("additionalProperties", Step::Values)]
+    {
         if schema[key].is_object() {
             place.push(step);
             collect(&schema[key], place, all);

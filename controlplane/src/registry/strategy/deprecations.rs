@@ -267,15 +267,21 @@ mod tests {
             ("1.2.3.4", None),
             (
                 "001.2.3.4",
-                Some("f: non-standard IP address \"001.2.3.4\" will be considered invalid in a future Kubernetes release: use \"1.2.3.4\""),
+                Some(
+                    "f: non-standard IP address \"001.2.3.4\" will be considered invalid in a future Kubernetes release: use \"1.2.3.4\"",
+                ),
             ),
             (
                 "::ffff:1.2.3.4",
-                Some("f: non-standard IP address \"::ffff:1.2.3.4\" will be considered invalid in a future Kubernetes release: use \"1.2.3.4\""),
+                Some(
+                    "f: non-standard IP address \"::ffff:1.2.3.4\" will be considered invalid in a future Kubernetes release: use \"1.2.3.4\"",
+                ),
             ),
             (
                 "2001:DB8::1",
-                Some("f: IPv6 address \"2001:DB8::1\" should be in RFC 5952 canonical format (\"2001:db8::1\")"),
+                Some(
+                    "f: IPv6 address \"2001:DB8::1\" should be in RFC 5952 canonical format (\"2001:db8::1\")",
+                ),
             ),
         ] {
             assert_eq!(address("f", text).as_deref(), want);

@@ -40,8 +40,13 @@ fn wrong(certificate: &str, key: &str) -> Option<String> {
     let Some((_, der)) = found else {
         return Some(match &labels(&blocks)[..] {
             [] => "tls: failed to find any PEM data in key input".into(),
-            ["CERTIFICATE"] => "tls: found a certificate rather than a key in the PEM for the private key".into(),
-            skipped => format!("tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM blocks of the following types: [{}]", skipped.join(" ")),
+            ["CERTIFICATE"] => {
+                "tls: found a certificate rather than a key in the PEM for the private key".into()
+            }
+            skipped => format!(
+                "tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM blocks of the following types: [{}]",
+                skipped.join(" ")
+            ),
         });
     };
     let Ok(der) = PrivateKeyDer::try_from(der.clone()) else {
@@ -111,10 +116,22 @@ mod tests {
             (&*certificate, &*other, "tls: private key does not match public key"),
             ("x", "y", "tls: failed to find any PEM data in certificate input"),
             (&*certificate, "y", "tls: failed to find any PEM data in key input"),
-            (&*certificate, &*certificate, "tls: found a certificate rather than a key in the PEM for the private key"),
+            (
+                &*certificate,
+                &*certificate,
+                "tls: found a certificate rather than a key in the PEM for the private key",
+            ),
             (&*certificate, broken, "tls: failed to parse private key"),
-            (&*key, &*key, "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched"),
-            (request, &*key, "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the following types: [CERTIFICATE REQUEST]"),
+            (
+                &*key,
+                &*key,
+                "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched",
+            ),
+            (
+                request,
+                &*key,
+                "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the following types: [CERTIFICATE REQUEST]",
+            ),
         ] {
             assert_eq!(said(certificate, key), want);
         }

@@ -118,7 +118,8 @@ fn bad_specs() {
     for (spec, expected) in cases {
         assert_eq!(errors(pod, &pod_with(spec.clone())), [expected], "{spec}");
     }
-    let container = json!({"name": "c", "image": "i", "securityContext": {"privileged": true, "runAsUserName": "x"}});
+    let container =
+        json!({"name": "c", "image": "i", "securityContext": {"privileged": true, "runAsUserName": "x"}});
     let windows = json!({"os": {"name": "windows"}, "hostPID": true, "hostIPC": false, "containers": [container],
         "securityContext": {"fsGroup": 1, "windowsOptions": {}}});
     let not = |field: &str| format!("spec.{field}: Forbidden: cannot be set for a windows pod");
