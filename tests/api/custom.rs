@@ -2,7 +2,7 @@
 
 use crate::on_both_stores;
 use coracle_tests::eventually;
-use coracle_tests::kubectl::{Kubectl, newest};
+use coracle_tests::kubectl::{Kubectl, newest, oldest_and_newest};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -126,6 +126,13 @@ fn boats() {
             "harbour.example.com/v1beta1"
         );
         let applied = boat("three", r#"{"colour": "gold", "oars": 20}"#);
+        for client in oldest_and_newest(&server.kubeconfig()) {
+            client.run_with("apply -f -", &applied);
+            let more = applied.replace("20", "21");
+            let said = client.try_with("apply -f -", &more);
+            assert!(said.ok && said.out.contains("configured") && said.err.is_empty(), "{said:?}");
+            client.run("delete boat three");
+        }
         kubectl.run_with("apply -f -", &applied);
         kubectl.run_with("apply --server-side --force-conflicts -f -", &applied);
         assert!(kubectl.run("explain boat.spec").contains("What the boat is like."));

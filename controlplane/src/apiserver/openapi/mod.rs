@@ -393,11 +393,14 @@ mod tests {
 
     #[tokio::test]
     async fn new_kinds_appear() {
+        use crate::registry::custom::Custom;
         let registry = Arc::new(Registry::builtin());
         let api = OpenApi::new(registry.clone());
         let before = json_of(&api, "/openapi/v3").await;
         let mut boat = Kind::new("demo.io", "v1", "Boat", "boats");
         boat.schema = "io.demo.v1.Boat".into();
+        let schema = json!({"type": "object"});
+        boat.custom = Some(Arc::new(Custom { schema, ..Custom::default() }));
         registry.register(boat);
         let after = json_of(&api, "/openapi/v3").await;
         assert!(
@@ -405,6 +408,9 @@ mod tests {
                 && after["paths"].get("apis/demo.io/v1").is_some()
         );
         let document = json_of(&api, "/openapi/v3/apis/demo.io/v1").await;
+        let patch = &document["paths"]["/apis/demo.io/v1/namespaces/{namespace}/boats/{name}"]["patch"]["requestBody"];
+        let forms: Vec<&String> = patch["content"].as_object().unwrap().keys().collect();
+        assert!(forms.len() == 3 && !forms.iter().any(|form| form.contains("strategic")), "{forms:?}");
         assert_eq!(
             document["components"]["schemas"]["io.demo.v1.Boat"]["x-kubernetes-group-version-kind"][0]["kind"],
             "Boat"

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 const PRODUCES: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
-const PATCHES: &[&str] = &[
+/// What a patch may be written in; custom resources do not take the last.
+const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -294,7 +295,12 @@ fn written(path: &str, kind: &Kind, operation: &Operation<'_>, dialect: Dialect)
         responses.insert(code.to_owned(), response);
     }
     made["responses"] = Value::Object(responses);
-    let consumes: &[&str] = if operation.verb == "patch" { PATCHES } else { &["*/*"] };
+    // kubectl picks the form of a patch by what is listed here.
+    let consumes: &[&str] = match (operation.verb, &kind.custom) {
+        ("patch", Some(_)) => &PATCHES[..3],
+        ("patch", None) => &PATCHES,
+        _ => &["*/*"],
+    };
     if let Some(body) = &operation.body {
         let schema = dialect.reference(body);
         let required = operation.verb != "delete" && operation.verb != "deletecollection";

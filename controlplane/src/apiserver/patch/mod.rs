@@ -19,6 +19,6 @@ use coracle_proto::status::{ApiError, FieldError};
 pub(crate) fn rejected(why: impl std::fmt::Display) -> ApiError {
     let text = "the server rejected our request due to an error in our request";
     let mut error = ApiError::new(422, "Invalid", format!("{text}: {why}"));
-    error.details.causes.push(FieldError::new("UnexpectedServerResponse", "", why.to_string()));
+    error.details.causes.push(FieldError::new("UnexpectedServerResponse", "patch", why.to_string()));
     error
 }
