@@ -19,6 +19,8 @@ pub struct NodeConfig {
     pub memory_dir: PathBuf,
     /// Logs of pods.
     pub log_dir: PathBuf,
+    /// Directories of the volumes that the cluster makes on this node, the one to use first.
+    pub storage_dirs: Vec<PathBuf>,
     /// Static pod manifests.
     pub manifests: Option<PathBuf>,
     /// Where the network configuration is written once the pod range is known.

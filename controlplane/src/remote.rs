@@ -2,6 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use coracle_proto::causes::chain;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::HttpsConnector;
@@ -203,17 +204,6 @@ impl Remote {
         };
         tokio::time::timeout(self.timeout, exchange).await.map_err(|_| RemoteError::Timeout(url.clone()))?
     }
-}
-
-/// An error with its causes; hyper's own text says only that something failed.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Whom to trust: the authorities of a PEM text and nobody else, or the system's when there is none.

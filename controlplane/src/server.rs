@@ -142,7 +142,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         discovery: Discovery::new(registry.clone()),
         openapi: OpenApi::new(registry),
         tunnels: nodes.tunnels.clone(),
-        connectors: connect::connectors(nodes),
+        connectors: connect::connectors(nodes.clone()),
         wellknown: WellKnown { issuer: issuer(&keys, bound), stop: stop.clone(), ..WellKnown::default() },
     });
 
@@ -163,7 +163,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let metrics = &server.wellknown.metrics;
     let mut loops = match config.api_only {
         true => Vec::new(),
-        false => start_loops(&client, &config, &pki, (ledger, keys.clone()), metrics, &stop)?,
+        false => start_loops(&client, &config, &pki, (ledger, keys.clone(), nodes), metrics, &stop)?,
     };
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
@@ -251,7 +251,7 @@ fn start_loops(
     client: &Client,
     config: &Config,
     pki: &Pki,
-    (ledger, keys): (Arc<Ledger>, Arc<Keys>),
+    (ledger, keys, nodes): (Arc<Ledger>, Arc<Keys>, Arc<connect::node::Nodes>),
     metrics: &Metrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<Vec<JoinSet<()>>> {
@@ -267,6 +267,7 @@ fn start_loops(
             reserved: pki.names().iter().filter(|name| *name != "localhost").cloned().collect(),
         }),
         ledger,
+        disks: Some(nodes),
         work: metrics.work.clone(),
         shared_store: shared,
         ..controllers::Options::default()

@@ -2,6 +2,8 @@
 
 // API errors as metav1.Status.
 pub mod status;
+// Errors with their causes.
+pub mod causes;
 // What every API type looks like.
 pub mod schema;
 // Amounts of resources.
@@ -12,8 +14,12 @@ pub mod selector;
 pub mod names;
 // Kernel parameters that pods may set.
 pub mod sysctls;
+// Volumes on nodes' own disks.
+pub mod local_path;
 // Times and durations.
 pub mod time;
+// Schedules of CronJobs.
+pub mod cron;
 // Pages of metrics.
 pub mod exposition;
 // JSON and YAML bodies to objects.

@@ -88,36 +88,9 @@ fn pods_outlive_their_agent() {
 fn every_kind_on_real_pods() {
     let cluster = Cluster::start(2);
     cluster.kubectl().run("wait --for=condition=Ready node/node-1 node/node-2 --timeout=60s");
-    let _made = Made::since_now();
     kinds::on_real_pods(&cluster);
     cluster.down();
-}
-
-/// Directories of provisioned volumes: nodes in namespaces share the machine's, and they outlive their volumes.
-struct Made(Vec<std::path::PathBuf>);
-
-const VOLUMES: &str = "/var/lib/coracle/storage";
-
-fn volumes() -> Vec<std::path::PathBuf> {
-    std::fs::read_dir(VOLUMES).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
-}
-
-impl Made {
-    fn since_now() -> Self {
-        Self(volumes())
-    }
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        for made in volumes().into_iter().filter(|path| !self.0.contains(path)) {
-            let _ = std::fs::remove_dir_all(made);
-        }
-        // Only where nothing else is in them.
-        for dir in [VOLUMES, "/var/lib/coracle"] {
-            let _ = std::fs::remove_dir(dir);
-        }
-    }
+    assert!(!cluster.data_dir().exists(), "volumes and all");
 }
 
 /// What pods leave behind if somebody forgets it: links, namespaces, mounts, addresses, data.

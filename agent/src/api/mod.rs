@@ -22,6 +22,8 @@ pub mod pods;
 pub mod configz;
 // Usage and metrics.
 pub mod metrics;
+// Volumes of the cluster on this node.
+pub mod volumes;
 // Files of the host's log directory.
 pub mod files;
 
@@ -142,6 +144,7 @@ impl NodeApi {
             (&Method::POST, ["checkpoint", namespace, pod, container]) => {
                 checkpoint::handle(context, (namespace, pod, container), &request).await
             }
+            (&Method::DELETE, ["volumes", volume]) => volumes::remove(context, volume).await,
             (&Method::GET, ["dial", address]) => dial::handle(context, address, request).await,
             _ => text(StatusCode::NOT_FOUND, "404 page not found"),
         }

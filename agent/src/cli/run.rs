@@ -74,6 +74,9 @@ pub struct RunArgs {
     /// Logs of pods.
     #[arg(long, default_value = "/var/log/pods")]
     pub pod_log_dir: PathBuf,
+    /// Volumes that the cluster makes on this node; more than once for classes that name theirs.
+    #[arg(long, default_value = coracle_proto::local_path::DIRECTORY)]
+    pub storage_dir: Vec<PathBuf>,
     /// Static pod manifests.
     #[arg(long)]
     pub manifests: Option<PathBuf>,
@@ -353,6 +356,7 @@ impl RunArgs {
             root_dir: self.root_dir.clone(),
             memory_dir: self.memory_dir.clone(),
             log_dir: self.pod_log_dir.clone(),
+            storage_dirs: self.storage_dir.iter().map(std::path::absolute).collect::<Result<_, _>>()?,
             manifests: self.manifests.clone(),
             cni_conf_dir: (!self.external_network).then(|| self.engine.cni_conf_dir.clone()),
             cni_data_dir: self.engine.cni_cache_dir.join("networks"),

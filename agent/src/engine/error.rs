@@ -1,22 +1,11 @@
 //! Failures of the engine's parts in CRI's terms.
 
-use std::error::Error;
+use coracle_proto::causes::chain;
 use std::fmt::Display;
 
 use super::{cgroup, cni, image, keeper, spec, user};
 use crate::keeper::wire::FailureKind;
 use crate::runtime::RuntimeError;
-
-/// An error with everything it came from, in one line.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}
 
 /// A failure of the host, said where it happened.
 pub fn internal<E: Display>(what: impl Display) -> impl FnOnce(E) -> RuntimeError {

@@ -270,7 +270,7 @@ impl Engine {
             attached.map(|s| s.id.clone()).collect()
         };
         if let Err(error) = self.inner.network.gc(|| live).await {
-            tracing::warn!(error = %super::error::chain(&error), "collecting stale network attachments");
+            tracing::warn!(error = %coracle_proto::causes::chain(&error), "collecting stale network attachments");
         }
         Ok(())
     }

@@ -164,7 +164,7 @@ impl Engine {
                 RuntimeError::Internal(format!(
                     "failed to setup network for sandbox {:?}: {}",
                     sandbox.id,
-                    super::error::chain(&error)
+                    coracle_proto::causes::chain(&error)
                 ))
             })?;
             ips = attachment.ips.iter().map(ToString::to_string).collect();
@@ -231,7 +231,7 @@ impl Engine {
                 Err(error) => errors.push(RuntimeError::Internal(format!(
                     "failed to destroy network for sandbox {:?}: {}",
                     sandbox.id,
-                    super::error::chain(&error)
+                    coracle_proto::causes::chain(&error)
                 ))),
             }
         }

@@ -83,7 +83,7 @@ impl Runtime for Engine {
     }
 
     async fn status(&self, verbose: bool) -> Result<cri::StatusResponse> {
-        let network = self.inner.network.status().await.map_err(|e| super::error::chain(&e));
+        let network = self.inner.network.status().await.map_err(|e| coracle_proto::causes::chain(&e));
         let mut info = HashMap::new();
         if verbose {
             let options = &self.inner.options;

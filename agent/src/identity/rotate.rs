@@ -3,6 +3,7 @@
 use super::client::Identity;
 use super::files::{renewal, validity, write_private};
 use super::{IdentityError, request};
+use coracle_proto::causes::chain;
 use rand::RngExt;
 use std::path::Path;
 use std::time::Duration;
@@ -36,7 +37,7 @@ pub async fn keep(identity: Identity) {
         match renew(&identity, &path, node).await {
             Ok(()) => tracing::info!(node, "client certificate renewed"),
             Err(error) => {
-                let error = crate::identity::rotate::chain(&error);
+                let error = chain(&error);
                 tracing::warn!(node, error, "client certificate not renewed, will retry");
                 tokio::time::sleep(RETRY.min(short)).await;
             }
@@ -48,15 +49,4 @@ async fn renew(identity: &Identity, path: &Path, node: &str) -> Result<(), Ident
     let pem = request::obtain(&identity.client(), request::CLIENT, node, &[], PATIENCE).await?;
     write_private(path, pem.as_bytes())?;
     identity.renew().await
-}
-
-/// An error with its causes.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -2,9 +2,9 @@
 //! node itself until then; renewed before it ends, without a new listener.
 
 use super::files::{renewal, validity, write_private};
-use super::rotate::chain;
 use super::{IdentityError, request};
 use arc_swap::ArcSwap;
+use coracle_proto::causes::chain;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};

@@ -1,5 +1,6 @@
 //! The Node object as this node registers it.
 
+use coracle_proto::local_path::DIRECTORIES;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -24,6 +25,16 @@ pub fn labels(config: &NodeConfig, hostname: &str) -> BTreeMap<String, String> {
     labels
 }
 
+/// Annotations this node always has.
+fn annotations(config: &NodeConfig) -> BTreeMap<String, String> {
+    [
+        ("volumes.kubernetes.io/controller-managed-attach-detach", "true".to_owned()),
+        (DIRECTORIES, json!(config.storage_dirs).to_string()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into()
+}
+
 /// `key=value:effect` or `key:effect`.
 pub fn parse_taint(text: &str) -> Option<Taint> {
     let (front, effect) = text.rsplit_once(':')?;
@@ -37,19 +48,16 @@ pub fn parse_taint(text: &str) -> Option<Taint> {
     })
 }
 
-/// Creates the Node, or brings the labels of an existing one up to date.
+/// Creates the Node, or brings labels and annotations of an existing one up to date.
 pub async fn register(api: &Api<Node>, config: &NodeConfig, hostname: &str) -> Result<Node, kube::Error> {
     let labels = labels(config, hostname);
     let taints: Vec<Taint> = config.taints.iter().filter_map(|text| parse_taint(text)).collect();
-    let annotations = BTreeMap::from([(
-        "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
-        "true".to_owned(),
-    )]);
+    let annotations = annotations(config);
     let node = Node {
         metadata: ObjectMeta {
             name: Some(config.name.clone()),
             labels: Some(labels.clone()),
-            annotations: Some(annotations),
+            annotations: Some(annotations.clone()),
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
@@ -63,11 +71,13 @@ pub async fn register(api: &Api<Node>, config: &NodeConfig, hostname: &str) -> R
         other => return other,
     }
     let existing = api.get(&config.name).await?;
-    let old = existing.metadata.labels.clone().unwrap_or_default();
-    if labels.iter().all(|(key, value)| old.get(key) == Some(value)) {
+    let has = |old: &Option<BTreeMap<String, String>>, wanted: &BTreeMap<String, String>| {
+        wanted.iter().all(|(key, value)| old.as_ref().and_then(|old| old.get(key)) == Some(value))
+    };
+    if has(&existing.metadata.labels, &labels) && has(&existing.metadata.annotations, &annotations) {
         return Ok(existing);
     }
-    let patch = json!({"metadata": {"labels": labels}});
+    let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
     api.patch(&config.name, &PatchParams::default(), &Patch::Merge(patch)).await
 }
 

@@ -91,169 +91,65 @@ impl Counted {
     }
 }
 
-#[async_trait]
-impl Runtime for Counted {
-    async fn version(&self) -> Result<cri::VersionResponse> {
-        self.time("version", self.inner.version()).await
-    }
+/// Passes each verb on and counts it, under the name that the kubelet gives it.
+macro_rules! count {
+    ($($name:literal $verb:ident($($argument:ident: $of:ty),*) -> $answer:ty;)*) => {
+        #[async_trait]
+        impl Runtime for Counted {
+            $(async fn $verb(&self, $($argument: $of),*) -> Result<$answer> {
+                self.time($name, self.inner.$verb($($argument),*)).await
+            })*
+        }
+    };
+}
 
-    async fn status(&self, verbose: bool) -> Result<cri::StatusResponse> {
-        self.time("status", self.inner.status(verbose)).await
-    }
-
-    async fn update_runtime_config(&self, pod_cidr: &str) -> Result<()> {
-        self.time("update_runtime_config", self.inner.update_runtime_config(pod_cidr)).await
-    }
-
-    async fn run_pod_sandbox(&self, config: cri::PodSandboxConfig, handler: &str) -> Result<String> {
-        self.time("run_podsandbox", self.inner.run_pod_sandbox(config, handler)).await
-    }
-
-    async fn stop_pod_sandbox(&self, id: &str) -> Result<()> {
-        self.time("stop_podsandbox", self.inner.stop_pod_sandbox(id)).await
-    }
-
-    async fn remove_pod_sandbox(&self, id: &str) -> Result<()> {
-        self.time("remove_podsandbox", self.inner.remove_pod_sandbox(id)).await
-    }
-
-    async fn pod_sandbox_status(&self, id: &str, verbose: bool) -> Result<cri::PodSandboxStatusResponse> {
-        self.time("podsandbox_status", self.inner.pod_sandbox_status(id, verbose)).await
-    }
-
-    async fn list_pod_sandboxes(
-        &self,
-        filter: Option<cri::PodSandboxFilter>,
-    ) -> Result<Vec<cri::PodSandbox>> {
-        self.time("list_podsandbox", self.inner.list_pod_sandboxes(filter)).await
-    }
-
-    async fn update_pod_sandbox_resources(
-        &self,
+count! {
+    "version" version() -> cri::VersionResponse;
+    "status" status(verbose: bool) -> cri::StatusResponse;
+    "update_runtime_config" update_runtime_config(pod_cidr: &str) -> ();
+    "run_podsandbox" run_pod_sandbox(config: cri::PodSandboxConfig, handler: &str) -> String;
+    "stop_podsandbox" stop_pod_sandbox(id: &str) -> ();
+    "remove_podsandbox" remove_pod_sandbox(id: &str) -> ();
+    "podsandbox_status" pod_sandbox_status(id: &str, verbose: bool) -> cri::PodSandboxStatusResponse;
+    "list_podsandbox" list_pod_sandboxes(filter: Option<cri::PodSandboxFilter>) -> Vec<cri::PodSandbox>;
+    "update_podsandbox_resources" update_pod_sandbox_resources(
         id: &str,
         overhead: Option<cri::LinuxContainerResources>,
-        resources: Option<cri::LinuxContainerResources>,
-    ) -> Result<()> {
-        let work = self.inner.update_pod_sandbox_resources(id, overhead, resources);
-        self.time("update_podsandbox_resources", work).await
-    }
-
-    async fn create_container(
-        &self,
+        resources: Option<cri::LinuxContainerResources>
+    ) -> ();
+    "create_container" create_container(
         sandbox: &str,
         config: cri::ContainerConfig,
-        sandbox_config: cri::PodSandboxConfig,
-    ) -> Result<String> {
-        self.time("create_container", self.inner.create_container(sandbox, config, sandbox_config)).await
-    }
-
-    async fn start_container(&self, id: &str) -> Result<()> {
-        self.time("start_container", self.inner.start_container(id)).await
-    }
-
-    async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
-        self.time("stop_container", self.inner.stop_container(id, grace)).await
-    }
-
-    async fn remove_container(&self, id: &str) -> Result<()> {
-        self.time("remove_container", self.inner.remove_container(id)).await
-    }
-
-    async fn list_containers(&self, filter: Option<cri::ContainerFilter>) -> Result<Vec<cri::Container>> {
-        self.time("list_containers", self.inner.list_containers(filter)).await
-    }
-
-    async fn container_status(&self, id: &str, verbose: bool) -> Result<cri::ContainerStatusResponse> {
-        self.time("container_status", self.inner.container_status(id, verbose)).await
-    }
-
-    async fn update_container_resources(
-        &self,
-        id: &str,
-        resources: cri::LinuxContainerResources,
-    ) -> Result<()> {
-        self.time("update_container", self.inner.update_container_resources(id, resources)).await
-    }
-
-    async fn reopen_container_log(&self, id: &str) -> Result<()> {
-        self.time("reopen_container_log", self.inner.reopen_container_log(id)).await
-    }
-
-    async fn checkpoint_container(&self, id: &str, to: &Path, timeout: Duration) -> Result<()> {
-        self.time("checkpoint_container", self.inner.checkpoint_container(id, to, timeout)).await
-    }
-
-    async fn exec_sync(
-        &self,
-        id: &str,
-        command: Vec<String>,
-        timeout: Duration,
-    ) -> Result<cri::ExecSyncResponse> {
-        self.time("exec_sync", self.inner.exec_sync(id, command, timeout)).await
-    }
-
-    async fn exec(&self, request: cri::ExecRequest) -> Result<Session> {
-        self.time("exec", self.inner.exec(request)).await
-    }
-
-    async fn attach(&self, request: cri::AttachRequest) -> Result<Session> {
-        self.time("attach", self.inner.attach(request)).await
-    }
-
-    async fn port_forward(&self, sandbox: &str, port: u16) -> Result<Box<dyn Duplex>> {
-        self.time("port_forward", self.inner.port_forward(sandbox, port)).await
-    }
-
-    async fn container_stats(&self, id: &str) -> Result<cri::ContainerStats> {
-        self.time("container_stats", self.inner.container_stats(id)).await
-    }
-
-    async fn list_container_stats(
-        &self,
-        filter: Option<cri::ContainerStatsFilter>,
-    ) -> Result<Vec<cri::ContainerStats>> {
-        self.time("list_container_stats", self.inner.list_container_stats(filter)).await
-    }
-
-    async fn pod_sandbox_stats(&self, id: &str) -> Result<cri::PodSandboxStats> {
-        self.time("podsandbox_stats", self.inner.pod_sandbox_stats(id)).await
-    }
-
-    async fn list_pod_sandbox_stats(
-        &self,
-        filter: Option<cri::PodSandboxStatsFilter>,
-    ) -> Result<Vec<cri::PodSandboxStats>> {
-        self.time("list_podsandbox_stats", self.inner.list_pod_sandbox_stats(filter)).await
-    }
-
-    async fn events(&self) -> Result<BoxStream<'static, cri::ContainerEventResponse>> {
-        self.time("get_container_events", self.inner.events()).await
-    }
-
-    async fn pull_image(
-        &self,
+        sandbox_config: cri::PodSandboxConfig
+    ) -> String;
+    "start_container" start_container(id: &str) -> ();
+    "stop_container" stop_container(id: &str, grace: Duration) -> ();
+    "remove_container" remove_container(id: &str) -> ();
+    "list_containers" list_containers(filter: Option<cri::ContainerFilter>) -> Vec<cri::Container>;
+    "container_status" container_status(id: &str, verbose: bool) -> cri::ContainerStatusResponse;
+    "update_container" update_container_resources(id: &str, resources: cri::LinuxContainerResources) -> ();
+    "reopen_container_log" reopen_container_log(id: &str) -> ();
+    "checkpoint_container" checkpoint_container(id: &str, to: &Path, timeout: Duration) -> ();
+    "exec_sync" exec_sync(id: &str, command: Vec<String>, timeout: Duration) -> cri::ExecSyncResponse;
+    "exec" exec(request: cri::ExecRequest) -> Session;
+    "attach" attach(request: cri::AttachRequest) -> Session;
+    "port_forward" port_forward(sandbox: &str, port: u16) -> Box<dyn Duplex>;
+    "container_stats" container_stats(id: &str) -> cri::ContainerStats;
+    "list_container_stats" list_container_stats(filter: Option<cri::ContainerStatsFilter>)
+        -> Vec<cri::ContainerStats>;
+    "podsandbox_stats" pod_sandbox_stats(id: &str) -> cri::PodSandboxStats;
+    "list_podsandbox_stats" list_pod_sandbox_stats(filter: Option<cri::PodSandboxStatsFilter>)
+        -> Vec<cri::PodSandboxStats>;
+    "get_container_events" events() -> BoxStream<'static, cri::ContainerEventResponse>;
+    "pull_image" pull_image(
         image: cri::ImageSpec,
         auth: Option<cri::AuthConfig>,
-        sandbox_config: Option<cri::PodSandboxConfig>,
-    ) -> Result<String> {
-        self.time("pull_image", self.inner.pull_image(image, auth, sandbox_config)).await
-    }
-
-    async fn list_images(&self, filter: Option<cri::ImageSpec>) -> Result<Vec<cri::Image>> {
-        self.time("list_images", self.inner.list_images(filter)).await
-    }
-
-    async fn image_status(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>> {
-        self.time("image_status", self.inner.image_status(image)).await
-    }
-
-    async fn remove_image(&self, image: cri::ImageSpec) -> Result<()> {
-        self.time("remove_image", self.inner.remove_image(image)).await
-    }
-
-    async fn image_fs_info(&self) -> Result<cri::ImageFsInfoResponse> {
-        self.time("image_fs_info", self.inner.image_fs_info()).await
-    }
+        sandbox_config: Option<cri::PodSandboxConfig>
+    ) -> String;
+    "list_images" list_images(filter: Option<cri::ImageSpec>) -> Vec<cri::Image>;
+    "image_status" image_status(image: cri::ImageSpec) -> Option<cri::Image>;
+    "remove_image" remove_image(image: cri::ImageSpec) -> ();
+    "image_fs_info" image_fs_info() -> cri::ImageFsInfoResponse;
 }
 
 #[cfg(test)]

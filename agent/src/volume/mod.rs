@@ -8,6 +8,8 @@ pub mod atomic;
 pub mod token;
 // Paths of the host.
 pub mod host_path;
+// Directories that the cluster made volumes of.
+pub mod local_path;
 // Claims onto volumes of this node.
 pub mod persistent;
 // Directories that live as long as the pod.

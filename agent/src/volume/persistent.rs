@@ -1,11 +1,13 @@
 //! PersistentVolumeClaims onto volumes that are paths of this node: hostPath and local.
 
+use coracle_proto::local_path::{PROVISIONED_BY, PROVISIONER};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::host_path;
+use super::{host_path, local_path};
+use crate::config::NodeConfig;
 use crate::pod::affinity;
 
 /// Where a claim's data is, and whether it is read-only.
@@ -24,7 +26,7 @@ pub async fn resolve(
     namespace: &str,
     claim: &str,
     node_labels: &BTreeMap<String, String>,
-    node: &str,
+    node: &NodeConfig,
 ) -> Result<Claimed, String> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let object = claims
@@ -45,13 +47,18 @@ pub async fn resolve(
     let spec = volume.spec.unwrap_or_default();
     let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
     if let Some(required) = required
-        && !affinity::matches(required, node_labels, node)
+        && !affinity::matches(required, node_labels, &node.name)
     {
         return Err(format!("PersistentVolume {name} has node affinity that does not match this node"));
     }
     let only_read =
         spec.access_modes.iter().flatten().all(|mode| mode == "ReadOnlyMany") && spec.access_modes.is_some();
+    let provisioner = volume.metadata.annotations.as_ref().and_then(|all| all.get(PROVISIONED_BY));
     if let Some(host) = spec.host_path {
+        let path = Path::new(&host.path);
+        if provisioner.is_some_and(|by| by == PROVISIONER) && local_path::is_own(&node.storage_dirs, path) {
+            local_path::ensure(path).map_err(|error| error.to_string())?;
+        }
         host_path::check(&host.path, host.type_.as_deref().unwrap_or_default())?;
         return Ok(Claimed { path: host.path.into(), read_only: only_read, takes_group: false });
     }

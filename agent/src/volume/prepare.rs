@@ -1,7 +1,7 @@
 //! Makes every volume of a pod, or brings it up to date. Safe to repeat at any time.
 
 use coracle_proto::cri;
-use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::{KeyToPath, Pod, ProjectedVolumeSource, Volume, VolumeProjection};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -39,6 +39,20 @@ pub struct Prepared {
     pub renew_at: Option<i64>,
 }
 
+/// Which keys of a ConfigMap or Secret become files.
+struct Keys<'a> {
+    of: &'a str,
+    items: Option<&'a Vec<KeyToPath>>,
+    optional: bool,
+    mode: u32,
+}
+
+impl<'a> Keys<'a> {
+    fn new(of: &'a str, items: Option<&'a Vec<KeyToPath>>, optional: Option<bool>, mode: u32) -> Self {
+        Self { of, items, optional: optional == Some(true), mode }
+    }
+}
+
 impl Maker<'_> {
     /// Makes all volumes; the first that fails ends it, and what was made stays.
     pub async fn prepare(&self, pod: &Pod) -> Result<Prepared, VolumeError> {
@@ -54,7 +68,7 @@ impl Maker<'_> {
     }
 
     async fn volume(&self, pod: &Pod, volume: &Volume, renew_at: &mut Option<i64>) -> Result<Source, String> {
-        let (uid, namespace) = (spec::uid(pod), spec::namespace(pod));
+        let uid = spec::uid(pod);
         let spec = spec::spec(pod);
         let group = fs_group(pod);
         if let Some(source) = &volume.empty_dir {
@@ -84,25 +98,18 @@ impl Maker<'_> {
             return Ok(Source::Image(image));
         }
         let (payload, dir) = if let Some(source) = &volume.config_map {
-            let object =
-                self.objects.config_map(uid, namespace, &source.name).await.map_err(|e| e.to_string())?;
-            let bits = mode(source.default_mode, 0o644);
-            let optional = source.optional == Some(true);
-            let payload =
-                content::config_map(&source.name, object.as_deref(), source.items.as_ref(), optional, bits)?;
-            (payload, self.config.volume_dir(uid, "configmap", &volume.name))
+            let keys = Keys::new(
+                &source.name,
+                source.items.as_ref(),
+                source.optional,
+                mode(source.default_mode, 0o644),
+            );
+            (self.config_map(pod, &keys).await?, self.config.volume_dir(uid, "configmap", &volume.name))
         } else if let Some(source) = &volume.secret {
             let name = source.secret_name.as_deref().unwrap_or_default();
-            let object = self.objects.secret(uid, namespace, name).await.map_err(|e| e.to_string())?;
-            let bits = mode(source.default_mode, 0o644);
-            let payload = content::secret(
-                name,
-                object.as_deref(),
-                source.items.as_ref(),
-                source.optional == Some(true),
-                bits,
-            )?;
-            (payload, self.config.memory_volume_dir(uid, &volume.name))
+            let keys =
+                Keys::new(name, source.items.as_ref(), source.optional, mode(source.default_mode, 0o644));
+            (self.secret(pod, &keys).await?, self.config.memory_volume_dir(uid, &volume.name))
         } else if let Some(source) = &volume.downward_api {
             let items = source.items.as_deref().unwrap_or_default();
             let payload = content::downward_api(pod, items, mode(source.default_mode, 0o644), &self.facts)?;
@@ -119,6 +126,28 @@ impl Maker<'_> {
         Ok(Source::Path { path: dir, read_only: false })
     }
 
+    async fn config_map(&self, pod: &Pod, keys: &Keys<'_>) -> Result<Payload, String> {
+        let object = self.objects.config_map(spec::uid(pod), spec::namespace(pod), keys.of).await;
+        content::config_map(
+            keys.of,
+            object.map_err(|e| e.to_string())?.as_deref(),
+            keys.items,
+            keys.optional,
+            keys.mode,
+        )
+    }
+
+    async fn secret(&self, pod: &Pod, keys: &Keys<'_>) -> Result<Payload, String> {
+        let object = self.objects.secret(spec::uid(pod), spec::namespace(pod), keys.of).await;
+        content::secret(
+            keys.of,
+            object.map_err(|e| e.to_string())?.as_deref(),
+            keys.items,
+            keys.optional,
+            keys.mode,
+        )
+    }
+
     async fn claim(
         &self,
         pod: &Pod,
@@ -126,14 +155,9 @@ impl Maker<'_> {
         read_only: bool,
         group: Option<u32>,
     ) -> Result<Source, String> {
-        let found = persistent::resolve(
-            self.client,
-            spec::namespace(pod),
-            claim,
-            self.node_labels,
-            &self.config.name,
-        )
-        .await?;
+        let found =
+            persistent::resolve(self.client, spec::namespace(pod), claim, self.node_labels, self.config)
+                .await?;
         let read_only = read_only || found.read_only;
         if let Some(group) = group.filter(|_| found.takes_group && !read_only) {
             give(&found.path, group, pod)?;
@@ -165,16 +189,10 @@ impl Maker<'_> {
         part: &VolumeProjection,
         bits: u32,
     ) -> Result<(Payload, Option<i64>), String> {
-        let (uid, namespace) = (spec::uid(pod), spec::namespace(pod));
         let files = if let Some(of) = &part.config_map {
-            let object =
-                self.objects.config_map(uid, namespace, &of.name).await.map_err(|e| e.to_string())?;
-            let optional = of.optional == Some(true);
-            content::config_map(&of.name, object.as_deref(), of.items.as_ref(), optional, bits)?
+            self.config_map(pod, &Keys::new(&of.name, of.items.as_ref(), of.optional, bits)).await?
         } else if let Some(of) = &part.secret {
-            let object = self.objects.secret(uid, namespace, &of.name).await.map_err(|e| e.to_string())?;
-            let optional = of.optional == Some(true);
-            content::secret(&of.name, object.as_deref(), of.items.as_ref(), optional, bits)?
+            self.secret(pod, &Keys::new(&of.name, of.items.as_ref(), of.optional, bits)).await?
         } else if let Some(of) = &part.downward_api {
             content::downward_api(pod, of.items.as_deref().unwrap_or_default(), bits, &self.facts)?
         } else if let Some(of) = &part.service_account_token {

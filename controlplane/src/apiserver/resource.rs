@@ -362,23 +362,29 @@ impl<'a> Request1<'a> {
         }
     }
 
-    /// Objects that are made when they are asked for.
-    async fn made_up(&self) -> Result<Response<Body>, ApiError> {
-        let (info, form) = (&self.context.info, self.form()?);
-        let action = self.server.api.action(&info.group, &info.resource, "");
-        let action = action.ok_or_else(ApiError::no_such_path)?;
-        let call = Call {
+    /// The request as an action sees it.
+    fn call<'c>(&'c self, body: Value, content_type: &'c str, options: &'c WriteOptions) -> Call<'c> {
+        let info = &self.context.info;
+        Call {
             api: &self.server.api,
             user: &self.context.user,
             kind: self.kind,
             namespace: self.namespace(),
             name: &info.name,
             verb: &info.verb,
-            content_type: "",
-            body: Value::Null,
-            options: &WriteOptions::default(),
-        };
-        let value = action.call(call).await?.value();
+            content_type,
+            body,
+            options,
+        }
+    }
+
+    /// Objects that are made when they are asked for.
+    async fn made_up(&self) -> Result<Response<Body>, ApiError> {
+        let (info, form) = (&self.context.info, self.form()?);
+        let action = self.server.api.action(&info.group, &info.resource, "");
+        let action = action.ok_or_else(ApiError::no_such_path)?;
+        let options = WriteOptions::default();
+        let value = action.call(self.call(Value::Null, "", &options)).await?.value();
         let include = ListOptions::parse(&self.context.query)?.include_object;
         let (items, metadata) = (value["items"].as_array(), value["metadata"].clone());
         let shown = match (form, items) {
@@ -427,18 +433,7 @@ impl<'a> Request1<'a> {
             let mut at = self.server.api.attributes(&target, Operation::Create, None);
             self.server.api.admission.validate(&mut at, &body).await?;
         }
-        let call = Call {
-            api: &self.server.api,
-            user: &self.context.user,
-            kind: self.kind,
-            namespace: self.namespace(),
-            name: &info.name,
-            verb,
-            content_type: &content_type,
-            body,
-            options: &options,
-        };
-        let mut response = match action.call(call).await? {
+        let mut response = match action.call(self.call(body, &content_type, &options)).await? {
             Reply::Object(code, object) => respond::bytes(code, JSON, object.json.clone()),
             Reply::Value(code, mut value) => {
                 if verb == "list" && self.kind.verbs.contains(&"list") {

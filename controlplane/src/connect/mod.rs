@@ -11,6 +11,8 @@ pub mod forward;
 pub mod pods;
 // What nodes and pods use.
 pub mod usage;
+// What nodes keep of volumes.
+pub mod volumes;
 // `/proxy` of pods, services and nodes.
 pub mod proxy;
 

@@ -4,9 +4,11 @@ use super::tunnel::Tunnels;
 use crate::apiserver::api::Api;
 use crate::pki::Pki;
 use crate::pki::authority::Profile;
+use bytes::Bytes;
 use coracle_cli::judge::{self, Judge, Shown};
 use coracle_proto::status::ApiError;
-use http::{Request, Response};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -156,18 +158,23 @@ impl Nodes {
         exchange(stream, request).await
     }
 
+    /// What a node's agent answers to a request without a body; an answer that is no success is an error with its text.
+    pub async fn ask(&self, method: Method, node: &str, path: &str) -> Result<Bytes, ApiError> {
+        let request = Request::builder().method(method).uri(path).header("host", node);
+        let request = request.body(Empty::<Bytes>::new()).map_err(ApiError::internal)?;
+        let response = self.send(node, request).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
+        if !status.is_success() {
+            let why = String::from_utf8_lossy(&body);
+            return Err(ApiError::internal(format!("{node} answered {path} with {status}: {}", why.trim())));
+        }
+        Ok(body)
+    }
+
     /// A small JSON document from a node's agent, such as `/stats/summary`.
     pub async fn json(&self, node: &str, path: &str) -> Result<Value, ApiError> {
-        use http_body_util::{BodyExt, Empty};
-        let request = Request::get(path)
-            .header("host", node)
-            .body(Empty::<bytes::Bytes>::new())
-            .map_err(ApiError::internal)?;
-        let response = self.send(node, request).await?;
-        if !response.status().is_success() {
-            return Err(ApiError::internal(format!("{node} answered {path} with {}", response.status())));
-        }
-        let body = response.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
+        let body = self.ask(Method::GET, node, path).await?;
         serde_json::from_slice(&body).map_err(ApiError::internal)
     }
 }

@@ -34,12 +34,12 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster whose pods start and become ready by themselves.
     pub async fn start() -> Self {
-        Self::measured(None).await
+        Self::start_with(Options::default()).await
     }
 
-    /// The same with somebody who measures pods.
-    pub async fn measured(metrics: Option<Arc<dyn super::autoscaler::metrics::Metrics>>) -> Self {
-        let cluster = Self::build(metrics).await;
+    /// The same with somebody who measures pods, or with disks.
+    pub async fn start_with(options: Options) -> Self {
+        let cluster = Self::build(options).await;
         let mut kubelet = JoinSet::new();
         kubelet.spawn(run_pods(cluster.client.clone()));
         Self { _kubelet: kubelet, ..cluster }
@@ -47,10 +47,10 @@ impl Cluster {
 
     /// A cluster whose pods stay pending.
     pub async fn without_nodes() -> Self {
-        Self::build(None).await
+        Self::build(Options::default()).await
     }
 
-    async fn build(metrics: Option<Arc<dyn super::autoscaler::metrics::Metrics>>) -> Self {
+    async fn build(options: Options) -> Self {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
         let directory = tempfile::tempdir().expect("a directory");
@@ -84,8 +84,7 @@ impl Cluster {
             keys: Some(keys),
             pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
             ledger: chain.ledger.clone(),
-            metrics,
-            ..Options::default()
+            ..options
         };
         let controllers = start(&factory, &options);
         let cluster =

@@ -267,36 +267,6 @@ async fn a_job_completes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_gets_a_volume_on_the_node_of_its_first_pod_and_both_go() {
-    let cluster = Cluster::start().await;
-    let claim = json!({"metadata": {"name": "data", "namespace": "default"}, "spec": {
-        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-    cluster.create("", "persistentvolumeclaims", "default", claim).await;
-    let data = Name::new("default", "data");
-    let get = |c: &Cluster| c.get("persistentvolumeclaims", &data);
-    cluster.until("the default class", |c| get(c)["spec"]["storageClassName"] == "local-path").await;
-    assert!(get(&cluster)["spec"]["volumeName"].is_null());
-    let node = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "node-1"}}});
-    cluster.patch("persistentvolumeclaims", &data, node).await;
-    cluster
-        .until("bound", |c| {
-            get(c)["status"]["phase"] == "Bound" && get(c)["status"]["capacity"]["storage"] == "1Gi"
-        })
-        .await;
-    let volume = Name::new("", get(&cluster)["spec"]["volumeName"].as_str().unwrap());
-    cluster.until("bound, too", |c| c.get("persistentvolumes", &volume)["status"]["phase"] == "Bound").await;
-
-    let mut pod = json!({"metadata": {"name": "user", "namespace": "default"}, "spec": template(json!({}), "v1")["spec"]});
-    pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
-    cluster.create("", "pods", "default", pod).await;
-    cluster.delete("persistentvolumeclaims", &data, "Background").await;
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    assert!(!get(&cluster).is_null(), "a pod uses it");
-    cluster.delete("pods", &Name::new("default", "user"), "Background").await;
-    cluster.until("gone", |c| get(c).is_null() && c.get("persistentvolumes", &volume).is_null()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_gets_a_claim_of_its_own_and_a_token_secret_lives_with_its_account() {
     let cluster = Cluster::without_nodes().await;
     let mut pod = json!({"metadata": {"name": "user", "namespace": "default"}, "spec": template(json!({}), "v1")["spec"]});

@@ -10,6 +10,7 @@ use super::runner::{Again, Controller, Failure};
 use super::selector::Selector;
 use super::setup::Setup;
 use super::time;
+use super::wire::Wire;
 use crate::object::Owner;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -28,14 +29,6 @@ struct Spec {
     selector: Option<Selector>,
     min_available: Option<Amount>,
     max_unavailable: Option<Amount>,
-}
-
-#[derive(Deserialize)]
-struct Wire {
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Value,
 }
 
 /// A pod, as far as budgets are concerned.
@@ -123,7 +116,7 @@ pub fn start(setup: &mut Setup<'_>) {
     feed.also(&pods.kind, &pods.cache, move |change, add| {
         let Some(pod) = change.object() else { return };
         for budget in all.list(Some(&pod.meta.namespace)) {
-            let selector = budget.typed::<Wire>().ok().and_then(|w| w.spec.selector);
+            let selector = budget.typed::<Wire<Spec>>().ok().and_then(|w| w.spec.selector);
             if selector.is_some_and(|s| change.both().any(|p| s.matches(&p.meta.labels))) {
                 add(Name::of(&budget));
             }
@@ -156,12 +149,15 @@ impl Controller for Budgets {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
         let Some(budget) = self.budgets.get(name) else { return Ok(Again::No) };
-        let Wire { spec, status: old } = budget.typed()?;
+        let Wire { spec, status: old }: Wire<Spec> = budget.typed()?;
         let objects = self.pods.list(&name.namespace);
         let matching =
             objects.iter().filter(|p| spec.selector.as_ref().is_some_and(|s| s.matches(&p.meta.labels)));
         let pods: Vec<Arc<Pod>> =
             matching.filter_map(|p| self.index.get(&Name::of(p))).filter(|p| !p.ended()).collect();
+        if pods.is_empty() {
+            self.budgets.normal(&budget, "NoPods", "No matching pods found");
+        }
         let mut scales: HashMap<String, i32> = HashMap::new();
         let mut strays = Vec::new();
         for pod in &pods {
@@ -174,9 +170,10 @@ impl Controller for Budgets {
             spec.max_unavailable.is_some() || spec.min_available.as_ref().is_some_and(Amount::is_percent);
         if by_scale && !strays.is_empty() {
             let message = format!(
-                "Pods selected by this PodDisruptionBudget (selector: {:?}) were found to be unmanaged. As a result, \
-                 the status of the PDB cannot be calculated correctly, which may result in undefined behavior.",
-                spec.selector
+                "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the \
+                 status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account \
+                 for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.",
+                spec.selector.clone().unwrap_or_default()
             );
             self.budgets.warn(&budget, "UnmanagedPods", message);
         }

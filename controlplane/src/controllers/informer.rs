@@ -3,7 +3,7 @@
 
 use super::pod::controller_of;
 use super::queue::Queue;
-use super::selector::Selector;
+use super::selector;
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::watch::cache::{Cache, Event, EventType};
@@ -166,13 +166,7 @@ impl<'a> Feed<'a> {
     }
 
     /// Like [`Feed::owned`]; and those whose selector matches an object without controller, for they may adopt it.
-    pub fn owned_or_matching(
-        &mut self,
-        kind: &Kind,
-        cache: &Arc<Cache>,
-        owner: &'static str,
-        selector: fn(&Object) -> Option<Selector>,
-    ) {
+    pub fn owned_or_matching(&mut self, kind: &Kind, cache: &Arc<Cache>, owner: &'static str) {
         let primary = self.primary.clone();
         self.also(kind, cache, move |change, add| {
             queue_owners(change, owner, add);
@@ -184,7 +178,7 @@ impl<'a> Feed<'a> {
                 return;
             }
             for candidate in primary.list(Some(&object.meta.namespace)) {
-                let selector = selector(&candidate).filter(|s| !s.is_empty());
+                let selector = selector::of_workload(&candidate).filter(|s| !s.is_empty());
                 if selector.is_some_and(|s| s.matches(&object.meta.labels)) {
                     add(Name::of(&candidate));
                 }

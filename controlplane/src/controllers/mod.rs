@@ -2,10 +2,14 @@
 
 // API timestamps.
 pub mod time;
+// Wanted and told.
+pub mod wire;
 // Label selectors.
 pub mod selector;
 // Numbers or percentages.
 pub mod amount;
+// From one template to the next.
+pub mod rolling;
 // Status conditions.
 pub mod conditions;
 // Pod templates: equality and hash.
@@ -110,6 +114,8 @@ pub struct Options {
     pub ledger: Arc<crate::apiserver::admission::resource_quota::Ledger>,
     /// Who measures pods; none: the server's own `metrics.k8s.io`.
     pub metrics: Option<Arc<dyn autoscaler::metrics::Metrics>>,
+    /// The nodes' own disks; none: directories of volumes stay on them.
+    pub disks: Option<Arc<dyn volumes::directories::Disks>>,
     /// Where the queues show what they count.
     pub work: Arc<crate::metrics::work::Work>,
     /// Whether other servers write to the same store.
@@ -134,7 +140,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     disruption::start(&mut setup);
     endpoints::start(&mut setup);
     balancer::start(&mut setup);
-    volumes::start(&mut setup);
+    volumes::start(&mut setup, options.disks.clone());
     roles::start(&mut setup);
     flows::start(&mut setup);
     nodes::start(&mut setup, &options.pod_ranges);

@@ -1,7 +1,11 @@
 //! Label selectors as controllers hold them.
 
+use super::wire::Wire;
+use crate::object::Object;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Labels or annotations.
 pub type Labels = BTreeMap<String, String>;
@@ -22,6 +26,29 @@ struct Requirement {
     values: Vec<String>,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Selecting {
+    #[serde(deserialize_with = "either")]
+    selector: Selector,
+}
+
+/// The selector of a workload; none when it cannot be read.
+pub fn of_workload(object: &Object) -> Option<Selector> {
+    object.typed::<Wire<Selecting>>().ok().map(|wire| wire.spec.selector)
+}
+
+/// A ReplicationController's selector is a plain map.
+pub fn either<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Selector, D::Error> {
+    let value = Value::deserialize(d)?;
+    let structured = value.as_object().is_some_and(|map| map.values().all(|v| !v.is_string()));
+    if structured {
+        serde_json::from_value(value).map_err(serde::de::Error::custom)
+    } else {
+        Labels::deserialize(value).map(Selector::of).map_err(serde::de::Error::custom)
+    }
+}
+
 impl Selector {
     /// The selector of exactly these labels.
     pub fn of(labels: Labels) -> Self {
@@ -37,6 +64,20 @@ impl Selector {
     pub fn matches(&self, labels: &Labels) -> bool {
         self.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v))
             && self.match_expressions.iter().all(|r| r.matches(labels))
+    }
+}
+
+/// As events upstream show one.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("&LabelSelector{MatchLabels:map[string]string{")?;
+        self.match_labels.iter().try_for_each(|(key, value)| write!(f, "{key}: {value},"))?;
+        f.write_str("},MatchExpressions:[]LabelSelectorRequirement{")?;
+        for Requirement { key, operator, values } in &self.match_expressions {
+            let values = values.join(" ");
+            write!(f, "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")?;
+        }
+        f.write_str("},}")
     }
 }
 
@@ -58,6 +99,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn as_events_show_it() {
+        let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["d", "e"]}]});
+        let selector: Selector = serde_json::from_value(selector).unwrap();
+        assert_eq!(
+            selector.to_string(),
+            "&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{\
+             LabelSelectorRequirement{Key:c,Operator:In,Values:[d e],},},}"
+        );
+    }
 
     #[test]
     fn operators() {

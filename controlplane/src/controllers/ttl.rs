@@ -5,23 +5,15 @@ use super::job::{plan::finished, view};
 use super::resource::{Resource, same_uid};
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
+use super::wire::Wire;
 use super::{conditions, time};
 use async_trait::async_trait;
 use jiff::Timestamp;
-use serde::Deserialize;
 
 const NAME: &str = "ttl-after-finished-controller";
 
 struct Ttl {
     jobs: Resource,
-}
-
-#[derive(Deserialize)]
-struct Wire {
-    #[serde(default)]
-    spec: view::Spec,
-    #[serde(default)]
-    status: view::Status,
 }
 
 /// Starts the controller.
@@ -41,7 +33,7 @@ impl Controller for Ttl {
         let Some(job) = self.jobs.get(name).filter(|j| j.meta.deletion_timestamp.is_none()) else {
             return Ok(Again::No);
         };
-        let Wire { spec, status } = job.typed()?;
+        let Wire { spec, status }: Wire<view::Spec, view::Status> = job.typed()?;
         let (Some(ttl), true) = (spec.ttl_seconds_after_finished, finished(&status)) else {
             return Ok(Again::No);
         };

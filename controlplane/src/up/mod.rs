@@ -152,6 +152,8 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
             ("--root-dir", dir.display().to_string()),
             ("--node-ip", node.address.clone()),
             ("--pod-log-dir", dir.join("logs").display().to_string()),
+            // Volumes name it, and they take no `..`.
+            ("--storage-dir", dir.canonicalize()?.join("storage").display().to_string()),
             ("--root", dir.join("engine").display().to_string()),
             ("--cni-conf-dir", dir.join("cni").display().to_string()),
             ("--cni-cache-dir", dir.join("cni-state").display().to_string()),

@@ -1,11 +1,11 @@
 //! Field rules of Jobs and CronJobs.
 
-use super::cron;
 use super::meta;
 use super::pods;
 use super::spot::{Spot, walk};
 use super::workloads::matches_template;
 use crate::tree::{Grow, Tree};
+use coracle_proto::cron;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;

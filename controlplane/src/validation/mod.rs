@@ -13,8 +13,6 @@ pub mod pods;
 pub mod workloads;
 // Jobs and CronJobs.
 pub mod jobs;
-// Schedules of CronJobs.
-pub mod cron;
 // Services and endpoints.
 pub mod services;
 pub mod endpoints;

@@ -34,6 +34,17 @@ pub fn jobs(room: &Room) {
     let why = failed("final", "message");
     assert!(why.contains("failed with exit code 42 matching FailJob rule at index 0"), "{why}");
 
+    // A pod that was evicted is no failure of the job's.
+    let policy = "  backoffLimit: 0\n  podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}\n";
+    room.apply(&job("evicted", policy, "sleep 3600"));
+    let names = "get pods -l job-name=evicted --field-selector=status.phase=Running -o jsonpath={.items[*].metadata.name}";
+    room.until_with(names, |names| names.starts_with("evicted-"));
+    let first = room.run(names);
+    assert!(room.evict(&first, "").ok);
+    room.until_with(names, |names| names.starts_with("evicted-") && names != first);
+    assert_eq!(room.run("get job evicted -o jsonpath={.status.failed}"), "");
+    room.run("delete job evicted --wait");
+
     room.apply(&job("held", "  suspend: true\n", "exit 0"));
     room.until("get job held -o jsonpath={.status.conditions[?(@.type==\"Suspended\")].status}", "True");
     assert!(room.pods().iter().all(|pod| !pod.starts_with("held-")));
@@ -76,14 +87,17 @@ pub fn cron(room: &Room) {
     ));
     room.run("create job now --from=cronjob/tick");
     room.until("get pods -l job-name=now -o jsonpath={.items[*].status.phase}", "Running");
-    // It counts as one of the CronJob's own, and two are forbidden.
-    room.until("get cronjob tick -o jsonpath={.status.active[*].name}", "now");
-    room.run("delete job now --wait");
+    // What a person starts is out of turn and stands in nobody's way.
+    room.until_with(
+        "get events --field-selector reason=UnexpectedJob -o jsonpath={.items[*].message}",
+        |said| said.starts_with("Saw a job that the controller did not create or forgot: now"),
+    );
     room.until_with("get cronjob tick -o jsonpath={.status.active[*].name}", |name| {
         name.starts_with("tick-")
     });
     let at = room.run("get cronjob tick -o jsonpath={.status.lastScheduleTime}");
     assert!(at.ends_with(":00Z"), "on the minute: {at}");
+    assert_eq!(room.run("get job now -o jsonpath={.status.active}"), "1");
     room.run(r#"patch cronjob tick -p '{"spec":{"suspend":true}}'"#);
     room.run("delete cronjob tick --wait");
     room.until_with("get jobs -o name", |jobs| !jobs.contains("job.batch/tick-"));

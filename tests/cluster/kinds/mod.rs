@@ -11,7 +11,7 @@ mod volumes;
 
 use coracle_tests::cluster::Cluster;
 use coracle_tests::eventually;
-use coracle_tests::kubectl::Kubectl;
+use coracle_tests::kubectl::{Kubectl, Output};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -67,6 +67,16 @@ impl Room {
             });
         }));
         assert!(done.is_ok(), "{}: kubectl {line}: {last}", self.name);
+    }
+
+    /// Asks for a pod's eviction; `more` goes into the body.
+    fn evict(&self, pod: &str, more: &str) -> Output {
+        let namespace = &self.name;
+        let body = format!(
+            r#"{{"apiVersion":"policy/v1","kind":"Eviction","metadata":{{"name":"{pod}","namespace":"{namespace}"}}{more}}}"#
+        );
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/eviction");
+        self.kubectl.try_with(&format!("create --raw {path} -f -"), &body)
     }
 
     /// Names of the pods that are not being deleted, sorted.

@@ -11,22 +11,23 @@ pub fn budgets_hold_evictions_back(room: &Room) {
     room.run("create pdb kept --selector=app=kept --min-available=2");
     room.until("get pdb kept -o jsonpath={.status.disruptionsAllowed},{.status.currentHealthy}", "0,2");
     let pod = room.pods().remove(0);
-    let evict = || {
-        let body = format!(
-            r#"{{"apiVersion":"policy/v1","kind":"Eviction","metadata":{{"name":"{pod}","namespace":"{}"}}}}"#,
-            room.name
-        );
-        let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", room.name);
-        room.kubectl.try_with(&format!("create --raw {path} -f -"), &body)
-    };
-    let refused = evict();
+    let refused = room.evict(&pod, "");
     assert!(
         refused.err.contains("Cannot evict pod as it would violate the pod's disruption budget"),
         "{refused:?}"
     );
     room.run(r#"patch pdb kept --type=merge -p '{"spec":{"minAvailable":1}}'"#);
     room.until("get pdb kept -o jsonpath={.status.disruptionsAllowed}", "1");
-    let evicted = evict();
+    // A dry run takes nothing, however it is asked for.
+    let tried = room.evict(&pod, r#","deleteOptions":{"dryRun":["All"]}"#);
+    assert!(tried.ok, "{tried:?}");
+    for node in ["node-1", "node-2"] {
+        let drained = format!("drain {node} --dry-run=server --pod-selector=app=kept --force --timeout=60s");
+        assert!(room.kubectl.run(&drained).contains("drained (server dry run)"));
+    }
+    assert_eq!(room.run(&format!("get pod {pod} -o jsonpath={{.metadata.deletionTimestamp}}")), "");
+    assert_eq!(room.run("get pdb kept -o jsonpath={.status.disruptionsAllowed}"), "1");
+    let evicted = room.evict(&pod, "");
     assert!(evicted.ok, "{evicted:?}");
     room.run(&format!("wait --for=delete pod/{pod} --timeout=60s"));
     room.until("get pdb kept -o jsonpath={.status.currentHealthy}", "2");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coracle_proto::causes::chain;
 use futures::{StreamExt, TryStreamExt, stream};
 use oci_client::{
     Client, Reference, RegistryOperation,
@@ -345,15 +346,4 @@ pub(super) fn explain(name: String, error: OciDistributionError) -> Error {
         OciDistributionError::RequestError(error) => Error::Registry { name, reason: chain(&error) },
         other => Error::Registry { name, reason: other.to_string() },
     }
-}
-
-/// reqwest keeps the interesting part in its sources.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -3,6 +3,7 @@
 
 use super::metrics::PodUsage;
 use super::*;
+use crate::controllers::Options;
 use crate::controllers::cluster::Cluster;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -32,7 +33,7 @@ impl Metrics for Said {
 #[tokio::test]
 async fn load_makes_replicas() {
     let said = Arc::new(Said { milli: 1_000_000, ..Said::default() });
-    let cluster = Cluster::measured(Some(said.clone())).await;
+    let cluster = Cluster::start_with(Options { metrics: Some(said.clone()), ..Options::default() }).await;
     let client = cluster.client.clone();
     said.client.set(client.clone()).ok();
     let template = json!({"metadata": {"labels": {"app": "a"}},

@@ -1,14 +1,19 @@
 //! The next step of a CronJob. No clock, no tasks.
 
-use super::schedule::Schedule;
+use super::schedule;
 use crate::controllers::conditions::{self, Condition};
+use crate::controllers::selector::Labels;
 use crate::controllers::time;
 use crate::object::Object;
+use coracle_proto::cron;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// The annotation of a job that was made from a CronJob out of turn.
+const INSTANTIATE: &str = "cronjob.kubernetes.io/instantiate";
 
 /// The wanted state.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -43,12 +48,21 @@ pub struct Job {
     pub started: Option<Timestamp>,
     /// When it succeeded.
     pub completed: Option<Timestamp>,
+    /// Whether somebody made it by hand from the CronJob: it is nobody's turn.
+    pub manual: bool,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Wire {
+    metadata: WireMeta,
     status: WireStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireMeta {
+    annotations: Labels,
 }
 
 #[derive(Default, Deserialize)]
@@ -70,6 +84,7 @@ impl Job {
             ended,
             started: time::parse(wire.status.start_time.as_deref()),
             completed: time::parse(wire.status.completion_time.as_deref()),
+            manual: wire.metadata.annotations.get(INSTANTIATE).is_some_and(|how| how == "manual"),
         }
     }
 
@@ -105,14 +120,29 @@ pub fn plan(
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan { delete: beyond_history(spec, jobs), ..Plan::default() };
-    let active: Vec<&Job> = jobs.iter().filter(|j| j.ended.is_none()).collect();
     let known = status["active"].as_array().cloned().unwrap_or_default();
-    let is_known = |job: &Job| known.iter().any(|k| k["uid"] == job.object.meta.uid);
-    for job in jobs.iter().filter(|j| j.ended.is_some() && is_known(j)) {
-        let what = job.ended.unwrap_or_default();
-        let message = format!("Saw completed job: {}, condition: {what}", job.object.meta.name);
-        plan.events.push((false, "SawCompletedJob", message));
+    let known_as = |job: &Job| known.iter().find(|k| k["uid"] == job.object.meta.uid);
+    for job in jobs {
+        let name = &job.object.meta.name;
+        match (job.ended, known_as(job)) {
+            (Some(what), Some(_)) => {
+                let message = format!("Saw completed job: {name}, condition: {what}");
+                plan.events.push((false, "SawCompletedJob", message));
+            }
+            (None, None) if job.manual => {
+                let message = format!("Saw a job that the controller did not create or forgot: {name}");
+                plan.events.push((true, "UnexpectedJob", message));
+            }
+            _ => {}
+        }
     }
+    for gone in known.iter().filter(|k| jobs.iter().all(|j| k["uid"] != j.object.meta.uid)) {
+        let message = format!("Active job went missing: {}", gone["name"].as_str().unwrap_or_default());
+        plan.events.push((false, "MissingJob", message));
+    }
+    // One that a server made and had no time to tell of counts; one that a person made does not.
+    let active: Vec<&Job> =
+        jobs.iter().filter(|j| j.ended.is_none() && (!j.manual || known_as(j).is_some())).collect();
     let mut told = json!({});
     let last_success = jobs.iter().filter_map(|j| j.completed).max();
     let told_success = time::parse(status["lastSuccessfulTime"].as_str());
@@ -120,7 +150,8 @@ pub fn plan(
         told["lastSuccessfulTime"] = json!(time::seconds(at));
     }
     if !active.is_empty() {
-        let mut list: Vec<Value> = active.iter().map(|j| j.reference()).collect();
+        let told_as = |job: &&Job| known_as(job).cloned().unwrap_or_else(|| job.reference());
+        let mut list: Vec<Value> = active.iter().map(told_as).collect();
         list.sort_by_key(|r| r["name"].to_string());
         told["active"] = json!(list);
     }
@@ -132,10 +163,10 @@ pub fn plan(
     if spec.suspend {
         return plan;
     }
-    let schedule: Schedule = match spec.schedule.parse() {
+    let schedule = match cron::parse(&spec.schedule) {
         Ok(schedule) => schedule,
         Err(error) => {
-            let message = format!("unparseable schedule: {} : {error}", spec.schedule);
+            let message = format!("unparseable schedule: {:?} : {error}", spec.schedule);
             plan.events.push((true, "UnparseableSchedule", message));
             return plan;
         }
@@ -153,7 +184,7 @@ pub fn plan(
     };
     let earliest = last.unwrap_or(created);
     let limit = spec.starting_deadline_seconds.map(|s| time::after(now, -s));
-    let (due, next, many) = schedule.due(limit.map_or(earliest, |l| l.max(earliest)), now, &zone);
+    let (due, next, many) = schedule::due(&schedule, limit.map_or(earliest, |l| l.max(earliest)), now, &zone);
     plan.again = next;
     if many {
         let message =
@@ -162,7 +193,8 @@ pub fn plan(
     }
     let Some(due) = due.filter(|d| last != Some(*d)) else { return plan };
     if spec.starting_deadline_seconds.is_some_and(|s| time::after(due, s) < now) {
-        let message = format!("Missed scheduled time to start a job: {}", time::seconds(due));
+        let at = due.strftime("%a, %d %b %Y %H:%M:%S +0000");
+        let message = format!("Missed scheduled time to start a job: {at}");
         plan.events.push((true, "MissSchedule", message));
         return plan;
     }
@@ -223,7 +255,7 @@ mod tests {
 
     fn job_at(name: &str, ended: Option<&'static str>) -> Job {
         let object = object(json!({"metadata": {"name": name, "uid": name, "namespace": "d"}}));
-        Job { object, ended, started: None, completed: None }
+        Job { object, ended, started: None, completed: None, manual: false }
     }
 
     fn run(spec: Value, status: Value, jobs: &[Job]) -> Plan {
@@ -243,6 +275,8 @@ mod tests {
         assert_eq!(run(json!({"schedule": "* * * * *", "suspend": true}), json!({}), &[]).start, None);
         let late = run(json!({"schedule": "0 * * * *", "startingDeadlineSeconds": 60}), json!({}), &[]);
         assert_eq!(late.start, None);
+        let late = run(json!({"schedule": "0 0 * * *", "startingDeadlineSeconds": 900}), json!({}), &[]);
+        assert_eq!((late.start, late.events.len()), (None, 0), "before it was made");
         let wrong = run(json!({"schedule": "often"}), json!({}), &[]);
         assert_eq!(wrong.events[0].1, "UnparseableSchedule");
     }
@@ -260,6 +294,19 @@ mod tests {
         let allow = run(json!({"schedule": "* * * * *", "concurrencyPolicy": "Allow"}), json!({}), &running);
         assert_eq!((allow.start.is_some(), allow.delete.len()), (true, 0));
         assert_eq!(allow.status["active"][0]["name"], "a");
+    }
+
+    #[test]
+    fn what_a_person_started_is_nobodys_turn() {
+        let by_hand = [Job { manual: true, ..job_at("by-hand", None) }];
+        for policy in ["Forbid", "Replace"] {
+            let spec = json!({"schedule": "* * * * *", "concurrencyPolicy": policy});
+            let plan = run(spec, json!({"active": [{"name": "lost", "uid": "lost"}]}), &by_hand);
+            assert!(plan.start.is_some() && plan.delete.is_empty(), "{policy}");
+            assert!(plan.status["active"].is_null());
+            let events: Vec<&str> = plan.events.iter().map(|(_, reason, _)| *reason).collect();
+            assert_eq!(events, ["UnexpectedJob", "MissingJob"]);
+        }
     }
 
     #[test]

@@ -13,15 +13,14 @@ use super::pod::Pod;
 use super::replicas::{PodControl, pod_of};
 use super::resource::{Resource, namespace_is_ending};
 use super::runner::{Again, Controller, Failure};
-use super::selector::Selector;
 use super::setup::Setup;
+use super::wire::Wire;
 use crate::object::Object;
 use async_trait::async_trait;
 use fit::Node;
 use jiff::Timestamp;
 use plan::{REVISION_LABEL, Spec};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -34,14 +33,6 @@ struct Daemons {
     pods: Arc<Pods>,
 }
 
-#[derive(Deserialize)]
-struct Wire {
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Value,
-}
-
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
     let owners = setup.resource(NAME, "apps", "daemonsets");
@@ -51,7 +42,7 @@ pub fn start(setup: &mut Setup<'_>) {
     let index = setup.pods();
     let all = owners.cache.clone();
     let mut feed = setup.feed(&owners);
-    feed.owned_or_matching(&pods.kind, &pods.cache, "DaemonSet", selector);
+    feed.owned_or_matching(&pods.kind, &pods.cache, "DaemonSet");
     feed.owned(&revisions.kind, &revisions.cache, "DaemonSet");
     feed.also(&nodes.kind, &nodes.cache, move |change, add| {
         let view = |o: &Arc<Object>| node_of(o).map(|n| (n.labels, n.taints));
@@ -62,10 +53,6 @@ pub fn start(setup: &mut Setup<'_>) {
     let queue = feed.queue.clone();
     let history = History::new(revisions, REVISION_LABEL);
     setup.run(Daemons { control: PodControl { owners, pods }, nodes, history, pods: index }, &queue, 2);
-}
-
-fn selector(object: &Object) -> Option<Selector> {
-    object.typed::<Wire>().ok().map(|w| w.spec.selector)
 }
 
 fn node_of(object: &Arc<Object>) -> Option<Node> {
@@ -82,7 +69,7 @@ impl Controller for Daemons {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
         let Some(set) = self.control.owners.get(name) else { return Ok(Again::No) };
-        let Wire { spec, status } = set.typed()?;
+        let Wire { spec, status }: Wire<Spec> = set.typed()?;
         if spec.selector.is_empty() {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.";
             self.control.owners.warn(&set, "SelectingAll", message);

@@ -3,6 +3,7 @@
 use super::fit::{self, Node, Placement};
 use crate::controllers::amount::{Amount, Round};
 use crate::controllers::pod::{Phase, Pod};
+use crate::controllers::rolling::Strategy;
 use crate::controllers::selector::Selector;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -24,27 +25,6 @@ pub struct Spec {
     pub min_ready_seconds: i32,
     /// How many old revisions to keep.
     pub revision_history_limit: Option<i64>,
-}
-
-/// How to get from one template to the next.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Strategy {
-    /// `RollingUpdate` or `OnDelete`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Limits of a rolling update.
-    pub rolling_update: Limits,
-}
-
-/// Limits of a rolling update.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Limits {
-    /// Nodes with a second, newer pod.
-    pub max_surge: Option<Amount>,
-    /// Nodes without an available pod.
-    pub max_unavailable: Option<Amount>,
 }
 
 impl Spec {

@@ -47,7 +47,7 @@ pub fn start(setup: &mut Setup<'_>) {
     let owned = Owned::by_owner(sets.cache.clone());
     let sets_cache = sets.cache.clone();
     let mut feed = setup.feed(&deployments);
-    feed.owned_or_matching(&sets.kind, &sets.cache, "Deployment", selector);
+    feed.owned_or_matching(&sets.kind, &sets.cache, "Deployment");
     // Recreate waits for the last old pod to be gone.
     feed.also(&pods_kind.kind, &pods_kind.cache, move |change, add| {
         let (Some(pod), None) = (change.old, change.new) else { return };
@@ -59,18 +59,6 @@ pub fn start(setup: &mut Setup<'_>) {
     });
     let queue = feed.queue.clone();
     setup.run(Deployments { deployments, sets, owned, pods }, &queue, 5);
-}
-
-fn selector(object: &Object) -> Option<Selector> {
-    #[derive(serde::Deserialize)]
-    struct Wire {
-        spec: WireSpec,
-    }
-    #[derive(serde::Deserialize)]
-    struct WireSpec {
-        selector: Selector,
-    }
-    object.typed::<Wire>().ok().map(|w| w.spec.selector)
 }
 
 #[async_trait]

@@ -2,6 +2,7 @@
 
 use crate::controllers::amount::{Amount, Round};
 use crate::controllers::conditions::Condition;
+use crate::controllers::rolling::Strategy;
 use crate::controllers::selector::{Labels, Selector};
 use crate::controllers::time;
 use crate::object::Object;
@@ -59,27 +60,6 @@ pub struct Spec {
 
 fn one() -> i32 {
     1
-}
-
-/// How to get from one template to the next.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Strategy {
-    /// `Recreate` or `RollingUpdate`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Limits of a rolling update.
-    pub rolling_update: Limits,
-}
-
-/// Limits of a rolling update.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Limits {
-    /// Pods above the wanted number.
-    pub max_surge: Option<Amount>,
-    /// Pods below the wanted number.
-    pub max_unavailable: Option<Amount>,
 }
 
 /// The told state.

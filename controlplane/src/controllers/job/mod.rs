@@ -15,14 +15,14 @@ use super::index::Pods;
 use super::informer::Name;
 use super::replicas::{PodControl, pod_of};
 use super::runner::{Again, Controller, Failure};
-use super::selector::Selector;
+use super::selector;
 use super::setup::Setup;
+use super::wire::Wire;
 use crate::object::Object;
 use async_trait::async_trait;
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use plan::New;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use view::{INDEX, INDEX_FAILURES, JobPod, Spec, Status, TRACKING};
@@ -36,38 +36,15 @@ struct Jobs {
     pods: Arc<Pods>,
 }
 
-#[derive(Deserialize)]
-struct Wire {
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Deserialize)]
-struct Selecting {
-    spec: SelectingSpec,
-}
-
-#[derive(Deserialize)]
-struct SelectingSpec {
-    #[serde(default)]
-    selector: Selector,
-}
-
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
     let owners = setup.resource(NAME, "batch", "jobs");
     let pods = setup.resource(NAME, "", "pods");
     let index = setup.pods();
     let mut feed = setup.feed(&owners);
-    feed.owned_or_matching(&pods.kind, &pods.cache, "Job", selector);
+    feed.owned_or_matching(&pods.kind, &pods.cache, "Job");
     let queue = feed.queue.clone();
     setup.run(Jobs { control: PodControl { owners, pods }, pods: index }, &queue, 5);
-}
-
-fn selector(object: &Object) -> Option<Selector> {
-    object.typed::<Selecting>().ok().map(|w| w.spec.selector)
 }
 
 #[async_trait]
@@ -78,7 +55,7 @@ impl Controller for Jobs {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
         let Some(job) = self.control.owners.get(name) else { return Ok(Again::No) };
-        let Wire { spec, status } = job.typed()?;
+        let Wire { spec, status }: Wire<Spec, Status> = job.typed()?;
         if spec.managed_by.as_ref().is_some_and(|m| m != MANAGER) {
             return Ok(Again::No);
         }
@@ -89,7 +66,7 @@ impl Controller for Jobs {
             try_join_all(held.map(|pod| self.release(pod))).await?;
             return Ok(Again::No);
         }
-        let selector = selector(&job).unwrap_or_default();
+        let selector = selector::of_workload(&job).unwrap_or_default();
         let mut candidates = own;
         if !selector.is_empty() {
             candidates.extend(

@@ -8,14 +8,12 @@ use super::informer::Name;
 use super::pod::{Pod, controller_of};
 use super::replicas::{PodControl, pod_of};
 use super::runner::{Again, Controller, Failure};
-use super::selector::Selector;
 use super::setup::Setup;
+use super::wire::Wire;
 use crate::object::Object;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use plan::{Scale, Spec};
-use serde::Deserialize;
-use serde_json::Value;
 use std::sync::Arc;
 
 struct Replicas {
@@ -24,14 +22,6 @@ struct Replicas {
     pods: Arc<Pods>,
     /// The sets themselves by owner: those of one Deployment share the loss when one shrinks.
     siblings: Owned,
-}
-
-#[derive(Deserialize)]
-struct Wire {
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Value,
 }
 
 /// Starts the controllers of both kinds.
@@ -45,15 +35,11 @@ fn start_one(setup: &mut Setup<'_>, name: &'static str, (group, plural): (&str, 
     let pods = setup.resource(name, "", "pods");
     let index = setup.pods();
     let mut feed = setup.feed(&owners);
-    feed.owned_or_matching(&pods.kind, &pods.cache, kind, selector);
+    feed.owned_or_matching(&pods.kind, &pods.cache, kind);
     let queue = feed.queue.clone();
     let siblings = Owned::by_owner(owners.cache.clone());
     let control = PodControl { owners, pods };
     setup.run(Replicas { name, control, pods: index, siblings }, &queue, 5);
-}
-
-fn selector(object: &Object) -> Option<Selector> {
-    object.typed::<Wire>().ok().map(|w| w.spec.selector)
 }
 
 #[async_trait]
@@ -64,7 +50,7 @@ impl Controller for Replicas {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
         let Some(set) = self.control.owners.get(name) else { return Ok(Again::No) };
-        let Wire { spec, status } = set.typed()?;
+        let Wire { spec, status }: Wire<Spec> = set.typed()?;
         if spec.selector.is_empty() {
             return Ok(Again::No);
         }

@@ -2,7 +2,7 @@
 
 use crate::controllers::conditions::{self, Condition};
 use crate::controllers::pod::{Pod, deletion_order};
-use crate::controllers::selector::{Labels, Selector};
+use crate::controllers::selector::{self, Labels, Selector};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub struct Spec {
     /// How long a pod must be ready to be available.
     pub min_ready_seconds: i32,
     /// Which pods.
-    #[serde(deserialize_with = "either_selector")]
+    #[serde(deserialize_with = "selector::either")]
     pub selector: Selector,
     /// What a pod looks like.
     pub template: Value,
@@ -29,17 +29,6 @@ pub struct Spec {
 
 fn one() -> i32 {
     1
-}
-
-/// A ReplicationController's selector is a plain map.
-fn either_selector<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Selector, D::Error> {
-    let value = Value::deserialize(d)?;
-    let structured = value.as_object().is_some_and(|map| map.values().all(|v| !v.is_string()));
-    if structured {
-        serde_json::from_value(value).map_err(serde::de::Error::custom)
-    } else {
-        Labels::deserialize(value).map(Selector::of).map_err(serde::de::Error::custom)
-    }
 }
 
 /// What to do with pods.

@@ -12,8 +12,8 @@ use super::pod::Pod;
 use super::replicas::PodControl;
 use super::resource::{Resource, namespace_is_ending};
 use super::runner::{Again, Controller, Failure};
-use super::selector::Selector;
 use super::setup::Setup;
+use super::wire::Wire;
 use crate::object::Object;
 use async_trait::async_trait;
 use futures::future::try_join_all;
@@ -33,17 +33,9 @@ struct Sets {
     pods: Arc<Pods>,
 }
 
-#[derive(Deserialize)]
-struct Wire {
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: WireStatus,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct WireStatus {
+struct Status {
     current_revision: String,
     collision_count: i64,
 }
@@ -56,15 +48,11 @@ pub fn start(setup: &mut Setup<'_>) {
     let revisions = setup.resource(NAME, "apps", "controllerrevisions");
     let index = setup.pods();
     let mut feed = setup.feed(&owners);
-    feed.owned_or_matching(&pods.kind, &pods.cache, "StatefulSet", selector);
+    feed.owned_or_matching(&pods.kind, &pods.cache, "StatefulSet");
     feed.owned(&revisions.kind, &revisions.cache, "StatefulSet");
     let queue = feed.queue.clone();
     let history = History::new(revisions, "controller.kubernetes.io/hash");
     setup.run(Sets { control: PodControl { owners, pods }, claims, history, pods: index }, &queue, 5);
-}
-
-fn selector(object: &Object) -> Option<Selector> {
-    object.typed::<Wire>().ok().map(|w| w.spec.selector)
 }
 
 #[async_trait]
@@ -75,7 +63,7 @@ impl Controller for Sets {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
         let Some(set) = self.control.owners.get(name) else { return Ok(Again::No) };
-        let Wire { spec, status } = set.typed()?;
+        let Wire { spec, status }: Wire<Spec, Status> = set.typed()?;
         if spec.selector.is_empty() {
             return Ok(Again::No);
         }

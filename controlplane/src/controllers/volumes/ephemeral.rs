@@ -8,6 +8,7 @@ use crate::controllers::queue::Queue;
 use crate::controllers::resource::{Resource, namespace_is_ending};
 use crate::controllers::runner::{Again, Controller, Failure};
 use crate::controllers::setup::Setup;
+use crate::controllers::wire::Wire;
 use crate::object::Object;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -17,14 +18,9 @@ use std::sync::Arc;
 
 const NAME: &str = "ephemeral-volume-controller";
 
-#[derive(Deserialize)]
-struct Wire {
-    spec: Spec,
-}
-
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Spec {
-    #[serde(default)]
     volumes: Vec<Volume>,
 }
 
@@ -82,7 +78,7 @@ pub fn start(setup: &mut Setup<'_>) {
 }
 
 fn volumes(pod: &Object) -> Vec<Volume> {
-    let volumes = pod.typed::<Wire>().map(|pod| pod.spec.volumes).unwrap_or_default();
+    let volumes = pod.typed::<Wire<Spec>>().map(|pod| pod.spec.volumes).unwrap_or_default();
     volumes.into_iter().filter(|volume| volume.ephemeral.is_some()).collect()
 }
 

@@ -1,40 +1,37 @@
 //! Schedules of CronJobs: five fields, names of months and days, and `@every`-like shorthands.
 
-use std::fmt;
-
-/// A parsed schedule: one bit per minute, hour, day, month and weekday, or an interval.
+/// When a CronJob starts jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
-    /// Bits of minutes, hours, days of the month, months, days of the week; and whether days were `*`.
-    Fields {
-        /// Minutes 0–59.
-        minutes: u64,
-        /// Hours 0–23.
-        hours: u64,
-        /// Days 1–31.
-        days: u64,
-        /// Months 1–12.
-        months: u64,
-        /// Weekdays 0–6, Sunday first.
-        weekdays: u64,
-        /// Whether any day of the month will do.
-        any_day: bool,
-        /// Whether any weekday will do.
-        any_weekday: bool,
-    },
+    /// By the calendar.
+    Calendar(Fields),
     /// Every so many seconds.
     Every(i64),
 }
 
+/// One bit for each allowed value of each field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fields {
+    /// Minutes 0–59.
+    pub minutes: u64,
+    /// Hours 0–23.
+    pub hours: u64,
+    /// Days 1–31.
+    pub days: u64,
+    /// Months 1–12.
+    pub months: u64,
+    /// Weekdays 0–6, Sunday first.
+    pub weekdays: u64,
+    /// Whether any day of the month will do.
+    pub any_day: bool,
+    /// Whether any weekday will do.
+    pub any_weekday: bool,
+}
+
 /// Why a text is no schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct BadSchedule(String);
-
-impl fmt::Display for BadSchedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -72,10 +69,9 @@ pub fn parse(text: &str) -> Result<Schedule, BadSchedule> {
             parts.join(" ")
         )));
     };
-    let any = |field: &str| {
-        field.split(',').any(|part| matches!(part.split('/').next(), Some("*" | "?")) && !part.contains('/'))
-    };
-    Ok(Schedule::Fields {
+    // `*/2` is a choice, `*/1` is none.
+    let any = |field: &str| field.split(',').any(|part| matches!(part, "*" | "?" | "*/1" | "?/1"));
+    Ok(Schedule::Calendar(Fields {
         minutes: bits(minutes, &MINUTES)?,
         hours: bits(hours, &HOURS)?,
         days: bits(days, &DAYS)?,
@@ -83,7 +79,7 @@ pub fn parse(text: &str) -> Result<Schedule, BadSchedule> {
         weekdays: bits(weekdays, &WEEKDAY)?,
         any_day: any(days),
         any_weekday: any(weekdays),
-    })
+    }))
 }
 
 fn shorthand(text: &str) -> Result<Schedule, BadSchedule> {
@@ -95,7 +91,7 @@ fn shorthand(text: &str) -> Result<Schedule, BadSchedule> {
         "@hourly" => "0 * * * *",
         _ => match text.strip_prefix("@every ") {
             Some(duration) => {
-                let nanos = coracle_proto::time::parse_duration(duration)
+                let nanos = crate::time::parse_duration(duration)
                     .map_err(|why| BadSchedule(format!("failed to parse duration {text}: {why}")))?;
                 return Ok(Schedule::Every((nanos / 1_000_000_000).max(1)));
             }
@@ -186,9 +182,11 @@ mod tests {
         for (text, why) in bad {
             assert_eq!(parse(text).unwrap_err().to_string(), why);
         }
-        let Schedule::Fields { minutes, weekdays, any_day, .. } = parse("0,30 * * * sat").unwrap() else {
-            panic!()
-        };
-        assert_eq!((minutes, weekdays, any_day), (1 | 1 << 30, 1 << 6, true));
+        let Schedule::Calendar(fields) = parse("0,30 * * * sat").unwrap() else { panic!("by the calendar") };
+        assert_eq!((fields.minutes, fields.weekdays, fields.any_day), (1 | 1 << 30, 1 << 6, true));
+        let Schedule::Calendar(fields) = parse("0 0 */2 * *").unwrap() else { panic!("by the calendar") };
+        assert_eq!((fields.any_day, fields.any_weekday), (false, true));
+        assert_eq!(parse("@every 90s"), Ok(Schedule::Every(90)));
+        assert_eq!(parse("@every 10ms"), Ok(Schedule::Every(1)), "not more often than that");
     }
 }

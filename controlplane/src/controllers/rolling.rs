@@ -1,0 +1,25 @@
+//! How pods get from one template to the next.
+
+use super::amount::Amount;
+use serde::Deserialize;
+
+/// How to get from one template to the next.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Strategy {
+    /// `RollingUpdate`; a Deployment's may be `Recreate`, a DaemonSet's `OnDelete`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Limits of a rolling update.
+    pub rolling_update: Limits,
+}
+
+/// Limits of a rolling update.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Limits {
+    /// Pods above the wanted number, or nodes with a second, newer pod.
+    pub max_surge: Option<Amount>,
+    /// Pods below the wanted number, or nodes without an available pod.
+    pub max_unavailable: Option<Amount>,
+}

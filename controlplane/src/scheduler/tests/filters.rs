@@ -1,0 +1,185 @@
+use super::*;
+use std::collections::HashMap;
+
+#[test]
+fn reasons_are_per_node_and_in_upstreams_words() {
+    let table: Vec<(NodeInfo, Arc<PodInfo>, &str)> = vec![
+        (node("a"), cpu("p", "5"), "1 Insufficient cpu."),
+        (
+            node("a"),
+            pod_with("p", |p| {
+                p["spec"]["containers"][0]["resources"]["requests"] =
+                    json!({"cpu": "9", "memory": "1Ti", "x.io/gpu": 3})
+            }),
+            "1 Insufficient cpu, 1 Insufficient memory, 1 Insufficient x.io/gpu.",
+        ),
+        (
+            node_with("a", |n| n["spec"]["unschedulable"] = json!(true)),
+            pod("p"),
+            "1 node(s) were unschedulable.",
+        ),
+        (
+            node_with("a", |n| {
+                n["spec"]["taints"] = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}])
+            }),
+            pod("p"),
+            "1 node(s) had untolerated taint {k: v}.",
+        ),
+        (
+            node("a"),
+            pod_with("p", |p| p["spec"]["nodeSelector"] = json!({"disk": "ssd"})),
+            "1 node(s) didn't match Pod's node affinity/selector.",
+        ),
+        (node_with("a", |n| n["status"]["allocatable"]["pods"] = json!("0")), pod("p"), "1 Too many pods."),
+        (
+            node("a"),
+            pod_with(
+                "p",
+                |p| p["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}]),
+            ),
+            "1 node(s) didn't match pod topology spread constraints (missing required label).",
+        ),
+        (
+            node("a"),
+            pod_with("p", |p| {
+                p["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+                    json!([term("db", "kubernetes.io/hostname")])
+            }),
+            "1 node(s) didn't match pod affinity rules.",
+        ),
+        (
+            node("a"),
+            pod_with("p", |p| {
+                p["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+            }),
+            "persistentvolumeclaim \"data\" not found.",
+        ),
+        (
+            node("a"),
+            pod_with(
+                "p",
+                |p| p["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = json!({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]}),
+            ),
+            "1 node(s) didn't satisfy plugin(s) [NodeAffinity].",
+        ),
+    ];
+    for (node, pod, expected) in table {
+        let mut placer = with_nodes(vec![node]);
+        assert_eq!(put(&mut placer, &pod), Err(format!("0/1 nodes are available: {expected}")));
+    }
+    assert_eq!(put(&mut Placer::default(), &pod("p")), Err("no nodes available to schedule pods".into()));
+}
+
+#[test]
+fn host_ports_are_used_once_per_node_and_address() {
+    let with_port = |name: &str, ip: &str| {
+        pod_with(name, |p| {
+            p["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 80, "hostIP": ip}])
+        })
+    };
+    let mut placer = with_nodes(vec![node("a")]);
+    put(&mut placer, &with_port("p", "127.0.0.1")).unwrap();
+    put(&mut placer, &with_port("q", "127.0.0.2")).unwrap();
+    let why = put(&mut placer, &with_port("r", "")).unwrap_err();
+    assert_eq!(why, "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.");
+}
+
+#[test]
+fn affinity_brings_pods_together_and_starts_somewhere() {
+    let mut placer = with_nodes(vec![zoned("a", "1"), zoned("b", "1"), zoned("c", "2")]);
+    let together = |name: &str| {
+        pod_with(name, |p| {
+            p["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+                json!([term("web", "topology.kubernetes.io/zone")])
+        })
+    };
+    let first = put(&mut placer, &together("p0")).unwrap();
+    let zone = |name: &str| if name == "c" { "2" } else { "1" };
+    for i in 1..6 {
+        let next = put(&mut placer, &together(&format!("p{i}"))).unwrap();
+        assert_eq!(zone(&next), zone(&first));
+    }
+}
+
+#[test]
+fn anti_affinity_works_in_both_directions() {
+    let mut placer = with_nodes(vec![node("a"), node("b")]);
+    let lonely = |name: &str| pod_with(name, |p| anti(p, "web", "kubernetes.io/hostname"));
+    put(&mut placer, &lonely("p")).unwrap();
+    put(&mut placer, &lonely("q")).unwrap();
+    assert_eq!(
+        put(&mut placer, &lonely("r")).unwrap_err(),
+        "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."
+    );
+    // A pod without rules of its own is refused by those who are there.
+    assert_eq!(
+        put(&mut placer, &pod("s")).unwrap_err(),
+        "0/2 nodes are available: 2 node(s) didn't satisfy existing pods anti-affinity rules."
+    );
+    placer.snapshot.remove_pod("default/p");
+    put(&mut placer, &pod("s")).unwrap();
+}
+
+#[test]
+fn hard_spread_keeps_the_skew_and_soft_spread_tries() {
+    let spread = |name: &str, when: &str, topology: &str| {
+        pod_with(name, |p| {
+            p["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": when, "labelSelector": {"matchLabels": {"app": "web"}}}]);
+        })
+    };
+    for (when, topology) in [
+        ("DoNotSchedule", "topology.kubernetes.io/zone"),
+        ("ScheduleAnyway", "topology.kubernetes.io/zone"),
+        ("DoNotSchedule", "kubernetes.io/hostname"),
+    ] {
+        let mut placer = with_nodes(vec![zoned("a", "1"), zoned("b", "1"), zoned("c", "2"), zoned("d", "3")]);
+        let mut count: HashMap<String, i32> = HashMap::new();
+        for i in 0..12 {
+            let at = put(&mut placer, &spread(&format!("p{i}"), when, topology)).unwrap();
+            let domain = match (topology, at.as_str()) {
+                ("kubernetes.io/hostname", name) => name.to_owned(),
+                (_, "a" | "b") => "1".into(),
+                (_, "c") => "2".into(),
+                _ => "3".into(),
+            };
+            *count.entry(domain).or_default() += 1;
+            if when == "DoNotSchedule" {
+                let (most, least) = (
+                    count.values().max().unwrap(),
+                    if count.len() < 3 { &0 } else { count.values().min().unwrap() },
+                );
+                assert!(most - least <= 1, "{count:?}");
+            }
+        }
+        assert!(count.values().max().unwrap() - count.values().min().unwrap() <= 1, "{when} {count:?}");
+    }
+}
+
+#[test]
+fn claims_decide_where_pods_may_go() {
+    let claims = |name: &str| {
+        pod_with(name, |p| {
+            p["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+        })
+    };
+    let mut placer = with_nodes(vec![zoned("a", "1"), zoned("b", "2")]);
+    let volumes = &mut placer.snapshot.volumes;
+    let claim = |phase: &str, volume: &str| json!({"spec": {"storageClassName": "fast", "volumeName": volume, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}, "status": {"phase": phase}});
+    volumes.set_claim("default/data", Some(&claim("Pending", "")));
+    volumes.set_class("fast", Some(&json!({"provisioner": "x", "volumeBindingMode": "Immediate"})));
+    assert_eq!(
+        put(&mut placer, &claims("p")).unwrap_err(),
+        "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    );
+    placer.snapshot.volumes.set_class("fast", Some(&json!({"provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": [{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": ["2"]}]}]})));
+    assert_eq!(put(&mut placer, &claims("p")).unwrap(), "b");
+    let local = json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]}]}}}});
+    placer.snapshot.volumes.set_volume("pv", Some(&local));
+    placer.snapshot.volumes.set_claim("default/data", Some(&claim("Bound", "pv")));
+    assert_eq!(put(&mut placer, &claims("q")).unwrap(), "a");
+    placer.snapshot.volumes.set_volume("pv", None);
+    assert_eq!(
+        put(&mut placer, &claims("r")).unwrap_err(),
+        "0/2 nodes are available: 2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)."
+    );
+}

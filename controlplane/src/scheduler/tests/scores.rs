@@ -1,0 +1,33 @@
+use super::*;
+
+#[test]
+fn scores_prefer_empty_nodes_liked_labels_and_few_taints() {
+    let mut placer = with_nodes(vec![node("a"), node("b")]);
+    assert_ne!(put(&mut placer, &cpu("p", "1")), put(&mut placer, &cpu("q", "1")), "the emptier node");
+
+    let liked = node_with("b", |n| n["metadata"]["labels"]["disk"] = json!("ssd"));
+    let mut placer = with_nodes(vec![node("a"), liked, node("c")]);
+    let picky = pod_with("p", |p| {
+        p["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] = json!([{"weight": 10, "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}}]);
+    });
+    assert_eq!(put(&mut placer, &picky).unwrap(), "b");
+
+    let soft = |name: &str| {
+        node_with(name, |n| n["spec"]["taints"] = json!([{"key": "k", "effect": "PreferNoSchedule"}]))
+    };
+    let mut placer = with_nodes(vec![soft("a"), soft("b"), node("c")]);
+    assert_eq!(put(&mut placer, &pod("p")).unwrap(), "c");
+}
+
+#[test]
+fn replicas_of_a_controller_spread_over_nodes() {
+    let mut placer = with_nodes((0..10).map(|i| node(&format!("n{i}"))).collect());
+    let mut seen = std::collections::HashSet::new();
+    for i in 0..10 {
+        let replica = pod_with(&format!("p{i}"), |p| {
+            p["metadata"]["ownerReferences"] = json!([{"uid": "rs", "controller": true}])
+        });
+        seen.insert(put(&mut placer, &replica).unwrap());
+    }
+    assert_eq!(seen.len(), 10);
+}
