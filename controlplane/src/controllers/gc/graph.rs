@@ -153,7 +153,8 @@ impl Graph {
         }
     }
 
-    /// Decides on an object; `owners` holds the state of each of its owners.
+    /// Decides on an object; `owners` holds the state of each owner that it has now, which the graph may not have heard of
+    /// yet: changes of different kinds come in any order.
     pub fn decide(&self, uid: &str, owners: &[(String, OwnerState)]) -> Decision {
         let Some(node) = self.nodes.get(uid) else { return Decision::Leave };
         let dependents = self.dependents(uid);
@@ -170,7 +171,7 @@ impl Graph {
                 Decision::Descend(blocking.into_iter().filter(waiting).collect())
             };
         }
-        if node.deleting || node.owners.is_empty() {
+        if node.deleting || node.owners.is_empty() || owners.is_empty() {
             return Decision::Leave;
         }
         let in_state = |state| owners.iter().filter(move |(_, s)| *s == state).map(|(uid, _)| uid.clone());
@@ -221,6 +222,15 @@ mod tests {
         assert_eq!(cut, Decision::Cut(vec!["a".into()]));
         let gone = graph.decide("c", &states(OwnerState::Absent, OwnerState::Absent));
         assert_eq!(gone, Decision::Delete { foreground: false, unblock: false });
+    }
+
+    #[test]
+    fn one_that_was_let_go_stays_although_its_owners_end_was_heard_of_first() {
+        let mut graph = Graph::default();
+        graph.put("a", node("a", &[], &[ORPHAN]));
+        graph.put("b", node("b", &[("a", true)], &[]));
+        assert_eq!(graph.remove("a"), ["b"]);
+        assert_eq!(graph.decide("b", &[]), Decision::Leave);
     }
 
     #[test]
