@@ -84,12 +84,15 @@ impl Objects {
 /// `None` until the first answer; then the object, or that there is none.
 type Latest<K> = Option<Option<Arc<K>>>;
 
+/// By namespace and name.
+type Entries<K> = HashMap<(String, String), Entry<K>>;
+
 struct Kept<K> {
     kind: &'static str,
     linger: Duration,
     client: kube::Client,
     wake: Wake,
-    entries: Arc<Mutex<HashMap<(String, String), Entry<K>>>>,
+    entries: Arc<Mutex<Entries<K>>>,
 }
 
 struct Entry<K> {

@@ -70,7 +70,7 @@ impl Controller for Autoscalers {
         };
         let mut turn = Turn::new(&object.value(), now);
         let outcome = self.scale(name, &object, &mut turn).await;
-        if let Err((reason, why)) = outcome {
+        for (reason, why) in std::mem::take(&mut turn.failed).into_iter().chain(outcome.err()) {
             self.autoscalers.warn(&object, reason, why);
         }
         self.autoscalers.set_status(&object, turn.status()).await?;
@@ -86,6 +86,8 @@ struct Turn {
     hpa: Value,
     conditions: Vec<Condition>,
     metrics: Vec<Value>,
+    /// Metrics that say nothing, and why.
+    failed: Vec<Refusal>,
     current: i64,
     desired: i64,
     scaled: bool,
@@ -100,6 +102,7 @@ impl Turn {
         Self {
             conditions,
             metrics: Vec::new(),
+            failed: Vec::new(),
             current: number("currentReplicas"),
             desired: number("desiredReplicas"),
             scaled: false,
@@ -244,7 +247,6 @@ impl Autoscalers {
         let specs = turn.hpa["spec"]["metrics"].as_array().cloned().unwrap_or_default();
         let tolerance = tolerance(&turn.hpa);
         let mut best: Option<(i64, String)> = None;
-        let mut failed: Vec<Refusal> = Vec::new();
         for spec in &specs {
             let answer = source(spec).and_then(|source| {
                 let usage = usage.as_ref().map_err(|why| {
@@ -275,11 +277,11 @@ impl Autoscalers {
                         best = Some((answer.replicas, source.name()));
                     }
                 }
-                Err(why) => failed.push(why),
+                Err(why) => turn.failed.push(why),
             }
         }
         let scales_down = best.as_ref().is_some_and(|(replicas, _)| *replicas < bounds.current);
-        if let Some((reason, why)) = failed.first()
+        if let Some((reason, why)) = turn.failed.first().cloned()
             && (best.is_none() || scales_down)
         {
             turn.condition(
@@ -288,7 +290,7 @@ impl Autoscalers {
                 reason,
                 format!("the HPA was unable to compute the replica count: {why}"),
             );
-            let count = format!("invalid metrics ({} invalid out of {})", failed.len(), specs.len());
+            let count = format!("invalid metrics ({} invalid out of {})", turn.failed.len(), specs.len());
             return Err(("FailedComputeMetricsReplicas", format!("{count}, first error is: {why}")));
         }
         let Some((wanted, metric)) = best else { return Ok((bounds.current, String::new())) };
