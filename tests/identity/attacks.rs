@@ -31,16 +31,22 @@ fn megabytes(server: &Server, line: &str) -> u64 {
 
 /// A TLS connection without a certificate.
 fn tls(server: &Server) -> Stream {
+    tls_for(server, &[])
+}
+
+/// The same for some protocols.
+fn tls_for(server: &Server, protocols: &[&str]) -> Stream {
     use rustls::pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
     let ca = rustls::pki_types::CertificateDer::from_pem_file(server.data_dir().join("pki/ca.crt")).unwrap();
     roots.add(ca).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     let name = rustls::pki_types::ServerName::try_from("127.0.0.1").unwrap();
     let connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
     let stream = TcpStream::connect(address(server)).unwrap();
@@ -361,34 +367,51 @@ fn oversized(server: &Server, admin: &Caller) {
     assert!(matches!(code, 0 | 401), "{code}");
 }
 
-/// Two hundred clients who never finish what they say: half a head, half a body of a stranger, half a body of a user who may.
+/// Two hundred clients who never finish what they say: half a head, half a body of a stranger, half a body of a user who may,
+/// nothing at all after the handshake, and nothing but greetings in HTTP/2. A quiet watch of the same time is left alone.
 fn slow_clients(server: &Server, admin: &Caller) {
     let token = account_token(server, "default", "slow", json!({}));
     let body = json!({"metadata": {"name": "slow"}, "subjects": [{"kind": "ServiceAccount", "name": "slow",
         "namespace": "default"}], "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}});
     admin.create("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", &body);
     let maps = "/api/v1/namespaces/default/configmaps";
+    let authorization = format!("host: a\r\nauthorization: Bearer {token}\r\n");
+    let mut watch = tls(server);
+    let head = format!("GET {maps}?watch=true&fieldSelector=metadata.name%3Dseen HTTP/1.1\r\n{authorization}\r\n");
+    watch.write_all(head.as_bytes()).unwrap();
     let mut all = Vec::new();
     for number in 0..200 {
-        let mut stream = tls(server);
-        let said = match number % 3 {
+        let mut stream = tls_for(server, if number % 5 == 4 { &["h2"] } else { &[] });
+        let said = match number % 5 {
             0 => "GET /version HTTP/1.1\r\nhost: a\r\nx-slow: ".to_owned(),
             1 => "POST /api/v1/namespaces HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n{".to_owned(),
-            _ => format!(
-                "POST {maps} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{{"
+            2 => format!(
+                "POST {maps} HTTP/1.1\r\n{authorization}content-type: application/json\r\ncontent-length: 1000\r\n\r\n{{"
             ),
+            3 => String::new(),
+            // The preface and empty settings.
+            _ => "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_owned(),
         };
+        stream.conn.complete_io(&mut stream.sock).unwrap();
         stream.write_all(said.as_bytes()).unwrap();
         all.push(stream);
     }
-    // Those who said half a sentence are answered or hung up on.
+    // All of them are answered or hung up on.
     for (number, mut stream) in all.into_iter().enumerate() {
-        let mut answer = [0; 512];
-        let ended = stream.read(&mut answer);
+        let mut answer = Vec::new();
+        let ended = stream.read_to_end(&mut answer);
         let waits = ended.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
         assert!(!waits, "slow client {number} is still there");
-        let text = String::from_utf8_lossy(&answer[..ended.unwrap_or(0)]).into_owned();
+        let text = String::from_utf8_lossy(&answer).into_owned();
         assert!(!text.contains(" 200 ") && !text.contains(" 201 "), "{text}");
+    }
+    admin.create(maps, &json!({"metadata": {"name": "seen"}}));
+    let mut text = String::new();
+    while !text.contains("\"name\":\"seen\"") {
+        let mut bytes = [0; 4096];
+        let read = watch.read(&mut bytes).unwrap();
+        assert!(read > 0, "the watch was cut: {text}");
+        text.push_str(&String::from_utf8_lossy(&bytes[..read]));
     }
 }
 

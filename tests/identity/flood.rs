@@ -24,6 +24,26 @@ pub fn remote(server: &Server, user: &str, groups: &[&str]) -> Remote {
     Remote::new(&server.url(), &tls).unwrap().patient(Duration::from_secs(60))
 }
 
+/// Somebody who makes one request after the other while the flood lasts, on a thread of its own: what is measured is the
+/// server, not how this program shares its threads with the flood that it makes.
+fn meanwhile<F: Future<Output = ()>>(
+    left: &Arc<AtomicUsize>,
+    mut request: impl FnMut() -> F + Send + 'static,
+) -> std::thread::JoinHandle<Vec<Duration>> {
+    let left = left.clone();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut times = Vec::new();
+        while left.load(Ordering::Relaxed) > 0 {
+            let now = Instant::now();
+            runtime.block_on(request());
+            times.push(now.elapsed());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        times
+    })
+}
+
 /// A request that is sent again when its connection breaks, as agents and kubectl do; the time counts all the same.
 async fn persistent(remote: &Remote, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
     loop {
@@ -69,7 +89,7 @@ fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
         let lease = json!({"metadata": {"name": "n", "namespace": "kube-node-lease"}, "spec": {"holderIdentity": "n"}});
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
         let node = remote(&server, "system:node:n", &["system:nodes"]);
-        let (code, mut beat) = node.send(Method::POST, leases, Some(&lease)).await.unwrap();
+        let (code, beat) = node.send(Method::POST, leases, Some(&lease)).await.unwrap();
         assert_eq!(code, 201);
 
         let flooder = Arc::new(remote(&server, "flooder", &[]));
@@ -92,26 +112,32 @@ fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
                 }
             });
         }
-        let other = remote(&server, "other", &[]);
-        let (mut beats, mut gets) = (Vec::new(), Vec::new());
-        while left.load(Ordering::Relaxed) > 0 {
-            let now = Instant::now();
-            let (code, body) = persistent(&node, Method::PUT, &format!("{leases}/n"), Some(&beat)).await;
-            assert_eq!(code, 200, "a heartbeat: {body}");
-            // The next names the version that this one made.
-            beat = body;
-            beats.push(now.elapsed());
-            let now = Instant::now();
-            let path = "/api/v1/namespaces/default/configmaps/m1";
-            let (code, _) = persistent(&other, Method::GET, path, None).await;
-            assert_eq!(code, 200, "another user");
-            gets.push(now.elapsed());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let beat = Arc::new(tokio::sync::Mutex::new((remote(&server, "system:node:n", &["system:nodes"]), beat)));
+        let beats = meanwhile(&left, move || {
+            let beat = beat.clone();
+            async move {
+                let mut beat = beat.lock().await;
+                let (node, lease) = &mut *beat;
+                let (code, body) = persistent(node, Method::PUT, &format!("{leases}/n"), Some(lease)).await;
+                assert_eq!(code, 200, "a heartbeat: {body}");
+                // The next names the version that this one made.
+                *lease = body;
+            }
+        });
+        let other = Arc::new(remote(&server, "other", &[]));
+        let gets = meanwhile(&left, move || {
+            let other = other.clone();
+            async move {
+                let path = "/api/v1/namespaces/default/configmaps/m1";
+                let (code, _) = persistent(&other, Method::GET, path, None).await;
+                assert_eq!(code, 200, "another user");
+            }
+        });
         while let Some(ended) = flood.join_next().await {
             ended.unwrap();
         }
         let took = begun.elapsed();
+        let (mut beats, mut gets) = (beats.join().unwrap(), gets.join().unwrap());
         let ((beat99, beat), (get99, get)) = (figures(&mut beats), figures(&mut gets));
         let [served, refused, broken] = [served, refused, broken].map(|count| count.load(Ordering::Relaxed));
         println!(
@@ -121,7 +147,7 @@ fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
         );
         assert_eq!(served + refused + broken, REQUESTS);
         assert!(served > 0 && broken < REQUESTS / 10, "{served} served, {broken} broken off");
-        assert!(beats.len() > 5 && beat < Duration::from_secs(40), "leases live for forty seconds");
-        assert!(get < Duration::from_secs(40));
+        assert!(beats.len() > 5 && beat < Duration::from_secs(10), "leases live for forty seconds");
+        assert!(get < Duration::from_secs(15));
     });
 }

@@ -6,8 +6,8 @@ use coracle_tests::https::Https;
 use coracle_tests::kms::Kms;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 const KEYS: [&str; 2] =
     ["MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="];
@@ -21,8 +21,20 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
         "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n  resources: [{resources: [secrets]}]\n- level: RequestResponse\n  resources: [{resources: [configmaps]}]\n- level: Metadata\n",
     )
     .unwrap();
+    // A webhook that takes no batch the first time.
+    let (sent, tries) = (Arc::new(Mutex::new(Vec::new())), AtomicUsize::new(0));
+    let took = sent.clone();
+    let https = Https::start(move |asked| {
+        if !asked.certified || asked.body["kind"] != "EventList" || tries.fetch_add(1, Ordering::SeqCst) == 0 {
+            return (500, Value::Null);
+        }
+        took.lock().unwrap().extend(asked.body["items"].as_array().unwrap().iter().cloned());
+        (200, Value::Null)
+    });
     let server = Server::with(&[
         "--api-only",
+        "--audit-webhook-config-file",
+        &https.kubeconfig(files.path(), "auditor"),
         "--audit-log-path",
         &log.display().to_string(),
         "--audit-policy-file",
@@ -74,6 +86,10 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
         (&map["responseStatus"]["code"], &map["annotations"]["authorization.k8s.io/decision"]),
         (&json!(201), &json!("allow"))
     );
+    coracle_tests::eventually("the webhook gets the same", std::time::Duration::from_secs(60), || {
+        let sent = sent.lock().unwrap();
+        [&secret, &map].iter().all(|event| sent.iter().any(|other| other["auditID"] == event["auditID"]))
+    });
     let acting = events.iter().find(|e| e["impersonatedUser"]["username"] == "bob").unwrap();
     assert_eq!(acting["user"]["username"], "kubernetes-admin");
     let forbidden = events.iter().find(|e| e["responseStatus"]["code"] == 403).unwrap();

@@ -32,6 +32,7 @@ use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ use crate::usage::Usage;
 use access::{Access, Peer};
 use answer::{Answer, text};
 
-/// A client that does not finish its handshake or its headers holds a descriptor.
+/// A client that does not finish its handshake, sends no request or does not finish its headers holds a descriptor.
 const SLOW_CLIENT: Duration = Duration::from_secs(30);
 /// Between attempts to listen: the agent before this one may still hold the port.
 const RETRY: Duration = Duration::from_secs(1);
@@ -74,6 +75,10 @@ impl NodeApi {
                 continue;
             };
             let _ = stream.set_nodelay(true);
+            // Clients that vanish while nobody says anything, as in a quiet exec, are noticed within minutes.
+            let _ = setsockopt(&stream, sockopt::KeepAlive, &true);
+            let _ = setsockopt(&stream, sockopt::TcpKeepIdle, &30);
+            let _ = setsockopt(&stream, sockopt::TcpKeepInterval, &15);
             tokio::spawn(self.clone().connection(stream));
         }
     }
@@ -99,9 +104,7 @@ impl NodeApi {
             let (api, peer) = (self.clone(), peer.clone());
             async move { Ok::<_, Infallible>(api.handle(&peer, request).await) }
         });
-        let mut http = hyper::server::conn::http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(SLOW_CLIENT);
-        let _ = http.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
+        converse(stream, service, SLOW_CLIENT).await;
     }
 
     async fn handle(&self, peer: &Peer, request: Request<Incoming>) -> Answer {
@@ -151,6 +154,21 @@ impl NodeApi {
     }
 }
 
+/// Serves HTTP/1.1 until either side ends it. A head must be there within `patience` from the beginning, or from the end of
+/// the request before; requests and upgraded streams last as long as they like.
+async fn converse<S, F>(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    service: S,
+    patience: Duration,
+) where
+    S: hyper::service::Service<Request<Incoming>, Response = Answer, Error = Infallible, Future = F>,
+    F: Future<Output = Result<Answer, Infallible>>,
+{
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(patience);
+    let _ = http.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
+}
+
 /// How a client wants to read metrics.
 fn form<B>(request: &Request<B>) -> Form {
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
@@ -164,4 +182,37 @@ fn query<B>(request: &Request<B>) -> Vec<(String, String)> {
 
 fn first<'a>(query: &'a [(String, String)], key: &str) -> Option<&'a str> {
     query.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const PATIENCE: Duration = Duration::from_millis(200);
+
+    /// What a client reads until it is hung up on, after it said something; answers take three times as long as heads may.
+    async fn heard(said: &str) -> String {
+        let (mut client, server) = tokio::io::duplex(4096);
+        let service = hyper::service::service_fn(|_: Request<Incoming>| async {
+            tokio::time::sleep(3 * PATIENCE).await;
+            Ok::<_, Infallible>(text(StatusCode::OK, "late"))
+        });
+        let serving = tokio::spawn(converse(server, service, PATIENCE));
+        client.write_all(said.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let read = client.read_to_string(&mut answer);
+        tokio::time::timeout(Duration::from_secs(60), read).await.expect("it is hung up").unwrap();
+        serving.await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn silent_and_slow_clients_are_hung_up_on_and_requests_are_not_cut() {
+        assert_eq!(heard("").await, "");
+        assert_eq!(heard("GET / HTTP/1.1\r\nhost: a\r\nx-slow: ").await, "");
+        let answer = heard("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("late"), "{answer}");
+    }
 }

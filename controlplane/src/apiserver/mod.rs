@@ -2,6 +2,8 @@
 
 // Accepts connections and learns the client's certificate.
 pub mod tls;
+// How long they may be silent.
+pub mod attendance;
 // The chain every request runs through, in order.
 pub mod chain;
 // The bodies of requests.
@@ -20,6 +22,8 @@ pub mod authz;
 pub mod wellknown;
 // Verbs on resources.
 pub mod resource;
+// Large bodies and lists.
+pub mod apart;
 // Query parameters.
 pub mod options;
 // Bodies become objects.
@@ -62,3 +66,5 @@ pub mod openapi;
 pub mod respond;
 // The same for people.
 pub mod pretty;
+#[cfg(test)]
+mod size_tests;

@@ -1,6 +1,7 @@
 //! Verbs on resources: from a request to a call of [`Api`] and back.
 
 use super::admission::Operation;
+use super::apart::apart;
 use super::api::Reply;
 use super::chain::{Context, Server};
 use super::filters::audit::Capture;
@@ -164,12 +165,23 @@ impl<'a> Request1<'a> {
         let options = ListOptions::parse(&self.context.query)?;
         let selection = Selection::parse(self.kind, &options)?;
         let mut page = self.server.api.list(self.kind, self.scope(), &options, &selection).await?;
-        if self.kind.is_view() {
-            page.items = page.items.iter().map(|o| built_view(self.kind, o)).collect::<Result<_, _>>()?;
-        }
+        // Copying bytes takes no time; reading and writing them does, and so does making them smaller.
+        let plain = matches!(form, Form::Plain) && !self.context.header("accept-encoding").contains("gzip");
+        let size = if plain { 0 } else { page.items.iter().map(|object| object.json.len()).sum() };
+        let work = async {
+            if self.kind.is_view() {
+                page.items = page.items.iter().map(|o| built_view(self.kind, o)).collect::<Result<_, _>>()?;
+            }
+            Ok(self.show_list(&page, form, &options))
+        };
+        apart(size, work).await
+    }
+
+    /// A list in the form that was asked for.
+    fn show_list(&self, page: &list::Page, form: Form, options: &ListOptions) -> Response<Body> {
         let encoding = self.context.header("accept-encoding");
         let body: Bytes = match form {
-            Form::Plain => list::render(self.kind, &page),
+            Form::Plain => list::render(self.kind, page),
             Form::Partial(version) => {
                 let items: Vec<Value> = page.items.iter().map(|o| o.value()).collect();
                 to_bytes(&table::partial_list(&items, page.metadata(), version))
@@ -185,7 +197,7 @@ impl<'a> Request1<'a> {
                 ))
             }
         };
-        Ok(respond::compressible(200, JSON, body, encoding))
+        respond::compressible(200, JSON, body, encoding)
     }
 
     async fn watch(&self) -> Result<Response<Body>, ApiError> {
@@ -210,14 +222,24 @@ impl<'a> Request1<'a> {
     }
 
     async fn create(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
-        let form = self.form()?;
-        let options = self.options()?;
-        let (object, mut warnings) = self.object(request, options.field_validation).await?;
+        let (form, options) = (self.form()?, self.options()?);
+        let (content_type, bytes) = (header(&request, "content-type"), read(request).await?);
+        apart(bytes.len(), self.create_from(form, &options, &content_type, &bytes)).await
+    }
+
+    async fn create_from(
+        &self,
+        form: Form,
+        options: &WriteOptions,
+        content_type: &str,
+        bytes: &[u8],
+    ) -> Result<Response<Body>, ApiError> {
+        let (object, mut warnings) = self.object(content_type, bytes, options.field_validation)?;
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if !options.dry_run && version.parse::<u64>().is_ok_and(|version| version != 0) {
             return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
-        let mut target = self.target("", &options);
+        let mut target = self.target("", options);
         target.name = "";
         let written = self.server.api.create(&target, object).await?;
         warnings.extend(written.warnings);
@@ -225,16 +247,27 @@ impl<'a> Request1<'a> {
     }
 
     async fn update(&self, subresource: &str, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
-        let form = self.form()?;
-        let options = self.options()?;
-        let (object, mut warnings) = self.object(request, options.field_validation).await?;
+        let (form, options) = (self.form()?, self.options()?);
+        let (content_type, bytes) = (header(&request, "content-type"), read(request).await?);
+        apart(bytes.len(), self.update_from(subresource, form, &options, &content_type, &bytes)).await
+    }
+
+    async fn update_from(
+        &self,
+        subresource: &str,
+        form: Form,
+        options: &WriteOptions,
+        content_type: &str,
+        bytes: &[u8],
+    ) -> Result<Response<Body>, ApiError> {
+        let (object, mut warnings) = self.object(content_type, bytes, options.field_validation)?;
         if object["metadata"]["name"].as_str().is_none_or(str::is_empty) {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({} based on URL) was undeterminable: name must be provided",
                 self.context.info.name
             )));
         }
-        let target = self.target(subresource, &options);
+        let target = self.target(subresource, options);
         let unversioned = object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty);
         let replace = |_: &Value| {
             if self.kind.conditional && unversioned {
@@ -252,7 +285,7 @@ impl<'a> Request1<'a> {
         };
         let written = match self.server.api.change(&target, &replace).await {
             Err(error) if error.is_not_found() && self.kind.create_on_update && subresource.is_empty() => {
-                let mut target = self.target("", &options);
+                let mut target = self.target("", options);
                 target.name = "";
                 self.server.api.create(&target, object).await?
             }
@@ -279,10 +312,13 @@ impl<'a> Request1<'a> {
             ));
         }
         let bytes = read(request).await?;
-        let (patch, mut warnings) = patching::read(self.kind, format, &bytes, &options)?;
-        let written = self.patched(subresource, &patch, &options).await?;
-        warnings.extend(written.warnings);
-        self.answer(if written.created { 201 } else { 200 }, &written.object, form, &warnings)
+        let work = async {
+            let (patch, mut warnings) = patching::read(self.kind, format, &bytes, &options)?;
+            let written = self.patched(subresource, &patch, &options).await?;
+            warnings.extend(written.warnings);
+            self.answer(if written.created { 201 } else { 200 }, &written.object, form, &warnings)
+        };
+        apart(bytes.len(), work).await
     }
 
     async fn patched(&self, sub: &str, patch: &Patch, options: &WriteOptions) -> Result<Written, ApiError> {
@@ -476,14 +512,13 @@ impl<'a> Request1<'a> {
         }
     }
 
-    async fn object(
+    fn object(
         &self,
-        request: Request<Inbound>,
+        content_type: &str,
+        bytes: &[u8],
         validation: FieldValidation,
     ) -> Result<(Value, Vec<String>), ApiError> {
-        let content_type = header(&request, "content-type");
-        let bytes = read(request).await?;
-        let mut decoded = decode::body(&decode::Expected::of(self.kind), &content_type, &bytes, validation)?;
+        let mut decoded = decode::body(&decode::Expected::of(self.kind), content_type, bytes, validation)?;
         let unknown = decode::unknown(self.kind, &mut decoded.object, validation);
         if validation == FieldValidation::Strict && !unknown.is_empty() {
             return Err(ApiError::bad_request(format!(

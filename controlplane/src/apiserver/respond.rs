@@ -6,6 +6,7 @@ use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, He
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::io::Write;
 
 /// The body of every reply.
@@ -54,10 +55,25 @@ pub fn error(error: &ApiError) -> Response<Body> {
     response
 }
 
-/// Adds `Warning` headers; what cannot stand in a header is left out.
+/// Adds `Warning` headers, every sentence once; what cannot stand in a header is left out. As upstream: when all of them are
+/// too long, every one is cut, and what is still too much is not said.
 pub fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    for warning in warnings {
-        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ");
+    const TOTAL: usize = 4 * 1024;
+    const ITEM: usize = 256;
+    let length = |text: &str| text.chars().take(TOTAL + 1).count();
+    let mut seen = HashSet::new();
+    let once = warnings.iter().map(String::as_str).filter(|text| !text.is_empty() && seen.insert(*text));
+    // Whatever is beyond this cannot be said, cut or not.
+    let all: Vec<&str> = once.take(TOTAL).collect();
+    let cut = all.iter().map(|warning| length(warning)).sum::<usize>() > TOTAL;
+    let mut written = 0;
+    for warning in all {
+        if cut && written >= TOTAL {
+            break;
+        }
+        let text: String = warning.chars().take(if cut { ITEM } else { TOTAL }).collect();
+        written += length(&text);
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             response.headers_mut().append(HeaderName::from_static("warning"), value);
         }
@@ -78,4 +94,24 @@ pub fn compressible(code: u16, content_type: &str, body: Bytes, accept_encoding:
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(warnings: &[String]) -> Vec<usize> {
+        let mut response = text(200, "");
+        warn(&mut response, warnings);
+        response.headers().get_all("warning").iter().map(|value| value.len() - "299 - \"\"".len()).collect()
+    }
+
+    #[test]
+    fn warnings_are_said_once_and_not_without_end() {
+        assert_eq!(said(&["a".into(), String::new(), "b\nc".into(), "a".into()]), [1, 3]);
+        assert_eq!(said(&["x".repeat(4096)]), [4096]);
+        assert_eq!(said(&["x".repeat(5000)]), [256]);
+        let many: Vec<String> = (0..100_000).map(|n| format!("{n:0>300}")).collect();
+        assert_eq!(said(&many), [256; 16]);
+    }
 }

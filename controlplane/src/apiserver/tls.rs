@@ -1,5 +1,6 @@
 //! Accepts connections: TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2 by ALPN, and the client's certificate when it shows one.
 
+use super::attendance::{Attendance, Heard, Patience, Silence};
 use super::authn::x509;
 use super::chain::Server;
 use crate::apiserver::inbound::Inbound;
@@ -8,23 +9,25 @@ use crate::pki::authority::Signed;
 use arc_swap::ArcSwap;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use nix::sys::socket::{setsockopt, sockopt};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// How long a client may take for its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(30);
-/// How long a client may take to send the head of a request.
-const HEAD: Duration = Duration::from_secs(30);
+/// How long the last answers of a connection that is closed for its silence may take on their way.
+const FLUSH: Duration = Duration::from_secs(60);
 /// How long requests in flight may go on at shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -111,8 +114,7 @@ pub struct Peer {
 
 /// Serves until `stop` is cancelled, then lets requests in flight end.
 pub async fn serve(listener: TcpListener, tls: Tls, server: Arc<Server>, stop: CancellationToken) {
-    let graceful = GracefulShutdown::new();
-    let watcher = Arc::new(graceful);
+    let connections = TaskTracker::new();
     loop {
         let (stream, address) = tokio::select! {
             () = stop.cancelled() => break,
@@ -127,12 +129,20 @@ pub async fn serve(listener: TcpListener, tls: Tls, server: Arc<Server>, stop: C
             },
         };
         let _ = stream.set_nodelay(true);
-        let watch = watcher.watcher();
-        tokio::spawn(connection(stream, address, tls.clone(), server.clone(), watch));
+        if let Err(error) = keep_alive(&stream) {
+            tracing::debug!(%error, "keep-alive of a connection");
+        }
+        connections.spawn(connection(stream, address, tls.clone(), server.clone(), stop.clone()));
     }
-    if let Ok(graceful) = Arc::try_unwrap(watcher) {
-        let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
-    }
+    connections.close();
+    let _ = tokio::time::timeout(DRAIN, connections.wait()).await;
+}
+
+/// Clients that vanish while nobody says anything, as in a quiet exec, are noticed within minutes.
+fn keep_alive(stream: &TcpStream) -> nix::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &30)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &15)
 }
 
 async fn connection(
@@ -140,26 +150,42 @@ async fn connection(
     address: SocketAddr,
     tls: Tls,
     server: Arc<Server>,
-    watch: hyper_util::server::graceful::Watcher,
+    stop: CancellationToken,
 ) {
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls.config).accept(stream)).await
-    else {
-        return;
-    };
-    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls.config).accept(stream));
+    let Some(Ok(Ok(stream))) = stop.run_until_cancelled(handshake).await else { return };
+    let session = stream.get_ref().1;
+    let shown = session.peer_certificates().and_then(|chain| chain.first());
     let certificate = shown.and_then(|shown| x509::Certificate::read(shown, &tls.front_proxy));
     let peer = Arc::new(Peer { certificate, address });
+    let attendance = Attendance::begin(Patience::default());
+    let listens = (session.alpn_protocol() != Some(b"h2")).then(|| attendance.clone());
+    let requests = attendance.clone();
     let service = hyper::service::service_fn(move |request| {
-        let (server, peer) = (server.clone(), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(server.handle(Inbound::of(request), peer).await) }
+        let (server, peer, served) = (server.clone(), peer.clone(), requests.request());
+        async move {
+            let answer = server.handle(Inbound::of(request), peer).await;
+            Ok::<_, std::convert::Infallible>(served.until_sent(answer))
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+    // Heads have a time of their own in `attendance`; this one would count for connections between requests, too.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None::<Duration>);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(250)
         .keep_alive_interval(Duration::from_secs(30));
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    let _ = watch.watch(connection.into_owned()).await;
+    let io = TokioIo::new(Heard::new(stream, listens));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
+    let silence = tokio::select! {
+        ended = attendance.attend(connection.as_mut()) => match ended {
+            Ok(_) | Err(Silence::NoHead) => return,
+            Err(Silence::Idle) => true,
+        },
+        () = stop.cancelled() => false,
+    };
+    connection.as_mut().graceful_shutdown();
+    let rest = if silence { FLUSH } else { DRAIN };
+    let _ = tokio::time::timeout(rest, connection).await;
 }

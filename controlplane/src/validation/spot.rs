@@ -30,8 +30,14 @@ pub fn walk(object: &Value, errors: &mut Vec<FieldError>, rules: impl FnOnce(Spo
 impl<'a> Spot<'a> {
     /// A field below, by dotted path.
     pub fn at(&self, path: &str) -> Spot<'a> {
-        let dot = if self.path.is_empty() { "" } else { "." };
-        Spot { value: self.value.at(path), path: format!("{}{dot}{path}", self.path), sink: self.sink }
+        // Written by hand: thousands of containers have millions of fields, and most paths are never shown.
+        let mut whole = String::with_capacity(self.path.len() + 1 + path.len());
+        whole.push_str(&self.path);
+        if !whole.is_empty() {
+            whole.push('.');
+        }
+        whole.push_str(path);
+        Spot { value: self.value.at(path), path: whole, sink: self.sink }
     }
 
     /// The items of the list here.

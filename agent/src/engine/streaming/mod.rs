@@ -12,7 +12,7 @@ use coracle_proto::cri;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
@@ -95,6 +95,8 @@ impl Streaming {
             });
             tokio::spawn(
                 hyper::server::conn::http1::Builder::new()
+                    // Whoever makes no request is hung up on after a while.
+                    .timer(TokioTimer::new())
                     .serve_connection(TokioIo::new(stream), service)
                     .with_upgrades(),
             );

@@ -4,6 +4,7 @@ use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
@@ -62,7 +63,10 @@ fn concerns(at: &Attributes<'_>, pod: &Value) -> bool {
     match (at.operation, at.old) {
         (Operation::Create, _) => true,
         // A change that brings no new image was admitted before.
-        (Operation::Update, Some(old)) => images(pod).any(|image| !images(old).any(|had| had == image)),
+        (Operation::Update, Some(old)) => {
+            let had: HashSet<&Value> = images(old).collect();
+            images(pod).any(|image| !had.contains(image))
+        }
         _ => false,
     }
 }

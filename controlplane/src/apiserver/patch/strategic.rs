@@ -4,6 +4,7 @@ use super::rejected;
 use super::types::{Shape, Type};
 use coracle_proto::status::ApiError;
 use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -90,6 +91,7 @@ fn merge_map(mut object: Object, mut patch: Object, ty: Type) -> Result<Object> 
         if let Some(name) = key.strip_prefix(DELETE_FROM) {
             let Value::Array(gone) = value else { return Err(StrategicError::PrimitiveList) };
             if let Some(Value::Array(items)) = object.get_mut(name) {
+                let gone: HashSet<Value> = gone.into_iter().collect();
                 items.retain(|item| !gone.contains(item));
             }
             continue;
@@ -146,7 +148,8 @@ fn is_directive(key: &str) -> bool {
 fn retain_keys(object: &mut Object, patch: &mut Object) -> Result<()> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(keys) = keys else { return Err(StrategicError::RetainKeys) };
-    let listed = |key: &str| keys.iter().any(|k| k == key);
+    let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let listed = |key: &str| keys.contains(key);
     if patch.iter().any(|(k, v)| !v.is_null() && !is_directive(k) && !listed(k)) {
         return Err(StrategicError::RetainKeys);
     }
@@ -231,43 +234,47 @@ fn merge_list(mut old: Vec<Value>, new: Vec<Value>, of: Type, key: &str) -> Resu
     check_items(old.iter().chain(&new))?;
     let objects = matches!(of.shape(), Shape::Struct { .. }) || new.iter().chain(&old).any(Value::is_object);
     if !objects {
-        for item in new {
-            if !old.contains(&item) {
-                old.push(item);
-            }
-        }
-        let mut seen: Vec<Value> = Vec::with_capacity(old.len());
-        for item in old {
-            if !seen.contains(&item) {
-                seen.push(item);
-            }
-        }
-        return Ok(seen);
+        let mut seen = HashSet::new();
+        return Ok(old.into_iter().chain(new).filter(|item| seen.insert(item.clone())).collect());
     }
     let (special, changes): (Vec<Value>, Vec<Value>) =
         new.into_iter().partition(|i| i.get(DIRECTIVE).is_some());
+    let mut gone = HashSet::new();
     for item in &special {
         match item[DIRECTIVE].as_str() {
             Some("replace") => return Ok(changes),
             Some("delete") => {
-                let gone = id(item, key)?;
-                old.retain(|o| o.get(key) != Some(gone));
+                gone.insert(id(item, key)?);
             }
             Some("merge") => return Err(StrategicError::MergeDirective),
             _ => return Err(StrategicError::UnknownDirective(plain(&item[DIRECTIVE]), item.to_string())),
         }
     }
-    for item in changes {
-        let wanted = id(&item, key)?;
-        match old.iter_mut().find(|o| o.get(key) == Some(wanted)) {
-            Some(slot) => {
-                let (Value::Object(before), Value::Object(change)) = (slot.take(), item) else {
-                    return Err(StrategicError::WrongType("map[string]interface {}", "value"));
-                };
-                *slot = Value::Object(merge_map(before, change, of)?);
-            }
-            None => old.extend(fresh(item)),
+    old.retain(|item| item.get(key).is_none_or(|id| !gone.contains(id)));
+    // The first of those that share a key is the one that changes.
+    let mut places: HashMap<Value, usize> = HashMap::with_capacity(old.len());
+    for (place, item) in old.iter().enumerate() {
+        if let Some(id) = item.get(key) {
+            places.entry(id.clone()).or_insert(place);
         }
+    }
+    for item in changes {
+        let wanted = id(&item, key)?.clone();
+        let Some(place) = places.get(&wanted).copied() else {
+            if let Some(item) = fresh(item) {
+                // What is null is not there.
+                if item.get(key) == Some(&wanted) {
+                    places.insert(wanted, old.len());
+                }
+                old.push(item);
+            }
+            continue;
+        };
+        let slot = &mut old[place];
+        let (Value::Object(before), Value::Object(change)) = (slot.take(), item) else {
+            return Err(StrategicError::WrongType("map[string]interface {}", "value"));
+        };
+        *slot = Value::Object(merge_map(before, change, of)?);
     }
     Ok(old)
 }
@@ -302,16 +309,26 @@ fn id<'v>(item: &'v Value, key: &str) -> Result<&'v Value> {
     }
 }
 
+/// Where items are, by what tells them apart; the first of those that share it.
+fn places<'v>(list: &'v [Value], key: &str) -> HashMap<&'v Value, usize> {
+    let mut places = HashMap::with_capacity(list.len());
+    for (place, item) in list.iter().enumerate() {
+        if let Ok(id) = id(item, key) {
+            places.entry(id).or_insert(place);
+        }
+    }
+    places
+}
+
 /// Items of the patch in the order it wants, the others in the order they had, interleaved by that old order.
 fn in_order(merged: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Result<Vec<Value>> {
-    let place =
-        |list: &[Value], item: &Value| list.iter().position(|o| id(o, key).ok() == id(item, key).ok());
+    let (order, before) = (places(order, key), places(before, key));
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for item in merged {
-        id(&item, key)?;
-        match place(order, &item) {
+        let id = id(&item, key)?;
+        match order.get(id).copied() {
             Some(at) => ours.push((at, item)),
-            None => theirs.push((place(before, &item).unwrap_or(usize::MAX), item)),
+            None => theirs.push((before.get(id).copied().unwrap_or(usize::MAX), item)),
         }
     }
     ours.sort_by_key(|(at, _)| *at);
@@ -319,8 +336,8 @@ fn in_order(merged: Vec<Value>, order: &[Value], before: &[Value], key: &str) ->
     let mut out = Vec::with_capacity(ours.len() + theirs.len());
     let mut theirs = theirs.into_iter().peekable();
     for (_, item) in ours {
-        if let Some(at) = place(before, &item) {
-            while let Some((_, other)) = theirs.next_if(|(other, _)| *other < at) {
+        if let Some(at) = before.get(id(&item, key)?) {
+            while let Some((_, other)) = theirs.next_if(|(other, _)| other < at) {
                 out.push(other);
             }
         }

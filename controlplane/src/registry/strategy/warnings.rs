@@ -5,7 +5,7 @@ use crate::tree::Tree;
 use coracle_proto::names::dns1123_label;
 use coracle_proto::quantity::Quantity;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
@@ -249,13 +249,12 @@ fn selectors(path: &str, spec: &Value, warnings: &mut Vec<String>) {
 
 fn duplicates(path: &str, spec: &Value, warnings: &mut Vec<String>) {
     for (list, key) in [("hostAliases", "ip"), ("imagePullSecrets", "name")] {
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen = HashSet::new();
         for (index, item) in spec.items(list).iter().enumerate() {
             let text = item.text(key);
-            if seen.contains(&text) {
+            if !seen.insert(text) {
                 warnings.push(format!("{path}spec.{list}[{index}].{key}: duplicate {key} {text:?}"));
             }
-            seen.push(text);
             if list == "imagePullSecrets" && text.is_empty() {
                 warnings.push(format!("{path}spec.{list}[{index}].{key}: invalid empty name \"\""));
             }
@@ -298,20 +297,22 @@ fn of_container(path: &str, at: &str, container: &Value, annotations: &Value, wa
             }
         }
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for (index, variable) in container.items("env").iter().enumerate() {
         let name = variable.text("name");
         let reference = format!("$({name})");
         let value = variable.text("value");
         let hides = variable.has("valueFrom") || value == reference || !value.contains(&reference);
-        if seen.contains(&name) && hides {
+        if !seen.insert(name) && hides {
             warnings.push(format!(
                 "{at}.env[{index}]: hides previous definition of {name:?}, which may be dropped when using apply"
             ));
         }
-        seen.push(name);
     }
 }
+
+/// How many pairs of ports are compared: whoever has more has been warned enough.
+const PAIRS: usize = 100_000;
 
 /// A port by number and protocol, and where it was seen: path, host address, host port.
 type SeenPorts = HashMap<(i64, String), Vec<(String, String, i64)>>;
@@ -319,13 +320,16 @@ type SeenPorts = HashMap<(i64, String), Vec<(String, String, i64)>>;
 fn ports(path: &str, spec: &Value, warnings: &mut Vec<String>) {
     let mut numbers = SeenPorts::new();
     let mut names: HashMap<&str, String> = HashMap::new();
+    let mut pairs = 0;
     for (at, container) in containers(path, spec) {
         for (index, port) in container.items("ports").iter().enumerate() {
             let here = format!("{at}.ports[{index}]");
             let (host_ip, host_port) = (port.text("hostIP"), port.int("hostPort").unwrap_or_default());
             let key = (port.int("containerPort").unwrap_or_default(), port.text("protocol").to_owned());
             let others = numbers.entry(key).or_default();
-            for (other, other_ip, other_port) in others.iter() {
+            let left = PAIRS.saturating_sub(pairs);
+            pairs += others.len();
+            for (other, other_ip, other_port) in others.iter().take(left) {
                 let what = if host_ip == other_ip && host_port == *other_port {
                     "duplicate"
                 } else if host_port == 0 || *other_port == 0 {

@@ -9,7 +9,7 @@ use coracle_proto::names::{
 };
 use coracle_proto::status::FieldError;
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 mod containers;
 mod env;
@@ -39,7 +39,7 @@ pub(super) struct Pod<'a> {
     host_users: bool,
     os: &'a str,
     volumes: HashMap<&'a str, &'a Value>,
-    claims: HashSet<&'a str>,
+    claims: BTreeSet<&'a str>,
 }
 
 impl<'a> Pod<'a> {

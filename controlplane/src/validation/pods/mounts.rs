@@ -14,6 +14,7 @@ pub(super) fn mounts(container: &Spot<'_>, pod: &Pod<'_>) {
         .iter()
         .map(|device| (device.text("name"), device.text("devicePath")))
         .collect();
+    let device_paths: HashSet<&str> = devices.values().copied().collect();
     let mut paths = HashSet::new();
     for mount in list.items() {
         let (name, path) = (mount.at("name"), mount.at("mountPath"));
@@ -28,7 +29,7 @@ pub(super) fn mounts(container: &Spot<'_>, pod: &Pod<'_>) {
         if devices.contains_key(name.text()) {
             name.invalid("must not already exist in volumeDevices");
         }
-        if devices.values().any(|device| *device == path.text()) {
+        if device_paths.contains(path.text()) {
             path.invalid("must not already exist as a path in volumeDevices");
         }
         // Upstream reports what follows at the list, not at the item.
@@ -75,6 +76,7 @@ pub(super) fn devices(container: &Spot<'_>, pod: &Pod<'_>) {
         .iter()
         .map(|mount| (mount.text("name"), mount.text("mountPath")))
         .collect();
+    let mount_paths: HashSet<&str> = mounts.values().copied().collect();
     let (mut names, mut paths) = (HashSet::new(), HashSet::new());
     for device in container.each("volumeDevices") {
         let (name, path) = (device.at("name"), device.at("devicePath"));
@@ -98,7 +100,7 @@ pub(super) fn devices(container: &Spot<'_>, pod: &Pod<'_>) {
         if mounts.contains_key(name.text()) {
             name.invalid("must not already exist in volumeMounts");
         }
-        if mounts.values().any(|mount| *mount == path.text()) {
+        if mount_paths.contains(path.text()) {
             path.invalid("must not already exist as a path in volumeMounts");
         }
     }

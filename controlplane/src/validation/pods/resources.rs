@@ -5,7 +5,7 @@ use crate::validation::spot::Spot;
 use coracle_proto::names::{dns1123_label, qualified_name};
 use coracle_proto::quantity::Quantity;
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 const STANDARD: [&str; 20] = [
     "cpu",
@@ -42,6 +42,9 @@ const WHOLE: [&str; 9] = [
     "services.nodeports",
     "services.loadbalancers",
 ];
+
+/// How many names of claims a sentence lists.
+const NAMES_SHOWN: usize = 100;
 
 fn is_huge(name: &str) -> bool {
     name.starts_with("hugepages-")
@@ -122,7 +125,7 @@ pub(in crate::validation) fn amount(spot: &Spot<'_>, name: &str) -> Option<Quant
 pub(in crate::validation) fn requirements(
     resources: &Spot<'_>,
     check_name: fn(&Spot<'_>, &str),
-    claims: &HashSet<&str>,
+    claims: &BTreeSet<&str>,
 ) {
     let (limits, requests) = (resources.at("limits"), resources.at("requests"));
     let (mut plain, mut huge) = (false, false);
@@ -173,7 +176,7 @@ fn huge_pages(spot: &Spot<'_>, name: &str, quantity: &Quantity) {
     }
 }
 
-fn claim_names(list: &Spot<'_>, claims: &HashSet<&str>) {
+fn claim_names(list: &Spot<'_>, claims: &BTreeSet<&str>) {
     let mut seen = HashSet::new();
     for claim in list.items() {
         let (name, request) = (claim.value.text("name"), claim.value.text("request"));
@@ -189,8 +192,12 @@ fn claim_names(list: &Spot<'_>, claims: &HashSet<&str>) {
             claim.with(&json!(text)).duplicate();
         }
         if !claims.contains(name) {
-            let mut known: Vec<&str> = claims.iter().copied().filter(|name| !name.is_empty()).collect();
-            known.sort_unstable();
+            // Thousands of names in each of thousands of sentences would fill the memory.
+            let shown = claims.iter().copied().filter(|name| !name.is_empty()).take(NAMES_SHOWN);
+            let mut known: Vec<&str> = shown.collect();
+            if claims.len() > NAMES_SHOWN {
+                known.push("...");
+            }
             let hint = if known.is_empty() {
                 " which is empty".to_owned()
             } else {
@@ -204,7 +211,7 @@ fn claim_names(list: &Spot<'_>, claims: &HashSet<&str>) {
 }
 
 /// Requests and limits of the pod as a whole.
-pub(super) fn pod_level(spec: &Spot<'_>, claims: &HashSet<&str>) {
+pub(super) fn pod_level(spec: &Spot<'_>, claims: &BTreeSet<&str>) {
     let resources = spec.at("resources");
     if !resources.is_set() {
         return;

@@ -5,7 +5,7 @@ use crate::validation::meta;
 use crate::validation::spot::Spot;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -218,7 +218,12 @@ pub(in crate::validation) fn taints(list: &Spot<'_>) {
 }
 
 pub(super) fn spread(list: &Spot<'_>) {
+    fn pair(rule: &Value) -> (&str, &str) {
+        (rule.text("topologyKey"), rule.text("whenUnsatisfiable"))
+    }
     let rules: Vec<Spot<'_>> = list.items().collect();
+    let last: HashMap<_, usize> =
+        rules.iter().enumerate().map(|(index, rule)| (pair(rule.value), index)).collect();
     for (index, rule) in rules.iter().enumerate() {
         let skew = rule.value.int("maxSkew").unwrap_or_default();
         if skew <= 0 {
@@ -227,11 +232,8 @@ pub(super) fn spread(list: &Spot<'_>) {
         rule.at("topologyKey").has_text("can not be empty");
         let action = rule.at("whenUnsatisfiable");
         action.one_of(&["DoNotSchedule", "ScheduleAnyway"]);
-        let pair = |rule: &Spot<'_>| {
-            (rule.value.text("topologyKey").to_owned(), rule.value.text("whenUnsatisfiable").to_owned())
-        };
-        let (key, when) = pair(rule);
-        if rules[index + 1..].iter().any(|other| pair(other) == (key.clone(), when.clone())) {
+        let (key, when) = pair(rule.value);
+        if last.get(&(key, when)).is_some_and(|last| *last > index) {
             let both: Value = json!(format!("{{{key}, {when}}}"));
             rule.at("{topologyKey, whenUnsatisfiable}").with(&both).duplicate();
         }

@@ -6,6 +6,7 @@ use crate::validation::spot::{Spot, walk};
 use coracle_proto::names::range_error;
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -70,16 +71,21 @@ fn only_added_tolerations(new: &Spot<'_>, old: &[Value]) {
         toleration.drop_key("tolerationSeconds");
         toleration
     };
-    let now: Vec<Value> = new.items().map(|item| without_seconds(item.value)).collect();
-    if old.iter().any(|before| !now.iter().any(|now| same(now, &without_seconds(before)))) {
+    let now: HashSet<Value> = new.items().map(|item| without_seconds(item.value)).collect();
+    let kept = |before: &Value| {
+        let before = without_seconds(before);
+        now.contains(&before) || now.iter().any(|now| same(now, &before))
+    };
+    if !old.iter().all(kept) {
         new.forbidden("existing toleration can not be modified except its tolerationSeconds");
     }
 }
 
 fn only_removed_gates(new: &Spot<'_>, old: &[Value]) {
+    let before: HashSet<&str> = old.iter().map(|gate| gate.text("name")).collect();
     for gate in new.items() {
         let name = gate.value.text("name");
-        if !old.iter().any(|before| before.text("name") == name) {
+        if !before.contains(name) {
             gate.at("name")
                 .forbidden(format!("only deletion is allowed, but found new scheduling gate '{name}'"));
         }
