@@ -9,6 +9,8 @@ pub mod security;
 pub mod pki;
 // Who authenticates and who authorizes.
 pub mod guard;
+// What the server's process may do on its machine.
+pub mod privileges;
 // The parts put together.
 pub mod server;
 // A whole cluster on this machine.

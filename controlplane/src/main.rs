@@ -46,6 +46,9 @@ fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
     match cli.command {
         Command::Server(args) => {
+            if let Err(error) = coracle::privileges::shed() {
+                tracing::warn!(%error, "the server keeps rights that it does not need");
+            }
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(coracle::server::run(args.resolve()?))?;
             Ok(())
