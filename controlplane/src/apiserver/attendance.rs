@@ -3,8 +3,7 @@
 
 use bytes::Bytes;
 use http::Response;
-use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -113,8 +112,8 @@ pub struct Served(Attendance);
 
 impl Served {
     /// The same answer, which counts as being served until it is sent or given up.
-    pub fn until_sent(self, response: Response<Body>) -> Response<Body> {
-        response.map(|body| Sending { body, _served: self }.boxed_unsync())
+    pub fn until_sent(self, response: Response<Body>) -> Response<Sending> {
+        response.map(|body| Sending { body, _served: self })
     }
 }
 
@@ -127,20 +126,26 @@ impl Drop for Served {
     }
 }
 
-struct Sending {
+/// Why the rest of an answer is not sent.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer breaks off")]
+pub struct BrokenOff(#[source] BoxError);
+
+/// The body of an answer.
+pub struct Sending {
     body: Body,
     _served: Served,
 }
 
 impl http_body::Body for Sending {
     type Data = Bytes;
-    type Error = BoxError;
+    type Error = BrokenOff;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        Pin::new(&mut self.body).poll_frame(context).map_err(BrokenOff)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -214,6 +219,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use http_body::Body as _;
+    use http_body_util::BodyExt;
     use std::future::pending;
 
     const SHORT: Duration = Duration::from_millis(50);
