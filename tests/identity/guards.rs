@@ -25,7 +25,8 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
     let (sent, tries) = (Arc::new(Mutex::new(Vec::new())), AtomicUsize::new(0));
     let took = sent.clone();
     let https = Https::start(move |asked| {
-        if !asked.certified || asked.body["kind"] != "EventList" || tries.fetch_add(1, Ordering::SeqCst) == 0 {
+        if !asked.certified || asked.body["kind"] != "EventList" || tries.fetch_add(1, Ordering::SeqCst) == 0
+        {
             return (500, Value::Null);
         }
         took.lock().unwrap().extend(asked.body["items"].as_array().unwrap().iter().cloned());

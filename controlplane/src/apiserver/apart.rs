@@ -4,8 +4,8 @@
 use std::future::Future;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// From this size on; an object of this size is read, checked and stored in milliseconds.
-const LARGE: usize = 64 * 1024;
+/// From this size on. Usual objects are smaller; one of this size may consist of thousands of others.
+const LARGE: usize = 16 * 1024;
 
 /// Runs the work. When it is about so many bytes that it may take long, the other tasks of this thread move to another one.
 pub async fn apart<T>(bytes: usize, work: impl Future<Output = T>) -> T {
