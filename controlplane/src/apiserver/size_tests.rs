@@ -81,7 +81,8 @@ fn container(change: Value) -> Value {
 #[test]
 fn pods() {
     let kind = Registry::builtin().resource("", "v1", "pods").unwrap();
-    let parts: &[(&str, fn(usize) -> Value)] = &[
+    type Make = fn(usize) -> Value;
+    let parts: &[(&str, Make)] = &[
         ("empty containers", |n| pod(json!({"containers": many(n, |_| json!({}))}))),
         ("containers of one name", |n| {
             pod(json!({"containers": many(n, |_| json!({"name": "a", "image": "i"}))}))
