@@ -92,6 +92,9 @@ impl Cluster {
         for name in ["default", "kube-system"] {
             cluster.create("", "namespaces", "", json!({"metadata": {"name": name}})).await;
         }
+        // Pods are taken once their account is there.
+        let account = Name::new("default", "default");
+        cluster.until("an account", |c| !c.get("serviceaccounts", &account).is_null()).await;
         cluster
     }
 
