@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 /// How often the server looks at its own size.
 const LOOK: Duration = Duration::from_secs(5);
-/// Growth that is worth a walk over the heap at once, and one that is worth it after a while, in bytes.
+/// A change of size that is worth a walk over the heap at once, and one that is worth it after a while, in bytes. One that
+/// shrinks by itself has just let go of much more.
 const AT_ONCE: u64 = 8 << 20;
 const LATER: u64 = 1 << 20;
 const WHILE: Duration = Duration::from_secs(60);
@@ -15,8 +16,8 @@ pub async fn give_back() {
     let (mut after, mut trimmed) = (resident(), Instant::now());
     loop {
         tokio::time::sleep(LOOK).await;
-        let grown = resident().saturating_sub(after);
-        if grown >= AT_ONCE || (grown >= LATER && trimmed.elapsed() >= WHILE) {
+        let changed = resident().abs_diff(after);
+        if changed >= AT_ONCE || (changed >= LATER && trimmed.elapsed() >= WHILE) {
             let _ = tokio::task::spawn_blocking(trim).await;
             (after, trimmed) = (resident(), Instant::now());
         }
