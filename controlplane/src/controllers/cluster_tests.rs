@@ -267,6 +267,18 @@ async fn a_job_completes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_deleted_at_work_takes_its_pods_along() {
+    let cluster = Cluster::start().await;
+    let mut template = template(json!({}), "v1");
+    template["spec"]["restartPolicy"] = json!("Never");
+    let job = json!({"metadata": {"name": "long", "namespace": "default"}, "spec": {"template": template}});
+    cluster.create("batch", "jobs", "default", job).await;
+    cluster.until("a pod", |c| c.list("pods", "default").len() == 1).await;
+    cluster.delete("batch/jobs", &Name::new("default", "long"), "Background").await;
+    cluster.until("no pods", |c| c.list("pods", "default").is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_gets_a_claim_of_its_own_and_a_token_secret_lives_with_its_account() {
     let cluster = Cluster::without_nodes().await;
     let mut pod = json!({"metadata": {"name": "user", "namespace": "default"}, "spec": template(json!({}), "v1")["spec"]});

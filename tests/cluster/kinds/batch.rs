@@ -44,6 +44,7 @@ pub fn jobs(room: &Room) {
     room.until_with(names, |names| names.starts_with("evicted-") && names != first);
     assert_eq!(room.run("get job evicted -o jsonpath={.status.failed}"), "");
     room.run("delete job evicted --wait");
+    room.until("get pods -l job-name=evicted -o name", "");
 
     room.apply(&job("held", "  suspend: true\n", "exit 0"));
     room.until("get job held -o jsonpath={.status.conditions[?(@.type==\"Suspended\")].status}", "True");

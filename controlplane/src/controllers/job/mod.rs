@@ -8,6 +8,8 @@ pub mod view;
 mod policy;
 // The next step.
 pub mod plan;
+// Pods that outlive their Job.
+mod strays;
 #[cfg(test)]
 mod plan_tests;
 
@@ -45,6 +47,7 @@ pub fn start(setup: &mut Setup<'_>) {
     feed.owned_or_matching(&pods.kind, &pods.cache, "Job");
     let queue = feed.queue.clone();
     setup.run(Jobs { control: PodControl { owners, pods }, pods: index }, &queue, 5);
+    strays::start(setup);
 }
 
 #[async_trait]
@@ -98,21 +101,8 @@ impl Controller for Jobs {
 }
 
 impl Jobs {
-    /// Lets a pod go: it is written down.
     async fn release(&self, pod: JobPod) -> Result<(), Failure> {
-        let name = Name::of(&pod.pod.object);
-        let uid = json!(pod.pod.uid());
-        let change = |value: &mut Value| {
-            if value["metadata"]["uid"] == uid
-                && let Some(list) = value["metadata"]["finalizers"].as_array_mut()
-            {
-                list.retain(|f| f != TRACKING);
-            }
-        };
-        match self.control.pods.modify(&name, change).await {
-            Err(error) if !error.is_not_found() => Err(error.into()),
-            _ => Ok(()),
-        }
+        strays::release(&self.control.pods, &Name::of(&pod.pod.object), pod.pod.uid()).await
     }
 
     fn body(&self, job: &Object, spec: &Spec, new: New) -> Value {
