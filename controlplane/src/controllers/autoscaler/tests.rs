@@ -49,7 +49,7 @@ async fn load_makes_replicas() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    let hpa = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 4,
+    let hpa = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 2,
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"},
         "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 50}}}]}});
     cluster.create("autoscaling", "horizontalpodautoscalers", "default", hpa).await;

@@ -10,6 +10,8 @@ use fjall::{
 };
 use std::{
     collections::{BTreeMap, HashMap},
+    fs::{DirBuilder, Permissions},
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::Path,
 };
 
@@ -36,6 +38,9 @@ fn is_empty(path: &Path) -> bool {
     std::fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
 }
 
+/// Nobody but the server reads its store.
+const PRIVATE: u32 = 0o700;
+
 /// Makes the files aside and moves them into place when they are whole: the engine cannot open what it was killed in
 /// the middle of making.
 fn make(path: &Path) -> Result<(), StoreError> {
@@ -45,7 +50,7 @@ fn make(path: &Path) -> Result<(), StoreError> {
     let failed = |e: std::io::Error| StoreError::Engine(format!("make {}: {e}", path.display()));
     match std::fs::remove_dir_all(aside) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => std::fs::create_dir_all(aside).map_err(failed)?,
+        _ => DirBuilder::new().recursive(true).mode(PRIVATE).create(aside).map_err(failed)?,
     }
     let disk = Disk::with(engine(aside)?)?;
     let mut batch = disk.batch();
@@ -75,6 +80,9 @@ impl Disk {
         if is_empty(path) {
             make(path)?;
         }
+        // Secrets are in there; one made by an earlier version could be read by everybody.
+        std::fs::set_permissions(path, Permissions::from_mode(PRIVATE))
+            .map_err(|e| StoreError::Engine(format!("{}: {e}", path.display())))?;
         let db = match engine(path) {
             Err(fjall::Error::JournalRecovery(torn)) => {
                 let cut = torn::repair(path)

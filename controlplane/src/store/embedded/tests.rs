@@ -13,6 +13,20 @@ async fn lazy(store: &dyn Store, key: &str, expect: Revision, value: &str) -> Re
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_else_reads_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    drop(Embedded::open(&path).unwrap());
+    assert_eq!(mode(), 0o700);
+    // One that an earlier version made.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    drop(Embedded::open(&path).unwrap());
+    assert_eq!(mode(), 0o700);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behaves() {
     let dir = tempfile::tempdir().unwrap();
     behaviour::check(Arc::new(Embedded::open(dir.path()).unwrap())).await;
