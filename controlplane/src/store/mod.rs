@@ -103,6 +103,9 @@ pub enum StoreError {
     /// The revision is not reached yet.
     #[error("revision {0} is in the future")]
     Future(Revision),
+    /// The newest value of a key is encrypted, and nothing here opens it.
+    #[error("{0} is encrypted in the store, and no key of --encryption-provider-config opens it")]
+    Sealed(String),
     /// The engine failed; whether anything was written is not known.
     #[error("{0}")]
     Engine(String),

@@ -8,11 +8,19 @@ use super::{
 };
 use crate::{
     registry::kinds::Kind,
-    store::{Change, KeyValue, Notice, Revision, Store, StoreError},
+    store::{
+        Change, KeyValue, Notice, Revision, Store, StoreError,
+        sealed::{provider::is_sealed, refuse_unopened},
+    },
 };
 use futures::{StreamExt, stream::ReadyChunks};
-use parking_lot::RwLock;
-use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
@@ -39,6 +47,8 @@ struct Shared {
     progress: Arc<Progress>,
     /// By key prefix. No prefix is the beginning of another.
     kinds: RwLock<BTreeMap<String, Fed>>,
+    /// Keys that came encrypted, until the feed stands.
+    unopened: Mutex<Option<BTreeSet<String>>>,
 }
 
 #[derive(Clone)]
@@ -55,6 +65,7 @@ enum Order {
 
 impl Feed {
     /// Loads the kinds, those that keep their objects themselves, and follows the store from there. Returns when the caches are as new as the store was.
+    /// Fails when an object is encrypted that nothing opens.
     pub async fn start(
         store: Arc<dyn Store>,
         kinds: impl IntoIterator<Item = Arc<Kind>>,
@@ -65,6 +76,7 @@ impl Feed {
             Err(StoreError::Compacted(_) | StoreError::Future(_)) => store.range(ROOT, None).await?,
             result => result?,
         };
+        let unopened = all.iter().filter(|one| is_sealed(&one.value)).map(|one| one.key.clone()).collect();
         let progress = Arc::new(Progress::default());
         let feed = |kind: Arc<Kind>| {
             let cache = Arc::new(Cache::new(progress.clone(), revision));
@@ -72,7 +84,7 @@ impl Feed {
         };
         let kept = |kind: &Arc<Kind>| kind.stored && kind.stored_as.is_none();
         let kinds = RwLock::new(kinds.into_iter().filter(kept).map(feed).collect());
-        let shared = Arc::new(Shared { store, progress, kinds });
+        let shared = Arc::new(Shared { store, progress, kinds, unopened: Mutex::new(Some(unopened)) });
         shared.load(&all, revision);
         drop(all);
         shared.progress.advance(revision);
@@ -80,6 +92,8 @@ impl Feed {
         let task = tokio::spawn(shared.clone().run(queue));
         let feed = Self { shared, orders, task };
         feed.wait_for(newest).await;
+        let unopened = feed.shared.unopened.lock().take().unwrap_or_default();
+        refuse_unopened(feed.shared.store.as_ref(), unopened).await?;
         if past.lost > 0 {
             // Watchers may have seen what is gone now: they start over. Of other kinds a crash takes nothing.
             for fed in feed.shared.kinds.read().values().filter(|fed| fed.kind.lazy) {
@@ -204,6 +218,11 @@ impl Shared {
 
     /// Puts a change into its cache, which is returned; `None` when no kind wants it.
     fn apply(&self, change: &Change) -> Option<Arc<Cache>> {
+        if change.value.as_ref().is_some_and(|value| is_sealed(value))
+            && let Some(unopened) = self.unopened.lock().as_mut()
+        {
+            unopened.insert(change.key.clone());
+        }
         let (Fed { kind, cache }, key) = self.find(&change.key)?;
         if cache.has(change.revision) {
             return None;

@@ -41,6 +41,27 @@ struct ProviderEntry {
     identity: Option<serde_json::Value>,
 }
 
+impl ProviderEntry {
+    /// Adds the providers of an entry; an error begins with the field that is wrong.
+    fn read(self, all: &mut Vec<Provider>) -> Result<(), String> {
+        if let Some(service) = self.kms {
+            all.push(Provider::Kms(Box::new(kms(&service).map_err(|why| format!("kms: {why}"))?)));
+        }
+        if self.identity.is_some() {
+            all.push(Provider::Identity);
+        }
+        let ciphers: [(&str, Option<Keys>, fn(&str, &[u8]) -> Result<Provider, String>); 2] =
+            [("aesgcm", self.aesgcm, Provider::aes_gcm), ("secretbox", self.secretbox, Provider::secret_box)];
+        for (cipher, keys, make) in ciphers {
+            for (index, key) in keys.into_iter().flat_map(|keys| keys.keys).enumerate() {
+                let made = secret(&key).and_then(|bytes| make(&key.name, &bytes));
+                all.push(made.map_err(|why| format!("{cipher}.keys[{index}].secret: {why}"))?);
+            }
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Service {
@@ -78,29 +99,20 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: File = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
         if file.kind != "EncryptionConfiguration" {
-            return Err("the kind is another".into());
+            return Err(format!("kind: want EncryptionConfiguration, not {:?}", file.kind));
         }
         let mut entries = Vec::new();
-        for entry in file.resources {
+        for (index, entry) in file.resources.into_iter().enumerate() {
+            let at = format!("resources[{index}]");
             let mut providers = Vec::new();
-            for provider in entry.providers {
-                if let Some(service) = provider.kms {
-                    providers.push(Provider::Kms(Box::new(kms(&service)?)));
-                }
-                if provider.identity.is_some() {
-                    providers.push(Provider::Identity);
-                }
-                for key in provider.aesgcm.into_iter().flat_map(|keys| keys.keys) {
-                    providers.push(Provider::aes_gcm(&key.name, &secret(&key)?)?);
-                }
-                for key in provider.secretbox.into_iter().flat_map(|keys| keys.keys) {
-                    providers.push(Provider::secret_box(&key.name, &secret(&key)?)?);
-                }
+            for (index, provider) in entry.providers.into_iter().enumerate() {
+                let read = provider.read(&mut providers);
+                read.map_err(|why| format!("{at}.providers[{index}].{why}"))?;
             }
             if providers.is_empty() || entry.resources.is_empty() {
-                return Err(
-                    "every entry needs resources and providers (aesgcm, secretbox, kms, identity)".into()
-                );
+                return Err(format!(
+                    "{at}: needs resources and providers (aesgcm, secretbox, kms, identity)"
+                ));
             }
             entries.push((entry.resources, providers));
         }

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use config::Config;
 use futures::StreamExt;
 use provider::Opened;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A store whose values are sealed.
@@ -38,6 +39,18 @@ async fn open(config: &Config, key: &str, value: &Bytes) -> Result<Opened, Store
 async fn opened(config: &Config, mut stored: KeyValue) -> Result<KeyValue, StoreError> {
     stored.value = open(config, &stored.key, &stored.value).await?.value;
     Ok(stored)
+}
+
+/// Refuses a store that holds a value which is still sealed after all keys that there are were tried: none, when the server is
+/// started without its configuration. Readers would take such an object for gone. `keys` are those of which some revision was
+/// seen sealed; only the newest counts, because keys of past ones may have been taken away since.
+pub async fn refuse_unopened(store: &dyn Store, keys: BTreeSet<String>) -> Result<(), StoreError> {
+    for key in keys {
+        if store.get(&key).await?.is_some_and(|now| provider::is_sealed(&now.value)) {
+            return Err(StoreError::Sealed(key));
+        }
+    }
+    Ok(())
 }
 
 impl Sealed {

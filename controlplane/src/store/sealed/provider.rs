@@ -24,6 +24,11 @@ pub enum Provider {
     Kms(Box<Kms>),
 }
 
+/// Whether a stored value is sealed, with whatever key.
+pub fn is_sealed(value: &[u8]) -> bool {
+    value.starts_with(MARK)
+}
+
 /// An opened value.
 pub struct Opened {
     /// The plain bytes.
@@ -106,7 +111,7 @@ impl Provider {
     async fn open(&self, key: &str, sealed: &Bytes) -> Option<Result<(Bytes, bool), String>> {
         let broken = || "the value was changed or belongs to another key".to_owned();
         if let Self::Identity = self {
-            return (!sealed.starts_with(MARK)).then(|| Ok((sealed.clone(), false)));
+            return (!is_sealed(sealed)).then(|| Ok((sealed.clone(), false)));
         }
         let body = sealed.strip_prefix(self.prefix().as_bytes())?;
         let plain = match self {
@@ -141,8 +146,7 @@ pub async fn open(providers: &[Provider], key: &str, sealed: &Bytes) -> Result<O
         }
     }
     Err(last.unwrap_or_else(|| {
-        let what =
-            if sealed.starts_with(MARK) { "sealed with a key that is not configured" } else { "not sealed" };
+        let what = if is_sealed(sealed) { "sealed with a key that is not configured" } else { "not sealed" };
         format!("the stored value is {what}")
     }))
 }

@@ -89,6 +89,40 @@ async fn a_value_that_was_moved_or_changed_is_refused() {
     assert!(rotated.get("/registry/secrets/x/a").await.is_err(), "the old key is gone");
 }
 
+#[tokio::test]
+async fn a_server_without_its_keys_does_not_take_objects_for_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
+    let key = |name: &str| format!("/registry/secrets/x/{name}");
+    let with = |providers: &str| Sealed::new(disk.clone(), config(providers));
+    let aes = format!("{{aesgcm: {{keys: [{{name: k, secret: {OLD}}}]}}}}");
+    disk.write(write("/registry/configmaps/x/open", 0, "open")).await.unwrap();
+    let keyed = with(&format!("[{aes}]"));
+    let first = keyed.write(write(&key("a"), 0, "one")).await.unwrap();
+    let second = keyed.write(write(&key("b"), 0, "two")).await.unwrap();
+    let check = async |store: &dyn Store, at: Option<Revision>| {
+        let read = store.range("/registry/", at).await.unwrap().0.into_iter();
+        let keys = read.filter(|item| provider::is_sealed(&item.value)).map(|item| item.key).collect();
+        refuse_unopened(store, keys).await.map_err(|error| error.to_string())
+    };
+    assert_eq!(check(&keyed, None).await, Ok(()));
+    let why = check(disk.as_ref(), None).await.unwrap_err();
+    assert!(why.contains("/registry/secrets/x/a is encrypted"), "{why}");
+    assert!(why.contains("--encryption-provider-config"), "{why}");
+    let elsewhere = Config::parse(
+        "kind: EncryptionConfiguration\nresources: [{resources: [configmaps], providers: [{identity: {}}]}]",
+    );
+    let elsewhere = Sealed::new(disk.clone(), elsewhere.unwrap());
+    assert!(check(&elsewhere, None).await.is_err(), "a configuration that does not name the resource");
+    // Opened for good, or gone: what history holds of it is nobody's loss.
+    assert_eq!(with(&format!("[{{identity: {{}}}}, {aes}]")).reseal().await.unwrap(), 2);
+    assert_eq!(check(disk.as_ref(), None).await, Ok(()));
+    assert_eq!(
+        (check(disk.as_ref(), Some(first)).await, check(disk.as_ref(), Some(second)).await),
+        (Ok(()), Ok(()))
+    );
+}
+
 #[test]
 fn bad_configurations_are_refused() {
     for text in [
@@ -102,4 +136,15 @@ fn bad_configurations_are_refused() {
     ] {
         assert!(Config::parse(text).is_err(), "{text}");
     }
+    let why = |providers: &str| {
+        let entry =
+            format!("resources: [{{resources: [secrets], providers: [{{identity: {{}}}}, {providers}]}}]");
+        Config::parse(&format!("kind: EncryptionConfiguration\n{entry}")).err().unwrap()
+    };
+    let short = why("{aesgcm: {keys: [{name: a, secret: YQ==}]}}");
+    assert_eq!(
+        short,
+        "resources[0].providers[1].aesgcm.keys[0].secret: an AES key has 16 or 32 bytes, not 1"
+    );
+    assert!(why("{kms: {apiVersion: v1, name: a}}").starts_with("resources[0].providers[1].kms: KMS \"a\""));
 }
