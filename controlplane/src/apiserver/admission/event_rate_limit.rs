@@ -67,6 +67,23 @@ impl Plugin for EventRateLimit {
         "EventRateLimit"
     }
 
+    fn ready(&self) -> Result<(), String> {
+        let mut wrong = Vec::new();
+        if self.0.is_empty() {
+            wrong.push(
+                "limits: Invalid value: []: must not be empty (in --admission-control-config-file)".into(),
+            );
+        }
+        for (index, Enforcer { limit, .. }) in self.0.iter().enumerate() {
+            for (field, value) in [("burst", limit.burst), ("qps", limit.qps)] {
+                if value <= 0.0 {
+                    wrong.push(format!("limits[{index}].{field}: Invalid value: {value}: must be positive"));
+                }
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
+    }
+
     async fn validate(&self, at: &mut Attributes<'_>, event: &Value) -> Result<(), ApiError> {
         let writes = matches!(at.operation, Operation::Create | Operation::Update);
         if at.kind.kind != "Event" || at.dry_run || !writes {
@@ -147,6 +164,10 @@ mod tests {
         assert!(take("a", 1).is_some());
         assert_eq!((take("c", 2), take("d", 2)), (None, None));
         assert!(enforcer.buckets.lock().len() <= 2);
+        let none = json!({"limits": [{"type": "Server", "qps": 0, "burst": 1}]});
+        let none = EventRateLimit::new(&Configuration::with("EventRateLimit", none)).unwrap();
+        assert_eq!(none.ready(), Err("limits[0].qps: Invalid value: 0: must be positive".into()));
+        assert_eq!(plugin.ready(), Ok(()));
         let unknown = Configuration::with("EventRateLimit", json!({"limits": [{"type": "Moon"}]}));
         assert!(EventRateLimit::new(&unknown).is_err());
     }

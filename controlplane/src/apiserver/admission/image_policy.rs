@@ -4,6 +4,7 @@ use super::config::{Configuration, ConfigurationError};
 use super::{Attributes, Operation, Plugin};
 use crate::remote::Remote;
 use async_trait::async_trait;
+use coracle_proto::causes::chain;
 use coracle_proto::status::ApiError;
 use http::Method;
 use parking_lot::Mutex;
@@ -25,7 +26,7 @@ struct Settings {
     image_policy: Policy,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Policy {
     kube_config_file: PathBuf,
@@ -33,15 +34,8 @@ struct Policy {
     allow_ttl: i64,
     #[serde(rename = "denyTTL")]
     deny_ttl: i64,
-    retry_backoff: u64,
+    retry_backoff: i64,
     default_allow: bool,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        let kube_config_file = PathBuf::new();
-        Self { kube_config_file, allow_ttl: 300, deny_ttl: 30, retry_backoff: 500, default_allow: false }
-    }
 }
 
 /// The plugin.
@@ -52,17 +46,18 @@ pub struct ImagePolicyWebhook {
 }
 
 impl ImagePolicyWebhook {
-    /// The plugin with its backend; without settings it refuses everything once it is on.
+    /// The plugin with its backend; without one it cannot be on.
     pub fn new(configuration: &Configuration) -> Result<Self, ConfigurationError> {
-        let Settings { image_policy: policy } = configuration.of(NAME)?;
+        let Settings { image_policy: mut policy } = configuration.of(NAME)?;
+        let wrong = |why: String| ConfigurationError::Plugin { plugin: NAME, why };
+        policy.allow_ttl = within("allowTTL", policy.allow_ttl, 1800, 300).map_err(wrong)?;
+        policy.deny_ttl = within("denyTTL", policy.deny_ttl, 1800, 30).map_err(wrong)?;
+        policy.retry_backoff = within("retryBackoff", policy.retry_backoff, 300_000, 500).map_err(wrong)?;
         let remote = if policy.kube_config_file.as_os_str().is_empty() {
             None
         } else {
             let remote = Remote::from_kubeconfig(&policy.kube_config_file);
-            Some(
-                remote
-                    .map_err(|error| ConfigurationError::Plugin { plugin: NAME, why: error.to_string() })?,
-            )
+            Some(remote.map_err(|error| wrong(format!("imagePolicy.kubeConfigFile: {}", chain(&error))))?)
         };
         Ok(Self { policy, remote, answers: Mutex::default() })
     }
@@ -79,7 +74,8 @@ impl ImagePolicyWebhook {
         let mut why = String::new();
         for attempt in 0..TRIES {
             if attempt > 0 {
-                tokio::time::sleep(Duration::from_millis(self.policy.retry_backoff) * attempt).await;
+                tokio::time::sleep(Duration::from_millis(self.policy.retry_backoff.unsigned_abs()) * attempt)
+                    .await;
             }
             match remote.send(Method::POST, "", Some(&review)).await {
                 Ok((200..=299, answer)) if answer["status"].is_object() => {
@@ -115,6 +111,11 @@ impl Plugin for ImagePolicyWebhook {
         NAME
     }
 
+    fn ready(&self) -> Result<(), String> {
+        let missing = "no config specified: imagePolicy.kubeConfigFile in --admission-control-config-file";
+        self.remote.as_ref().map(|_| ()).ok_or_else(|| missing.to_owned())
+    }
+
     async fn validate(&self, at: &mut Attributes<'_>, pod: &Value) -> Result<(), ApiError> {
         let pods = at.kind.group.is_empty() && at.kind.plural == "pods";
         let lists: &[&str] = match at.subresource {
@@ -142,6 +143,16 @@ impl Plugin for ImagePolicyWebhook {
             }
             Err(why) => Err(at.forbidden(why)),
         }
+    }
+}
+
+/// A time of the settings: -1 is none, 0 the usual.
+fn within(field: &str, value: i64, most: i64, usual: i64) -> Result<i64, String> {
+    match value {
+        -1 => Ok(0),
+        0 => Ok(usual),
+        value if (1..=most).contains(&value) => Ok(value),
+        value => Err(format!("imagePolicy.{field}: valid value is between 1 and {most}, got {value}")),
     }
 }
 
@@ -209,6 +220,10 @@ mod tests {
         assert_eq!(plugin.ask(&ask("bad.example.com/i")).await.unwrap()["reason"], "nobody knows it");
         assert_eq!(plugin.answers.lock().len(), 2);
         let off = ImagePolicyWebhook::new(&Configuration::default()).unwrap();
-        assert!(off.ask(&ask("i")).await.is_err());
+        assert!(off.ask(&ask("i")).await.is_err() && off.ready().is_err());
+        for (value, expected) in [(-1, Ok(0)), (0, Ok(30)), (7, Ok(7))] {
+            assert_eq!(within("denyTTL", value, 1800, 30), expected);
+        }
+        assert!(within("denyTTL", 1801, 1800, 30).unwrap_err().contains("imagePolicy.denyTTL"));
     }
 }

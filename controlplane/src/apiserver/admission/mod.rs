@@ -178,6 +178,11 @@ pub trait Plugin: Send + Sync {
     /// Upstream's plugin name, for `--disable-admission-plugins`.
     fn name(&self) -> &'static str;
 
+    /// Why the plugin cannot be on with the settings that it has.
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// May change the object.
     async fn mutate(&self, _at: &mut Attributes<'_>, _object: &mut Value) -> Result<(), ApiError> {
         Ok(())

@@ -89,7 +89,12 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
             || named(&needs.enabled, plugin)
             || (DEFAULT_ON.contains(&plugin.name()) && !named(&needs.disabled, plugin))
     };
-    Ok(Chain(all.into_iter().filter(|plugin| on(plugin.as_ref())).collect()))
+    let on: Vec<Box<dyn Plugin>> = all.into_iter().filter(|plugin| on(plugin.as_ref())).collect();
+    for plugin in &on {
+        let ready = plugin.ready();
+        ready.map_err(|why| ConfigurationError::Plugin { plugin: plugin.name(), why })?;
+    }
+    Ok(Chain(on))
 }
 
 #[cfg(test)]
@@ -113,5 +118,13 @@ mod tests {
         assert!(on.contains(&"AlwaysPullImages") && !on.contains(&"PodSecurity"));
         let unknown = Needs { enabled: vec!["Nonsense".into()], ..Needs::default() };
         assert!(chain(&unknown).is_err_and(|e| e.to_string().contains("Nonsense")));
+        for (name, why) in [
+            ("ImagePolicyWebhook", "no config specified"),
+            ("EventRateLimit", "limits: Invalid value: []: must not be empty"),
+        ] {
+            let bare = Needs { enabled: vec![name.into()], ..Needs::default() };
+            let said = chain(&bare).err().unwrap().to_string();
+            assert!(said.starts_with(&format!("couldn't init admission plugin \"{name}\": {why}")), "{said}");
+        }
     }
 }
