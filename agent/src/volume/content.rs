@@ -24,65 +24,72 @@ pub fn mode(bits: Option<i32>, default: u32) -> u32 {
     bits.and_then(|bits| u32::try_from(bits).ok()).unwrap_or(default) & 0o777
 }
 
-/// Files of a ConfigMap; `None` is a missing object.
-pub fn config_map(
-    name: &str,
-    object: Option<&ConfigMap>,
-    items: Option<&Vec<KeyToPath>>,
+/// Which keys of a ConfigMap or Secret become files.
+pub struct Keys<'a> {
+    /// Name of the object.
+    pub of: &'a str,
+    items: Option<&'a Vec<KeyToPath>>,
     optional: bool,
-    default_mode: u32,
-) -> Result<Payload, String> {
-    let Some(object) = object else {
-        return if optional { Ok(Payload::new()) } else { Err(format!("configmap {name:?} not found")) };
-    };
-    let text = object.data.iter().flatten().map(|(key, value)| (key.as_str(), value.as_bytes()));
-    let binary = object.binary_data.iter().flatten().map(|(key, value)| (key.as_str(), value.0.as_slice()));
-    select(
-        text.chain(binary).collect(),
-        items,
-        optional,
-        default_mode,
-        "configmap references non-existent config key",
-    )
+    mode: u32,
 }
 
-/// Files of a Secret; `None` is a missing object.
-pub fn secret(
-    name: &str,
-    object: Option<&Secret>,
-    items: Option<&Vec<KeyToPath>>,
-    optional: bool,
-    default_mode: u32,
-) -> Result<Payload, String> {
-    let Some(object) = object else {
-        return if optional { Ok(Payload::new()) } else { Err(format!("secret {name:?} not found")) };
-    };
-    let data = object.data.iter().flatten().map(|(key, value)| (key.as_str(), value.0.as_slice()));
-    select(data.collect(), items, optional, default_mode, "references non-existent secret key")
+impl<'a> Keys<'a> {
+    /// As the four places of a pod's spec say it that can.
+    pub fn new(of: &'a str, items: Option<&'a Vec<KeyToPath>>, optional: Option<bool>, mode: u32) -> Self {
+        Self { of, items, optional: optional == Some(true), mode }
+    }
 }
 
-fn select(
-    data: BTreeMap<&str, &[u8]>,
-    items: Option<&Vec<KeyToPath>>,
-    optional: bool,
-    default_mode: u32,
-    missing: &str,
-) -> Result<Payload, String> {
+/// An object whose keys become files.
+pub trait Keyed {
+    /// What messages call it.
+    const KIND: &'static str;
+    /// What is said of a key that it does not have.
+    const NO_KEY: &'static str;
+
+    /// Bytes by key.
+    fn data(&self) -> BTreeMap<&str, &[u8]>;
+}
+
+impl Keyed for ConfigMap {
+    const KIND: &'static str = "configmap";
+    const NO_KEY: &'static str = "configmap references non-existent config key";
+
+    fn data(&self) -> BTreeMap<&str, &[u8]> {
+        let text = self.data.iter().flatten().map(|(key, value)| (key.as_str(), value.as_bytes()));
+        let binary = self.binary_data.iter().flatten().map(|(key, value)| (key.as_str(), value.0.as_slice()));
+        text.chain(binary).collect()
+    }
+}
+
+impl Keyed for Secret {
+    const KIND: &'static str = "secret";
+    const NO_KEY: &'static str = "references non-existent secret key";
+
+    fn data(&self) -> BTreeMap<&str, &[u8]> {
+        self.data.iter().flatten().map(|(key, value)| (key.as_str(), value.0.as_slice())).collect()
+    }
+}
+
+/// Files of a ConfigMap or Secret; `None` is a missing object.
+pub fn files<T: Keyed>(keys: &Keys<'_>, object: Option<&T>) -> Result<Payload, String> {
+    let data = match object {
+        Some(object) => object.data(),
+        None if keys.optional => return Ok(Payload::new()),
+        None => return Err(format!("{} {:?} not found", T::KIND, keys.of)),
+    };
     let file = |data: &[u8], mode| File { data: data.to_vec(), mode, owner: None };
-    let Some(items) = items.filter(|items| !items.is_empty()) else {
-        return Ok(data
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), file(value, default_mode)))
-            .collect());
+    let Some(items) = keys.items.filter(|items| !items.is_empty()) else {
+        return Ok(data.into_iter().map(|(key, value)| (key.to_owned(), file(value, keys.mode))).collect());
     };
     let mut payload = Payload::new();
     for item in items {
         match data.get(item.key.as_str()) {
             Some(value) => {
-                payload.insert(item.path.clone(), file(value, mode(item.mode, default_mode)));
+                payload.insert(item.path.clone(), file(value, mode(item.mode, keys.mode)));
             }
-            None if optional => {}
-            None => return Err(format!("{missing}: {}", item.key)),
+            None if keys.optional => {}
+            None => return Err(format!("{}: {}", T::NO_KEY, item.key)),
         }
     }
     Ok(payload)
@@ -122,22 +129,33 @@ mod tests {
             serde_json::from_value(json!({"data": {"a": "1", "b": "2"}, "binaryData": {"c": "AAE="}}))
                 .unwrap();
         let items = |value| -> Vec<KeyToPath> { serde_json::from_value(value).unwrap() };
-        let all = config_map("m", Some(&map), None, false, 0o644).unwrap();
+        let config_map = |map: Option<&ConfigMap>, items: Option<&Vec<KeyToPath>>, optional| {
+            files(&Keys::new("m", items, optional, 0o644), map)
+        };
+        let all = config_map(Some(&map), None, None).unwrap();
         assert_eq!(all.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
         assert_eq!(all["c"].data, [0, 1]);
         let picked = items(json!([{"key": "a", "path": "dir/x", "mode": 0o400}]));
-        let some = config_map("m", Some(&map), Some(&picked), false, 0o644).unwrap();
+        let some = config_map(Some(&map), Some(&picked), None).unwrap();
         assert_eq!(
             some.into_iter().collect::<Vec<_>>(),
             [("dir/x".to_owned(), File { data: b"1".to_vec(), mode: 0o400, owner: None })]
         );
         let wrong = items(json!([{"key": "z", "path": "z"}]));
         assert_eq!(
-            config_map("m", Some(&map), Some(&wrong), false, 0o644).unwrap_err(),
+            config_map(Some(&map), Some(&wrong), Some(false)).unwrap_err(),
             "configmap references non-existent config key: z"
         );
-        assert!(config_map("m", Some(&map), Some(&wrong), true, 0o644).unwrap().is_empty());
-        assert_eq!(config_map("m", None, None, false, 0o644).unwrap_err(), "configmap \"m\" not found");
-        assert!(secret("s", None, None, true, 0o644).unwrap().is_empty());
+        assert!(config_map(Some(&map), Some(&wrong), Some(true)).unwrap().is_empty());
+        assert_eq!(config_map(None, None, None).unwrap_err(), "configmap \"m\" not found");
+        let secret: Secret = serde_json::from_value(json!({"data": {"a": "MQ=="}})).unwrap();
+        let keys = |items, optional| Keys::new("s", items, optional, 0o600);
+        assert_eq!(files(&keys(None, None), Some(&secret)).unwrap()["a"].data, b"1");
+        assert_eq!(
+            files(&keys(Some(&wrong), None), Some(&secret)).unwrap_err(),
+            "references non-existent secret key: z"
+        );
+        assert_eq!(files::<Secret>(&keys(None, None), None).unwrap_err(), "secret \"s\" not found");
+        assert!(files::<Secret>(&keys(None, Some(true)), None).unwrap().is_empty());
     }
 }

@@ -1,16 +1,17 @@
 //! Makes every volume of a pod, or brings it up to date. Safe to repeat at any time.
 
 use coracle_proto::cri;
-use k8s_openapi::api::core::v1::{KeyToPath, Pod, ProjectedVolumeSource, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume, VolumeProjection};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
-use super::content::{self, File, Payload, mode};
+use super::content::{self, File, Keyed, Keys, Payload, mode};
 use super::mounts::Source;
 use super::token::Tokens;
 use super::{VolumeError, atomic, empty_dir, host_path, ownership, persistent};
 use crate::config::NodeConfig;
-use crate::objects::Objects;
+use crate::objects::{ObjectError, Objects};
 use crate::pod::downward::Downward;
 use crate::pod::spec;
 
@@ -37,20 +38,6 @@ pub struct Prepared {
     pub sources: HashMap<String, Source>,
     /// When a token has to be renewed, seconds since the epoch.
     pub renew_at: Option<i64>,
-}
-
-/// Which keys of a ConfigMap or Secret become files.
-struct Keys<'a> {
-    of: &'a str,
-    items: Option<&'a Vec<KeyToPath>>,
-    optional: bool,
-    mode: u32,
-}
-
-impl<'a> Keys<'a> {
-    fn new(of: &'a str, items: Option<&'a Vec<KeyToPath>>, optional: Option<bool>, mode: u32) -> Self {
-        Self { of, items, optional: optional == Some(true), mode }
-    }
 }
 
 impl Maker<'_> {
@@ -98,17 +85,13 @@ impl Maker<'_> {
             return Ok(Source::Image(image));
         }
         let (payload, dir) = if let Some(source) = &volume.config_map {
-            let keys = Keys::new(
-                &source.name,
-                source.items.as_ref(),
-                source.optional,
-                mode(source.default_mode, 0o644),
-            );
+            let bits = mode(source.default_mode, 0o644);
+            let keys = Keys::new(&source.name, source.items.as_ref(), source.optional, bits);
             (self.config_map(pod, &keys).await?, self.config.volume_dir(uid, "configmap", &volume.name))
         } else if let Some(source) = &volume.secret {
             let name = source.secret_name.as_deref().unwrap_or_default();
-            let keys =
-                Keys::new(name, source.items.as_ref(), source.optional, mode(source.default_mode, 0o644));
+            let bits = mode(source.default_mode, 0o644);
+            let keys = Keys::new(name, source.items.as_ref(), source.optional, bits);
             (self.secret(pod, &keys).await?, self.config.memory_volume_dir(uid, &volume.name))
         } else if let Some(source) = &volume.downward_api {
             let items = source.items.as_deref().unwrap_or_default();
@@ -127,25 +110,11 @@ impl Maker<'_> {
     }
 
     async fn config_map(&self, pod: &Pod, keys: &Keys<'_>) -> Result<Payload, String> {
-        let object = self.objects.config_map(spec::uid(pod), spec::namespace(pod), keys.of).await;
-        content::config_map(
-            keys.of,
-            object.map_err(|e| e.to_string())?.as_deref(),
-            keys.items,
-            keys.optional,
-            keys.mode,
-        )
+        files(self.objects.config_map(spec::uid(pod), spec::namespace(pod), keys.of).await, keys)
     }
 
     async fn secret(&self, pod: &Pod, keys: &Keys<'_>) -> Result<Payload, String> {
-        let object = self.objects.secret(spec::uid(pod), spec::namespace(pod), keys.of).await;
-        content::secret(
-            keys.of,
-            object.map_err(|e| e.to_string())?.as_deref(),
-            keys.items,
-            keys.optional,
-            keys.mode,
-        )
+        files(self.objects.secret(spec::uid(pod), spec::namespace(pod), keys.of).await, keys)
     }
 
     async fn claim(
@@ -206,6 +175,10 @@ impl Maker<'_> {
         };
         Ok((files, None))
     }
+}
+
+fn files<T: Keyed>(found: Result<Option<Arc<T>>, ObjectError>, keys: &Keys<'_>) -> Result<Payload, String> {
+    content::files(keys, found.map_err(|error| error.to_string())?.as_deref())
 }
 
 fn fs_group(pod: &Pod) -> Option<u32> {
