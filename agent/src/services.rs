@@ -12,7 +12,7 @@ const FIRST_LIST: Duration = Duration::from_secs(2);
 /// Variables for a pod: its namespace's services if it links them, and always the API server's.
 pub async fn variables(services: &View<Service>, namespace: &str, links: bool) -> BTreeMap<String, String> {
     // Upstream holds pods back until services were listed once.
-    let _ = tokio::time::timeout(FIRST_LIST, services.synced()).await;
+    let _ = tokio::time::timeout(FIRST_LIST, services.answered()).await;
     let api = Name::new("default", "kubernetes");
     let api_ports = services.get(&api).and_then(|service| entry(&api, &service));
     let own: Vec<ServicePorts> = match links {

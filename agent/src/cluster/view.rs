@@ -30,6 +30,17 @@ pub trait Keep: PartialEq + Sized + Send + Sync + 'static {
     }
 }
 
+/// What came of the first list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    /// Nothing yet; the server may be away.
+    NotYet,
+    /// This node may not read the kind. It is asked for again now and then: somebody may grant it.
+    Refused,
+    /// Everything was listed once.
+    Whole,
+}
+
 struct Known<T> {
     objects: HashMap<Name, Arc<T>>,
     /// Members of each group; empty for kinds whose objects are their own group.
@@ -39,7 +50,7 @@ struct Known<T> {
 struct Shared<T> {
     known: RwLock<Known<T>>,
     listeners: Mutex<Vec<Weak<Pending>>>,
-    synced: watch::Receiver<bool>,
+    listed: watch::Receiver<Listed>,
 }
 
 /// All objects of a kind, current to within a watch event. While the server is away, as they were.
@@ -54,15 +65,15 @@ impl<T> Clone for View<T> {
 impl<T: Keep> View<T> {
     /// The view, empty at first, and the task that keeps it.
     pub fn follow(client: kube::Client) -> (Self, impl Future<Output = ()> + Send) {
-        let (sender, synced) = watch::channel(false);
+        let (sender, listed) = watch::channel(Listed::NotYet);
         let known = Known { objects: HashMap::new(), groups: HashMap::new() };
-        let shared = Arc::new(Shared { known: RwLock::new(known), listeners: Mutex::default(), synced });
+        let shared = Arc::new(Shared { known: RwLock::new(known), listeners: Mutex::default(), listed });
         let view = View(shared);
         let task = view.clone().run(client, sender);
         (view, task)
     }
 
-    async fn run(self, client: kube::Client, synced: watch::Sender<bool>) {
+    async fn run(self, client: kube::Client, progress: watch::Sender<Listed>) {
         let api: Api<T::Wire> = Api::all(client);
         let mut stream = watching::watch(api, watcher::Config::default().page_size(PAGE));
         let mut listed = HashSet::new();
@@ -75,14 +86,27 @@ impl<T: Keep> View<T> {
                 }
                 Ok(watcher::Event::InitDone) => {
                     self.retain(&std::mem::take(&mut listed));
-                    synced.send_replace(true);
-                    self.tell_synced();
+                    if progress.send_replace(Listed::Whole) == Listed::Refused {
+                        tracing::info!(resource = %T::Wire::plural(&()), "this node may read them now");
+                    }
+                    self.tell_listed();
                 }
                 Ok(watcher::Event::Apply(object)) => self.apply(object),
                 Ok(watcher::Event::Delete(object)) => self.change(wire::name_of(object.meta()), None),
                 Err(error) => {
                     let kind = T::Wire::plural(&());
-                    tracing::warn!(resource = %kind, %error, "not followed, will retry");
+                    let before = *progress.borrow();
+                    match (is_forbidden(&error), before) {
+                        (true, Listed::NotYet) => {
+                            tracing::error!(resource = %kind, %error, "this node may not read them and does without: \
+                                its group needs the role coracle:node-network");
+                            progress.send_replace(Listed::Refused);
+                            self.tell_listed();
+                        }
+                        // Said already.
+                        (true, Listed::Refused) => tracing::debug!(resource = %kind, %error, "still refused"),
+                        _ => tracing::warn!(resource = %kind, %error, "not followed, will retry"),
+                    }
                 }
             }
         }
@@ -141,7 +165,7 @@ impl<T: Keep> View<T> {
         });
     }
 
-    fn tell_synced(&self) {
+    fn tell_listed(&self) {
         for listener in self.0.listeners.lock().iter().filter_map(Weak::upgrade) {
             listener.wake.notify_one();
         }
@@ -179,13 +203,23 @@ impl<T: Keep> View<T> {
 
     /// Whether everything was listed once.
     pub fn is_synced(&self) -> bool {
-        *self.0.synced.borrow()
+        *self.0.listed.borrow() == Listed::Whole
+    }
+
+    /// Whether the server's last word is that this node may not read the kind.
+    pub fn is_refused(&self) -> bool {
+        *self.0.listed.borrow() == Listed::Refused
+    }
+
+    /// Waits for the server's first word, be it that this node may not read the kind.
+    pub async fn answered(&self) {
+        let _ = self.0.listed.clone().wait_for(|listed| *listed != Listed::NotYet).await;
     }
 
     /// Waits until everything was listed once.
     pub async fn synced(&self) {
         // An error says that the task is gone: with the process.
-        let _ = self.0.synced.clone().wait_for(|synced| *synced).await;
+        let _ = self.0.listed.clone().wait_for(|listed| *listed == Listed::Whole).await;
     }
 
     /// What changes from now on; at first, everything that is there.
@@ -204,6 +238,11 @@ impl<T: Keep> View<T> {
     }
 }
 
+fn is_forbidden(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 403)
+}
+
 #[derive(Default)]
 struct Pending {
     names: Mutex<HashSet<Name>>,
@@ -215,7 +254,7 @@ struct Pending {
 pub struct Changes(Arc<Pending>);
 
 impl Changes {
-    /// Waits for changes, or for the first complete list; the names, possibly none.
+    /// Waits for changes, or for what comes of the first list; the names, possibly none.
     pub async fn next(&mut self) -> HashSet<Name> {
         self.0.wake.notified().await;
         self.take()
@@ -232,11 +271,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::Slice;
     use super::*;
+    use http::{Request, Response};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn view() -> View<Slice> {
-        let (_, synced) = watch::channel(true);
+        let (_, listed) = watch::channel(Listed::Whole);
         let known = Known { objects: HashMap::new(), groups: HashMap::new() };
-        View(Arc::new(Shared { known: RwLock::new(known), listeners: Mutex::default(), synced }))
+        View(Arc::new(Shared { known: RwLock::new(known), listeners: Mutex::default(), listed }))
     }
 
     fn slice(service: &str) -> Slice {
@@ -262,5 +305,37 @@ mod tests {
         assert_eq!(view.group(&Name::new("a", "web")).len(), 1, "a slice with its service's own name");
         view.retain(&HashSet::new());
         assert!(view.all().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_an_answer_too_and_may_be_taken_back() {
+        let granted = Arc::new(AtomicBool::new(false));
+        let may = granted.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let may = may.load(Ordering::SeqCst);
+            async move {
+                if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                    std::future::pending::<()>().await;
+                }
+                let (code, body) = match may {
+                    false => (
+                        403,
+                        r#"{"kind":"Status","status":"Failure","message":"no","reason":"Forbidden","code":403}"#,
+                    ),
+                    true => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#),
+                };
+                let body =
+                    http_body_util::Full::from(body.as_bytes()).map_err(|never| match never {}).boxed();
+                Ok::<_, std::convert::Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let (view, follow) = View::<Slice>::follow(kube::Client::new(service, "default"));
+        let following = tokio::spawn(follow);
+        view.answered().await;
+        assert!(view.is_refused() && !view.is_synced() && view.is_empty());
+        granted.store(true, Ordering::SeqCst);
+        view.synced().await;
+        assert!(!view.is_refused());
+        following.abort();
     }
 }
