@@ -128,6 +128,12 @@ impl Cgroup {
         Ok(File::open(&self.path).map_err(io_error("opening", &self.path))?.into())
     }
 
+    /// Moves a process into it.
+    pub fn admit(&self, pid: i32) -> Result<()> {
+        let path = self.path.join("cgroup.procs");
+        fs::write(&path, pid.to_string()).map_err(io_error("writing", &path))
+    }
+
     /// Writes limits. Those of absent controllers are left out and named.
     pub fn apply(&self, mut files: Files, controllers: &BTreeSet<String>) -> Result<BTreeSet<String>> {
         let missing = limits::keep_available(&mut files, controllers);

@@ -21,6 +21,8 @@ pub mod keeper;
 pub mod limits;
 // cgroups v2.
 pub mod cgroup;
+// Moves into cgroups, made ready for.
+mod moves;
 // Images: fetched, verified, unpacked, collected.
 pub mod image;
 // The runtime side of CNI.
@@ -64,6 +66,7 @@ mod verbs;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use coracle_proto::cri;
 use parking_lot::Mutex;
@@ -171,6 +174,8 @@ struct Inner {
     /// Held while what an earlier engine left is taken up.
     recovery: tokio::sync::Mutex<()>,
     layers: layers::Layers,
+    /// A move between cgroups is under way that was made only to be made.
+    moving: AtomicBool,
     _tenure: Tenure,
 }
 
@@ -209,6 +214,7 @@ impl Engine {
                 recovery: tokio::sync::Mutex::default(),
                 _tenure: tenure,
                 layers: layers::Layers::default(),
+                moving: AtomicBool::new(false),
                 options,
                 paths,
                 hierarchy,

@@ -152,6 +152,7 @@ impl Engine {
             record.start_time = pidfd::start_time(started.pid).unwrap_or(0);
             record.attached = !host_net;
         })?;
+        self.hasten_moves(sandbox);
         for (kind, wanted) in pins {
             if wanted {
                 let path = self.inner.paths.namespace(&sandbox.id, kind);

@@ -39,7 +39,10 @@ impl Engine {
         self.change_container(&container, |record| record.phase = ContainerPhase::Starting)?;
         // Looked at again: who stops the sandbox marks it first, then looks for what is starting.
         let launched = match sandbox.phase() {
-            SandboxPhase::Ready => self.launch(&container).await,
+            SandboxPhase::Ready => {
+                self.hasten_moves(&sandbox);
+                self.launch(&container).await
+            }
             _ => Err(RuntimeError::FailedPrecondition(format!("sandbox {:?} is being stopped", sandbox.id))),
         };
         match launched {
