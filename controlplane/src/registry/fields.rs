@@ -21,15 +21,19 @@ fn text(object: &Value, path: &str) -> String {
 
 /// Fields that are read from where their name says.
 fn plain(paths: &'static [&'static str]) -> Vec<Field> {
-    paths.iter().map(|path| Field::new(*path, move |object| text(object, path))).collect()
+    paths
+        .iter()
+        .map(|path| Field::new(*path, move |object| text(object, path)).reading(std::slice::from_ref(path)))
+        .collect()
 }
 
 /// A field that reads as `unset` when it is not there.
-fn or(path: &'static str, unset: &'static str) -> Field {
-    Field::new(path, move |object| {
-        let text = text(object, path);
+fn or(path: &'static [&'static str; 1], unset: &'static str) -> Field {
+    let read = move |object: &Value| {
+        let text = text(object, path[0]);
         if text.is_empty() { unset.into() } else { text }
-    })
+    };
+    Field::new(path[0], read).reading(path)
 }
 
 /// Fields of Pods.
@@ -43,17 +47,18 @@ pub fn pod() -> Vec<Field> {
         "status.podIP",
         "status.nominatedNodeName",
     ]);
-    fields.push(or("spec.hostNetwork", "false"));
-    fields.push(Field::new("status.podIPs", |pod| {
+    fields.push(or(&["spec.hostNetwork"], "false"));
+    let addresses = |pod: &Value| {
         let ips = pod.pointer("/status/podIPs").and_then(Value::as_array).into_iter().flatten();
         ips.filter_map(|ip| ip["ip"].as_str()).collect::<Vec<_>>().join(",")
-    }));
+    };
+    fields.push(Field::new("status.podIPs", addresses).reading(&["status.podIPs"]));
     fields
 }
 
 /// Fields of Nodes.
 pub fn node() -> Vec<Field> {
-    vec![or("spec.unschedulable", "false")]
+    vec![or(&["spec.unschedulable"], "false")]
 }
 
 /// Fields of Namespaces.
@@ -73,7 +78,7 @@ pub fn service() -> Vec<Field> {
 
 /// Fields of ReplicationControllers.
 pub fn replication_controller() -> Vec<Field> {
-    vec![or("status.replicas", "0")]
+    vec![or(&["status.replicas"], "0")]
 }
 
 /// Fields of Jobs.
@@ -108,7 +113,7 @@ pub fn event() -> Vec<Field> {
         "reportingComponent",
         "type",
     ]);
-    fields.push(Field::new("source", source));
+    fields.push(Field::new("source", source).reading(&["source.component", "reportingComponent"]));
     fields
 }
 

@@ -130,12 +130,19 @@ pub struct Field {
     pub name: String,
     /// Its value, empty when unset.
     pub get: Arc<dyn Fn(&Value) -> String + Send + Sync>,
+    /// All that `get` looks at, as `member` or `member.member`; nothing when that is not known.
+    pub reads: &'static [&'static str],
 }
 
 impl Field {
     /// A field by what clients call it and how to read it.
     pub fn new(name: impl Into<String>, get: impl Fn(&Value) -> String + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), get: Arc::new(get) }
+        Self { name: name.into(), get: Arc::new(get), reads: &[] }
+    }
+
+    /// The field is read from nothing but these, so that the rest of an object need not be read for it.
+    pub fn reading(self, reads: &'static [&'static str]) -> Self {
+        Self { reads, ..self }
     }
 }
 

@@ -53,6 +53,9 @@ impl Progress {
             return;
         }
         let mut waiting = self.waiting.lock();
+        if waiting.by_revision.first_key_value().is_none_or(|((first, _), _)| *first > revision) {
+            return;
+        }
         let later = waiting.by_revision.split_off(&(revision + 1, 0));
         let reached = std::mem::replace(&mut waiting.by_revision, later);
         drop(waiting);

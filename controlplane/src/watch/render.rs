@@ -1,6 +1,9 @@
 //! From stored bytes to an object and the line that watchers get. The store knows a value's revision, so the bytes
 //! do not hold it; `resourceVersion` is put in as the first member of the metadata when the value is read.
 
+// The parts of an object that are read.
+mod part;
+
 use super::cache::EventType;
 use crate::{
     object::{Meta, Object},
@@ -109,19 +112,12 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
-#[derive(Deserialize)]
-struct Envelope {
-    metadata: Meta,
-}
-
 fn read(fields: &[Field], json: Bytes, revision: Revision) -> Result<Object, RenderError> {
-    if fields.is_empty() {
-        // One pass that skips all but the metadata.
-        let meta = match serde_json::from_slice(&json) {
-            Ok(Envelope { metadata }) => metadata,
-            Err(_) => meta(&serde_json::from_slice(&json)?)?,
-        };
-        return Ok(Object { revision, json, meta, fields: Box::default() });
+    if fields.iter().all(|field| !field.reads.is_empty())
+        && let Ok((meta, value)) = part::read(fields, &json)
+    {
+        let fields = fields.iter().map(|field| (field.get)(&value)).collect();
+        return Ok(Object { revision, meta, json, fields });
     }
     let value: Value = serde_json::from_slice(&json)?;
     let fields = fields.iter().map(|field| (field.get)(&value)).collect();
@@ -186,6 +182,23 @@ mod tests {
             assert_eq!(line, super::line(what, &object.json));
         }
         assert_eq!((gone.revision, &gone.fields, &gone.meta), (12, &added.fields, &added.meta));
+    }
+
+    #[test]
+    fn what_is_read_in_part_is_as_if_read_whole() {
+        let get = |v: &Value| format!("{}{}{}", v["type"], v["spec"]["nodeName"], v["status"]["ips"]);
+        let part = Field::new("all", get).reading(&["type", "spec.nodeName", "status.ips"]);
+        for rest in [
+            r#""type":"t","spec":{"a":{"nodeName":"no"},"nodeName":"x"},"status":{"ips":[{"ip":"1"}],"b":[1]}"#,
+            r#""spec":null,"status":{"ips":null}"#,
+            r#""spec":{"node\u004eame":"x"},"extra":{"spec":{"nodeName":"no"}}"#,
+            r#""spec":"text""#,
+        ] {
+            let stored = format!(r#"{{"kind":"A","metadata":{{"name":"a","labels":{{"l":"m"}}}},{rest}}}"#);
+            let in_part = object(std::slice::from_ref(&part), stored.as_bytes(), 1).unwrap();
+            let whole = object(&[Field::new("all", get)], stored.as_bytes(), 1).unwrap();
+            assert_eq!((in_part.fields, in_part.meta), (whole.fields, whole.meta), "{rest}");
+        }
     }
 
     #[test]
