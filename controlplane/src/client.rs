@@ -1,6 +1,7 @@
 //! The in-process client: controllers and the scheduler write through the same pipeline as any client, with their own
 //! identity, and read from the same caches. What a write returned, the cache shows: there is nothing to expect.
 
+use crate::actions::binding::{Placement, bind_all};
 use crate::apiserver::api::{Api, Reply};
 use crate::apiserver::hook::Call;
 use crate::apiserver::options::{DeleteOptions, WriteOptions};
@@ -147,6 +148,11 @@ impl Client {
         options: DeleteOptions,
     ) -> Result<Arc<Object>, ApiError> {
         Ok(self.api.remove(&self.target(kind, namespace, name, ""), &options).await?.object)
+    }
+
+    /// Gives pods their nodes, all at once; the answers are in order.
+    pub async fn bind(&self, placements: &[Placement<'_>]) -> Vec<Result<(), ApiError>> {
+        bind_all(&self.api, &self.user, &self.options, placements).await
     }
 
     /// Calls an action such as `pods/binding` or `pods/eviction`.

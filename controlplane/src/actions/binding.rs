@@ -1,5 +1,10 @@
 //! `/binding`: a pod gets its node, once.
 
+// The change as bytes.
+mod edit;
+// Many at a time.
+mod many;
+
 use crate::apiserver::api::Reply;
 use crate::apiserver::hook::{Action, Call};
 use crate::apiserver::metadata::now;
@@ -7,6 +12,8 @@ use crate::apiserver::write::Target;
 use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Value, json};
+
+pub use many::{Placement, bind_all};
 
 /// The action; serves `pods/binding` and `bindings`.
 pub struct Binding;
@@ -79,6 +86,10 @@ fn bind(pod: &Value, binding: &Value, name: &str, node: &str) -> Result<Value, A
     conditions.retain(|c| c["type"] != "PodScheduled");
     conditions.push(condition);
     new["status"]["conditions"] = Value::Array(conditions);
+    // It has a node: the one it was promised is of no interest any more.
+    if let Some(status) = new["status"].as_object_mut() {
+        status.remove("nominatedNodeName");
+    }
     if let Some(meta) = new["metadata"].as_object_mut() {
         meta.remove("resourceVersion");
     }

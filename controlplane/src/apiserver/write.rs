@@ -361,9 +361,9 @@ pub fn view(kind: &Kind, object: &Object) -> Value {
     value
 }
 
-/// Notes who owns which field after a write that is not an apply.
+/// Notes who owns which field after a write that is not an apply. As upstream, a binding is nobody's.
 fn track(target: &Target<'_>, old: Option<&Value>, new: &mut Value) {
-    if target.applied {
+    if target.applied || target.subresource == "binding" {
         return;
     }
     let now = metadata::now();

@@ -8,6 +8,10 @@ use crate::watch::cache::{Cache, Cursor, EventType};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long changes wait to be taken in when nobody asks.
+const KEEP_UP: Duration = Duration::from_millis(250);
 
 /// Objects of a kind, read as `V`, by keys that each object has.
 pub struct Index<V> {
@@ -43,6 +47,20 @@ impl<V> Index<V> {
         let mut state = self.state.lock();
         self.catch_up(&mut state);
         state.objects.get(name).map(|(_, value)| value.clone())
+    }
+
+    /// Takes in what changes although nobody asks: who never does so until the cache has forgotten must read everything
+    /// again. An index that was not asked yet stays empty.
+    pub async fn keep_up(self: Arc<Self>) {
+        let (_, _, mut news) = self.cache.list_and_watch(None);
+        loop {
+            news.changed().await;
+            tokio::time::sleep(KEEP_UP).await;
+            let mut state = self.state.lock();
+            if state.cursor.is_some() {
+                self.catch_up(&mut state);
+            }
+        }
     }
 
     fn catch_up(&self, state: &mut State<V>) {

@@ -129,6 +129,8 @@ async fn follow(cache: Arc<Cache>, listeners: Vec<Listener>) {
 pub struct Feed<'a> {
     informers: &'a mut Informers,
     primary: Arc<Cache>,
+    /// Of which objects of the primary kind there may be work.
+    wanted: Arc<dyn Fn(&Object) -> bool + Send + Sync>,
     /// The controller's queue.
     pub queue: Arc<Queue<Name>>,
 }
@@ -137,9 +139,26 @@ impl<'a> Feed<'a> {
     /// Queues every object of the primary kind that changes.
     pub fn new(informers: &'a mut Informers, kind: &Kind, primary: Arc<Cache>) -> Self {
         let queue = Arc::new(Queue::new());
-        let mut feed = Self { informers, primary: primary.clone(), queue };
+        let mut feed = Self { informers, primary: primary.clone(), wanted: Arc::new(|_| true), queue };
         feed.also(kind, &primary, |change, add| {
             if let Some(object) = change.object() {
+                add(Name::of(object));
+            }
+        });
+        feed
+    }
+
+    /// Queues those objects of the primary kind, new or changed, of which `wanted` says that there may be work.
+    pub fn only(
+        informers: &'a mut Informers,
+        kind: &Kind,
+        primary: Arc<Cache>,
+        wanted: impl Fn(&Object) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let (queue, wanted) = (Arc::new(Queue::new()), Arc::new(wanted));
+        let mut feed = Self { informers, primary: primary.clone(), wanted: wanted.clone(), queue };
+        feed.also(kind, &primary, move |change, add| {
+            if let Some(object) = change.new.filter(|object| wanted(object)) {
                 add(Name::of(object));
             }
         });
@@ -155,8 +174,10 @@ impl<'a> Feed<'a> {
     ) {
         let queue = self.queue.clone();
         let seen = move |change: Change<'_>| names(change, &mut |name| queue.add(name));
-        let (queue, primary) = (self.queue.clone(), self.primary.clone());
-        let missed = move || primary.list(None).iter().for_each(|o| queue.add(Name::of(o)));
+        let (queue, primary, wanted) = (self.queue.clone(), self.primary.clone(), self.wanted.clone());
+        let missed = move || {
+            primary.list(None).iter().filter(|o| wanted(o)).for_each(|o| queue.add(Name::of(o)));
+        };
         self.informers.on(kind, cache, seen, missed);
     }
 

@@ -28,6 +28,8 @@ pub mod index;
 pub mod everything;
 // Events about objects.
 pub mod events;
+// Events on their way to the store.
+pub mod recorder;
 // One kind through one identity.
 pub mod resource;
 // The loop around a controller.

@@ -25,6 +25,31 @@ pub enum Phase {
     Failed,
 }
 
+/// Where the kind's table of fields has what is wanted of a pod without reading it.
+const NODE: usize = 0;
+const PHASE: usize = 4;
+const ADDRESS: usize = 5;
+const ADDRESSES: usize = 8;
+
+fn field(pod: &Object, at: usize) -> &str {
+    pod.fields.get(at).map_or("", String::as_str)
+}
+
+/// The node that a pod of the cache is bound to, or empty.
+pub fn node_of(pod: &Object) -> &str {
+    field(pod, NODE)
+}
+
+/// Whether a pod of the cache has ended.
+pub fn has_ended(pod: &Object) -> bool {
+    matches!(field(pod, PHASE), "Succeeded" | "Failed")
+}
+
+/// Whether a pod of the cache has an address.
+pub fn has_address(pod: &Object) -> bool {
+    !(field(pod, ADDRESS).is_empty() && field(pod, ADDRESSES).is_empty())
+}
+
 /// A pod as controllers see it.
 #[derive(Debug, Clone)]
 pub struct Pod {
@@ -198,6 +223,13 @@ mod tests {
             "metadata": {"name": uid, "uid": uid, "creationTimestamp": created},
             "spec": {"nodeName": node}, "status": {"phase": phase, "conditions": conditions.unwrap_or(json!([]))},
         })))
+    }
+
+    #[test]
+    fn fields_are_where_they_are_looked_for() {
+        let fields = crate::registry::fields::pod();
+        let names = [NODE, PHASE, ADDRESS, ADDRESSES].map(|at| fields[at].name.as_str());
+        assert_eq!(names, ["spec.nodeName", "status.phase", "status.podIP", "status.podIPs"]);
     }
 
     #[test]

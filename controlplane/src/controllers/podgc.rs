@@ -4,7 +4,7 @@ use super::conditions::Condition;
 use super::index::Pods;
 use super::informer::Name;
 use super::nodes::{disrupted, health::Node, health::OUT_OF_SERVICE};
-use super::pod::Pod;
+use super::pod::{Pod, has_ended, node_of};
 use super::resource::{Resource, same_uid};
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
@@ -35,7 +35,13 @@ pub fn start(setup: &mut Setup<'_>) {
     let pods = setup.resource(NAME, "", "pods");
     let nodes = setup.resource(NAME, "", "nodes");
     let index = setup.pods();
-    let mut feed = setup.feed(&pods);
+    let there = nodes.cache.clone();
+    // Of a node that goes, or is out of service, the pods come from the node's own change.
+    let mut feed = setup.feed_only(&pods, move |pod| {
+        let node = node_of(pod);
+        let deserted = !node.is_empty() && there.get("", node).is_none();
+        deserted || pod.meta.deletion_timestamp.is_some() || has_ended(pod)
+    });
     let on_node = index.clone();
     feed.also(&nodes.kind, &nodes.cache, move |change, add| {
         let tainted =

@@ -1,7 +1,8 @@
 //! One kind through one identity: reads from the cache, writes through the pipeline, and notes about its objects.
 
-use super::events::{Correlator, Note, Severity, Write};
+use super::events::{Note, Severity};
 use super::informer::Name;
+use super::recorder::Recorder;
 use crate::apiserver::options::{DeleteOptions, Preconditions};
 use crate::apiserver::patching::Patch;
 use crate::client::Client;
@@ -9,10 +10,8 @@ use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::watch::cache::Cache;
 use coracle_proto::status::ApiError;
-use jiff::Timestamp;
 use serde_json::Value;
 use std::sync::Arc;
-use tokio::sync::mpsc;
 
 /// A kind, as one controller reads and writes it.
 #[derive(Clone)]
@@ -144,54 +143,4 @@ pub fn same_uid(object: &Object) -> DeleteOptions {
 /// Whether a creation failed because the namespace is going away, so that there is no point in trying again.
 pub fn namespace_is_ending(error: &ApiError) -> bool {
     error.code == 403 && error.message.contains("because it is being terminated")
-}
-
-/// Where notes go; they are written by a task of their own and never hold anybody up.
-#[derive(Clone)]
-pub struct Recorder {
-    notes: mpsc::Sender<Note>,
-}
-
-impl Recorder {
-    /// A recorder and the task that writes for it. `events` must be the core kind `events`.
-    pub fn new(component: &'static str, events: Writer) -> (Self, impl Future<Output = ()> + Send) {
-        let (notes, incoming) = mpsc::channel(1000);
-        (Self { notes }, record(component, events, incoming))
-    }
-
-    fn send(&self, note: Note) {
-        if self.notes.try_send(note).is_err() {
-            tracing::debug!("an event was dropped: too many at once");
-        }
-    }
-}
-
-/// What writes events.
-pub struct Writer {
-    /// The identity.
-    pub client: Client,
-    /// The core kind `events`.
-    pub kind: Arc<Kind>,
-}
-
-async fn record(component: &'static str, events: Writer, mut incoming: mpsc::Receiver<Note>) {
-    let mut correlator = Correlator::default();
-    let mut serial = 0;
-    while let Some(note) = incoming.recv().await {
-        serial += 1;
-        let kind = &events.kind;
-        let result = match correlator.decide(&note, component, serial, Timestamp::now()) {
-            Write::Drop => continue,
-            Write::Create(namespace, body) => events.client.create(kind, &namespace, body).await,
-            Write::Bump(event, patch) => {
-                events.client.patch(kind, &event.namespace, &event.name, "", Patch::Merge(patch)).await
-            }
-        };
-        if let Err(error) = result {
-            correlator.forget(&note);
-            if !namespace_is_ending(&error) {
-                tracing::debug!(%error, "an event was not written");
-            }
-        }
-    }
 }

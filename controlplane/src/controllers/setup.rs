@@ -3,10 +3,12 @@
 use super::index::Pods;
 use super::informer::{Feed, Informers, Name};
 use super::queue::Queue;
-use super::resource::{Recorder, Resource, Writer};
+use super::recorder::{Recorder, Writer};
+use super::resource::Resource;
 use super::runner::{self, Controller};
 use crate::client::Client;
 use crate::metrics::work::{Counted, Work};
+use crate::object::Object;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -63,6 +65,7 @@ impl<'a> Setup<'a> {
         }
         let client = (self.factory)("pod-index");
         let pods = Arc::new(Pods::of_cache(client.cache(&client.kind("", "pods"))));
+        self.tasks.spawn(pods.clone().keep_up());
         self.pods = Some(pods.clone());
         pods
     }
@@ -70,6 +73,15 @@ impl<'a> Setup<'a> {
     /// The queue of a controller, fed by its primary kind; more feeds can be added.
     pub fn feed(&mut self, primary: &Resource) -> Feed<'_> {
         Feed::new(&mut self.informers, &primary.kind, primary.cache.clone())
+    }
+
+    /// Like [`Setup::feed`], of those objects only that may mean work.
+    pub fn feed_only(
+        &mut self,
+        primary: &Resource,
+        wanted: impl Fn(&Object) -> bool + Send + Sync + 'static,
+    ) -> Feed<'_> {
+        Feed::only(&mut self.informers, &primary.kind, primary.cache.clone(), wanted)
     }
 
     /// The informers, for listeners that are no queue of names.

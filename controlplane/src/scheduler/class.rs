@@ -23,6 +23,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Cell {
     heap: BinaryHeap<Entry>,
+    /// How many nodes it has.
+    nodes: usize,
     /// Any node of the cell, to look up its domains.
     sample: NodeId,
 }
@@ -115,7 +117,8 @@ impl Class {
         topologies.dedup();
         topologies.retain(|t| !snapshot.topology_at(*t).is_per_node());
         if topologies.is_empty() {
-            self.cells.push(Cell { sample: nodes.first().copied().unwrap_or(0), ..Cell::default() });
+            let sample = nodes.first().copied().unwrap_or(0);
+            self.cells.push(Cell { sample, nodes: nodes.len(), ..Cell::default() });
             return;
         }
         let mut cells: HashMap<Vec<u32>, u32> = HashMap::new();
@@ -127,6 +130,7 @@ impl Class {
                 self.cells.push(Cell { sample: id, ..Cell::default() });
             }
             self.cell_of[id] = cell;
+            self.cells[cell as usize].nodes += 1;
         }
     }
 
@@ -150,7 +154,12 @@ impl Class {
         let Some(score) = self.score(snapshot, id) else { return };
         let tie = (id as u32).wrapping_mul(0x9E37_79B9) ^ self.seed;
         let entry = Entry { score, tie, node: id as u32, stamp: self.stamps[id] };
-        self.cells[self.cell_of[id] as usize].heap.push(entry);
+        let cell = &mut self.cells[self.cell_of[id] as usize];
+        cell.heap.push(entry);
+        if cell.heap.len() > 2 * cell.nodes + 64 {
+            // More void ones than others: they would pile up below the best.
+            cell.heap.retain(|entry| self.stamps[entry.node as usize] == entry.stamp);
+        }
     }
 
     /// The node's own score, or `None` when it has no room.

@@ -21,7 +21,12 @@ pub struct State {
     pub queue: Queue,
     /// Disruption budgets by `namespace/name`.
     pub budgets: HashMap<String, Budget>,
+    /// A pod of each class, to share with.
+    samples: HashMap<u64, Arc<PodInfo>>,
 }
+
+/// How many samples are kept.
+const SAMPLES: usize = 4096;
 
 /// The kinds that are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,12 +61,20 @@ fn key(object: &Object) -> String {
 }
 
 impl State {
+    /// With nothing in it, and a placer of its own.
+    pub fn new(placer: Placer) -> Self {
+        Self { placer, ..Self::default() }
+    }
+
     /// An object came or changed.
     pub fn set(&mut self, source: Source, object: &Object, previous: Option<&Object>, now: Millis) {
         match source {
             Source::Nodes => self.set_node(object, now),
             Source::Pods if previous.is_some_and(|p| same_for_scheduling(p, object)) => {}
-            Source::Pods => self.set_pod(object, now),
+            Source::Pods => match previous.and_then(|before| self.as_assumed(before, object)) {
+                Some(pod) => self.set_placed(Arc::new(pod), now),
+                None => self.set_pod(object, now),
+            },
             Source::Namespaces => {
                 let labels: Labels = object.meta.labels.clone();
                 self.placer.snapshot.set_namespace(&object.meta.name, Some(labels));
@@ -133,9 +146,27 @@ impl State {
         }
     }
 
+    /// The pod if all that happened to it since it was read is that it got the node that was decided on here: there is
+    /// nothing to read.
+    fn as_assumed(&self, before: &Object, after: &Object) -> Option<PodInfo> {
+        let (Some((none, rest_before)), Some((node, rest))) =
+            (before.fields.split_first(), after.fields.split_first())
+        else {
+            return None;
+        };
+        let (key, snapshot) = (key(after), &self.placer.snapshot);
+        let id = snapshot.pod_node(&key).filter(|_| snapshot.is_assumed(&key))?;
+        let pod = snapshot.pod(&key)?;
+        let same = none.is_empty()
+            && rest_before == rest
+            && snapshot.node(id).is_some_and(|assumed| assumed.name == *node)
+            && pod.is_read_from(&after.meta);
+        same.then(|| PodInfo { node: node.clone(), ..(**pod).clone() })
+    }
+
     fn set_pod(&mut self, object: &Object, now: Millis) {
         let pod = match PodInfo::parse(&object.json) {
-            Ok(pod) => Arc::new(pod),
+            Ok(pod) => self.shared(pod),
             Err(error) => {
                 tracing::warn!(namespace = object.meta.namespace, pod = object.meta.name, %error, "a pod cannot be read");
                 return;
@@ -155,6 +186,19 @@ impl State {
             self.placer.snapshot.nominate(&pod, &pod.nominated);
             self.queue.add(pod);
         }
+    }
+
+    fn shared(&mut self, mut pod: PodInfo) -> Arc<PodInfo> {
+        if let Some(like) = self.samples.get(&pod.class) {
+            pod.share(like);
+            return Arc::new(pod);
+        }
+        if self.samples.len() >= SAMPLES {
+            self.samples.clear();
+        }
+        let pod = Arc::new(pod);
+        self.samples.insert(pod.class, pod.clone());
+        pod
     }
 
     fn set_placed(&mut self, pod: Arc<PodInfo>, now: Millis) {

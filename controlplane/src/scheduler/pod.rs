@@ -3,6 +3,7 @@
 use super::resources::{Resources, comparable_requests, pod_requests};
 use super::terms::{Term, with_label_keys};
 use super::wire::{self, Labels, NodeSelector, NodeTerm, Toleration};
+use crate::object::Meta;
 use coracle_proto::selector::{LabelSelector, Operator};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -50,14 +51,16 @@ pub struct Spread {
 }
 
 /// A pod.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
 pub struct PodInfo {
     pub key: PodKey,
     pub namespace: String,
     pub name: String,
     pub uid: String,
-    pub labels: Labels,
+    /// Counts changes of the spec; 0 when nobody does.
+    pub generation: i64,
+    pub labels: Arc<Labels>,
     pub owner: Option<Arc<str>>,
     pub node: String,
     pub scheduler: String,
@@ -68,7 +71,7 @@ pub struct PodInfo {
     pub node_selector: Labels,
     pub node_required: Option<NodeSelector>,
     pub node_preferred: Vec<(i64, NodeTerm)>,
-    pub tolerations: Vec<Toleration>,
+    pub tolerations: Arc<[Toleration]>,
     pub affinity: Vec<Arc<Term>>,
     pub anti_affinity: Vec<Arc<Term>>,
     /// Positive weights attract, negative repel.
@@ -120,6 +123,7 @@ impl PodInfo {
         let mut made = Self {
             key: format!("{namespace}/{}", meta.name).into(),
             uid: meta.uid,
+            generation: meta.generation,
             requests: pod_requests(&spec),
             comparable: comparable_requests(&spec),
             ports: ports(&spec),
@@ -141,7 +145,7 @@ impl PodInfo {
                 .into_iter()
                 .map(|p| (p.weight, p.preference))
                 .collect(),
-            tolerations: spec.tolerations,
+            tolerations: spec.tolerations.into(),
             priority: spec.priority.unwrap_or(0),
             never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
             deleting: meta.deletion_timestamp.is_some(),
@@ -152,12 +156,40 @@ impl PodInfo {
             condition: condition.map(|c| (c.reason.clone(), c.message.clone())),
             name: meta.name,
             namespace,
-            labels,
+            labels: labels.into(),
             owner,
             class: 0,
         };
         made.class = made.class_hash();
         made
+    }
+
+    /// Whether an object with this metadata has the spec, labels and owner that were read.
+    pub fn is_read_from(&self, meta: &Meta) -> bool {
+        let owner = meta.owner_references.iter().find(|o| o.controller).map(|o| o.uid.as_str());
+        self.uid == meta.uid
+            && self.generation == meta.generation
+            && self.generation != 0
+            && self.deleting == meta.deletion_timestamp.is_some()
+            && *self.labels == meta.labels
+            && self.owner.as_deref() == owner
+    }
+
+    /// Holds what is equal in another pod together with it, so that it is in memory once.
+    pub fn share(&mut self, like: &Self) {
+        fn share<T: Clone + PartialEq>(own: &mut T, other: &T) {
+            if own == other {
+                own.clone_from(other);
+            }
+        }
+        share(&mut self.labels, &like.labels);
+        share(&mut self.owner, &like.owner);
+        share(&mut self.tolerations, &like.tolerations);
+        share(&mut self.affinity, &like.affinity);
+        share(&mut self.anti_affinity, &like.anti_affinity);
+        share(&mut self.preferred, &like.preferred);
+        share(&mut self.spread, &like.spread);
+        share(&mut self.images, &like.images);
     }
 
     fn class_hash(&self) -> u64 {

@@ -1,14 +1,16 @@
 //! The loop: takes in what changed, decides on a batch of pods, and lets the writes go on beside.
 
+// What becomes of decisions.
+mod outcome;
+
 use super::config::Profiles;
 use super::intake::{SOURCES, Source, State};
 use super::place::Placer;
 use super::pod::{PodInfo, PodKey};
-use super::preempt::Plan;
 use super::queue::{Event, Millis};
 use super::volumes::Decision;
 use super::why::Diagnosis;
-use super::writes::Writes;
+use super::writes::{Placed, Writes};
 use crate::apiserver::user::User;
 use crate::client::Client;
 use crate::metrics::scheduling::{Ended, Scheduling, Size};
@@ -24,7 +26,9 @@ use tokio::task::JoinSet;
 
 /// Pods decided on before changes are taken in again.
 const BATCH: usize = 128;
-/// Writes under way at most.
+/// Batches of bindings under way at most: while one is on its way to the disk, others are decided on.
+const BATCHES: usize = 4;
+/// Other writes under way at most.
 const IN_FLIGHT: usize = 256;
 /// How long a claim may take to get its volume.
 const VOLUME_PATIENCE: Millis = 600_000;
@@ -75,9 +79,11 @@ struct Tries {
     latest: Instant,
 }
 
-/// What a write was for, and how it went.
+/// Pods that were to be bound, and how that went.
+type Bound = Vec<(Arc<PodInfo>, Result<(), ApiError>)>;
+
+/// What another write was for, and how it went.
 enum Done {
-    Bound(Arc<PodInfo>, Result<(), ApiError>),
     /// Claims were decided; the pod is bound once they have their volumes.
     Decided(Arc<PodInfo>, Result<(), ApiError>),
     Told(Arc<PodInfo>, Result<(), ApiError>),
@@ -89,6 +95,9 @@ struct Runner {
     state: State,
     followers: Vec<Follower>,
     under_way: JoinSet<Done>,
+    /// Pods that have a node and are not being bound yet.
+    decided: Vec<Placed>,
+    bindings: JoinSet<Bound>,
     /// Pods whose claims are being bound, with their node and since when.
     awaiting: HashMap<PodKey, (Arc<PodInfo>, String, Millis)>,
     /// Pods for which others are being removed.
@@ -108,7 +117,7 @@ impl Runner {
         verdicts: Verdicts,
         counted: Arc<Scheduling>,
     ) -> Self {
-        let mut state = State { placer: Placer::with_profiles(profiles), ..State::default() };
+        let mut state = State::new(Placer::with_profiles(profiles));
         let followers = SOURCES.map(|(source, group, plural)| {
             let cache = client.cache(&client.kind(group, plural));
             let (objects, _, cursor) = cache.list_and_watch(None);
@@ -123,6 +132,8 @@ impl Runner {
             state,
             followers: followers.into(),
             under_way: JoinSet::new(),
+            decided: Vec::new(),
+            bindings: JoinSet::new(),
             awaiting: HashMap::new(),
             clearing: HashSet::new(),
             tries: HashMap::new(),
@@ -142,6 +153,9 @@ impl Runner {
             while let Some(done) = self.under_way.try_join_next() {
                 self.finish(done);
             }
+            while let Some(bound) = self.bindings.try_join_next() {
+                self.bound(bound);
+            }
             self.settle_claims();
             if self.flushed.elapsed() > FLUSH_EVERY {
                 self.flushed = Instant::now();
@@ -149,9 +163,11 @@ impl Runner {
                 self.state.queue.flush(now);
             }
             self.decide();
+            self.write_bindings();
             let snapshot = &self.state.placer.snapshot;
             let (nodes, pods) = (snapshot.node_count(), snapshot.pod_count());
             self.counted.size(Size { nodes, pods, ..self.state.queue.size() });
+            self.writes.set_busy(self.state.queue.has_ready() || !self.bindings.is_empty());
             if self.has_work() {
                 tokio::task::yield_now().await;
             } else {
@@ -161,7 +177,11 @@ impl Runner {
     }
 
     fn has_work(&self) -> bool {
-        self.state.queue.has_ready() && self.under_way.len() < IN_FLIGHT
+        self.state.queue.has_ready() && !self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
+        self.bindings.len() >= BATCHES || self.under_way.len() >= IN_FLIGHT
     }
 
     /// Until something changes, a write is done, or it is time to try again.
@@ -170,13 +190,17 @@ impl Runner {
         let due = self.state.queue.next_due().map(|due| Duration::from_millis(due.saturating_sub(now)));
         let pause = due.unwrap_or(FLUSH_EVERY).min(FLUSH_EVERY);
         let news = select_all(self.followers.iter_mut().map(|f| Box::pin(f.cursor.changed())));
-        let done = tokio::select! {
-            _ = news => None,
-            done = self.under_way.join_next(), if !self.under_way.is_empty() => done,
-            () = tokio::time::sleep(pause) => None,
+        let (done, bound) = tokio::select! {
+            _ = news => (None, None),
+            done = self.under_way.join_next(), if !self.under_way.is_empty() => (done, None),
+            bound = self.bindings.join_next(), if !self.bindings.is_empty() => (None, bound),
+            () = tokio::time::sleep(pause) => (None, None),
         };
         if let Some(done) = done {
             self.finish(done);
+        }
+        if let Some(bound) = bound {
+            self.bound(bound);
         }
     }
 
@@ -223,7 +247,7 @@ impl Runner {
     /// Decides on a batch of pods.
     fn decide(&mut self) {
         for _ in 0..BATCH {
-            if self.under_way.len() >= IN_FLIGHT {
+            if self.is_full() {
                 return;
             }
             let now = self.now();
@@ -267,10 +291,18 @@ impl Runner {
     }
 
     fn bind(&mut self, pod: Arc<PodInfo>, node: String) {
-        let writes = self.writes.clone();
-        self.under_way.spawn(async move {
-            let result = writes.bind(&pod, &node).await;
-            Done::Bound(pod, result)
+        self.decided.push((pod, node));
+    }
+
+    /// Begins to bind what was decided on.
+    fn write_bindings(&mut self) {
+        if self.decided.is_empty() {
+            return;
+        }
+        let (writes, placed) = (self.writes.clone(), std::mem::take(&mut self.decided));
+        self.bindings.spawn(async move {
+            let answers = writes.bind(&placed).await;
+            placed.into_iter().map(|(pod, _)| pod).zip(answers).collect()
         });
     }
 
@@ -291,103 +323,6 @@ impl Runner {
                 self.give_up(&pod, "binding volumes: context deadline exceeded");
             }
         }
-    }
-
-    /// The pod waits: tells why, and makes room if that helps.
-    fn refuse(&mut self, pod: &Arc<PodInfo>, why: Arc<Diagnosis>, now: Millis) {
-        let budgets: Vec<_> = self.state.budgets.values().cloned().collect();
-        let plan = if self.clearing.contains(&pod.key) {
-            Err("waiting for the preemption for this pod to be finished".into())
-        } else {
-            let plan = self.state.placer.make_room(pod, &why, &budgets);
-            self.counted.preempted(plan.as_ref().ok().map(|plan| plan.victims.len()));
-            plan
-        };
-        let no_room = plan.as_ref().err().cloned().unwrap_or_default();
-        let message = why.message(if why.nodes == 0 { "" } else { &no_room });
-        self.verdicts.0.write().insert(pod.key.clone(), (why.clone(), message.clone()));
-        let news = self.state.queue.stuck(&pod.key, why, message.clone(), now);
-        match plan {
-            Ok(plan) => self.clear(pod, plan, message),
-            Err(_) if news && !self.clearing.contains(&pod.key) => {
-                // A node that was to be cleared but will not do after all is given up.
-                let giving_up = !pod.nominated.is_empty() && !no_room.starts_with("not eligible");
-                if giving_up {
-                    self.state.placer.snapshot.nominate(pod, "");
-                }
-                let nominated = (!giving_up && !pod.nominated.is_empty()).then(|| pod.nominated.clone());
-                self.tell(pod.clone(), message, nominated, Vec::new());
-            }
-            Err(_) => {}
-        }
-    }
-
-    /// Removes the pods that are in the way and keeps the room for this one.
-    fn clear(&mut self, pod: &Arc<PodInfo>, plan: Plan, message: String) {
-        let Some(node) = self.state.placer.snapshot.node(plan.node).map(|n| n.name.clone()) else { return };
-        tracing::info!(pod = %pod.key, node, victims = plan.victims.len(), "preempting");
-        self.state.placer.snapshot.nominate(pod, &node);
-        self.clearing.insert(pod.key.clone());
-        self.tell(pod.clone(), message, Some(node), plan.victims);
-    }
-
-    fn tell(
-        &mut self,
-        pod: Arc<PodInfo>,
-        message: String,
-        nominated: Option<String>,
-        victims: Vec<Arc<PodInfo>>,
-    ) {
-        let writes = self.writes.clone();
-        self.under_way.spawn(async move {
-            let mut result = writes.explain(&pod, &message, nominated.as_deref()).await;
-            for victim in &victims {
-                let evicted = writes.evict(victim, &pod, nominated.as_deref().unwrap_or_default()).await;
-                result = result.and(evicted);
-            }
-            Done::Told(pod, result)
-        });
-    }
-
-    fn finish(&mut self, done: Result<Done, tokio::task::JoinError>) {
-        if let Ok(Done::Told(pod, _)) = &done
-            && self.clearing.remove(&pod.key)
-        {
-            // Those in the way may have gone while the pod was not to be tried.
-            let now = self.now();
-            self.state.queue.activate(&pod.key, now);
-        }
-        match done {
-            Ok(Done::Bound(pod, Ok(()))) => {
-                if let Some(tries) = self.tries.remove(&pod.key) {
-                    self.counted.attempted(&pod.scheduler, Ended::Scheduled, tries.latest.elapsed());
-                    self.counted.placed(tries.count, tries.first.elapsed());
-                }
-                self.verdicts.0.write().remove(&pod.key);
-                self.state.queue.remove(&pod.key);
-            }
-            Ok(Done::Bound(pod, Err(error)) | Done::Decided(pod, Err(error))) => {
-                self.awaiting.remove(&pod.key);
-                self.give_up(&pod, &error.message);
-            }
-            Ok(Done::Told(pod, Err(error))) if !error.is_not_found() => {
-                tracing::warn!(pod = %pod.key, %error, "a waiting pod could not be told why");
-            }
-            Ok(Done::Decided(_, Ok(())) | Done::Told(..)) => {}
-            Err(error) => tracing::error!(%error, "a write of the scheduler broke off"),
-        }
-    }
-
-    /// Takes back a decision that could not be written; the pod is tried again after a while, if it is still there.
-    fn give_up(&mut self, pod: &Arc<PodInfo>, why: &str) {
-        tracing::warn!(pod = %pod.key, why, "not bound");
-        let took = self.tries.get(&pod.key).map(|tries| tries.latest.elapsed()).unwrap_or_default();
-        self.counted.attempted(&pod.scheduler, Ended::Error, took);
-        let now = self.now();
-        let node = self.state.placer.snapshot.pod_node(&pod.key);
-        self.state.placer.snapshot.forget(&pod.key);
-        self.state.queue.wake(Event::Gone(pod, node), &self.state.placer.snapshot, now);
-        self.state.queue.retry(&pod.key, now);
     }
 }
 

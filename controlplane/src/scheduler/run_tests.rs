@@ -178,32 +178,43 @@ async fn a_claim_gets_its_volume_before_its_pod_gets_its_node() {
     assert_eq!(f.bound("p").await, "n");
 }
 
-/// Prints how fast pods are bound through the whole pipeline; run with `--ignored --nocapture` and optimisation.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement, not a check"]
-async fn figures() {
+async fn bindings_are_answered_one_by_one() {
     let cluster = Cluster::without_nodes().await;
-    let account = Name::new("default", "default");
-    cluster.until("a service account", |c| !c.get("serviceaccounts", &account).is_null()).await;
     let f = Fixture { cluster, verdicts: Verdicts::default(), _tasks: JoinSet::new() };
-    let nodes = 5000;
-    for i in 0..nodes {
-        f.node(&format!("n{i}"), "8").await;
+    for name in ["a", "b", "c", "gated"] {
+        f.pod(name, "1", |p| {
+            if name == "gated" {
+                p["spec"]["schedulingGates"] = json!([{"name": "x.io/wait"}]);
+            }
+        })
+        .await;
     }
-    let pods = 10_000;
-    for i in 0..pods {
-        f.pod(&format!("p{i}"), "100m", |_| {}).await;
+    let uids = ["a", "b", "c", "gated"].map(|n| f.get(n)["metadata"]["uid"].as_str().unwrap().to_owned());
+    let place =
+        |name, uid| crate::actions::binding::Placement { namespace: "default", name, uid, node: "node-1" };
+    let first = f.cluster.client.bind(&[place("b", uids[1].as_str())]).await;
+    assert!(first[0].is_ok());
+    let placements = [
+        place("a", uids[0].as_str()),
+        place("b", uids[1].as_str()),
+        place("c", "another"),
+        place("gone", "x"),
+        place("gated", uids[3].as_str()),
+    ];
+    let answers = f.cluster.client.bind(&placements).await;
+    let told: Vec<String> =
+        answers.into_iter().map(|a| a.err().map(|e| e.message).unwrap_or_default()).collect();
+    for (at, part) in
+        ["", "already assigned", "Precondition failed", "not found", "schedulingGates"].iter().enumerate()
+    {
+        assert!(told[at].contains(part) && (at > 0) == !told[at].is_empty(), "{told:?}");
     }
-    let begin = Instant::now();
-    let (_tasks, _) = start(&f.cluster.client, Profiles::default(), Arc::default());
-    let cache = f.cluster.client.cache(&f.cluster.client.kind("", "pods"));
-    loop {
-        let waiting = cache.list(None).iter().filter(|p| p.fields[0].is_empty()).count();
-        if waiting == 0 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    for name in ["a", "b"] {
+        let pod = f.get(name);
+        assert_eq!(pod["spec"]["nodeName"], "node-1");
+        assert_eq!(condition(&pod, "PodScheduled")["status"], "True");
+        let managers = pod["metadata"]["managedFields"].as_array().unwrap();
+        assert_eq!(managers.len(), 1, "a binding is nobody's: {managers:?}");
     }
-    let took = begin.elapsed();
-    println!("{pods} pods bound to {nodes} nodes in {took:?}, {:.0}/s", f64::from(pods) / took.as_secs_f64());
 }

@@ -2,44 +2,60 @@
 
 use super::pod::PodInfo;
 use super::volumes::Decision;
+use crate::actions::binding::Placement;
 use crate::apiserver::options::{DeleteOptions, Preconditions};
 use crate::apiserver::patching::Patch;
 use crate::client::Client;
-use crate::controllers::resource::{Recorder, Resource, Writer};
+use crate::controllers::recorder::{Recorder, Writer};
+use crate::controllers::resource::Resource;
 use coracle_proto::status::ApiError;
 use coracle_proto::time;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A pod and its node.
+pub type Placed = (Arc<PodInfo>, String);
 
 /// The API, as the scheduler uses it.
 #[derive(Clone)]
 pub struct Writes {
     client: Client,
     pods: Resource,
+    busy: Arc<AtomicBool>,
 }
 
 impl Writes {
     /// Writes through a client; the future writes events and must run beside.
     pub fn new(client: &Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let writer = Writer { client: client.clone(), kind: client.kind("", "events") };
-        let (recorder, task) = Recorder::new("default-scheduler", writer);
+        let busy = Arc::new(AtomicBool::new(false));
+        let (recorder, task) = Recorder::patient("default-scheduler", writer, busy.clone());
         let kind = client.kind("", "pods");
         let cache = client.cache(&kind);
         let pods = Resource::new(client, &recorder, kind, cache);
-        (Self { client: client.clone(), pods }, task)
+        (Self { client: client.clone(), pods, busy }, task)
     }
 
-    /// Gives a pod its node. A conflict means that somebody else was faster or the pod is going.
-    pub async fn bind(&self, pod: &PodInfo, node: &str) -> Result<(), ApiError> {
-        let binding = json!({
-            "apiVersion": "v1", "kind": "Binding",
-            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        });
-        self.client.call(&self.pods.kind, &pod.namespace, &pod.name, "binding", binding).await?;
-        let message = format!("Successfully assigned {} to {node}", pod.key);
-        self.note(pod, |pods, object| pods.normal(object, "Scheduled", message));
-        Ok(())
+    /// While pods wait for their nodes, events about others wait for them.
+    pub fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::Relaxed);
+    }
+
+    /// Gives pods their nodes; the answers are in order. A conflict means that somebody else was faster or the pod is going.
+    pub async fn bind(&self, placed: &[Placed]) -> Vec<Result<(), ApiError>> {
+        let placements: Vec<Placement<'_>> = placed
+            .iter()
+            .map(|(pod, node)| Placement { namespace: &pod.namespace, name: &pod.name, uid: &pod.uid, node })
+            .collect();
+        let answers = self.client.bind(&placements).await;
+        for ((pod, node), answer) in placed.iter().zip(&answers) {
+            if answer.is_ok() {
+                let message = format!("Successfully assigned {} to {node}", pod.key);
+                self.note(pod, |pods, object| pods.normal(object, "Scheduled", message));
+            }
+        }
+        answers
     }
 
     /// Says why a pod waits, and on which node it will make room, if on any.

@@ -7,6 +7,7 @@ pub mod slices;
 
 use super::claim;
 use super::informer::{Change, Name};
+use super::pod::has_address;
 use super::resource::{Resource, namespace_is_ending};
 use super::runner::{Again, Controller, Failure};
 use super::selector::{Labels, Selector};
@@ -86,9 +87,9 @@ pub fn start(setup: &mut Setup<'_>) {
     setup.run(Mirror(p), &queue, 2);
 }
 
-/// Queues the services whose selector fits a pod before or after.
+/// Queues the services whose selector fits a pod before or after. Pods without an address are behind none.
 fn pod_services(services: &Cache, change: Change<'_>, add: &mut dyn FnMut(Name)) {
-    let Some(pod) = change.object() else { return };
+    let Some(pod) = change.object().filter(|_| change.both().any(|pod| has_address(pod))) else { return };
     for service in services.list(Some(&pod.meta.namespace)) {
         let Some(selector) = selector_of(&service) else { continue };
         if change.both().any(|p| selector.matches(&p.meta.labels)) {

@@ -3,10 +3,10 @@
 use super::view::TRACKING;
 use crate::controllers::index::Pods;
 use crate::controllers::informer::Name;
-use crate::controllers::pod::Pod;
 use crate::controllers::resource::Resource;
 use crate::controllers::runner::{Again, Controller, Failure};
 use crate::controllers::setup::Setup;
+use crate::object::Object;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub fn start(setup: &mut Setup<'_>) {
     let pods = setup.resource(super::NAME, "", "pods");
     let index = setup.pods();
     let owned = index.clone();
-    let mut feed = setup.feed(&pods);
+    let mut feed = setup.feed_only(&pods, tracked);
     feed.also(&jobs.kind, &jobs.cache, move |change, add| {
         if let Some(job) = change.old.filter(|_| change.new.is_none()) {
             owned.owned(&job.meta.uid).iter().for_each(|pod| add(Name::of(&pod.object)));
@@ -34,6 +34,10 @@ pub fn start(setup: &mut Setup<'_>) {
     setup.run(Strays { jobs, pods, index }, &queue, 2);
 }
 
+fn tracked(pod: &Object) -> bool {
+    pod.meta.finalizers.iter().any(|f| f == TRACKING)
+}
+
 #[async_trait]
 impl Controller for Strays {
     fn name(&self) -> &'static str {
@@ -41,8 +45,7 @@ impl Controller for Strays {
     }
 
     async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
-        let tracked = |pod: &Arc<Pod>| pod.object.meta.finalizers.iter().any(|f| f == TRACKING);
-        let Some(pod) = self.index.get(name).filter(tracked) else { return Ok(Again::No) };
+        let Some(pod) = self.index.get(name).filter(|pod| tracked(&pod.object)) else { return Ok(Again::No) };
         let Some(owner) = pod.controller().filter(|owner| owner.kind == "Job") else { return Ok(Again::No) };
         let job = self.jobs.get(&Name::new(&name.namespace, &owner.name));
         if job.is_some_and(|job| job.meta.uid == owner.uid) {

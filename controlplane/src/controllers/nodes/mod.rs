@@ -8,7 +8,7 @@ pub mod health;
 use super::conditions::{self, Condition};
 use super::index::Pods;
 use super::informer::{Change, Name};
-use super::pod::Pod;
+use super::pod::{Pod, node_of};
 use super::resource::Resource;
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
@@ -55,7 +55,10 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
 
     let pods = setup.resource(EVICTION, "", "pods");
     let nodes = setup.resource(EVICTION, "", "nodes");
-    let mut feed = setup.feed(&pods);
+    let tainted = nodes.cache.clone();
+    // Of a node that gets a taint, the pods come from the node's own change.
+    let mut feed =
+        setup.feed_only(&pods, move |pod| tainted.get("", node_of(pod)).is_some_and(|node| may_evict(&node)));
     let on_node = index.clone();
     feed.also(&nodes.kind, &nodes.cache, move |change, add| {
         let taints = |o: &Arc<Object>| o.typed::<Node>().map(|n| n.spec.taints).unwrap_or_default();
@@ -67,6 +70,11 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
     });
     let queue = feed.queue.clone();
     setup.run(Eviction { nodes, pods, index }, &queue, 4);
+}
+
+/// Whether a node may have a taint that drives pods out. Most have none, and need not be read to know that.
+fn may_evict(node: &Object) -> bool {
+    std::str::from_utf8(&node.json).is_ok_and(|text| text.contains("\"NoExecute\""))
 }
 
 fn start_ranges(setup: &mut Setup<'_>, ranges: &[Range]) {

@@ -1,8 +1,9 @@
 //! Claims: bound to volumes, and protected while pods use them.
 
 use super::fit::{self, Claim, ClaimRef, Volume};
-use super::{DEFAULT_CLASS, Parts, SELECTED_NODE, add_finalizer, claims_of, ended, read, remove_finalizer};
+use super::{DEFAULT_CLASS, Parts, SELECTED_NODE, add_finalizer, claims_of, read, remove_finalizer};
 use crate::controllers::informer::Name;
+use crate::controllers::pod::has_ended;
 use crate::controllers::runner::{Again, Controller, Failure};
 use crate::object::Object;
 use async_trait::async_trait;
@@ -188,7 +189,7 @@ impl Claims {
             return Ok(Again::No);
         }
         let pods = self.0.pods.list(&claim.meta.namespace);
-        let uses = |p: &Arc<Object>| !ended(p) && claims_of(p).contains(&claim.meta.name);
+        let uses = |p: &Arc<Object>| !has_ended(p) && claims_of(p).contains(&claim.meta.name);
         if !pods.iter().any(uses) {
             let mut body = claim.value();
             remove_finalizer(&mut body, CLAIM_PROTECTION);

@@ -82,8 +82,10 @@ fn volumes(pod: &Object) -> Vec<Volume> {
     volumes.into_iter().filter(|volume| volume.ephemeral.is_some()).collect()
 }
 
+/// Most pods need not be read to know that they need none.
 fn needs_claims(pod: &Object) -> bool {
-    !volumes(pod).is_empty()
+    std::str::from_utf8(&pod.json).is_ok_and(|text| text.contains("\"ephemeral\""))
+        && !volumes(pod).is_empty()
 }
 
 /// The claim of a pod's volume, by its template.

@@ -16,6 +16,7 @@ pub mod ephemeral;
 mod tests;
 
 use super::informer::Name;
+use super::pod::has_ended;
 use super::resource::Resource;
 use super::runner::Failure;
 use super::setup::Setup;
@@ -76,7 +77,7 @@ pub fn start(setup: &mut Setup<'_>, disks: Option<Arc<dyn Disks>>) {
     feed.also(&parts.classes.kind, &parts.classes.cache, move |_, add| all_pending(&pending, add));
     feed.also(&parts.pods.kind, &parts.pods.cache, |change, add| {
         // The end of a pod may free a claim.
-        if change.new.is_none_or(|p| ended(p))
+        if change.new.is_none_or(|p| has_ended(p))
             && let Some(pod) = change.old
         {
             claims_of(pod).into_iter().for_each(|claim| add(Name::new(&pod.meta.namespace, &claim)));
@@ -103,10 +104,6 @@ pub fn start(setup: &mut Setup<'_>, disks: Option<Arc<dyn Disks>>) {
 fn all_pending(claims: &Cache, add: &mut dyn FnMut(Name)) {
     let unbound = |c: &&Arc<Object>| c.value()["spec"]["volumeName"].as_str().unwrap_or("").is_empty();
     claims.list(None).iter().filter(unbound).for_each(|c| add(Name::of(c)));
-}
-
-fn ended(pod: &Object) -> bool {
-    matches!(pod.value()["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 /// The claims a pod uses.

@@ -9,10 +9,10 @@ mod scores;
 mod preempt;
 // Pods that wait.
 mod queue;
+// What the API says of what was decided.
+mod intake;
 // Any sequence of events.
 mod model;
-// How fast.
-mod figures;
 
 use super::node::NodeInfo;
 use super::place::Placer;

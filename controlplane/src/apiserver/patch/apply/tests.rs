@@ -403,33 +403,3 @@ proptest! {
         prop_assert_eq!(set::Set::decode(&set.encode()).unwrap(), set);
     }
 }
-
-/// Prints what ownership costs per write; run with `--ignored --nocapture` and optimisation.
-#[test]
-#[ignore = "a measurement, not a check"]
-fn figures() {
-    const N: u32 = 10_000;
-    let begin = std::time::Instant::now();
-    for _ in 0..N {
-        let mut object = base();
-        update(None, &mut object, &writer("a", T0));
-        std::hint::black_box(&object);
-    }
-    let create = begin.elapsed() / N;
-    let begin = std::time::Instant::now();
-    for _ in 0..N {
-        std::hint::black_box(&base());
-    }
-    let making = begin.elapsed() / N;
-    let mut live = base();
-    update(None, &mut live, &writer("a", T0));
-    let live = stored(live);
-    let begin = std::time::Instant::now();
-    for i in 0..N {
-        let mut new = live.clone();
-        new["spec"]["replicas"] = json!(i);
-        update(Some(&live), &mut new, &writer("b", T1));
-        std::hint::black_box(&new);
-    }
-    println!("create {:?}, update {:?} (copy included)", create.saturating_sub(making), begin.elapsed() / N);
-}
