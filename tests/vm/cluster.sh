@@ -12,8 +12,14 @@ check() {
 }
 result() {
     if [ "$failures" != 0 ]; then
-        echo "--- the end of the agent's log"; tail -25 /var/log/agent.log
-        echo "--- the end of the server's log"; tail -8 /var/log/server.log
+        # Started by the suite, or as units.
+        if [ -e /var/log/agent.log ]; then
+            echo "--- the end of the agent's log"; tail -25 /var/log/agent.log
+            echo "--- the end of the server's log"; tail -8 /var/log/server.log
+        else
+            echo "--- the end of the agent's log"; journalctl -q -o cat -u coracle-agent -n 40 --no-pager
+            echo "--- the end of the server's log"; journalctl -q -o cat -u coracle-server -n 15 --no-pager
+        fi
         echo "--- how containers ended"
         kubectl get pods -A -o 'jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].lastState}{"\n"}{end}'
         tail -qn 5 /var/log/pods/*/*/*.log

@@ -8,6 +8,7 @@ export MACHINE BOOT
 if [ "$1" != systemd ]; then
     mount -t tmpfs -o mode=755 tmpfs /run
     mkdir -p /run/lock /dev/pts /dev/shm
+    ln -s /proc/self/fd /dev/fd
     mount -t devpts devpts /dev/pts
     mount -t tmpfs tmpfs /dev/shm
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -25,7 +26,7 @@ cd /payload || exit 1
 code=$?
 [ -e /run/again ] && code=again
 echo "$code" > "$rc"
-sync
-# At once, as a power cut: what was acknowledged must be there after it. A suite that wants an orderly end does it itself.
+# At once, and nothing is written out, as a power cut: what was acknowledged must be there after it. A suite that wants an
+# orderly end does it itself.
 echo o > /proc/sysrq-trigger
 sleep 60
