@@ -59,7 +59,10 @@ impl Configuration {
         let read =
             |value: &Value| serde_json::from_value::<T>(value.clone()).map_err(|error| error.to_string());
         read(value).map_err(|why| {
-            let field = culprit(value, &|part| read(part).err().as_ref() == Some(&why));
+            // What is left out of a part lacks a field more: that is the same mistake.
+            let lacks = |text: &str| text.starts_with("missing field");
+            let same = |other: String| other == why || lacks(&why) && lacks(&other);
+            let field = culprit(value, &|part| read(part).err().is_some_and(same));
             let place = [file.display().to_string(), field].join(": ");
             ConfigurationError::Plugin { plugin, why: format!("{}: {why}", place.trim_end_matches(": ")) }
         })
