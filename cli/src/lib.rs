@@ -8,5 +8,7 @@ pub mod manual;
 pub mod private;
 // The client configuration files that kubectl and agents read.
 pub mod kubeconfig;
+// Clients who prove that they hold a key, before anybody says who they are.
+pub mod clients;
 // Servers whose certificate is judged in another way than the usual.
 pub mod judge;

@@ -32,7 +32,7 @@ use std::sync::Arc;
 pub fn authenticators(options: &Security, api: &Arc<Api>, keys: &Arc<Keys>) -> anyhow::Result<authn::Union> {
     let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
     if let Some(path) = &options.token_auth_file {
-        tokens.push(Box::new(Credentials::read(path)?));
+        tokens.push(Box::new(Credentials::read(path).context("--token-auth-file")?));
     }
     tokens.push(Box::new(ServiceAccounts { keys: keys.clone(), api: api.clone() }));
     tokens.push(Box::new(BootstrapTokens { api: api.clone() }));
@@ -40,13 +40,16 @@ pub fn authenticators(options: &Security, api: &Arc<Api>, keys: &Arc<Keys>) -> a
         tokens.push(Box::new(oidc(options, issuer)?));
     }
     if let Some(path) = &options.authentication_token_webhook_config_file {
-        tokens.push(Box::new(TokenWebhook::new(Remote::from_kubeconfig(path)?)));
+        let remote = Remote::from_kubeconfig(path).context("--authentication-token-webhook-config-file")?;
+        tokens.push(Box::new(TokenWebhook::new(remote)));
     }
+    let passwords = options.basic_auth_file.as_deref().map(Credentials::read).transpose();
     Ok(authn::Union {
         certificates: Some(Certificates::new(api.clone())),
         front_proxy: FrontProxy { names: options.requestheader_allowed_names.clone() },
         tokens,
-        passwords: options.basic_auth_file.as_deref().map(Credentials::read).transpose()?,
+        audiences: keys.issuers.clone(),
+        passwords: passwords.context("--basic-auth-file")?,
         anonymous: options.anonymous_auth,
     })
 }
@@ -110,12 +113,14 @@ pub fn authorizers(options: &Security, api: &Arc<Api>, rbac: &Arc<Rbac>) -> anyh
             "RBAC" => Box::new(Shared(rbac.clone())),
             "ABAC" => {
                 let path = options.authorization_policy_file.as_deref();
-                Box::new(Abac::read(path.context("ABAC needs --authorization-policy-file")?)?)
+                let path = path.context("ABAC needs --authorization-policy-file")?;
+                Box::new(Abac::read(path).context("--authorization-policy-file")?)
             }
             "Webhook" => {
                 let path = options.authorization_webhook_config_file.as_deref();
                 let path = path.context("Webhook needs --authorization-webhook-config-file")?;
-                Box::new(AccessWebhook::new(Remote::from_kubeconfig(path)?))
+                let remote = Remote::from_kubeconfig(path).context("--authorization-webhook-config-file")?;
+                Box::new(AccessWebhook::new(remote))
             }
             "AlwaysAllow" => Box::new(Always(true)),
             "AlwaysDeny" => Box::new(Always(false)),
@@ -142,7 +147,7 @@ pub fn filters(options: &Security, api: &Arc<Api>) -> anyhow::Result<Filters> {
 
 fn audit(options: &Security) -> anyhow::Result<Audit> {
     let policy = match &options.audit_policy_file {
-        Some(path) => Policy::read(path)?,
+        Some(path) => Policy::read(path).context("--audit-policy-file")?,
         None => Policy::metadata(),
     };
     let mut audit = Audit::new(policy);
@@ -159,7 +164,8 @@ fn audit(options: &Security) -> anyhow::Result<Audit> {
         std::thread::Builder::new().name("audit".into()).spawn(move || log.run(events))?;
     }
     if let Some(path) = &options.audit_webhook_config_file {
-        let remote = Remote::from_kubeconfig(path)?.patient(std::time::Duration::from_secs(30));
+        let remote = Remote::from_kubeconfig(path).context("--audit-webhook-config-file")?;
+        let remote = remote.patient(std::time::Duration::from_secs(30));
         tokio::spawn(webhook::run(remote, audit.sink()));
     }
     Ok(audit)
@@ -168,7 +174,8 @@ fn audit(options: &Security) -> anyhow::Result<Audit> {
 /// Puts the seals of `--encryption-provider-config` around a store, and seals anew what is not sealed so.
 pub async fn sealed(options: &Security, store: Arc<dyn Store>) -> anyhow::Result<Arc<dyn Store>> {
     let Some(path) = &options.encryption_provider_config else { return Ok(store) };
-    let sealed = Sealed::new(store, sealed::config::Config::read(path)?);
+    let config = sealed::config::Config::read(path).context("--encryption-provider-config")?;
+    let sealed = Sealed::new(store, config);
     let count = sealed.reseal().await.context("--encryption-provider-config")?;
     if count > 0 {
         tracing::info!(count, "stored values sealed anew");

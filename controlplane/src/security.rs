@@ -5,6 +5,23 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// An option that makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionError {
+    /// An empty issuer.
+    #[error("--service-account-issuer should not be an empty string")]
+    NoIssuer,
+    /// An issuer with a colon that is no URL.
+    #[error("--service-account-issuer {0:?} contained a ':' but was not a valid URL without a query")]
+    Issuer(String),
+    /// An issuer that is named twice.
+    #[error("--service-account-issuer {0:?} is already specified")]
+    IssuerTwice(String),
+    /// A place of keys that nobody can trust.
+    #[error("--service-account-jwks-uri requires https scheme, not {0:?}")]
+    Jwks(String),
+}
+
 macro_rules! options {
     ($($(#[$attribute:meta])* $name:ident : $type:ty),* $(,)?) => {
         /// Options about identity and policy.
@@ -107,6 +124,13 @@ options! {
     /// Authority of the provider; the system's by default.
     #[arg(long)]
     oidc_ca_file: Option<PathBuf>,
+    /// Who makes service-account tokens, an https URL: https://kubernetes.default.svc.cluster.local by default. Given more
+    /// than once the first makes tokens, and those of all are accepted.
+    #[arg(long)]
+    service_account_issuer: Vec<String>,
+    /// Where the keys of these tokens are said to be; this server, as --advertise names it, by default.
+    #[arg(long)]
+    service_account_jwks_uri: Option<String>,
     /// Regular expressions of origins that browsers may come from.
     #[arg(long, value_delimiter = ',')]
     cors_allowed_origins: Vec<String>,
@@ -159,6 +183,30 @@ impl Security {
         Duration::from_secs(self.request_timeout_seconds.unwrap_or(60).max(1))
     }
 
+    /// Who makes tokens; an error when somebody who reads them could not make sense of it.
+    pub fn issuers(&self) -> Result<Vec<String>, OptionError> {
+        let all = &self.service_account_issuer;
+        for (index, issuer) in all.iter().enumerate() {
+            let url = issuer.parse::<http::Uri>();
+            if issuer.is_empty() {
+                return Err(OptionError::NoIssuer);
+            }
+            if issuer.contains(':') && url.map_or(true, |url| url.scheme().is_none() || url.query().is_some())
+            {
+                return Err(OptionError::Issuer(issuer.clone()));
+            }
+            if all[..index].contains(issuer) {
+                return Err(OptionError::IssuerTwice(issuer.clone()));
+            }
+        }
+        if let Some(uri) = &self.service_account_jwks_uri
+            && !uri.parse::<http::Uri>().is_ok_and(|uri| uri.scheme_str() == Some("https"))
+        {
+            return Err(OptionError::Jwks(uri.clone()));
+        }
+        Ok(all.clone())
+    }
+
     /// The authorizers in order.
     pub fn modes(&self) -> Vec<String> {
         if self.authorization_mode.is_empty() {
@@ -184,5 +232,29 @@ mod tests {
         assert_eq!(both.modes(), ["RBAC"]);
         assert_eq!(both.oidc_client_id.as_deref(), Some("x"));
         assert_eq!(Security::default().modes(), ["Node", "RBAC"]);
+    }
+
+    #[test]
+    fn issuers_are_urls_or_plain_names() {
+        let with = |issuers: &[&str], keys: Option<&str>| Security {
+            service_account_issuer: issuers.iter().map(|issuer| (*issuer).to_owned()).collect(),
+            service_account_jwks_uri: keys.map(str::to_owned),
+            ..Security::default()
+        };
+        for (issuers, keys, why) in [
+            (&[][..], None, ""),
+            (&["https://id.example.com/a", "old"], Some("https://keys.example.com/jwks"), ""),
+            (&[""], None, "empty"),
+            (&["https://"], None, "was not a valid URL"),
+            (&["a:b:c"], None, "was not a valid URL"),
+            (&["https://a?b"], None, "without a query"),
+            (&["https://a", "https://a"], None, "already specified"),
+            (&[], Some("http://keys.example.com"), "requires https scheme"),
+        ] {
+            let said =
+                with(issuers, keys).issuers().map_or_else(|error| error.to_string(), |_| String::new());
+            assert_eq!(said.is_empty(), why.is_empty(), "{issuers:?}: {said}");
+            assert!(said.contains(why), "{issuers:?}: {said}");
+        }
     }
 }

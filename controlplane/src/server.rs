@@ -5,7 +5,7 @@ use crate::apiserver::admission::config::Configuration;
 use crate::apiserver::admission::plugins;
 use crate::apiserver::admission::resource_quota::Ledger;
 use crate::apiserver::api::Api;
-use crate::apiserver::authn::service_account::{ISSUER, Keys};
+use crate::apiserver::authn::service_account::Keys;
 use crate::apiserver::authz::Authorizer;
 use crate::apiserver::authz::rbac::Rbac;
 use crate::apiserver::chain::Server;
@@ -93,7 +93,12 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let own_names = names(&config, bound, &service_ip);
     let life = config.security.certificate_life();
     let pki = Arc::new(Pki::ensure(&config.data_dir.join("pki"), &own_names, life)?);
-    let keys = Arc::new(Keys::from_pem(&pki.service_account_key).map_err(anyhow::Error::msg)?);
+    let keys = Keys::from_pem(&pki.service_account_key).map_err(anyhow::Error::msg)?;
+    let keys = Arc::new(keys.of_issuers(&config.security.issuers()?));
+    // Whoever handed us a socket wants clients to come that way.
+    let front = inherited.as_ref().map(TcpListener::local_addr).transpose()?;
+    let url =
+        format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
 
     let registry = Arc::new(Registry::builtin());
     let store = store::open(&config.datastore, &config.data_dir).await?;
@@ -109,7 +114,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         usage: usage.clone(),
     };
     let ledger = Arc::new(Ledger::default());
-    let settings = config.admission_control_config_file.as_deref().map(Configuration::read).transpose()?;
+    let settings = config.admission_control_config_file.as_deref().map(Configuration::read).transpose();
+    let settings = settings.context("--admission-control-config-file")?;
     let admission = plugins::chain(&plugins::Needs {
         access: access.clone(),
         ledger: ledger.clone(),
@@ -143,16 +149,16 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         openapi: OpenApi::new(registry),
         tunnels: nodes.tunnels.clone(),
         connectors: connect::connectors(nodes.clone()),
-        wellknown: WellKnown { issuer: issuer(&keys, bound), stop: stop.clone(), ..WellKnown::default() },
+        wellknown: WellKnown {
+            issuer: issuer(&config, &keys, &url),
+            stop: stop.clone(),
+            ..WellKnown::default()
+        },
     });
 
     let client = Client::new(api.clone(), User::server());
     bootstrap(&client, &config, bound, &service_ip).await?;
     publish_authentication(&client, &config, &pki).await?;
-    // Whoever handed us a socket wants clients to come that way.
-    let front = inherited.as_ref().map(TcpListener::local_addr).transpose()?;
-    let url =
-        format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
     let path = config.data_dir.join("admin.kubeconfig");
     kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
     publish_cluster(&client, &url, &pki.authority.certificate).await?;
@@ -338,10 +344,17 @@ fn reachable(config: &Config, bound: SocketAddr) -> String {
     }
 }
 
-fn issuer(keys: &Keys, bound: SocketAddr) -> serde_json::Value {
+/// What identity consumers elsewhere need to verify our tokens; nothing when the issuer is no place that they could ask.
+fn issuer(config: &Config, keys: &Keys, url: &str) -> serde_json::Value {
+    if !keys.issuer().starts_with("https://") {
+        tracing::warn!(issuer = keys.issuer(), "keys are not published: the issuer is no https URL");
+        return serde_json::Value::Null;
+    }
+    let own = || format!("{url}/openid/v1/jwks");
     json!({
         "configuration": {
-            "issuer": ISSUER, "jwks_uri": format!("https://{bound}/openid/v1/jwks"),
+            "issuer": keys.issuer(),
+            "jwks_uri": config.security.service_account_jwks_uri.clone().unwrap_or_else(own),
             "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["ES256"],
         },

@@ -1,7 +1,7 @@
 //! Every authenticator with real credentials over TLS.
 
 use crate::caller::{Caller, account_token, token};
-use coracle::pki::authority::{Authority, Profile};
+use coracle::pki::authority::{Authority, Profile, Signed};
 use coracle_tests::https::Https;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
@@ -85,16 +85,38 @@ fn everybody_is_who_their_credentials_say() {
     refused(&Caller::nobody(&server).with(&["-u", "ann:t0ken"]), "a token is no password");
     let stranger = Authority::ensure(files.path(), "stranger", "stranger").unwrap();
     let signed = stranger.sign(&Profile::client("kubernetes-admin", &["system:masters"])).unwrap();
-    let pem = format!("{}{}", signed.certificate, signed.key);
-    assert!(
-        Caller::with_pem(&server, "stranger", &pem).whoami().is_err(),
-        "a certificate of another authority"
+    let pem = |signed: &Signed| format!("{}{}", signed.certificate, signed.key);
+    let stranger = Caller::with_pem(&server, "stranger", &pem(&signed));
+    refused(&stranger, "a certificate of another authority");
+    assert_eq!(
+        stranger.get("/api/v1/pods").1["reason"],
+        "Unauthorized",
+        "an answer, not a broken connection"
     );
+    is(&stranger.header("Authorization: Bearer t0ken"), "ann", &["dev", "ops"]);
+    refused(&stranger.header("X-Remote-User: root"), "a proxy of another authority");
+    let of_ours = |name: &str| Authority::ensure(&server.data_dir().join("pki"), name, "test").unwrap();
+    let short = |name: &str, profile: Profile| {
+        let signed = of_ours(name).sign(&profile.lasting(std::time::Duration::from_secs(1))).unwrap();
+        Caller::with_pem(&server, "late", &pem(&signed))
+    };
+    let late = short("ca", Profile::client("late", &[]));
+    let late_proxy = short("front-proxy-ca", Profile::client("front", &[])).header("X-Remote-User: root");
+    for late in [late, late_proxy] {
+        coracle_tests::eventually("a certificate ends", std::time::Duration::from_secs(30), || {
+            late.whoami() == Err(401)
+        });
+    }
+    let serving = of_ours("ca").sign(&Profile::server("root", &["localhost".to_owned()])).unwrap();
+    refused(&Caller::with_pem(&server, "serving", &pem(&serving)), "a certificate of a server");
     // What everybody had against a token stands in the log, and the client is told nothing of it.
     let (_, body) = Caller::bearer(&server, "wrong").get("/api");
     assert_eq!(body["message"], "Unauthorized");
     let log = server.log();
     assert!(log.contains("never heard of it") && log.contains("password of"), "{log}");
+    for why in ["signed by unknown authority", "expired or is not yet valid", "incompatible key usage"] {
+        assert!(log.contains(why), "{why}: {log}");
+    }
 
     // Front proxies: the right authority and the right name, and headers of nobody else.
     let headers = |caller: Caller| {
@@ -188,6 +210,7 @@ fn account_tokens(server: &Server, refused: &dyn Fn(&Caller, &str)) {
 fn issuer_is_published(server: &Server) {
     let (code, document) = Caller::admin(server).get("/.well-known/openid-configuration");
     assert_eq!((code, &document["issuer"]), (200, &json!("https://kubernetes.default.svc.cluster.local")));
+    assert_eq!(document["jwks_uri"], format!("{}/openid/v1/jwks", server.url()));
     let (_, keys) = Caller::admin(server).get("/openid/v1/jwks");
     assert_eq!((&keys["keys"][0]["kty"], &keys["keys"][0]["alg"]), (&json!("EC"), &json!("ES256")));
 }

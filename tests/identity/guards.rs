@@ -1,6 +1,6 @@
 //! Impersonation, the audit log, encryption at rest, CORS, and authorizers other than the usual.
 
-use crate::caller::Caller;
+use crate::caller::{Caller, account_token};
 use coracle_tests::etcd::Etcd;
 use coracle_tests::https::Https;
 use coracle_tests::kms::Kms;
@@ -57,6 +57,20 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
 
     let secret = json!({"metadata": {"name": "s"}, "stringData": {"key": "hush-hush"}});
     admin.create("/api/v1/namespaces/default/secrets", &secret);
+    // A ConfigMap "p" in protobuf, and strangers with and without something to show.
+    let protobuf = files.path().join("protobuf");
+    let envelope = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03\x0a\x01p";
+    std::fs::write(&protobuf, envelope).unwrap();
+    let body = format!("@{}", protobuf.display());
+    let header = "Content-Type: application/vnd.kubernetes.protobuf";
+    let (code, answer) = admin.header(header).with(&["--data-binary", &body]).send(
+        "POST",
+        "/api/v1/namespaces/default/configmaps",
+        None,
+    );
+    assert_eq!(code, 201, "{answer}");
+    assert_eq!(Caller::bearer(&server, "made-up").get("/api/v1/namespaces/hidden/pods?limit=3").0, 401);
+    assert_eq!(Caller::nobody(&server).get("/api/v1/namespaces/hidden/pods").0, 401);
     let map = json!({"metadata": {"name": "m"}, "data": {"key": "well-known"}});
     admin.create("/api/v1/namespaces/default/configmaps", &map);
     let mut events: Vec<Value> = Vec::new();
@@ -66,9 +80,23 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
         events.iter().any(|e| {
             e["objectRef"]["resource"] == "configmaps"
                 && e["objectRef"]["namespace"] == "default"
-                && e["verb"] == "create"
+                && e["requestObject"]["metadata"]["name"] == "m"
         })
     });
+    assert!(events.iter().all(|e| e["requestURI"].as_str().unwrap().starts_with('/')), "{events:?}");
+    let binary = events.iter().find(|e| e["requestObject"]["metadata"]["name"] == "p").unwrap();
+    assert_eq!(binary["requestObject"]["kind"], "ConfigMap", "{binary}");
+    let unknown: Vec<&Value> = events.iter().filter(|e| e["objectRef"]["namespace"] == "hidden").collect();
+    for (event, tried) in unknown.iter().zip(["attempted: bearer", "no credentials provided"]) {
+        let status = &event["responseStatus"];
+        assert_eq!((&event["user"], &event["stage"]), (&json!({}), &json!("ResponseStarted")), "{event}");
+        assert_eq!((&status["code"], &status["reason"]), (&json!(401), &json!("Unauthorized")), "{event}");
+        assert_eq!(status["message"], format!("Authentication failed, {tried}"), "{event}");
+    }
+    assert_eq!(
+        (unknown.len(), &unknown[0]["requestURI"]),
+        (2, &json!("/api/v1/namespaces/hidden/pods?limit=3"))
+    );
     let find = |resource: &str, verb: &str| {
         let of = |e: &&Value| {
             e["objectRef"]["resource"] == resource
@@ -191,8 +219,23 @@ fn other_authorizers_decide_in_their_order() {
     assert_eq!(Caller::certified(&closed, "dora", &[]).get("/api").0, 403);
     assert_eq!(Caller::admin(&closed).get("/api/v1/nodes").0, 200, "masters always may");
     drop(closed);
-    let open = Server::with(&["--api-only", "--authorization-mode", "AlwaysAllow", "--anonymous-auth"]);
+    let (issuer, keys) = ("https://id.example.com", "https://keys.example.com/jwks");
+    let open = Server::with(&[
+        "--api-only",
+        "--authorization-mode",
+        "AlwaysAllow",
+        "--anonymous-auth",
+        "--service-account-issuer",
+        issuer,
+        "--service-account-jwks-uri",
+        keys,
+    ]);
     assert_eq!(Caller::nobody(&open).get("/api/v1/namespaces/default/secrets").0, 200);
+    let (_, document) = Caller::nobody(&open).get("/.well-known/openid-configuration");
+    assert_eq!((&document["issuer"], &document["jwks_uri"]), (&json!(issuer), &json!(keys)));
+    let token = account_token(&open, "default", "robot", json!({}));
+    let (name, _) = Caller::bearer(&open, &token).whoami().unwrap();
+    assert_eq!(name, "system:serviceaccount:default:robot", "tokens of another issuer");
 }
 
 #[test]
@@ -240,6 +283,11 @@ fn secrets_are_sealed_on_both_stores_and_keys_rotate() {
         write(&format!("[{aes}]"));
         server.kill();
         assert!(!server.starts(), "{datastore}: values that cannot be opened are not lost silently");
+        let said = server.log();
+        assert!(
+            said.contains("--encryption-provider-config") && said.contains("/registry/secrets/default/s: "),
+            "{said}"
+        );
     }
 }
 
@@ -279,9 +327,17 @@ fn a_key_management_service_seals_on_both_stores() {
                 "{raw}"
             );
         }
+        // Without the configuration nobody takes the Secrets for gone.
+        server.kill();
+        assert!(!server.starts(), "{datastore}: sealed values and no key");
+        let said = server.log();
+        assert!(
+            said.contains("--encryption-provider-config")
+                && said.contains("/registry/secrets/default/after is encrypted"),
+            "{said}"
+        );
         // It rotates its key: a new seed, and what the old one sealed is sealed anew at the next start.
         kms.state.key.store(1, Ordering::SeqCst);
-        server.kill();
         server.restart_with(&["--encryption-provider-config", &config]);
         for name in ["before", "after"] {
             reads(&server, name);

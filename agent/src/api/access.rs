@@ -7,7 +7,6 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::{Api, PostParams};
 use parking_lot::Mutex;
-use rustls::ServerConnection;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -38,13 +37,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Who shook hands, by a certificate that was verified.
-    pub fn of(connection: &ServerConnection) -> Self {
-        let certificate = connection.peer_certificates().and_then(|chain| chain.first());
-        certificate.and_then(|der| Self::from_der(der)).unwrap_or_default()
-    }
-
-    fn from_der(der: &[u8]) -> Option<Self> {
+    /// Whom a certificate names that was verified.
+    pub(super) fn from_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let subject = certificate.subject();
         let user = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).map(str::to_owned);

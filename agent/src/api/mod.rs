@@ -39,12 +39,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 use crate::context::Context;
 use crate::usage::Usage;
 use access::{Access, Peer};
 use answer::{Answer, text};
+use tls::Tls;
 
 /// A client that does not finish its handshake, sends no request or does not finish its headers holds a descriptor.
 const SLOW_CLIENT: Duration = Duration::from_secs(30);
@@ -56,12 +56,12 @@ pub struct NodeApi {
     context: Arc<Context>,
     usage: Usage,
     access: Access,
-    tls: TlsAcceptor,
+    tls: Tls,
 }
 
 impl NodeApi {
     /// With its certificate and its idea of who may ask.
-    pub fn new(context: Arc<Context>, usage: Usage, access: Access, tls: TlsAcceptor) -> Arc<Self> {
+    pub fn new(context: Arc<Context>, usage: Usage, access: Access, tls: Tls) -> Arc<Self> {
         Arc::new(Self { context, usage, access, tls })
     }
 
@@ -98,8 +98,10 @@ impl NodeApi {
     }
 
     async fn connection(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-        let Ok(Ok(stream)) = tokio::time::timeout(SLOW_CLIENT, self.tls.accept(stream)).await else { return };
-        let peer = Peer::of(stream.get_ref().1);
+        let Ok(Ok(stream)) = tokio::time::timeout(SLOW_CLIENT, self.tls.acceptor.accept(stream)).await else {
+            return;
+        };
+        let peer = self.tls.peer(stream.get_ref().1);
         let service = hyper::service::service_fn(move |request| {
             let (api, peer) = (self.clone(), peer.clone());
             async move { Ok::<_, Infallible>(api.handle(&peer, request).await) }

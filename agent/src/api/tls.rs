@@ -1,10 +1,13 @@
 //! The node API's certificate, and the authority whose clients it knows.
 
-use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
+use super::access::Peer;
+use coracle_cli::clients::{self, Holder};
+use rustls::server::ResolvesServerCert;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
@@ -39,7 +42,7 @@ pub struct Pair {
 
 impl Pair {
     /// TLS with this certificate. Clients may show one of `authority` (PEM); without an authority none is asked for.
-    pub fn acceptor(&self, authority: Option<&[u8]>) -> Result<TlsAcceptor, TlsError> {
+    pub fn serve(&self, authority: Option<&[u8]>) -> Result<Tls, TlsError> {
         let pem = |path: &Path| {
             let path = path.to_owned();
             move |source| TlsError::Pem { path, source }
@@ -50,33 +53,53 @@ impl Pair {
             .map_err(pem(&self.certificate))?;
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(pem(&self.key))?;
         let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
-        acceptor(Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key))), authority)
+        Tls::new(Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key))), authority)
     }
 }
 
-/// TLS with whatever certificate the resolver has at the moment of a handshake. Clients may show one of `authority` (PEM);
-/// without an authority none is asked for.
-pub fn acceptor(
-    certificate: Arc<dyn ResolvesServerCert>,
-    authority: Option<&[u8]>,
-) -> Result<TlsAcceptor, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config =
-        ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let config = match authority {
-        Some(authority) => {
+/// What the node API needs to speak TLS and to know who speaks.
+pub struct Tls {
+    /// Shakes hands with everybody.
+    pub acceptor: TlsAcceptor,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl Tls {
+    /// TLS with whatever certificate the resolver has at the moment of a handshake. Clients may show one of `authority`
+    /// (PEM); without an authority none is asked for.
+    pub fn new(certificate: Arc<dyn ResolvesServerCert>, authority: Option<&[u8]>) -> Result<Self, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let clients = authority.map(|authority| {
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority).filter_map(Result::ok));
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .allow_unauthenticated()
-                .build()?;
-            config.with_client_cert_verifier(verifier)
+            clients::known(roots)
+        });
+        let clients = clients.transpose()?;
+        let config = match &clients {
+            Some(clients) => config.with_client_cert_verifier(Arc::new(Holder(clients.clone()))),
+            None => config.with_no_client_auth(),
+        };
+        let mut config = config.with_cert_resolver(certificate);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients })
+    }
+
+    /// Who shook hands: whoever a certificate of the clients' authority names; else nobody.
+    pub fn peer(&self, connection: &ServerConnection) -> Peer {
+        self.known(connection.peer_certificates().unwrap_or_default()).unwrap_or_default()
+    }
+
+    fn known(&self, chain: &[CertificateDer<'_>]) -> Option<Peer> {
+        let (certificate, between) = chain.split_first()?;
+        match self.clients.as_ref()?.verify_client_cert(certificate, between, UnixTime::now()) {
+            Ok(_) => Peer::from_der(certificate),
+            Err(error) => {
+                tracing::debug!(%error, "client certificate refused");
+                None
+            }
         }
-        None => config.with_no_client_auth(),
-    };
-    let mut config = config.with_cert_resolver(certificate);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    }
 }
 
 #[cfg(test)]
@@ -90,9 +113,12 @@ mod tests {
         let made = rcgen::generate_simple_self_signed(["node1".to_owned()]).unwrap();
         let pair = Pair { certificate: dir.path().join("crt"), key: dir.path().join("key") };
         std::fs::write(&pair.certificate, made.cert.pem()).unwrap();
-        assert!(pair.acceptor(None).is_err(), "without a key");
+        assert!(pair.serve(None).is_err(), "without a key");
         std::fs::write(&pair.key, made.signing_key.serialize_pem()).unwrap();
-        pair.acceptor(None).map(drop).unwrap();
-        pair.acceptor(Some(made.cert.pem().as_bytes())).map(drop).unwrap();
+        pair.serve(None).map(drop).unwrap();
+        let tls = pair.serve(Some(made.cert.pem().as_bytes())).map_err(|error| error.to_string()).unwrap();
+        assert_eq!(tls.known(&[]), None);
+        let stranger = rcgen::generate_simple_self_signed(["root".to_owned()]).unwrap();
+        assert_eq!(tls.known(&[stranger.cert.der().clone()]), None, "nobody vouches for it");
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::engine::EngineOptions;
 use crate::api::access::Access;
-use crate::api::tls::{self, Pair};
+use crate::api::tls::{Pair, Tls};
 use crate::api::{NodeApi, tunnel};
 use crate::cluster::Cluster;
 use crate::config::NodeConfig;
@@ -309,13 +309,13 @@ impl RunArgs {
         let tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (Some(certificate), Some(key)) => {
                 let pair = Pair { certificate: certificate.clone(), key: key.clone() };
-                pair.acceptor(authority.as_deref())?
+                pair.serve(authority.as_deref())?
             }
             _ => {
                 let config = &context.config;
                 let serving = Serving::open(&self.root_dir.join("pki"), &config.name, &config.ips)?;
                 tokio::spawn(serving.clone().keep(context.client.clone()));
-                tls::acceptor(serving, authority.as_deref())?
+                Tls::new(serving, authority.as_deref())?
             }
         };
         let access = Access::new(context.client.clone(), &context.config.name);

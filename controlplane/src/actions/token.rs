@@ -1,7 +1,7 @@
 //! `/token`: short-lived tokens for service accounts.
 
 use crate::apiserver::api::Reply;
-use crate::apiserver::authn::service_account::{Bound, Claims, ISSUER, Keys, Kubernetes};
+use crate::apiserver::authn::service_account::{Bound, Claims, Keys, Kubernetes};
 use crate::apiserver::hook::{Action, Call};
 use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};
@@ -39,7 +39,7 @@ impl Action for Token {
         };
         spec["expirationSeconds"] = json!(seconds);
         if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
-            spec["audiences"] = json!([ISSUER]);
+            spec["audiences"] = json!(self.keys.issuers);
         }
         let audiences = spec["audiences"].as_array().into_iter().flatten();
         let audiences: Vec<String> = audiences.filter_map(|a| a.as_str().map(str::to_owned)).collect();
@@ -50,7 +50,7 @@ impl Action for Token {
             exp: now + seconds,
             iat: now,
             nbf: now,
-            iss: ISSUER.into(),
+            iss: self.keys.issuer().into(),
             jti: uuid::Uuid::new_v4().to_string(),
             sub: format!("system:serviceaccount:{}:{}", call.namespace, call.name),
             kubernetes: Kubernetes {

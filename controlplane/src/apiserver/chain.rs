@@ -169,15 +169,24 @@ impl Server {
         id: &str,
         trail: &mut Option<(Trail, bool)>,
     ) -> Result<(User, Option<Permit>), ApiError> {
-        let user = self.authn.authenticate(peer.certificate.as_ref(), request.headers()).await;
+        let user = self.authn.authenticate(&peer.certificate, request.headers()).await;
+        // HTTP/2 has scheme and host before it, which nobody who reads a log is looking for.
+        let uri = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
         let mut user = match user {
             Ok(user) => user,
             // Health is open to everybody; all else needs a name.
             Err(_) if wellknown::is_public(&info.path) => User::anonymous(),
-            Err(error) => return Err(error),
+            Err(error) => {
+                let (nobody, headers) = (User::default(), request.headers());
+                let begun = self.filters.audit.begin(id, &nobody, info, &uri, headers, peer.address);
+                if let Some(mut begun) = begun {
+                    begun.refused(&error, &authn::attempted(&peer.certificate, headers));
+                    begun.record(Stage::ResponseStarted).await;
+                }
+                return Err(error);
+            }
         };
         authn::strip(request.headers_mut());
-        let uri = request.uri().to_string();
         let begun = self.filters.audit.begin(id, &user, info, &uri, request.headers(), peer.address);
         if let Some(mut begun) = begun {
             begun.record(Stage::RequestReceived).await;

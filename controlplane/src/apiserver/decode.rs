@@ -225,6 +225,24 @@ pub fn delete_options(content_type: &str, bytes: &[u8]) -> Result<Value, ApiErro
     Ok(expected.read(media, bytes)?.0)
 }
 
+/// A body as people read it, whatever it is and whoever may refuse it; `None` when it is nothing that can be read.
+pub fn shown(content_type: &str, bytes: &[u8]) -> Option<Value> {
+    let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if media.ends_with("protobuf") {
+        let envelope = protobuf::open(bytes).ok()?;
+        let (group, version) = envelope.meta.group_version();
+        let kind = schema::kind_type(group, version, &envelope.meta.kind)?;
+        let mut object = protobuf::read(kind, envelope.raw).ok()?;
+        object["kind"] = Value::from(envelope.meta.kind.clone());
+        object["apiVersion"] = Value::from(envelope.meta.api_version.clone());
+        return Some(object);
+    }
+    if media.ends_with("yaml") {
+        return read_yaml(bytes).ok().map(|yaml| decode::plain(yaml.tree));
+    }
+    serde_json::from_slice(bytes).ok()
+}
+
 /// A YAML or JSON body without a type.
 pub fn yaml(bytes: &[u8]) -> Result<Value, ApiError> {
     Ok(decode::plain(read_yaml(bytes)?.tree))
@@ -460,6 +478,31 @@ mod tests {
         assert_eq!(applied.object, json!({"kind": "Pod", "metadata": {"name": "b"}, "spec": {"nope": 1}}));
         let json = br#"{"kind":"Pod","metadata":{"name":"a"}}"#;
         assert_eq!(yaml(json).unwrap()["metadata"]["name"], json!("a"));
+    }
+
+    #[test]
+    fn any_body_is_shown_as_json() {
+        // The envelope: its kind, then a ConfigMap with a name and one entry of data.
+        let kind = [&b"\x0a\x02v1\x12\x09ConfigMap"[..]].concat();
+        let object = b"\x0a\x03\x0a\x01m\x12\x06\x0a\x01k\x12\x01v";
+        let mut protobuf = b"k8s\0".to_vec();
+        for (tag, part) in [(0x0a, &kind[..]), (0x12, &object[..])] {
+            protobuf.extend([tag, part.len() as u8]);
+            protobuf.extend(part);
+        }
+        let whole =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "v"}});
+        for (content_type, bytes, expected) in [
+            ("application/vnd.kubernetes.protobuf", &protobuf[..], Some(whole)),
+            ("application/yaml; charset=utf-8", b"data: {k: v}", Some(json!({"data": {"k": "v"}}))),
+            ("application/apply-patch+yaml", b"data:\n  k: v", Some(json!({"data": {"k": "v"}}))),
+            ("application/json-patch+json", b"[1]", Some(json!([1]))),
+            ("", b"{}", Some(json!({}))),
+            ("application/json", b"", None),
+            ("application/vnd.kubernetes.protobuf", b"k8s\0\x0a\xff", None),
+        ] {
+            assert_eq!(shown(content_type, bytes), expected, "{content_type}");
+        }
     }
 
     #[test]

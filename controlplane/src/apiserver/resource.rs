@@ -557,6 +557,7 @@ fn to_bytes(value: &Value) -> Bytes {
 /// still sending would otherwise never see the answer.
 pub async fn read(mut request: Request<Inbound>) -> Result<Bytes, ApiError> {
     let capture = request.extensions_mut().remove::<Capture>();
+    let content_type = if capture.is_some() { header(&request, "content-type") } else { String::new() };
     let mut body = request.into_body();
     let mut bytes = bytes::BytesMut::new();
     let mut total = 0;
@@ -579,7 +580,7 @@ pub async fn read(mut request: Request<Inbound>) -> Result<Bytes, ApiError> {
     }
     let bytes = bytes.freeze();
     if let Some(Capture(place)) = capture {
-        *place.lock() = Some(bytes.clone());
+        *place.lock() = Some((content_type, bytes.clone()));
     }
     Ok(bytes)
 }

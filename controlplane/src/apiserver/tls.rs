@@ -7,14 +7,16 @@ use crate::apiserver::inbound::Inbound;
 use crate::pki::Pki;
 use crate::pki::authority::Signed;
 use arc_swap::ArcSwap;
+use coracle_cli::clients;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::sys::socket::{setsockopt, sockopt};
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -78,36 +80,42 @@ impl ResolvesServerCert for Serving {
     }
 }
 
+/// Knows client certificates of the given authorities, DER.
+pub fn knows(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority.clone())?;
+    }
+    Ok(clients::known(roots)?)
+}
+
 /// What listeners need to speak TLS.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
-    /// The authority of front proxies, DER.
-    front_proxy: Arc<CertificateDer<'static>>,
+    verifier: x509::Verifier,
 }
 
-/// The configuration for the server's own certificate and clients of its authorities.
+/// The configuration for the server's own certificate and clients of its authorities. Those with a certificate of somebody
+/// else are answered too; they are nobody.
 pub fn config(pki: &Pki, serving: Arc<Serving>) -> Result<Tls, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let front_proxy = CertificateDer::from_pem_slice(pki.front_proxy.certificate.as_bytes())?;
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?)?;
-    roots.add(front_proxy.clone())?;
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .allow_unauthenticated()
-        .build()?;
+    let cluster = CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?;
+    let holder = clients::Holder(knows(&[cluster.clone(), front_proxy.clone()])?);
+    let verifier = x509::Verifier { cluster: knows(&[cluster])?, front_proxy: knows(&[front_proxy])? };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::new(holder))
         .with_cert_resolver(serving);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Tls { config: Arc::new(config), front_proxy: Arc::new(front_proxy) })
+    Ok(Tls { config: Arc::new(config), verifier })
 }
 
 /// What is known of a connection.
 pub struct Peer {
-    /// The client's certificate.
-    pub certificate: Option<x509::Certificate>,
+    /// The client's certificate, verified or not.
+    pub certificate: x509::Shown,
     /// Its address.
     pub address: SocketAddr,
 }
@@ -155,8 +163,8 @@ async fn connection(
     let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls.config).accept(stream));
     let Some(Ok(Ok(stream))) = stop.run_until_cancelled(handshake).await else { return };
     let session = stream.get_ref().1;
-    let shown = session.peer_certificates().and_then(|chain| chain.first());
-    let certificate = shown.and_then(|shown| x509::Certificate::read(shown, &tls.front_proxy));
+    let chain = session.peer_certificates().unwrap_or_default();
+    let certificate = tls.verifier.verify(chain, UnixTime::now());
     let peer = Arc::new(Peer { certificate, address });
     let attendance = Attendance::begin(Patience::default());
     let listens = (session.alpn_protocol() != Some(b"h2")).then(|| attendance.clone());
@@ -188,4 +196,59 @@ async fn connection(
     connection.as_mut().graceful_shutdown();
     let rest = if silence { FLUSH } else { DRAIN };
     let _ = tokio::time::timeout(rest, connection).await;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::pki::authority::{Authority, Profile};
+    use coracle_cli::judge;
+    use rustls::SignatureScheme;
+    use rustls::client::ResolvesClientCert;
+
+    #[derive(Debug)]
+    struct Showing(Arc<CertifiedKey>);
+
+    impl ResolvesClientCert for Showing {
+        fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+            Some(self.0.clone())
+        }
+
+        fn has_certs(&self) -> bool {
+            true
+        }
+    }
+
+    /// What the server makes of a client with this certificate and this key; `None` when it hangs up.
+    async fn shaken(tls: &Tls, certificate: &str, key: &str) -> Option<x509::Shown> {
+        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
+        let showing = Arc::new(Showing(Arc::new(CertifiedKey::new(vec![certificate], key))));
+        let client = judge::client(Arc::new(judge::Anybody)).unwrap().with_client_cert_resolver(showing);
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+        let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
+        let client = connector.connect(name, near);
+        let (accepted, _client) = tokio::join!(TlsAcceptor::from(tls.config.clone()).accept(far), client);
+        let accepted = accepted.ok()?;
+        Some(tls.verifier.verify(accepted.get_ref().1.peer_certificates().unwrap(), UnixTime::now()))
+    }
+
+    #[tokio::test]
+    async fn a_stranger_may_shake_hands_and_nobody_with_the_certificate_of_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::ensure(dir.path(), &["localhost".to_owned()], Duration::from_secs(600)).unwrap();
+        let serving = Serving::new(&pki.serving, &pki.authority.certificate).unwrap();
+        let tls = config(&pki, Arc::new(serving)).unwrap();
+        let stranger = Authority::ensure(&dir.path().join("other"), "ca", "coracle-ca").unwrap();
+        let stranger = stranger.sign(&Profile::client("root", &["system:masters"])).unwrap();
+        let shown = shaken(&tls, &pki.admin.certificate, &pki.admin.key).await;
+        assert!(matches!(shown, Some(x509::Shown::Verified(_))), "{shown:?}");
+        let shown = shaken(&tls, &stranger.certificate, &stranger.key).await;
+        assert!(matches!(shown, Some(x509::Shown::Refused(_))), "{shown:?}");
+        let shown = shaken(&tls, &pki.admin.certificate, &stranger.key).await;
+        assert!(shown.is_none(), "a certificate without its key: {shown:?}");
+    }
 }

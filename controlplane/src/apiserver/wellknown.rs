@@ -21,7 +21,7 @@ pub struct WellKnown {
     pub stop: CancellationToken,
     /// What is counted.
     pub metrics: Metrics,
-    /// OpenID discovery document and keys of the token issuer.
+    /// OpenID discovery document and keys of the token issuer; null when they are not published.
     pub issuer: Value,
 }
 
@@ -52,6 +52,9 @@ impl WellKnown {
             "/metrics" => {
                 let form = Form::accepted(context.header("accept"));
                 Ok(respond::bytes(200, form.content_type(), self.metrics.render(server, form)))
+            }
+            "/.well-known/openid-configuration" | "/openid/v1/jwks" if self.issuer.is_null() => {
+                Err(ApiError::no_such_path())
             }
             "/.well-known/openid-configuration" => Ok(respond::json(200, &self.issuer["configuration"])),
             "/openid/v1/jwks" => Ok(respond::json(200, &self.issuer["keys"])),

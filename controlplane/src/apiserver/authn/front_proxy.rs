@@ -24,9 +24,7 @@ impl FrontProxy {
     /// The user that a proxy vouches for; nobody when the client is no proxy or names no user.
     pub fn user(&self, certificate: Option<&Certificate>, headers: &HeaderMap) -> Option<User> {
         let certificate = certificate.filter(|c| c.issuer == Issuer::FrontProxy)?;
-        if jiff::Timestamp::now().as_second() > certificate.validity.1 {
-            return None;
-        }
+        certificate.still_holds().ok()?;
         let proxy = certificate.user.as_ref().map(|user| user.name.as_str()).unwrap_or_default();
         if !self.names.is_empty() && !self.names.iter().any(|name| name == proxy) {
             return None;

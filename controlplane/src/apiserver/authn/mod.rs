@@ -21,7 +21,6 @@ use base64::{Engine, engine::general_purpose::STANDARD, engine::general_purpose:
 use coracle_proto::status::ApiError;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
-use service_account::ISSUER;
 
 /// How browsers send a token with a WebSocket: as a subprotocol, base64url without padding.
 const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
@@ -47,6 +46,20 @@ fn basic(headers: &HeaderMap) -> Option<(String, String)> {
     Some((name.to_owned(), password.to_owned()))
 }
 
+/// Which credentials a request came with, as the audit log says it of one that was refused.
+pub fn attempted(shown: &x509::Shown, headers: &HeaderMap) -> String {
+    let tried = [
+        (basic(headers).is_some(), "basic"),
+        (bearer(headers).is_some(), "bearer"),
+        (!matches!(shown, x509::Shown::Nothing), "x509"),
+    ];
+    let tried: Vec<&str> = tried.into_iter().filter_map(|(so, what)| so.then_some(what)).collect();
+    match tried.is_empty() {
+        true => "Authentication failed, no credentials provided".into(),
+        false => format!("Authentication failed, attempted: {}", tried.join(", ")),
+    }
+}
+
 /// Takes the credentials out of a request, so that nobody behind the chain sees them.
 pub fn strip(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
@@ -70,24 +83,19 @@ pub fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a token that names no audience may be taken: nobody asks for one, or we are among them.
-pub fn for_us(audiences: &[String]) -> bool {
-    audiences.is_empty() || audiences.iter().any(|audience| audience == ISSUER)
-}
-
 /// Who a token belongs to, and whom it may be shown to.
 #[derive(Debug, Clone)]
 pub struct Known {
     /// The user.
     pub user: User,
-    /// The token's audiences.
+    /// The token's audiences; none when it names none, and so is for this server only.
     pub audiences: Vec<String>,
 }
 
 impl Known {
     /// The owner of a token that is for this server.
     pub fn here(user: User) -> Self {
-        Self { user, audiences: vec![ISSUER.into()] }
+        Self { user, audiences: Vec::new() }
     }
 }
 
@@ -107,6 +115,8 @@ pub struct Union {
     pub front_proxy: front_proxy::FrontProxy,
     /// Those who know tokens, in order.
     pub tokens: Vec<Box<dyn TokenAuthenticator>>,
+    /// What this server is called in tokens.
+    pub audiences: Vec<String>,
     /// Names and passwords, when somebody asked for it.
     pub passwords: Option<files::Credentials>,
     /// Whether requests without credentials are let through as `system:anonymous`.
@@ -115,15 +125,19 @@ pub struct Union {
 
 impl Union {
     /// Who sent the request: what a front proxy says, then the certificate, the tokens, the password, nobody.
-    pub async fn authenticate(
-        &self,
-        certificate: Option<&x509::Certificate>,
-        headers: &HeaderMap,
-    ) -> Result<User, ApiError> {
+    pub async fn authenticate(&self, shown: &x509::Shown, headers: &HeaderMap) -> Result<User, ApiError> {
+        let mut reasons = Vec::new();
+        let certificate = match shown {
+            x509::Shown::Nothing => None,
+            x509::Shown::Verified(certificate) => Some(certificate.as_ref()),
+            x509::Shown::Refused(why) => {
+                reasons.push(why.clone());
+                None
+            }
+        };
         if let Some(user) = self.front_proxy.user(certificate, headers) {
             return Ok(user);
         }
-        let mut reasons = Vec::new();
         if let (Some(certificates), Some(certificate)) = (&self.certificates, certificate) {
             match certificates.user(certificate) {
                 Ok(Some(user)) => return Ok(user),
@@ -157,7 +171,16 @@ impl Union {
         let mut reasons = Vec::new();
         for authenticator in &self.tokens {
             match authenticator.authenticate(token, audiences).await {
-                Ok(Some(known)) => return Ok(known),
+                Ok(Some(known)) if !known.audiences.is_empty() => return Ok(known),
+                Ok(Some(known))
+                    if audiences.is_empty() || audiences.iter().any(|a| self.audiences.contains(a)) =>
+                {
+                    return Ok(Known { audiences: self.audiences.clone(), ..known });
+                }
+                Ok(Some(_)) => reasons.push(format!(
+                    "token audiences {:?} is invalid for the target audiences {audiences:?}",
+                    self.audiences
+                )),
                 Ok(None) => {}
                 Err(why) => reasons.push(why),
             }

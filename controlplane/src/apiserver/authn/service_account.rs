@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// The issuer and default audience of our tokens.
+/// The issuer and default audience of our tokens, unless somebody says otherwise.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// An object a token is bound to.
@@ -109,6 +109,8 @@ pub struct Keys {
     pub id: String,
     /// The public key, PEM.
     pub public: String,
+    /// Who makes tokens, the first of these, and whose are accepted; all are audiences of this server.
+    pub issuers: Vec<String>,
     point: Vec<u8>,
 }
 
@@ -124,7 +126,21 @@ impl Keys {
         let encoding = EncodingKey::from_ec_pem(pem.as_bytes()).map_err(|e| e.to_string())?;
         let decoding = DecodingKey::from_ec_pem(public.as_bytes()).map_err(|e| e.to_string())?;
         let point = pair.public_key_raw().to_vec();
-        Ok(Self { encoding, decoding, id, public, point })
+        Ok(Self { encoding, decoding, id, public, issuers: vec![ISSUER.into()], point })
+    }
+
+    /// The same keys under other names; the usual one when none is given.
+    #[must_use]
+    pub fn of_issuers(mut self, issuers: &[String]) -> Self {
+        if !issuers.is_empty() {
+            self.issuers = issuers.to_vec();
+        }
+        self
+    }
+
+    /// Who makes tokens.
+    pub fn issuer(&self) -> &str {
+        self.issuers.first().map_or(ISSUER, String::as_str)
     }
 
     /// The public key as a JSON Web Key.
@@ -148,11 +164,11 @@ impl Keys {
     /// Verifies signature, time and audience.
     pub fn verify(&self, token: &str, audiences: &[String]) -> Result<Claims, String> {
         let mut validation = Validation::new(Algorithm::ES256);
-        validation.set_issuer(&[ISSUER]);
+        validation.set_issuer(&self.issuers);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         validation.validate_nbf = true;
         if audiences.is_empty() {
-            validation.set_audience(&[ISSUER]);
+            validation.set_audience(&self.issuers);
         } else {
             validation.set_audience(audiences);
         }
@@ -195,8 +211,8 @@ impl TokenAuthenticator for ServiceAccounts {
             return Ok(None);
         }
         match issuer(parts[1]).as_deref() {
-            Some(ISSUER) => {}
-            Some(LEGACY_ISSUER) => return self.by_secret(token, audiences).map(Some),
+            Some(LEGACY_ISSUER) => return self.by_secret(token).map(Some),
+            Some(issuer) if self.keys.issuers.iter().any(|own| own == issuer) => {}
             _ => return Ok(None),
         }
         let claims = self.keys.verify(token, audiences)?;
@@ -226,14 +242,9 @@ impl TokenAuthenticator for ServiceAccounts {
 
 impl ServiceAccounts {
     /// A token from a secret holds while the secret has it and the account is the same.
-    fn by_secret(&self, token: &str, audiences: &[String]) -> Result<Known, String> {
+    fn by_secret(&self, token: &str) -> Result<Known, String> {
         use base64::Engine;
         let claims = self.keys.verify_legacy(token)?;
-        if !audiences.is_empty() && !audiences.iter().any(|audience| audience == ISSUER) {
-            return Err(format!(
-                "token audiences [{ISSUER:?}] is invalid for the target audiences {audiences:?}"
-            ));
-        }
         let gone = || "Token has been invalidated".to_owned();
         let kind = self.api.registry.resource("", "v1", "secrets").ok_or_else(gone)?;
         let secret = self.api.cached(&kind, &claims.namespace, &claims.secret).map_err(|_| gone())?;
@@ -249,7 +260,7 @@ impl ServiceAccounts {
         self.still_there("serviceaccounts", &claims.namespace, &account)?;
         let mut user = User::service_account(&claims.namespace, &account.name);
         user.uid = account.uid;
-        Ok(Known { user, audiences: vec![ISSUER.to_owned()] })
+        Ok(Known::here(user))
     }
 
     fn still_there(&self, plural: &str, namespace: &str, bound: &Bound) -> Result<(), String> {
@@ -283,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_of_a_secret_needs_no_end_and_no_audience() {
+    fn a_token_of_a_secret_needs_no_end_and_no_audience_and_issuers_can_change() {
         let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
         let keys = Keys::from_pem(&pem).unwrap();
         let claims = LegacyClaims::new("d", "bot", "u", "s");
@@ -293,6 +304,31 @@ mod tests {
         assert!(keys.verify(&token, &[]).is_err(), "it is no token of the other kind");
         let forged = keys.sign(&LegacyClaims { account: "admin".into(), ..claims.clone() }).unwrap();
         assert_eq!(keys.verify_legacy(&forged), Err("sub claim is invalid".into()));
+        let moved = Keys::from_pem(&pem).unwrap().of_issuers(&["https://new".into(), ISSUER.into()]);
+        let issued = |iss: &str, aud: &str| {
+            let here = Bound { name: "bot".into(), uid: "u".into() };
+            let kubernetes = Kubernetes {
+                namespace: "d".into(),
+                serviceaccount: here,
+                pod: None,
+                secret: None,
+                node: None,
+            };
+            let (aud, now) = (vec![aud.to_owned()], jiff::Timestamp::now().as_second());
+            let (iss, sub) = (iss.to_owned(), "system:serviceaccount:d:bot".to_owned());
+            Claims { aud, exp: now + 60, iat: now, iss, jti: String::new(), nbf: now, sub, kubernetes }
+        };
+        for (iss, aud, holds) in [
+            (ISSUER, ISSUER, true),
+            ("https://new", "https://new", true),
+            ("https://new", ISSUER, true),
+            ("https://new", "vault", false),
+            ("https://old", "https://new", false),
+        ] {
+            let token = moved.sign(&issued(iss, aud)).unwrap();
+            assert_eq!(moved.verify(&token, &[]).is_ok(), holds, "{iss} for {aud}");
+        }
+        assert_eq!(moved.issuer(), "https://new");
         let stranger = Keys::from_pem(&rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
         assert!(stranger.verify_legacy(&token).is_err());
     }

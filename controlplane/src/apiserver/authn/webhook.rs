@@ -64,7 +64,7 @@ fn read(status: &Value, audiences: &[String]) -> Result<Known, String> {
     let told = list(&status["audiences"]);
     // A webhook that does not know audiences speaks for this server only.
     if told.is_empty() {
-        return if super::for_us(audiences) { Ok(Known::here(user)) } else { Err("another audience".into()) };
+        return Ok(Known::here(user));
     }
     if !audiences.is_empty() && !told.iter().any(|audience| audiences.contains(audience)) {
         return Err("another audience".into());

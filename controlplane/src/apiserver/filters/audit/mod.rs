@@ -7,9 +7,11 @@ pub mod log;
 // A webhook that gets events in batches.
 pub mod webhook;
 
+use crate::apiserver::decode;
 use crate::apiserver::request_info::RequestInfo;
 use crate::apiserver::user::User;
 use bytes::Bytes;
+use coracle_proto::status::ApiError;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use policy::{Level, Policy};
@@ -50,9 +52,9 @@ pub struct Audit {
     sinks: Vec<mpsc::Sender<Arc<Value>>>,
 }
 
-/// A place where the body of a request is put when it is read, for those who write it down.
+/// A place where the body of a request is put when it is read, with its content type, for those who write it down.
 #[derive(Debug, Clone, Default)]
-pub struct Capture(pub Arc<Mutex<Option<Bytes>>>);
+pub struct Capture(pub Arc<Mutex<Option<(String, Bytes)>>>);
 
 /// What those who look at a request have to say about it besides yes or no, by key; kept also when it is refused. By
 /// default nobody listens.
@@ -139,6 +141,10 @@ fn now() -> String {
 }
 
 fn described(user: &User) -> Value {
+    // Who could not be made out is nobody.
+    if user.name.is_empty() {
+        return json!({});
+    }
     let mut value = json!({"username": user.name, "groups": user.groups});
     if !user.uid.is_empty() {
         value["uid"] = json!(user.uid);
@@ -183,6 +189,12 @@ impl Trail {
         self.notes.add("authorization.k8s.io/reason", why);
     }
 
+    /// Nobody is behind the request: what was answered, and what it came with.
+    pub fn refused(&mut self, error: &ApiError, attempted: &str) {
+        self.event["responseStatus"] = json!({"metadata": {}, "status": "Failure", "reason": error.reason,
+            "message": attempted, "code": error.code});
+    }
+
     /// What was answered.
     pub fn answered(&mut self, code: u16, body: Option<&[u8]>) {
         let mut status = json!({"metadata": {}, "code": code});
@@ -224,8 +236,8 @@ impl Trail {
         if self.omit.iter().any(|omitted| omitted == stage.word()) {
             return None;
         }
-        let body = self.capture.as_ref().and_then(|capture| capture.0.lock().clone());
-        if let Some(object) = body.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok()) {
+        let body = self.capture.as_ref().and_then(|capture| capture.0.lock().take());
+        if let Some(object) = body.and_then(|(content_type, bytes)| decode::shown(&content_type, &bytes)) {
             self.event["requestObject"] = object;
         }
         let mut event = self.event.clone();
@@ -247,5 +259,33 @@ impl Drop for Closing {
         if let Some(trail) = &mut self.0 {
             trail.record_later(Stage::ResponseComplete);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_of_nobody_is_written_down() {
+        let mut audit = Audit::new(Policy::metadata());
+        let mut events = audit.sink();
+        let info = RequestInfo { verb: "list".into(), is_resource: true, ..RequestInfo::default() };
+        let peer = SocketAddr::from(([192, 0, 2, 7], 1));
+        let mut trail = audit
+            .begin("id", &User::default(), &info, "/api/v1/pods?limit=1", &HeaderMap::new(), peer)
+            .unwrap();
+        trail.refused(&ApiError::unauthorized(), "Authentication failed, attempted: bearer");
+        trail.record(Stage::ResponseStarted).await;
+        let event = events.recv().await.unwrap();
+        assert_eq!((&event["user"], &event["stage"]), (&json!({}), &json!("ResponseStarted")));
+        assert_eq!(
+            (&event["requestURI"], &event["sourceIPs"][0]),
+            (&json!("/api/v1/pods?limit=1"), &json!("192.0.2.7"))
+        );
+        let status = json!({"metadata": {}, "status": "Failure", "reason": "Unauthorized",
+            "message": "Authentication failed, attempted: bearer", "code": 401});
+        assert_eq!(event["responseStatus"], status);
     }
 }
