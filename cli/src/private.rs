@@ -1,8 +1,23 @@
 //! Files that only their owner reads: keys, and what holds keys.
 
-use std::io::{Result, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{ErrorKind, Result, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+
+/// Makes a directory that only its owner can look into, or makes one that is there so.
+pub fn directory(path: &Path) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if std::fs::metadata(path)?.permissions().mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
+}
 
 /// Writes a file that only its owner can read, by rename: it is whole or absent. Directories that are missing are made.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -21,7 +36,21 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn nobody_else_looks_into_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/pki");
+        for _ in 0..2 {
+            directory(&path).unwrap();
+            assert_eq!(mode(&path), 0o700);
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
 
     #[test]
     fn nobody_else_reads_it() {
@@ -31,7 +60,7 @@ mod tests {
             write(&path, text.as_bytes()).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(mode(&path), 0o600);
         assert_eq!(
             std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
             1,

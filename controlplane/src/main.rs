@@ -32,7 +32,7 @@ enum Command {
     Hollow(HollowArgs),
     /// Tokens for nodes that join: create, list, revoke.
     Token(TokenArgs),
-    /// Shut a node out: its certificates stop counting and its Node goes.
+    /// Shut a node out: its certificates of now stop counting, tokens that it may know end, and its Node goes.
     RevokeNode(RevokeNodeArgs),
     /// Keep the namespaces of a node; started by `up`.
     #[command(hide = true)]

@@ -1,11 +1,13 @@
-//! `coracle token`: bootstrap tokens for machines that join; and `coracle revoke-node`, which shuts one out for good.
+//! `coracle token`: bootstrap tokens for machines that join; and `coracle revoke-node`, which shuts one out.
 
 use crate::apiserver::authn::bootstrap_token::{PREFIX, SECRET_TYPE, field};
 use crate::apiserver::authn::x509::REVOKED;
+use crate::controllers::csr::node_of;
 use crate::pki::authority::Authority;
 use crate::remote::Remote;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use coracle_proto::names::dns1123_subdomain;
 use http::Method;
 use rand::RngExt;
 use serde_json::{Value, json};
@@ -76,6 +78,12 @@ pub struct RevokeNodeArgs {
     server: Where,
     /// Its name.
     node: String,
+    /// Revoke the name also when nothing is known of such a node.
+    #[arg(long)]
+    force: bool,
+    /// Leave bootstrap tokens alone; without it those of now end, because the node may know them.
+    #[arg(long)]
+    keep_tokens: bool,
 }
 
 /// Seconds of a duration such as `90s`, `30m`, `24h` or `7d`.
@@ -113,6 +121,8 @@ async fn ask(remote: &Remote, method: Method, path: &str, body: Option<&Value>) 
 }
 
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
+const MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 /// Runs `coracle token`.
 pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
@@ -180,26 +190,94 @@ async fn authority_hash(remote: &Remote, server: &Where) -> anyhow::Result<Strin
     Ok(hash.trim_start_matches("sha256:").to_owned())
 }
 
-/// Shuts a node out: certificates that it has now stop counting, and its Node object is deleted.
+/// What is known of a node: its Node, and requests for certificates in its name.
+struct Traces {
+    registered: bool,
+    revoked: bool,
+    requests: Vec<Value>,
+}
+
+async fn traces(remote: &Remote, node: &str) -> anyhow::Result<Traces> {
+    let (code, answer) = remote.send(Method::GET, &format!("/api/v1/nodes/{node}"), None).await?;
+    if code != 200 && code != 404 {
+        bail!("{}", answer["message"].as_str().unwrap_or("the Node could not be read").to_owned());
+    }
+    let (_, list) = remote.send(Method::GET, &format!("{MAPS}/{REVOKED}"), None).await?;
+    let all = ask(remote, Method::GET, REQUESTS, None).await?;
+    let user = format!("system:node:{node}");
+    let of_node = |request: &&Value| {
+        let spec = &request["spec"];
+        spec["username"] == user.as_str() || node_of(spec["request"].as_str().unwrap_or_default()) == node
+    };
+    let requests = all["items"].as_array().into_iter().flatten().filter(of_node).cloned().collect();
+    Ok(Traces { registered: code == 200, revoked: list["data"][node].is_string(), requests })
+}
+
+/// The moment after now on the server's clock, in seconds since 1970: certificates and requests of this second are of before.
+async fn next_second(remote: &Remote) -> anyhow::Result<i64> {
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "clock-"}});
+    let made = ask(remote, Method::POST, &format!("{MAPS}?dryRun=All"), Some(&body)).await?;
+    let now =
+        made["metadata"]["creationTimestamp"].as_str().context("the server does not say what time it is")?;
+    Ok(now.parse::<jiff::Timestamp>()?.as_second() + 1)
+}
+
+/// Shuts a node out: certificates that it has now stop counting, what it asked for and could join with goes, and its Node
+/// object too. From when this returns a machine can join under the name with a new token.
 pub async fn revoke_node(args: &RevokeNodeArgs) -> anyhow::Result<()> {
-    let remote = args.server.remote()?;
-    let maps = "/api/v1/namespaces/kube-system/configmaps";
-    // Certificates are valid since a moment before they were made: one made in this moment is revoked too.
-    let entry = json!({ args.node.as_str(): jiff::Timestamp::now().to_string() });
-    let (code, mut map) = remote.send(Method::GET, &format!("{maps}/{REVOKED}"), None).await?;
+    let (remote, node) = (args.server.remote()?, args.node.as_str());
+    if let Some(why) = dns1123_subdomain(node).first() {
+        bail!("{node:?} is no name of a node: {why}");
+    }
+    let Traces { registered, revoked, requests } = traces(&remote, node).await?;
+    if !registered && !revoked && requests.is_empty() && !args.force {
+        bail!(
+            "node {node:?} is not known: it is no Node and has asked for no certificate of late; \
+             with --force certificates in its name stop counting all the same"
+        );
+    }
+    let since = next_second(&remote).await?;
+    let returning = tokio::time::Instant::now() + std::time::Duration::from_secs(1);
+    let time = json!(jiff::Timestamp::from_second(since)?.to_string());
+    let (code, mut map) = remote.send(Method::GET, &format!("{MAPS}/{REVOKED}"), None).await?;
     if code == 404 {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": REVOKED, "namespace": "kube-system"}, "data": entry});
-        ask(&remote, Method::POST, maps, Some(&body)).await?;
+            "metadata": {"name": REVOKED, "namespace": "kube-system"}, "data": {node: time}});
+        ask(&remote, Method::POST, MAPS, Some(&body)).await?;
     } else {
-        map["data"][&args.node] = entry[&args.node].clone();
-        ask(&remote, Method::PUT, &format!("{maps}/{REVOKED}"), Some(&map)).await?;
+        map["data"][node] = time;
+        ask(&remote, Method::PUT, &format!("{MAPS}/{REVOKED}"), Some(&map)).await?;
     }
-    let (code, answer) = remote.send(Method::DELETE, &format!("/api/v1/nodes/{}", args.node), None).await?;
+    println!("node {node} revoked: certificates that it has do not count any more");
+    if !args.keep_tokens {
+        let path = format!("{SECRETS}?fieldSelector=type%3D{}", SECRET_TYPE.replace('/', "%2F"));
+        let list = ask(&remote, Method::GET, &path, None).await?;
+        for secret in list["items"].as_array().into_iter().flatten() {
+            let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+            remove(&remote, &format!("{SECRETS}/{name}")).await?;
+            println!("token {} revoked: it may know it", name.trim_start_matches(PREFIX));
+        }
+    }
+    // Looked at again: no more can come now.
+    for request in traces(&remote, node).await?.requests {
+        let name = request["metadata"]["name"].as_str().unwrap_or_default();
+        if request["status"]["certificate"].as_str().is_none_or(str::is_empty) {
+            remove(&remote, &format!("{REQUESTS}/{name}")).await?;
+            println!("certificate signing request {name} deleted");
+        }
+    }
+    remove(&remote, &format!("/api/v1/nodes/{node}")).await?;
+    tokio::time::sleep_until(returning).await;
+    println!("a machine can join under this name with a new token: coracle token create");
+    Ok(())
+}
+
+/// Deletes what may be gone already.
+async fn remove(remote: &Remote, path: &str) -> anyhow::Result<()> {
+    let (code, answer) = remote.send(Method::DELETE, path, None).await?;
     if code != 404 && !(200..300).contains(&code) {
-        bail!("{}", answer["message"].as_str().unwrap_or("the Node could not be deleted").to_owned());
+        bail!("{}", answer["message"].as_str().unwrap_or("the server refused").to_owned());
     }
-    println!("node {} revoked: its certificates do not count any more", args.node);
     Ok(())
 }
 

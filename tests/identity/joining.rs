@@ -37,6 +37,10 @@ fn a_token_is_enough_and_nothing_less() {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(at("a").join("pki/client.pem")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "keys are their owner's");
+    for dir in [at("a").join("pki"), server.data_dir().join("pki")] {
+        let mode = std::fs::metadata(&dir).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", dir.display());
+    }
     let node = Caller::with_pem(&server, "node-a", &pem);
     let (name, groups) = node.whoami().unwrap();
     assert_eq!(name, "system:node:node-a");
@@ -55,6 +59,7 @@ fn a_token_is_enough_and_nothing_less() {
         assert!(!at("refused").join("pki/client.pem").exists());
     };
     let hash = hash.as_str();
+    refused("Node_C", &whole, &[], "cannot be the name of a node");
     refused("node-c", &bare, &[], "--ca-hash");
     refused(
         "node-c",
@@ -75,7 +80,15 @@ fn a_token_is_enough_and_nothing_less() {
     admin.create("/api/v1/nodes", &json!({"metadata": {"name": "node-a"}}));
     refused("node-a", &whole, &[], "node \"node-a\" is a member already");
     replayed(&server, &node);
-    revoked(&server, &admin, &node);
+    let revoked = revoked(&server, &admin, &node);
+    assert!(revoked.contains(&format!("token {} revoked", &bare[..6])), "{revoked}");
+    refused("node-a", &whole, &[], "wrong, expired or revoked");
+    // The machine comes back with a new token; the certificate that it had stays out.
+    let (worked, said) = join(&server, &at("a"), "node-a", &token(&server, &[]), &[]);
+    assert!(worked && said.contains("joining anew") && said.contains("node-a joined"), "{said}");
+    let pem = std::fs::read_to_string(at("a").join("pki/client.pem")).unwrap();
+    let again = Caller::with_pem(&server, "node-a", &pem);
+    assert_eq!((again.whoami().unwrap().0.as_str(), node.whoami()), ("system:node:node-a", Err(401)));
 }
 
 /// A node sends somebody else's request, and one for a name that is not its own.
@@ -106,16 +119,35 @@ fn replayed(server: &Server, node: &Caller) {
     assert_eq!(denied["reason"], "ReservedName", "{denied}");
 }
 
-/// A node that was shut out stays out, until it joins anew.
-fn revoked(server: &Server, admin: &Caller, node: &Caller) {
-    assert!(node.whoami().is_ok());
-    // Certificates begin a little before the moment they were made; the revocation must come later than that.
+fn revoke(server: &Server, node: &str, more: &[&str]) -> (bool, String) {
     let output = Command::new(coracle_tests::program("coracle"))
-        .args(["revoke-node", "node-a", "--data-dir"])
+        .args(["revoke-node", node, "--data-dir"])
         .arg(server.data_dir())
+        .args(more)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A node that was shut out stays out, until it joins anew; what the command said.
+fn revoked(server: &Server, admin: &Caller, node: &Caller) -> String {
+    assert!(node.whoami().is_ok());
+    let (worked, said) = revoke(server, "node-z", &[]);
+    assert!(!worked && said.contains("node \"node-z\" is not known"), "{said}");
+    let (worked, said) = revoke(server, "node-z", &["--force", "--keep-tokens"]);
+    assert!(worked && !said.contains("it may know it"), "{said}");
+    // Asked for and not decided yet: it goes with the node.
+    let (_, request) = coracle_agent::identity::request::make("node-a", &["192.0.2.9".to_owned()]).unwrap();
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": "pending"}, "spec": {"request": STANDARD.encode(&request),
+            "signerName": "kubernetes.io/kubelet-serving", "usages": ["digital signature", "server auth"]}});
+    node.create(path, &body);
+    let (worked, said) = revoke(server, "node-a", &[]);
+    assert!(worked && said.contains("request pending deleted"), "{said}");
     assert_eq!(node.whoami(), Err(401), "its certificate does not count any more");
     assert_eq!(admin.get("/api/v1/nodes/node-a").0, 404);
+    assert_eq!(admin.get(&format!("{path}/pending")).0, 404);
+    said
 }

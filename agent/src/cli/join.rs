@@ -1,7 +1,8 @@
 //! `coracle-agent join`: a machine becomes a node of a cluster, with an address and a token and nothing else.
 
-use crate::identity::join::{Invitation, Place, join};
+use crate::identity::join::{Invitation, Place, check_name, join};
 use crate::node::machine;
+use coracle_proto::causes::chain;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub struct JoinArgs {
 }
 
 impl JoinArgs {
-    /// Joins; a machine that is a member already stays one.
+    /// Joins; a machine that is a member already stays one, one that was revoked joins anew.
     pub fn run(self) -> anyhow::Result<()> {
         super::log_to_stderr();
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -38,13 +39,25 @@ impl JoinArgs {
             Some(name) => name,
             None => machine::read_machine(&self.root_dir).hostname.to_lowercase(),
         };
+        check_name(&node)?;
         let root = std::path::absolute(&self.root_dir)?;
         let place = Place::below(&root);
-        if place.joined(&node) {
-            println!("{node} is a member already: {}", place.kubeconfig.display());
-            return Ok(());
-        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        if place.joined(&node) {
+            let member = format!("{node} is a member already: {}", place.kubeconfig.display());
+            match runtime.block_on(place.recognized()) {
+                Ok(true) => {
+                    println!("{member}");
+                    return Ok(());
+                }
+                Ok(false) => eprintln!("the certificate of {node} is not accepted any more: joining anew"),
+                // A machine that starts before its server is up is none the less a member.
+                Err(error) => {
+                    println!("{member} (the server could not be asked: {})", chain(&error));
+                    return Ok(());
+                }
+            }
+        }
         runtime.block_on(join(&invitation, &node, &place, Duration::from_secs(self.timeout)))?;
         println!("{node} joined {}", self.server);
         println!("coracle-agent run --node-name {node} --kubeconfig {}", place.kubeconfig.display());

@@ -1,9 +1,13 @@
 //! Joining: from a server's address and a token to a certificate of one's own.
 
+use super::client::Identity;
 use super::files::{validity, write_private};
 use super::{IdentityError, pin, request};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_cli::kubeconfig::of_node;
+use coracle_proto::names::dns1123_subdomain;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::api::{Api, PostParams};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,6 +50,17 @@ impl Invitation {
     }
 }
 
+/// How long the server may take to say whether it knows us.
+const RECOGNITION: Duration = Duration::from_secs(10);
+
+/// Refuses what cannot be the name of a Node.
+pub fn check_name(name: &str) -> Result<(), IdentityError> {
+    match dns1123_subdomain(name).is_empty() {
+        true => Ok(()),
+        false => Err(IdentityError::Name { name: name.into(), why: dns1123_subdomain(name).join(", ") }),
+    }
+}
+
 /// Where a node's identity is kept.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -61,22 +76,38 @@ impl Place {
         Self { kubeconfig: root.join("kubeconfig"), pki: root.join("pki") }
     }
 
-    /// Whether a certificate of the node is there that still holds.
+    /// Whether a certificate of the node is there that has not ended; the server may have revoked it.
     pub fn joined(&self, node: &str) -> bool {
         let known = std::fs::read(self.pki.join("client.pem")).ok().and_then(|pem| validity(&pem));
         let now = jiff::Timestamp::now().as_second();
         self.kubeconfig.exists()
             && known.is_some_and(|(_, until, name)| until > now && name == format!("system:node:{node}"))
     }
+
+    /// Whether the server accepts the certificate that is here.
+    pub async fn recognized(&self) -> Result<bool, IdentityError> {
+        let ask = async {
+            let api: Api<SelfSubjectReview> = Api::all(Identity::read(&self.kubeconfig).await?.client());
+            match api.create(&PostParams::default(), &SelfSubjectReview::default()).await {
+                Ok(_) => Ok(true),
+                Err(kube::Error::Api(status)) if status.code == 401 => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        };
+        let server = self.kubeconfig.display().to_string();
+        let silent = IdentityError::Server { server, why: "no answer".into() };
+        tokio::time::timeout(RECOGNITION, ask).await.unwrap_or(Err(silent))
+    }
 }
 
-/// Joins: verifies the server, asks for a certificate with the token, and writes what `run` needs.
+/// Joins: verifies the server, asks for a certificate with the token, writes what `run` needs, and sees whether it is accepted.
 pub async fn join(
     invitation: &Invitation,
     node: &str,
     place: &Place,
     patience: Duration,
 ) -> Result<(), IdentityError> {
+    check_name(node)?;
     let authority = pin::authority(&invitation.server, &invitation.hash).await?;
     let server = invitation.server.to_string().trim_end_matches('/').to_owned();
     let mut config = kube::Config::new(invitation.server.clone());
@@ -90,9 +121,15 @@ pub async fn join(
         }
         other => other,
     })?;
+    coracle_cli::private::directory(&place.pki)
+        .map_err(|source| IdentityError::File { path: place.pki.clone(), source })?;
     write_private(&place.pki.join("ca.crt"), to_pem(&authority).as_bytes())?;
     write_private(&place.pki.join("client.pem"), pem.as_bytes())?;
-    write_private(&place.kubeconfig, of_node(&server, &place.pki, node).as_bytes())
+    write_private(&place.kubeconfig, of_node(&server, &place.pki, node).as_bytes())?;
+    match place.recognized().await? {
+        true => Ok(()),
+        false => Err(IdentityError::NotAccepted { server, node: node.into() }),
+    }
 }
 
 fn to_pem(der: &[u8]) -> String {
@@ -123,5 +160,24 @@ mod tests {
         assert!(read(url, bare, Some("abc")).unwrap_err().contains("64 hex digits"));
         assert!(read("http://x", &whole, None).unwrap_err().contains("https"));
         assert!(read(url, "ABCDEF.0123456789abcdef", Some(&hash)).unwrap_err().contains("form"));
+    }
+
+    #[test]
+    fn nodes_have_names_of_hosts() {
+        let long = "a".repeat(254);
+        for (name, good) in [
+            ("node-a", true),
+            ("node-a.example.com", true),
+            ("1", true),
+            ("", false),
+            ("Node", false),
+            ("node_a", false),
+            ("-a", false),
+            ("a..b", false),
+            ("a/../b", false),
+            (&long, false),
+        ] {
+            assert_eq!(check_name(name).is_ok(), good, "{name}");
+        }
     }
 }

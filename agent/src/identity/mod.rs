@@ -46,6 +46,22 @@ pub enum IdentityError {
         "give --ca-hash, or a token that begins with it: without the hash of the cluster's authority anyone could answer for the server"
     )]
     NoHash,
+    /// No node can be called this.
+    #[error("{name:?} cannot be the name of a node: {why}; give another with --node-name")]
+    Name {
+        /// What it was to be called.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+    /// The server signed a certificate and does not accept it.
+    #[error("{server} does not accept the certificate that it signed for {node}")]
+    NotAccepted {
+        /// Its URL.
+        server: String,
+        /// The node.
+        node: String,
+    },
     /// The server could not be reached or is not the one that was meant.
     #[error("{server}: {why}")]
     Server {

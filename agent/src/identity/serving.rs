@@ -15,8 +15,10 @@ use std::time::Duration;
 
 /// How long the cluster may take to sign.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Between attempts that failed.
+/// Between attempts that failed: twice as long every time, because what is refused once mostly stays refused. The node serves
+/// a certificate of its own meanwhile.
 const RETRY: Duration = Duration::from_secs(10);
+const LONGEST_RETRY: Duration = Duration::from_secs(600);
 
 /// The certificate that is shown now.
 #[derive(Debug)]
@@ -65,6 +67,7 @@ impl Serving {
 
     /// Gets and renews the certificate for ever.
     pub async fn keep(self: Arc<Self>, client: kube::Client) {
+        let mut pause = RETRY;
         loop {
             let due = std::fs::read(&self.path).ok().and_then(|pem| validity(&pem));
             let due = due.map_or(0, |(from, until, _)| renewal((from, until), 0.5));
@@ -78,7 +81,8 @@ impl Serving {
                     error = chain(&error),
                     "serving certificate not signed by the cluster, will retry"
                 );
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_RETRY);
             }
         }
     }
@@ -86,6 +90,10 @@ impl Serving {
     async fn renew(&self, client: &kube::Client) -> Result<(), IdentityError> {
         let pem = request::obtain(client, request::SERVING, &self.node, &self.names, PATIENCE).await?;
         let fresh = certified(pem.as_bytes(), &self.path)?;
+        if let Some(dir) = self.path.parent() {
+            let made = coracle_cli::private::directory(dir);
+            made.map_err(|source| IdentityError::File { path: dir.into(), source })?;
+        }
         write_private(&self.path, pem.as_bytes())?;
         self.current.store(fresh);
         tracing::info!(node = self.node, "serving certificate signed by the cluster");

@@ -6,6 +6,7 @@ use super::resource::Resource;
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
 use super::time;
+use crate::apiserver::authn::x509;
 use crate::client::Client;
 use crate::pki::authority::Authority;
 use crate::watch::cache::Cache;
@@ -49,6 +50,8 @@ pub struct Signer {
 struct Requests {
     requests: Resource,
     nodes: Arc<Cache>,
+    /// The list of revoked nodes is one of these.
+    lists: Arc<Cache>,
     client: Client,
     signer: Signer,
 }
@@ -100,8 +103,9 @@ pub fn start(setup: &mut Setup<'_>, signer: Signer) {
     let requests = setup.resource(NAME, "certificates.k8s.io", "certificatesigningrequests");
     let client = setup.client(NAME);
     let nodes = client.cache(&client.kind("", "nodes"));
+    let lists = client.cache(&client.kind("", "configmaps"));
     let queue = setup.feed(&requests).queue.clone();
-    setup.run(Requests { requests, nodes, client, signer }, &queue, 1);
+    setup.run(Requests { requests, nodes, lists, client, signer }, &queue, 1);
 }
 
 fn subject(pem: &str) -> Option<Subject> {
@@ -124,6 +128,13 @@ fn subject(pem: &str) -> Option<Subject> {
         organizations: info.subject.iter_organization().filter_map(text).collect(),
         names,
     })
+}
+
+/// The node that a request, base64 of PEM, asks to be; empty when it asks for something else.
+pub fn node_of(request: &str) -> String {
+    let decoded = base64::engine::general_purpose::STANDARD.decode(request).unwrap_or_default();
+    let subject = subject(&String::from_utf8(decoded).unwrap_or_default()).unwrap_or_default();
+    subject.common_name.strip_prefix("system:node:").unwrap_or_default().to_owned()
 }
 
 fn address(raw: &[u8]) -> String {
@@ -224,6 +235,12 @@ impl Requests {
         Ok(answer["status"]["allowed"] == true)
     }
 
+    /// Since when certificates of the subject's node count, in seconds since 1970, when it was revoked.
+    fn revoked(&self, subject: &Subject) -> Option<i64> {
+        let node = subject.common_name.strip_prefix("system:node:")?;
+        x509::revoked(&self.lists.get("kube-system", x509::REVOKED)?.value(), node)
+    }
+
     /// Decides on a request; the new condition, if there is one.
     async fn decide(&self, spec: &Spec, subject: &Subject, now: Timestamp) -> Result<Decided, Failure> {
         let name = subject.common_name.trim_start_matches("system:node:");
@@ -284,7 +301,21 @@ impl Controller for Requests {
         let pem = String::from_utf8(decoded).unwrap_or_default();
         let Some(subject) = subject(&pem) else { return Ok(Again::At(due)) };
         let mut body = request.value();
-        if !decided("Approved") {
+        let approved = decided("Approved");
+        // Asked for before its node was shut out: approved or not, nothing comes of it any more.
+        let revoked = self.revoked(&subject);
+        let asked = time::parse(metadata.creation_timestamp.as_deref()).unwrap_or(now).as_second();
+        if revoked.is_some_and(|since| asked < since) {
+            let kind = if approved { "Failed" } else { "Denied" };
+            let why = "the node was revoked after this was asked for".to_owned();
+            let mut condition = Condition::new(kind, true, "NodeRevoked", why, now);
+            condition.last_update_time = Some(time::seconds(now));
+            status.conditions.push(condition);
+            body["status"]["conditions"] = json!(status.conditions);
+            self.requests.write(if approved { "status" } else { "approval" }, body).await?;
+            return Ok(Again::At(due));
+        }
+        if !approved {
             match self.decide(&spec, &subject, now).await? {
                 Decided::Now(condition) => {
                     status.conditions.push(*condition);
@@ -299,7 +330,7 @@ impl Controller for Requests {
         let asked = spec.expiration_seconds.map_or(self.signer.life, |s| Duration::from_secs(s.max(600)));
         let life = asked.min(self.signer.life);
         let signed = permitted(&spec, &subject).and_then(|usages| {
-            self.signer.authority.sign_request(&pem, &usages, life).map_err(|e| e.to_string())
+            self.signer.authority.sign_request(&pem, &usages, life, revoked).map_err(|e| e.to_string())
         });
         match signed {
             Ok(certificate) => {

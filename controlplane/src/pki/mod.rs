@@ -58,7 +58,7 @@ impl Pki {
     /// Reads the keys below `dir`, making those that are missing; `names` are the serving certificate's names and `life`
     /// is how long new certificates hold.
     pub fn ensure(dir: &Path, names: &[String], life: Duration) -> Result<Self, PkiError> {
-        std::fs::create_dir_all(dir).map_err(|source| PkiError::File { path: dir.into(), source })?;
+        private_directory(dir)?;
         let authority = Authority::ensure(dir, "ca", "coracle-ca")?;
         let front_proxy = Authority::ensure(dir, "front-proxy-ca", "coracle-front-proxy-ca")?;
         let proxy = Profile::client("front-proxy-client", &[]).lasting(life);
@@ -113,6 +113,11 @@ fn ensure_key(path: &Path) -> Result<String, PkiError> {
     let pem = key.serialize_pem();
     write_private(path, pem.as_bytes())?;
     Ok(pem)
+}
+
+/// Makes a directory that only its owner can look into.
+pub fn private_directory(path: &Path) -> Result<(), PkiError> {
+    coracle_cli::private::directory(path).map_err(|source| PkiError::File { path: path.into(), source })
 }
 
 /// Writes a file that only its owner can read, by rename, so that it is whole or absent.

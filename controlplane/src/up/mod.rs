@@ -240,7 +240,7 @@ fn load_images(agent: &Path, dir: &Path, archives: &[PathBuf]) -> anyhow::Result
 fn ensure_node_identity(data_dir: &Path, dir: &Path, node: &Node) -> anyhow::Result<PathBuf> {
     let authority = Authority::ensure(&data_dir.join("pki"), "ca", "coracle-ca")?;
     let pki = dir.join("pki");
-    std::fs::create_dir_all(&pki)?;
+    crate::pki::private_directory(&pki)?;
     crate::pki::write_private(&pki.join("ca.crt"), authority.certificate.as_bytes())?;
     let user = format!("system:node:{}", node.name);
     let mut names = vec![node.name.clone(), node.address.clone()];
