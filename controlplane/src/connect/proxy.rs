@@ -6,11 +6,12 @@ use super::node::{Nodes, exchange};
 use crate::apiserver::chain::{Context, Server};
 use crate::apiserver::hook::Connector;
 use crate::apiserver::inbound::Inbound;
-use crate::apiserver::respond::Body;
+use crate::apiserver::respond::{self, Body};
 use crate::registry::kinds::Kind;
 use async_trait::async_trait;
 use coracle_proto::status::ApiError;
-use http::{Request, Response};
+use http::header::LOCATION;
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use rand::seq::IndexedRandom;
@@ -49,6 +50,21 @@ impl<'a> Address<'a> {
     }
 }
 
+/// Readers of a page without a path are sent to the one that ends in `/`: relative links of the page would lead astray.
+fn redirect<B>(request: &Request<B>, rest: &str) -> Option<Response<Body>> {
+    let uri = request.uri();
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let has_path = !rest.is_empty() || uri.path().ends_with('/');
+    if !reads || has_path || forward::wants_upgrade(request.headers()) {
+        return None;
+    }
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let to = HeaderValue::try_from(format!("{}/{query}", uri.path())).ok()?;
+    let mut response = respond::text(301, "");
+    response.headers_mut().insert(LOCATION, to);
+    Some(response)
+}
+
 /// Where a request goes: an address, reached from a node.
 struct Backend {
     node: String,
@@ -69,8 +85,13 @@ impl Connector for Proxy {
         let address = Address::parse(&info.name)?;
         let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
         let path = format!("/{}{query}", info.rest);
+        let elsewhere = redirect(&request, &info.rest);
         let client = forward::client_side(&mut request);
         if info.resource == "nodes" {
+            if let Some(elsewhere) = elsewhere {
+                server.api.get(kind, "", address.name).await?;
+                return Ok(elsewhere);
+            }
             let (request, _) = forward::rewritten(request, address.name, &path)?;
             return Ok(forward::answer(client, self.nodes.send(address.name, request).await?));
         }
@@ -80,6 +101,9 @@ impl Connector for Proxy {
             }
             _ => service_backend(server, &info.namespace, &address).await?,
         };
+        if let Some(elsewhere) = elsewhere {
+            return Ok(elsewhere);
+        }
         let (request, _) = forward::rewritten(request, &backend.address, &path)?;
         let stream = self.tunnel(&backend).await?;
         if backend.tls {
@@ -203,4 +227,30 @@ async fn service_backend(
         ));
     };
     Ok(Backend { node, address: chosen, tls: address.scheme == "https" })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn readers_without_a_path_are_sent_to_the_one_with_a_slash() {
+        let page = "/api/v1/namespaces/default/services/site/proxy";
+        for (method, path, rest, to) in [
+            ("GET", page.to_owned(), "", Some(format!("{page}/"))),
+            ("HEAD", format!("{page}?a=b"), "", Some(format!("{page}/?a=b"))),
+            ("GET", format!("{page}/"), "", None),
+            ("GET", format!("{page}/a/proxy"), "a/proxy", None),
+            ("POST", page.to_owned(), "", None),
+        ] {
+            let request = Request::builder().method(method).uri(&path).body(()).unwrap();
+            let answer = redirect(&request, rest);
+            let location =
+                answer.as_ref().map(|a| (a.status().as_u16(), a.headers()[LOCATION].to_str().unwrap()));
+            assert_eq!(location, to.as_deref().map(|to| (301, to)), "{method} {path}");
+        }
+        let upgrade = Request::get(page).header("connection", "Upgrade").header("upgrade", "websocket");
+        assert!(redirect(&upgrade.body(()).unwrap(), "").is_none());
+    }
 }
