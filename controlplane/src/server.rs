@@ -302,9 +302,10 @@ fn first_service_address(cidr: &str) -> anyhow::Result<String> {
     Ok(range.first().to_string())
 }
 
-/// Where nodes answer DNS for a range of Service addresses.
-pub fn dns_address(cidr: &str) -> Option<String> {
-    actions::service_addresses::ServiceAddresses::new(cidr).ok()?.dns().map(|address| address.to_string())
+/// Where nodes answer DNS for ranges of Service addresses.
+pub fn dns_addresses(cidrs: &str) -> Vec<String> {
+    let ranges = actions::service_addresses::ServiceAddresses::new(cidrs);
+    ranges.map_or_else(|_| Vec::new(), |ranges| ranges.dns().iter().map(ToString::to_string).collect())
 }
 
 /// The names of the serving certificate.
@@ -378,11 +379,12 @@ async fn bootstrap(
         let made = futures::stream::iter(objects.into_iter().map(|object| ensure(client, object)));
         made.buffer_unordered(64).try_collect::<()>().await?;
     }
-    if let Some(address) = dns_address(&config.service_cidr)
-        && let Err(error) = ensure(client, bootstrap::dns(&address)).await
+    let addresses = dns_addresses(&config.service_cidr);
+    if !addresses.is_empty()
+        && let Err(error) = ensure(client, bootstrap::dns(&addresses)).await
     {
-        // A cluster from before may have given the address to somebody else.
-        tracing::warn!(address, %error, "no kube-dns Service");
+        // A cluster from before may have given an address to somebody else.
+        tracing::warn!(?addresses, %error, "no kube-dns Service");
     }
     let address = config.advertise.as_deref().map(host_of).and_then(|host| host.parse::<IpAddr>().ok());
     let address = address.or_else(|| (!bound.ip().is_unspecified()).then(|| bound.ip()));

@@ -79,10 +79,10 @@ impl ServiceAddresses {
         self.ranges[0].at(1)
     }
 
-    /// The address of the cluster's DNS, the tenth by convention; `None` in a range that is too small.
-    pub fn dns(&self) -> Option<IpAddr> {
-        let range = self.ranges[0];
-        Some(range.at(10)).filter(|address| range.contains(*address))
+    /// The addresses of the cluster's DNS, by convention the tenth of each range; none in a range that is too small.
+    pub fn dns(&self) -> Vec<IpAddr> {
+        let tenth = |range: &Range| Some(range.at(10)).filter(|address| range.contains(*address));
+        self.ranges.iter().map_while(tenth).collect()
     }
 }
 

@@ -166,10 +166,9 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
             flags.extend([flag.to_owned(), value]);
         }
         flags.extend(node.address6.iter().flat_map(|ip| ["--node-ip".to_owned(), ip.clone()]));
-        if !names_dns(&args.agent_flags)
-            && let Some(address) = crate::server::dns_address(&service_range(args))
-        {
-            flags.extend(["--cluster-dns".to_owned(), address]);
+        if !names_dns(&args.agent_flags) {
+            let addresses = crate::server::dns_addresses(&service_range(args));
+            flags.extend(addresses.into_iter().flat_map(|ip| ["--cluster-dns".to_owned(), ip]));
         }
         flags.extend(args.agent_flags.iter().cloned());
         node.agent = Some(process::start_inside(&node.holder, &program, &flags, &log, None)?);

@@ -39,13 +39,15 @@ fn service(cluster: &Cluster<'_>) -> Value {
     })
 }
 
-/// The cluster's DNS. It has no endpoints: every node answers at its address.
-pub fn dns(address: &str) -> Value {
+/// The cluster's DNS. It has no endpoints: every node answers at its addresses.
+pub fn dns(addresses: &[String]) -> Value {
+    let policy = if addresses.len() > 1 { "PreferDualStack" } else { "SingleStack" };
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "kube-dns", "namespace": "kube-system",
             "labels": {"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS"}},
-        "spec": {"type": "ClusterIP", "clusterIP": address, "sessionAffinity": "None",
+        "spec": {"type": "ClusterIP", "clusterIP": addresses.first(), "clusterIPs": addresses,
+            "ipFamilyPolicy": policy, "sessionAffinity": "None",
             "ports": [{"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
                 {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53}]},
     })

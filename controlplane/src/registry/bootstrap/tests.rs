@@ -7,7 +7,7 @@ use std::collections::HashSet;
 fn all() -> Vec<Value> {
     let ranges = ["10.96.0.0/16".to_owned()];
     let mut all = objects(&Cluster { service_ranges: &ranges, service_address: "10.96.0.1", port: 6443 });
-    all.push(dns("10.96.0.10"));
+    all.push(dns(&["10.96.0.10".to_owned()]));
     all
 }
 
