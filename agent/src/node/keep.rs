@@ -15,6 +15,7 @@ use super::{cni_conf, lease, local_storage, object, pressure};
 use crate::context::Context;
 use crate::events::Kind;
 use crate::network;
+use crate::policy::Policies;
 use crate::watching;
 
 /// A status that did not change is sent again after this long.
@@ -22,6 +23,18 @@ const RESEND: Duration = Duration::from_secs(300);
 /// How often a node that is not ready looks whether it is.
 const EAGER: Duration = Duration::from_millis(250);
 const RETRY: Duration = Duration::from_secs(1);
+/// How long an answer is waited for: one that is lost with a link must not hold up the next heartbeat.
+const PATIENCE: Duration = lease::PERIOD;
+
+/// An answer, or that there was none in time.
+async fn answer<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    let late = |elapsed: tokio::time::error::Elapsed| Err(kube::Error::Service(elapsed.into()));
+    tokio::time::timeout(PATIENCE, request).await.unwrap_or_else(late)
+}
+
+fn version(node: &Node) -> u64 {
+    node.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
 
 /// The node's own task.
 pub struct Keeper {
@@ -31,7 +44,10 @@ pub struct Keeper {
     node: Option<Node>,
     sent: NodeStatus,
     sent_at: Option<Instant>,
+    sent_version: u64,
     ready: bool,
+    /// The last heartbeat was not taken.
+    unheard: bool,
     pod_cidrs: Vec<String>,
     pressure: pressure::Watcher,
 }
@@ -47,7 +63,9 @@ impl Keeper {
             node: None,
             sent: NodeStatus::default(),
             sent_at: None,
+            sent_version: 0,
             ready: false,
+            unheard: false,
             pod_cidrs: vec![],
             pressure: pressure::Watcher::default(),
         }
@@ -146,8 +164,21 @@ impl Keeper {
             self.network(&cidrs).await;
             self.pod_cidrs = cidrs;
         }
+        let held = node.status.clone().unwrap_or_default();
         if self.sent_at.is_none() {
-            self.sent = node.status.clone().unwrap_or_default();
+            self.sent = held;
+        } else if version(&node) >= self.sent_version && status::overruled(&self.sent, &held) {
+            tracing::info!(
+                node = self.context.config.name,
+                "others spoke for this node, its status is sent again"
+            );
+            // Then it differs, and what changes back does so now.
+            self.ready = held.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+            self.sent.conditions = held.conditions;
+            // Not without a pause: whoever it is may insist. The next look is due soon anyway.
+            if self.sent_at.is_some_and(|at| at.elapsed() >= RETRY) {
+                self.context.node_changed.notify_one();
+            }
         }
         self.node = Some(node);
     }
@@ -179,8 +210,23 @@ impl Keeper {
 
     async fn beat(&mut self) {
         let uid = self.node.as_ref().and_then(|node| node.metadata.uid.as_deref());
-        if let Err(error) = lease::renew(&self.context.client, &self.context.config.name, uid).await {
-            tracing::warn!(node = self.context.config.name, %error, "lease not renewed, will retry");
+        let name = self.context.config.name.clone();
+        let renewed = answer(lease::renew(&self.context.client, &name, uid)).await;
+        if let Err(error) = renewed {
+            tracing::warn!(node = name, %error, "lease not renewed, will retry");
+            self.unheard = true;
+            return;
+        }
+        if !self.unheard {
+            return;
+        }
+        // The watch may take longer to find out that its connection is dead: what the server made of the silence is asked.
+        match answer(self.api.get(&name)).await {
+            Ok(node) => {
+                self.unheard = false;
+                self.changed(node).await;
+            }
+            Err(error) => tracing::warn!(node = name, %error, "node not read, will retry"),
         }
     }
 
@@ -204,6 +250,7 @@ impl Keeper {
             images: &images,
             pressure,
             shutting_down: self.context.shutdown.has_begun(),
+            policies: self.context.policies.as_ref().map_or(Some(true), Policies::are_read),
             previous: self.sent.conditions.as_deref().unwrap_or_default(),
             now: Timestamp::now(),
         });
@@ -218,12 +265,10 @@ impl Keeper {
             // The key of this list is the type, which a node of two families has twice: no merging by it.
             addresses.push(json!({"$patch": "replace"}));
         }
-        match self
-            .api
-            .patch_status(&self.context.config.name, &PatchParams::default(), &Patch::Strategic(patch))
-            .await
-        {
+        let (name, patch) = (&self.context.config.name, Patch::Strategic(patch));
+        match answer(self.api.patch_status(name, &PatchParams::default(), &patch)).await {
             Ok(node) => {
+                self.sent_version = self::version(&node);
                 if ready != self.ready {
                     let (reason, text) =
                         if ready { ("NodeReady", "NodeReady") } else { ("NodeNotReady", "NodeNotReady") };

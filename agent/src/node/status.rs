@@ -13,6 +13,7 @@ use std::net::IpAddr;
 
 use super::machine::Machine;
 use crate::config::NodeConfig;
+use crate::policy::NOT_ENFORCED;
 
 /// At most this many images are listed, the largest first.
 const IMAGES: usize = 50;
@@ -70,6 +71,8 @@ pub struct StatusInput<'a> {
     pub pressure: Pressure,
     /// The machine goes down.
     pub shutting_down: bool,
+    /// Whether network policies are enforced, by whom ever; `None` when that is not known yet.
+    pub policies: Option<bool>,
     /// Conditions as they were.
     pub previous: &'a [NodeCondition],
     /// Now.
@@ -167,7 +170,21 @@ fn conditions(input: &StatusInput<'_>) -> Vec<NodeCondition> {
         None => condition(input, "Ready", true, "KubeletReady", "kubelet is posting ready status".to_owned()),
         Some(why) => condition(input, "Ready", false, "KubeletNotReady", why),
     });
+    all.extend(policies(input));
     all
+}
+
+/// Said only where it is not so, and after that until it is.
+fn policies(input: &StatusInput<'_>) -> Option<NodeCondition> {
+    const KIND: &str = "NetworkPoliciesEnforced";
+    let told = input.previous.iter().find(|old| old.type_ == KIND);
+    match input.policies {
+        Some(false) => Some(condition(input, KIND, false, "Forbidden", NOT_ENFORCED.to_owned())),
+        Some(true) => {
+            told.map(|_| condition(input, KIND, true, "Enforced", "network policies are enforced".to_owned()))
+        }
+        None => told.cloned(),
+    }
 }
 
 /// Why the node is not ready.
@@ -228,6 +245,13 @@ pub fn same(old: &NodeStatus, new: &NodeStatus) -> bool {
     bare(old) == bare(new)
 }
 
+/// Whether the server holds a state of a condition that was not sent: somebody spoke for a node that was silent.
+pub fn overruled(sent: &NodeStatus, held: &NodeStatus) -> bool {
+    let held = |kind: &str| held.conditions.iter().flatten().find(|held| held.type_ == kind);
+    let mut sent = sent.conditions.iter().flatten();
+    sent.any(|sent| held(&sent.type_).is_none_or(|held| held.status != sent.status))
+}
+
 /// What events call the pressure conditions that are not what they were.
 pub fn turned(old: &NodeStatus, new: &NodeStatus) -> Vec<&'static str> {
     const NAMES: [(&str, &str, &str); 3] = [
@@ -264,6 +288,29 @@ mod tests {
         assert_eq!(turned(&well, &full), ["NodeHasDiskPressure"]);
         assert_eq!(turned(&full, &well), ["NodeHasNoDiskPressure"]);
         assert!(turned(&well, &well).is_empty());
+    }
+
+    #[test]
+    fn somebody_else_spoke_for_the_node() {
+        let status = |conditions: &[(&str, &str, &str)]| {
+            let conditions = conditions.iter().map(|(kind, status, reason)| NodeCondition {
+                type_: (*kind).into(),
+                status: (*status).into(),
+                reason: Some((*reason).into()),
+                ..NodeCondition::default()
+            });
+            NodeStatus { conditions: Some(conditions.collect()), ..NodeStatus::default() }
+        };
+        let sent = status(&[("DiskPressure", "False", "a"), ("Ready", "True", "a")]);
+        for (held, want) in [
+            (vec![("DiskPressure", "False", "a"), ("Ready", "True", "b")], false),
+            (vec![("DiskPressure", "False", "a"), ("Ready", "True", "a"), ("Mine", "Unknown", "")], false),
+            (vec![("DiskPressure", "False", "a"), ("Ready", "Unknown", "NodeStatusUnknown")], true),
+            (vec![("Ready", "True", "a")], true),
+        ] {
+            assert_eq!(overruled(&sent, &status(&held)), want, "{held:?}");
+        }
+        assert!(!overruled(&NodeStatus::default(), &sent), "nothing was sent yet");
     }
 
     #[test]

@@ -56,6 +56,20 @@ pub fn conditions(facts: &ConditionFacts<'_>) -> Vec<PodCondition> {
     list.into_iter().map(|(kind, answer)| finish(facts, kind, answer)).collect()
 }
 
+/// Corrects the times of conditions that the server was told otherwise about (a node that was cut off has its pods told not
+/// ready): one that is turned back turns now, and stays so from then on.
+pub fn correct_times(held: &[PodCondition], wanted: &mut [PodCondition], now: Timestamp) {
+    for condition in wanted.iter_mut().filter(|condition| OWNED.contains(&condition.type_.as_str())) {
+        let Some(held) = held.iter().find(|held| held.type_ == condition.type_) else { continue };
+        let newer = held.last_transition_time > condition.last_transition_time;
+        if newer && held.status == condition.status {
+            condition.last_transition_time = held.last_transition_time.clone();
+        } else if newer {
+            condition.last_transition_time = Some(Time(now));
+        }
+    }
+}
+
 #[derive(Clone)]
 struct Answer {
     status: bool,
@@ -171,4 +185,35 @@ fn initialized(facts: &ConditionFacts<'_>) -> Answer {
         return answer(true);
     }
     no("ContainersNotInitialized", Some(format!("containers with incomplete status: {}", names(&incomplete))))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_the_server_turned_is_turned_back_now() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let condition = |kind: &str, status: &str, second| PodCondition {
+            type_: kind.into(),
+            status: status.into(),
+            last_transition_time: Some(Time(at(second))),
+            ..PodCondition::default()
+        };
+        for (kind, held, wanted, want) in [
+            // The node controller said False at 50; it is True again, not since 10.
+            ("Ready", ("False", 50), ("True", 10), 99),
+            // It was turned back at 60 and nothing happened since.
+            ("Ready", ("True", 60), ("True", 10), 60),
+            // Our own news.
+            ("Ready", ("False", 10), ("True", 50), 50),
+            ("Ready", ("True", 10), ("True", 10), 10),
+            ("x/foreign", ("False", 50), ("True", 10), 10),
+        ] {
+            let mut all = [condition(kind, wanted.0, wanted.1)];
+            correct_times(&[condition(kind, held.0, held.1)], &mut all, at(99));
+            assert_eq!(all[0].last_transition_time, Some(Time(at(want))), "{kind} {held:?} {wanted:?}");
+        }
+    }
 }

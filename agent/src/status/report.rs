@@ -1,5 +1,6 @@
 //! Sends statuses to the API server: the newest per pod, only what changed, for as long as it takes.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use parking_lot::Mutex;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
+use super::conditions::correct_times;
 use super::patch::status_patch;
 use crate::pod::spec;
 
@@ -168,6 +170,10 @@ impl Reporter {
     fn next(&self, uid: &str) -> Option<(String, String, String, Work)> {
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(uid)?;
+        let held = entry.sent.conditions.as_deref().unwrap_or_default();
+        if let Some(wanted) = entry.desired.as_mut().and_then(|desired| desired.conditions.as_deref_mut()) {
+            correct_times(held, wanted, Timestamp::now());
+        }
         let patch = entry.desired.as_ref().and_then(|desired| {
             status_patch(&entry.api_uid, &entry.sent, desired)
                 .map(|patch| Work::Patch(patch, Box::new(desired.clone())))
