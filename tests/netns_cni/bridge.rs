@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_tests::eventually;
 use coracle_tests::lab::{Lab, in_lab, run};
 use serde_json::{Value, json};
 
@@ -46,6 +47,13 @@ fn containers_reach_each_other_the_host_and_beyond() {
                 "between containers, with their own addresses"
             );
             assert!(ask(to, 80).is_ok(), "from the host");
+        }
+        // A bridge that was down keeps the gateway's addresses, of IPv6 too.
+        for state in ["down", "up"] {
+            run("ip", &["link", "set", "lab0", state]);
+        }
+        for to in &ips_b {
+            eventually("the host reaches them again", Duration::from_secs(30), || ask(to, 80).is_ok());
         }
         // Beyond the host nobody knows the containers: masquerading hides them.
         run("ip", &["link", "add", "up0", "type", "veth", "peer", "name", "up1"]);

@@ -49,6 +49,8 @@ pub fn ensure_tunnel(route: &mut Route, below: &Underlay) -> Result<u32, Network
         mac,
         mtu,
     })?;
+    // Without IPv6 it is not there; with it, addresses outlive a tunnel that is taken down, as those of IPv4 do.
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{TUNNEL}/keep_addr_on_down"), "1");
     tracing::info!(tunnel = TUNNEL, mtu, local = %below.ip, "tunnel made");
     route.link(TUNNEL)?.map(|link| link.index).ok_or(NetworkError::NoTunnel)
 }

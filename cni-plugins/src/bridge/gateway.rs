@@ -23,9 +23,10 @@ pub fn ensure_bridge(route: &mut Route, config: &Config) -> Result<Link> {
                 other => other?,
             }
             // No router on it tells the host where to go; and the host's neighbour discovery works at once, not only
-            // when nobody objected to its link-local address for two seconds. Without IPv6 neither is there.
-            for switch in ["accept_ra", "accept_dad"] {
-                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/{switch}"), "0");
+            // when nobody objected to its link-local address for two seconds. Addresses outlive a link that is taken down,
+            // as those of IPv4 do. Without IPv6 none of these is there.
+            for (switch, value) in [("accept_ra", "0"), ("accept_dad", "0"), ("keep_addr_on_down", "1")] {
+                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/{switch}"), value);
             }
             route.link(name)?.ok_or_else(|| Error::internal(format!("bridge {name} vanished")))?
         }

@@ -10,6 +10,7 @@ mod rules;
 use std::fs;
 
 use config::{Config, Mapping};
+pub use rules::TABLE;
 
 use crate::{
     conntrack::{Conntrack, UDP},
@@ -44,7 +45,7 @@ impl Plugin for Portmap {
     fn check(&self, call: &Call) -> Result<()> {
         let config = Config::of(call)?;
         let prev = call.prev_result()?.ok_or_else(|| Error::config("Required prevResult missing"))?;
-        match rules::present(&config.mappings(&prev)?, &owner(call))? {
+        match rules::present(&config.mappings(&prev)?, config.snat, &owner(call))? {
             true => Ok(()),
             false => Err(Error::internal("port mappings are missing")),
         }

@@ -12,16 +12,20 @@ use super::config::Mapping;
 use crate::{
     netlink::Result,
     nft::{
-        Batch, Ct, Data, Element, Expr, Hook, INET, KeyType, Meta, NatKind, Nft, SetSpec, Table, Verdict, reg,
+        Batch, Data, Element, Expr, Hook, INET, KeyType, Meta, NatKind, Nft, SetSpec, Table, Verdict, reg,
     },
     route::{Cidr, octets},
 };
 
-const TABLE: Table = Table { family: INET, name: "coracle_hostports" };
+/// The plugin's table.
+pub const TABLE: Table = Table { family: INET, name: "coracle_hostports" };
 const PORTS: [&str; 2] = ["ports4", "ports6"];
 const ADDRESS_PORTS: [&str; 2] = ["address-ports4", "address-ports6"];
 const HAIRPIN: [&str; 2] = ["hairpin4", "hairpin6"];
-const IPS_DST_NAT: u32 = 1 << 5;
+/// The packet was led by a mapping: what services lead to the same container is theirs to hide or not.
+const MAPPED: u32 = 0x2000;
+/// A register of no other use.
+const SPARE: u32 = 12;
 
 fn family(ip: IpAddr) -> usize {
     usize::from(ip.is_ipv6())
@@ -56,10 +60,10 @@ pub fn remove_where(doomed: impl Fn(&str) -> bool) -> Result<()> {
     Nft::open()?.remove_elements(TABLE, &maps, |element| doomed(&element.comment))
 }
 
-/// Whether every mapping is there and leads where it should.
-pub fn present(mappings: &[Mapping], owner: &str) -> Result<bool> {
+/// Whether every mapping is there and leads where it should, by rules that are all there.
+pub fn present(mappings: &[Mapping], snat: bool, owner: &str) -> Result<bool> {
     let mut nft = Nft::open()?;
-    for (map, wanted) in elements(mappings, false, owner) {
+    for (map, wanted) in elements(mappings, snat, owner) {
         let found = match nft.elements(TABLE, map) {
             Err(e) if e.errno() == Some(Errno::ENOENT) => return Ok(false),
             other => other?,
@@ -68,7 +72,12 @@ pub fn present(mappings: &[Mapping], owner: &str) -> Result<bool> {
             return Ok(false);
         }
     }
-    Ok(mappings.is_empty() || nft.rule_count(TABLE, "hostports")? > 0)
+    let hairpins = mappings.iter().filter(|_| snat).map(|mapping| (chain_of(mapping.target.network()), 2));
+    let chains = [("hostports", 4), ("prerouting", 1), ("output", 1), ("hairpin", 2)];
+    let mut chains = chains.map(|(chain, rules)| (chain.to_owned(), rules)).into_iter().chain(hairpins);
+    let whole =
+        |(chain, rules): (String, usize)| nft.rule_count(TABLE, &chain).is_ok_and(|count| count == rules);
+    Ok(mappings.is_empty() || chains.all(whole))
 }
 
 fn elements(mappings: &[Mapping], snat: bool, owner: &str) -> Vec<(&'static str, Element)> {
@@ -150,6 +159,7 @@ fn translate(v4: bool, with_address: bool) -> Vec<Expr> {
     rule.push(Expr::destination_port(reg(next + 1)));
     let map = if with_address { ADDRESS_PORTS[at] } else { PORTS[at] }.into();
     rule.push(Expr::Map { map, from: reg(0), to: reg(0) });
+    rule.extend(Expr::mark(MAPPED, 0, reg(SPARE)));
     let family = if v4 { libc::AF_INET } else { libc::AF_INET6 };
     rule.push(Expr::Nat { kind: NatKind::Destination, family, address: reg(0), port: Some(reg(words)) });
     rule
@@ -160,11 +170,7 @@ fn build_hairpin(batch: &mut Batch, mappings: &[Mapping]) {
     batch.chain(TABLE, "hairpin", Some(hook));
     batch.flush_chain(TABLE, "hairpin");
     for v4 in [true, false] {
-        let mut rule = vec![
-            Expr::Ct { key: Ct::Status, to: reg(0) },
-            Expr::Mask { at: reg(0), mask: IPS_DST_NAT.to_ne_bytes().to_vec() },
-            Expr::Compare { from: reg(0), equal: false, value: vec![0; 4] },
-        ];
+        let mut rule = Expr::marked(MAPPED).to_vec();
         rule.extend(Expr::family_is(v4));
         rule.push(Expr::destination(v4, reg(0)));
         rule.push(Expr::VerdictMap { map: HAIRPIN[usize::from(!v4)].into(), from: reg(0) });
