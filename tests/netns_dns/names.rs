@@ -77,6 +77,7 @@ items:
         (format!("web.{zone} AAAA"), "NOERROR"),
         (format!("192-0-2-3.bare.{zone} A"), "NXDOMAIN"),
         (format!("none.{zone} A"), "NXDOMAIN"),
+        ("10-1-2-3.nobody.pod.cluster.local A".into(), "NXDOMAIN"),
         (format!("_none._tcp.web.{zone} SRV"), "NXDOMAIN"),
         (format!("web.{zone}.{zone} A"), "NXDOMAIN"),
         ("svc.cluster.local A".into(), "NOERROR"),

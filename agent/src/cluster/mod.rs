@@ -13,8 +13,11 @@ mod service;
 mod slice;
 // Nodes.
 mod node;
+// Namespaces.
+mod namespace;
 
 pub use name::Name;
+pub use namespace::Namespace;
 pub use node::Node;
 pub use service::{External, Port, Protocol, Service};
 pub use slice::{Endpoint, Slice, SlicePort};
@@ -34,6 +37,8 @@ pub struct Cluster {
     pub slices: View<Slice>,
     /// Every Node.
     pub nodes: View<Node>,
+    /// Every Namespace.
+    pub namespaces: View<Namespace>,
 }
 
 impl Cluster {
@@ -42,8 +47,13 @@ impl Cluster {
         let (services, follow_services) = View::follow(client.clone());
         let (slices, follow_slices) = View::follow(client.clone());
         let (nodes, follow_nodes) = View::follow(client.clone());
-        let tasks: Vec<Task> =
-            vec![Box::pin(follow_services), Box::pin(follow_slices), Box::pin(follow_nodes)];
-        (Cluster { services, slices, nodes }, tasks)
+        let (namespaces, follow_namespaces) = View::follow(client.clone());
+        let tasks: Vec<Task> = vec![
+            Box::pin(follow_services),
+            Box::pin(follow_slices),
+            Box::pin(follow_nodes),
+            Box::pin(follow_namespaces),
+        ];
+        (Cluster { services, slices, nodes, namespaces }, tasks)
     }
 }

@@ -51,7 +51,8 @@ impl View for Cluster {
     }
 
     fn has_namespace(&self, namespace: &str) -> bool {
-        self.services.any(|name, _| &*name.namespace == namespace)
+        // While they are not known, or must not be, any name may be one.
+        !self.namespaces.is_synced() || self.namespaces.get(&Name::new("", namespace)).is_some()
     }
 
     fn owners(&self, address: IpAddr) -> Vec<Owner> {

@@ -189,6 +189,8 @@ fn every_kind_of_name() {
         ("fd00--1.default.pod.cluster.local.", AAAA, "AAAA fd00::1"),
         ("10-0-0-256.default.pod.cluster.local.", A, "NXDomain"),
         ("pod-1.default.pod.cluster.local.", A, "NXDomain"),
+        ("10-0-0-1.nobody.pod.cluster.local.", A, "NXDomain"),
+        ("nobody.pod.cluster.local.", A, "NXDomain"),
         // Other names.
         ("ext.default.svc.cluster.local.", CNAME, "CNAME www.example.org."),
         ("ext.default.svc.cluster.local.", A, "CNAME www.example.org. then www.example.org."),

@@ -78,7 +78,7 @@ pub trait View: Send + Sync {
     fn service(&self, namespace: &str, name: &str) -> Option<Service>;
     /// The endpoints of a Service that have names.
     fn endpoints(&self, namespace: &str, name: &str) -> Vec<Endpoint>;
-    /// Whether any Service is in a namespace.
+    /// Whether there is a namespace.
     fn has_namespace(&self, namespace: &str) -> bool;
     /// Who has an address.
     fn owners(&self, address: IpAddr) -> Vec<Owner>;

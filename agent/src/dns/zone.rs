@@ -75,13 +75,14 @@ impl Zone {
             }),
             ["dns"] | ["svc"] | ["pod"] => Found::NoData,
             ["ns", "dns"] => addresses(name, kind, &self.servers),
-            [_, "pod"] => Found::NoData,
-            [address, _, "pod"] => match undashed(address) {
-                Some(address) => addresses(name, kind, &[address]),
-                None => Found::NoName,
-            },
             [.., "svc"] if !view.is_complete() => Found::Unknown,
-            [namespace, "svc"] if view.has_namespace(namespace) => Found::NoData,
+            [namespace, "svc" | "pod"] if view.has_namespace(namespace) => Found::NoData,
+            [address, namespace, "pod"] => {
+                match undashed(address).filter(|_| view.has_namespace(namespace)) {
+                    Some(address) => addresses(name, kind, &[address]),
+                    None => Found::NoName,
+                }
+            }
             [rest @ .., service, namespace, "svc"] => match view.service(namespace, service) {
                 Some(found) => self.service(name, &Asked { service, namespace, kind }, rest, found, view),
                 None => Found::NoName,
