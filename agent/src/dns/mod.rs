@@ -1,6 +1,8 @@
 //! Cluster DNS on every node: names of Services, endpoints and pods straight from the node's own tables, everything
 //! else from upstream. It goes on answering while the API server is away.
 
+// At which addresses, for a node that was not told.
+pub mod find;
 // What names are made from.
 pub mod view;
 // The node's tables as a view.

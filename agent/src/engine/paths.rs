@@ -15,6 +15,7 @@ const PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
 /// root/containers/<id>/      upper, work, volumes
 /// root/images/               the image store
 /// root/pause/pause           root of every pause
+/// root/boot                  the boot that pids in records are of
 /// run/sandboxes/<id>/        ns/*, shm, resolv.conf, hostname, hosts
 /// run/containers/<id>/       bundle: config.json, rootfs, images, mapped
 /// run/runtime/               the OCI runtime's own state
@@ -74,6 +75,11 @@ impl Paths {
     /// Image store.
     pub fn images(&self) -> PathBuf {
         self.root.join("images")
+    }
+
+    /// The boot that the pids in records are of.
+    pub fn boot(&self) -> PathBuf {
+        self.root.join("boot")
     }
 
     /// Records of sandboxes.

@@ -14,13 +14,21 @@ use crate::keeper::pidfd;
 use crate::keeper::wire::{AdoptSpec, Call, Holds, LaunchSpec, Task};
 use crate::runtime::Result;
 
+/// Another one after every start of the machine.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 impl Engine {
     /// Knows what the earlier engine knew.
     pub(super) fn load_records(&self) -> Result<()> {
-        let sandboxes: HashMap<String, SandboxRecord> =
+        let mut sandboxes: HashMap<String, SandboxRecord> =
             self.inner.sandbox_records.load().map_err(internal("sandbox records"))?;
-        let containers: HashMap<String, ContainerRecord> =
+        let mut containers: HashMap<String, ContainerRecord> =
             self.inner.container_records.load().map_err(internal("container records"))?;
+        if is_another_boot(&self.inner.paths.boot(), Path::new(BOOT_ID)) {
+            // Start times count from the boot: whoever has such a number now may look like the one that had it then.
+            sandboxes.values_mut().for_each(|record| record.pid = 0);
+            containers.values_mut().for_each(|record| record.pid = 0);
+        }
         {
             let mut objects = self.inner.objects.lock();
             objects.sandboxes = sandboxes.into_iter().map(|(id, r)| (id, Sandbox::new(r))).collect();
@@ -48,7 +56,12 @@ impl Engine {
         }
         self.finish_removals(&sandboxes, &containers).await;
         self.sweep_directories();
-        self.release_leftovers().await
+        self.release_leftovers().await?;
+        // Not before: until here records name processes of the boot before.
+        if let Err(error) = note_boot(&self.inner.paths.boot(), Path::new(BOOT_ID)) {
+            tracing::warn!(%error, "this boot is not written down");
+        }
+        Ok(())
     }
 
     /// Execs of the old engine have nobody to talk to.
@@ -276,9 +289,46 @@ impl Engine {
     }
 }
 
+/// Whether the machine was started anew since the boot that was written down; where none was, it is taken for this one.
+fn is_another_boot(known: &Path, current: &Path) -> bool {
+    matches!((fs::read(known), fs::read(current)), (Ok(known), Ok(current)) if known != current)
+}
+
+/// Writes this boot down; whoever reads sees the old or the new one.
+fn note_boot(known: &Path, current: &Path) -> std::io::Result<()> {
+    let boot = fs::read(current)?;
+    if fs::read(known).is_ok_and(|known| known == boot) {
+        return Ok(());
+    }
+    let fresh = known.with_extension("new");
+    fs::write(&fresh, boot)?;
+    fs::rename(fresh, known)
+}
+
 fn report(what: &str, id: &str, result: std::io::Result<()>) {
     match result {
         Ok(()) => tracing::info!(what, id, "removed: it has no record"),
         Err(error) => tracing::warn!(what, id, %error, "it has no record, and cannot be removed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn boots_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (known, current) = (dir.path().join("known"), dir.path().join("current"));
+        fs::write(&current, "b\n").unwrap();
+        assert!(
+            !is_another_boot(&known, &current),
+            "an engine that wrote none down ran in this boot, perhaps"
+        );
+        fs::write(&known, "a\n").unwrap();
+        assert!(is_another_boot(&known, &current));
+        note_boot(&known, &current).unwrap();
+        assert!(!is_another_boot(&known, &current));
     }
 }

@@ -34,7 +34,8 @@ impl Samples {
     fn rate(&self, id: &str, started: i64, at: i64, total: u64) -> Option<u64> {
         let mut samples = self.0.lock();
         let per_second = |used: u64, span: i64| (u128::from(used) * 1_000_000_000 / span as u128) as u64;
-        match samples.get(id).copied() {
+        // A sample from the future is of no use: the clock was set back.
+        match samples.get(id).copied().filter(|last| last.at <= at) {
             Some(last) if at - last.at < MIN_SPAN => last.rate,
             Some(last) => {
                 let rate = Some(per_second(total.saturating_sub(last.total), at - last.at));
@@ -256,6 +257,8 @@ mod tests {
         assert_eq!(samples.rate("a", 0, 100 * S, 0), None);
         assert_eq!(samples.rate("a", 0, 100 * S + 10_000_000, 500), None, "too soon to tell");
         assert_eq!(samples.rate("a", 0, 101 * S, 500_000_000), Some(500_000_000));
+        assert_eq!(samples.rate("a", 0, 90 * S, 600_000_000), None, "the clock was set back");
+        assert_eq!(samples.rate("a", 0, 91 * S, 700_000_000), Some(100_000_000));
         samples.retain(|_| false);
         assert_eq!(samples.rate("a", 0, 103 * S, 0), None);
         // One that just began has no history that could mislead.

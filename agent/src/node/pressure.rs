@@ -179,10 +179,17 @@ async fn evict(context: &Context, signal: &str, least: i64, free: i64) {
         _ => "ephemeral-storage",
     };
     let usage = usage(context, resource).await;
-    let pods: Vec<Arc<Pod>> = context.pods.list().into_iter().map(|entry| entry.pod).collect();
-    let Some(pod) = rank(&pods, &usage, resource).into_iter().next() else { return };
-    let message =
+    let totals = usage.iter().map(|(uid, parts)| (uid.clone(), parts.values().sum())).collect();
+    let Some(pod) = rank(&context.pods.admitted(), &totals, resource).into_iter().next() else { return };
+    let (least, free) = match signal {
+        "pid.available" | "nodefs.inodesFree" => (least.to_string(), free.to_string()),
+        _ => (binary(least), binary(free)),
+    };
+    let mut message =
         format!("The node was low on resource: {resource}. Threshold quantity: {least}, available: {free}. ");
+    if let Some(used) = usage.get(spec::uid(&pod)) {
+        message += &excess(&pod, used, resource);
+    }
     context.events.pod(&pod, Kind::Warning, "Evicted", message.clone());
     tracing::info!(
         pod = spec::name(&pod),
@@ -195,15 +202,50 @@ async fn evict(context: &Context, signal: &str, least: i64, free: i64) {
     context.pods.send(spec::uid(&pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
 }
 
-/// What each pod uses, by uid.
-async fn usage(context: &Context, resource: &str) -> HashMap<String, i64> {
-    let mut all: HashMap<String, i64> = HashMap::new();
+/// Bytes in the largest binary unit that leaves no rest.
+fn binary(bytes: i64) -> String {
+    let mut amount = bytes;
+    for unit in ["", "Ki", "Mi", "Gi", "Ti", "Pi"] {
+        if amount == 0 || amount % 1024 != 0 {
+            return format!("{amount}{unit}");
+        }
+        amount /= 1024;
+    }
+    format!("{amount}Ei")
+}
+
+/// Which containers use more than they asked for.
+fn excess(pod: &Pod, used: &BTreeMap<String, i64>, resource: &str) -> String {
+    let spec = spec::spec(pod);
+    let mut text = String::new();
+    for container in &spec.containers {
+        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let request = requests.and_then(|requests| requests.get(resource));
+        let Some(used) = used.get(&container.name).copied() else { continue };
+        if used > request.map_or(0, amount::units) {
+            let asked = request.map_or("0", |quantity| &quantity.0);
+            text += &format!(
+                "Container {} was using {}, request is {asked}, has larger consumption of {resource}. ",
+                container.name,
+                binary(used)
+            );
+        }
+    }
+    text
+}
+
+/// What each pod uses, by uid and by container; processes are counted for the pod as a whole.
+async fn usage(context: &Context, resource: &str) -> HashMap<String, BTreeMap<String, i64>> {
+    let mut all: HashMap<String, BTreeMap<String, i64>> = HashMap::new();
+    let mut add = |uid: String, part: String, amount: u64| {
+        *all.entry(uid).or_default().entry(part).or_default() += i64::try_from(amount).unwrap_or(i64::MAX);
+    };
     if resource == "pids" {
         for stats in context.runtime.list_pod_sandbox_stats(None).await.unwrap_or_default() {
             let uid = stats.attributes.and_then(|attributes| attributes.metadata).unwrap_or_default().uid;
             let process = stats.linux.and_then(|linux| linux.process);
             let count = process.and_then(|process| process.process_count).map_or(0, |count| count.value);
-            *all.entry(uid).or_default() += i64::try_from(count).unwrap_or(i64::MAX);
+            add(uid, String::new(), count);
         }
         return all;
     }
@@ -215,7 +257,8 @@ async fn usage(context: &Context, resource: &str) -> HashMap<String, i64> {
         } else {
             stats.writable_layer.as_ref().and_then(|layer| layer.used_bytes).map(|value| value.value)
         };
-        *all.entry(uid.clone()).or_default() += i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
+        let name = attributes.labels.get(label::CONTAINER_NAME).cloned().unwrap_or_default();
+        add(uid.clone(), name, bytes.unwrap_or(0));
     }
     all
 }
@@ -236,6 +279,24 @@ mod tests {
         let signals =
             Signals::from([("memory.available", (100 << 20, 1 << 30)), ("nodefs.available", (9, 100))]);
         assert_eq!(met(&signals, &thresholds), [("nodefs.available", 10, 9)]);
+    }
+
+    #[test]
+    fn the_message_names_who_used_too_much() {
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [
+            {"name": "large", "resources": {"requests": {"memory": "1Mi"}}},
+            {"name": "free"},
+            {"name": "small", "resources": {"requests": {"memory": "8Mi"}}}]}}))
+        .unwrap();
+        let used = BTreeMap::from(
+            [("large", 3 << 20), ("free", 1025 << 10), ("small", 5 << 20)].map(|(n, b)| (n.to_owned(), b)),
+        );
+        assert_eq!(
+            excess(&pod, &used, "memory"),
+            "Container large was using 3Mi, request is 1Mi, has larger consumption of memory. \
+             Container free was using 1025Ki, request is 0, has larger consumption of memory. "
+        );
+        assert_eq!([0, 1, 1024, 100 << 20, 3 << 40].map(binary), ["0", "1", "1Ki", "100Mi", "3Ti"]);
     }
 
     #[test]

@@ -220,6 +220,12 @@ impl PodTable {
         slots.values().filter(|slot| !slot.finished).map(entry).collect()
     }
 
+    /// Pods that were admitted and still use something of the node.
+    pub fn admitted(&self) -> Vec<Arc<Pod>> {
+        let slots = self.slots.lock();
+        slots.values().filter(|slot| slot.admitted && !slot.finished).map(|slot| slot.pod.clone()).collect()
+    }
+
     /// A pod by uid.
     pub fn get(&self, uid: &str) -> Option<Entry> {
         self.slots.lock().get(uid).map(entry)

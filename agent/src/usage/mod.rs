@@ -100,7 +100,8 @@ impl Rates {
 
     /// Nanocores since the reading before; none at the first.
     fn rate(&mut self, id: &str, at: i64, total: u64) -> Option<u64> {
-        let before = self.before.get(id).copied();
+        // A reading from the future is of no use: the clock was set back.
+        let before = self.before.get(id).copied().filter(|(was_at, ..)| *was_at <= at);
         let rate = before.and_then(|(was_at, was, rate)| {
             let span = at - was_at;
             if span < LEAST_SPAN {
@@ -143,6 +144,8 @@ mod tests {
         assert_eq!(round(20 * S, 5_000_000_000), Some(500_000_000));
         assert_eq!(round(20 * S + 5, 5_000_000_001), Some(500_000_000), "too soon to tell anew");
         assert_eq!(round(30 * S, 5_000_000_000), Some(0));
+        assert_eq!(round(3 * S, 6_000_000_000), None, "the clock was set back");
+        assert_eq!(round(5 * S, 6_500_000_000), Some(250_000_000));
         rates.begin();
         rates.end();
         assert_eq!(rates.rate("a", 50 * S, 1), None, "forgotten when it was not seen");
