@@ -42,6 +42,8 @@ pub mod dns;
 pub mod runtime;
 // The container engine: images, sandboxes, containers and their network.
 pub mod engine;
+// One more process in a container, without the OCI runtime.
+pub mod enter;
 // The parent of every container: streams, logs and exits that outlive the agent.
 pub mod keeper;
 // What the node and its pods use.

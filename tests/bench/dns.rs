@@ -1,14 +1,18 @@
-//! Cluster DNS: questions from a pod's network about 1,000 Services; needs root.
+//! Cluster DNS: questions from a pod's network about 1,000 Services; needs root. With `CORACLE_COREDNS` naming that program,
+//! the same questions to a CoreDNS on the same node.
 
 use crate::report::{Report, percentile};
 use coracle_tests::cluster::Cluster;
 use coracle_tests::eventually;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::net::UdpSocket;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 const SERVICES: usize = 1000;
 const SERVER: &str = "10.96.0.10:53";
+const PEER_PORT: u16 = 1053;
 const LATENCY_QUESTIONS: usize = 20_000;
 const LOAD: Duration = Duration::from_secs(5);
 const CLIENTS: usize = 16;
@@ -36,11 +40,53 @@ fn measure(report: &mut Report) -> anyhow::Result<f64> {
     kubectl.run("run asker --image=busybox --command -- sleep 3600");
     kubectl.run("wait --for=condition=Ready pod/asker --timeout=240s");
     let ip = kubectl.run("get pod asker -o jsonpath={.status.podIP}");
-    let netns = std::fs::File::open(cluster.pod_netns("node-1", &ip))?;
+    let netns = File::open(cluster.pod_netns("node-1", &ip))?;
+    questions(report, &netns, SERVER, "")?;
+    let resident_after = resident(&cluster)?;
+    if let Some(program) = std::env::var_os("CORACLE_COREDNS") {
+        let node = cluster.node("node-1");
+        let peer = Peer::start(&program, &cluster)?;
+        let server = format!("{}:{PEER_PORT}", node["address"].as_str().unwrap_or_default());
+        questions(report, &netns, &server, "CoreDNS: ")?;
+        report.add("CoreDNS: its memory, after the load", memory(peer.0.id())?, "MB");
+    }
+    Ok(resident_after)
+}
+
+/// A CoreDNS in the network of the first node, told of Services by our API server. Ends with its owner.
+struct Peer(Child);
+
+impl Peer {
+    fn start(program: &std::ffi::OsStr, cluster: &Cluster) -> anyhow::Result<Self> {
+        let corefile = cluster.data_dir().join("Corefile");
+        let kubeconfig = cluster.data_dir().join("admin.kubeconfig");
+        std::fs::write(
+            &corefile,
+            format!(
+                ".:{PEER_PORT} {{\n  kubernetes cluster.local in-addr.arpa ip6.arpa {{\n    kubeconfig {}\n  }}\n}}\n",
+                kubeconfig.display()
+            ),
+        )?;
+        let holder = cluster.node("node-1")["holder"]["pid"].to_string();
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &holder, "-n", "--"]).arg(program).arg("-conf").arg(&corefile);
+        Ok(Self(command.stdout(File::create(cluster.data_dir().join("coredns.log"))?).spawn()?))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks one server the three kinds of question, one at a time and with many clients.
+fn questions(report: &mut Report, netns: &File, server: &str, whose: &str) -> anyhow::Result<()> {
     let socket = || {
-        nix::sched::setns(&netns, nix::sched::CloneFlags::CLONE_NEWNET).expect("the pod's network");
+        nix::sched::setns(netns, nix::sched::CloneFlags::CLONE_NEWNET).expect("the pod's network");
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-        socket.connect(SERVER).expect("the way there");
+        socket.connect(server).expect("the way there");
         socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
         socket
     };
@@ -63,17 +109,17 @@ fn measure(report: &mut Report) -> anyhow::Result<f64> {
             });
             asking.join().expect("no panic")
         });
-        report.add(&format!("{what}, one at a time: median"), percentile(&mut samples, 0.5), "µs");
-        report.add(&format!("{what}, one at a time: p99"), percentile(&mut samples, 0.99), "µs");
+        report.add(&format!("{whose}{what}, one at a time: median"), percentile(&mut samples, 0.5), "µs");
+        report.add(&format!("{whose}{what}, one at a time: p99"), percentile(&mut samples, 0.99), "µs");
         let mut samples: Vec<f64> = std::thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| load(&socket(), &questions))).collect();
             clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect()
         });
         let rate = samples.len() as f64 / LOAD.as_secs_f64();
-        report.add(&format!("{what}, {CLIENTS} clients: answers"), rate, "/s");
-        report.add(&format!("{what}, {CLIENTS} clients: p99"), percentile(&mut samples, 0.99), "µs");
+        report.add(&format!("{whose}{what}, {CLIENTS} clients: answers"), rate, "/s");
+        report.add(&format!("{whose}{what}, {CLIENTS} clients: p99"), percentile(&mut samples, 0.99), "µs");
     }
-    resident(&cluster)
+    Ok(())
 }
 
 fn fill(cluster: &Cluster) {
@@ -135,7 +181,12 @@ fn question(name: &str, kind: u8) -> Vec<u8> {
 
 /// What the agent holds in memory, in MB.
 fn resident(cluster: &Cluster) -> anyhow::Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", cluster.node("node-1")["agent"]["pid"]))?;
+    let pid = cluster.node("node-1")["agent"]["pid"].as_u64().unwrap_or_default();
+    memory(pid as u32)
+}
+
+fn memory(pid: u32) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes / 1024.0)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coracle_agent::runtime::{Runtime, RuntimeError};
 use coracle_proto::cri;
 
-use crate::node::{Node, run, runtime};
+use crate::node::{Node, run};
 
 #[tokio::test]
 #[ignore = "run by in_namespaces"]
@@ -178,10 +178,7 @@ async fn security_settings_hold_inside() {
     assert_eq!(field("NoNewPrivs:"), "1");
     let own = std::fs::read_to_string(format!("/proc/{}/status", node.pid(&id).await)).unwrap();
     assert!(own.lines().any(|line| line == "Seccomp:\t2"), "{own}");
-    // youki's exec leaves the container's filter out, and nothing it is told changes that.
-    if !runtime().ends_with("youki") {
-        assert_eq!(field("Seccomp:"), "2");
-    }
+    assert_eq!(field("Seccomp:"), "2");
     assert_eq!(text("cat /proc/keys").await, "");
     assert_eq!(text("cat /proc/1/cgroup").await.lines().last(), Some("0::/"), "its own view of cgroups");
 }

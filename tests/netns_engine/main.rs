@@ -5,6 +5,7 @@ mod node;
 mod life;
 mod users;
 mod streams;
+mod entry;
 mod pulls;
 mod rough;
 mod survival;

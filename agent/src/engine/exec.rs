@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::error::internal;
 use super::record::ContainerPhase;
 use super::{Container, Engine, new_id};
+use crate::enter::Request;
 use crate::keeper::exits::Exit;
 use crate::keeper::launch::take_terminal;
 use crate::keeper::pidfd;
@@ -62,25 +64,21 @@ impl Engine {
         command: Command<'_>,
         stdio: [OwnedFd; 3],
     ) -> Result<(Running, Option<OwnedFd>)> {
+        if command.args.is_empty() {
+            return Err(RuntimeError::InvalidArgument("exec command must not be empty".into()));
+        }
         let id = format!("x{}", new_id());
-        let container = &command.container.id;
-        let process = self.inner.paths.transient(&id, "json");
-        fs::write(&process, self.exec_process(&command)?.to_string()).map_err(internal("exec"))?;
+        let entry = if command.tty { None } else { self.entry(command.container) };
+        let own = entry.is_some();
+        let (argv, console) = match entry {
+            Some(entry) => (self.enter_command(&id, &entry, &command)?, None),
+            None => self.runtime_exec(&id, &command)?,
+        };
         let (pid_file, runtime_log) =
             (self.inner.paths.transient(&id, "pid"), self.inner.paths.transient(&id, "log"));
-        let mut argv = self.runtime_command(&runtime_log);
-        argv.extend(["exec", "--detach", "--process"].map(str::to_owned));
-        argv.extend([process.display().to_string(), "--pid-file".into(), pid_file.display().to_string()]);
-        let mut console = None;
-        if command.tty {
-            let path = self.inner.paths.transient(&id, "tty");
-            console = Some(UnixListener::bind(&path).map_err(internal("console socket"))?);
-            argv.extend(["--tty".to_owned(), "--console-socket".into(), path.display().to_string()]);
-        }
-        argv.push(container.clone());
         let (sender, exit) = oneshot::channel();
         self.inner.execs.lock().insert(id.clone(), (self.inner.keeper.generation(), sender));
-        let spec = ExecSpec { id: id.clone(), argv, pid_file, runtime_log };
+        let spec = ExecSpec { id: id.clone(), argv, own, pid_file, runtime_log };
         let fds = stdio.each_ref();
         let call = self.inner.keeper.start(Call::Exec(spec), &fds);
         let started = match tokio::time::timeout(EXEC_PATIENCE, call).await {
@@ -114,11 +112,43 @@ impl Engine {
         }
     }
 
+    /// The keeper's own way into the container: a request and the command that reads it.
+    fn enter_command(&self, id: &str, entry: &Request, command: &Command<'_>) -> Result<Vec<String>> {
+        let path = |kind: &str| self.inner.paths.transient(id, kind);
+        let request = Request { args: command.args.clone(), ..entry.clone() };
+        let text = serde_json::to_vec(&request).map_err(internal("exec"))?;
+        fs::write(path("json"), text).map_err(internal("exec"))?;
+        let text = |path: &Path| path.display().to_string();
+        Ok(vec![
+            text(&self.inner.options.keeper),
+            "--root".into(),
+            text(&self.inner.paths.runtime_state()),
+            "exec".into(),
+            text(&path("json")),
+            text(&path("pid")),
+            text(&path("log")),
+        ])
+    }
+
+    /// The runtime's exec, and where it sends a terminal.
+    fn runtime_exec(&self, id: &str, command: &Command<'_>) -> Result<(Vec<String>, Option<UnixListener>)> {
+        let path = |kind: &str| self.inner.paths.transient(id, kind);
+        let text = |kind: &str| path(kind).display().to_string();
+        fs::write(path("json"), self.exec_process(command)?.to_string()).map_err(internal("exec"))?;
+        let mut argv = self.runtime_command(&path("log"));
+        argv.extend(["exec", "--detach", "--process"].map(str::to_owned));
+        argv.extend([text("json"), "--pid-file".into(), text("pid")]);
+        let mut console = None;
+        if command.tty {
+            console = Some(UnixListener::bind(path("tty")).map_err(internal("console socket"))?);
+            argv.extend(["--tty".to_owned(), "--console-socket".into(), text("tty")]);
+        }
+        argv.push(command.container.id.clone());
+        Ok((argv, console))
+    }
+
     /// The container's own process with another command.
     fn exec_process(&self, command: &Command<'_>) -> Result<Value> {
-        if command.args.is_empty() {
-            return Err(RuntimeError::InvalidArgument("exec command must not be empty".into()));
-        }
         let path = self.inner.paths.bundle(&command.container.id).join("config.json");
         let text = fs::read(&path).map_err(internal("container configuration"))?;
         let mut spec: Value = serde_json::from_slice(&text).map_err(internal("container configuration"))?;

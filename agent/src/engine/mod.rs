@@ -43,6 +43,8 @@ mod rootfs;
 mod container;
 // Exits.
 mod exit;
+// What a command needs to enter a container.
+mod entry;
 // Exec.
 mod exec;
 // Attach and port-forward.
@@ -109,6 +111,8 @@ pub(crate) struct Container {
     releasing: tokio::sync::Mutex<()>,
     /// True once it has ended.
     exited: watch::Sender<bool>,
+    /// How commands enter it; found out by the first.
+    entry: std::sync::OnceLock<Option<Arc<crate::enter::Request>>>,
 }
 
 impl Container {
@@ -122,6 +126,7 @@ impl Container {
             verb: tokio::sync::Mutex::default(),
             releasing: tokio::sync::Mutex::default(),
             exited: watch::Sender::new(exited),
+            entry: std::sync::OnceLock::new(),
         })
     }
 

@@ -13,6 +13,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use super::pidfd::Ended;
+use crate::enter::sealed::Sealed;
 use super::wire::{Failure, FailureKind, LaunchSpec};
 
 /// The keeper's ends of a container's streams.
@@ -108,9 +109,17 @@ pub fn start(spec: &LaunchSpec) -> Result<Running, Failure> {
     Ok(Running { pid, ends, console })
 }
 
-/// Starts the runtime for an exec with the agent's own descriptors.
-pub fn start_exec(argv: &[String], stdio: [OwnedFd; 3]) -> Result<Running, Failure> {
-    let pid = spawn(argv, Path::new("/"), stdio.map(Stdio::from))?;
+/// Starts the runtime for an exec with the agent's own descriptors, or what stands in for it.
+pub fn start_exec(
+    argv: &[String],
+    instead: Option<&Sealed>,
+    stdio: [OwnedFd; 3],
+) -> Result<Running, Failure> {
+    let mut argv = argv.to_vec();
+    if let (Some(sealed), Some(program)) = (instead, argv.first_mut()) {
+        *program = sealed.path().to_string_lossy().into_owned();
+    }
+    let pid = spawn(&argv, Path::new("/"), stdio.map(Stdio::from))?;
     Ok(Running { pid, ends: Ends::default(), console: None })
 }
 

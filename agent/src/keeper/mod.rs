@@ -16,7 +16,7 @@ pub mod log;
 // pidfds and how a process ended.
 pub mod pidfd;
 // `pause` in fresh namespaces and its cgroup.
-mod sandbox;
+pub(crate) mod sandbox;
 // Running the OCI runtime and taking over what it leaves.
 pub(crate) mod launch;
 // Runtimes of a keeper that was killed.

@@ -20,6 +20,7 @@ use super::poll::{Poll, Source, Token, Which};
 use super::sandbox::clone_pause;
 use super::stragglers;
 use super::streams::{After, Streams};
+use crate::enter::sealed::Sealed;
 use super::wire::{
     self, AdoptSpec, Answer, Call, Failure, FailureKind, LaunchSpec, Message, Request, VERSION,
 };
@@ -91,6 +92,8 @@ struct Keeper {
     /// Ended children that a runtime at work may be about to name.
     unclaimed: HashMap<i32, Ended>,
     exits: ExitLog,
+    /// What enters containers; made for the first command that does.
+    sealed: Option<Sealed>,
 }
 
 /// Serves until killed. Fails when another keeper holds the lock.
@@ -117,6 +120,7 @@ pub fn run(paths: &Paths) -> io::Result<()> {
         pending: HashMap::new(),
         unclaimed: HashMap::new(),
         exits: ExitLog::open(&paths.exits)?,
+        sealed: None,
     };
     loop {
         keeper.turn()?;
@@ -338,7 +342,10 @@ impl Keeper {
         self.refuse_taken(&spec.id)?;
         let stdio: [OwnedFd; 3] =
             fds.try_into().map_err(|_| Failure::system("exec", "three descriptors are needed"))?;
-        let running = launch::start_exec(&spec.argv, stdio)?;
+        if spec.own && self.sealed.is_none() {
+            self.sealed = Some(Sealed::of_self().map_err(|e| Failure::system("a copy of the keeper", e))?);
+        }
+        let running = launch::start_exec(&spec.argv, self.sealed.as_ref().filter(|_| spec.own), stdio)?;
         let wire::ExecSpec { id, pid_file, runtime_log, .. } = spec;
         let pending = Pending { id, client, seq, running, pid_file, runtime_log, launch: None };
         self.pending.insert(pending.running.pid, pending);

@@ -162,6 +162,9 @@ pub struct ExecSpec {
     pub id: String,
     /// Runtime and arguments, complete.
     pub argv: Vec<String>,
+    /// The program is the keeper itself: a sealed copy runs.
+    #[serde(default)]
+    pub own: bool,
     /// Where the runtime writes the process's pid.
     pub pid_file: PathBuf,
     /// The runtime's own log.

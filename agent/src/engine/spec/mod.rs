@@ -10,6 +10,8 @@ pub mod mounts;
 pub mod devices;
 // The default system call filter.
 pub mod seccomp;
+// A filter as the kernel takes it.
+pub mod filter;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
