@@ -22,7 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Measures everything; in namespaces of its own.
 pub async fn run() -> anyhow::Result<Report> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cluster = tokio::task::spawn_blocking(Cluster::start).await?;
+    // With the node's own plugins, as it is installed.
+    let plugins =
+        coracle_tests::program("bridge").parent().map(std::path::Path::to_owned).unwrap_or_default();
+    let flags = format!("--cni-bin-dir {}", plugins.display());
+    let cluster = tokio::task::spawn_blocking(move || Cluster::start_with(&flags)).await?;
     let file = kube::config::Kubeconfig::read_from(cluster.server.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await?;
     let pods: Api<Pod> = Api::namespaced(kube::Client::try_from(config)?, "default");

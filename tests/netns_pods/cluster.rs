@@ -103,6 +103,8 @@ impl Cluster {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
         let name = dir.path().file_name().unwrap().to_string_lossy().replace('.', "");
         fs::create_dir(dir.path().join("manifests")).unwrap();
+        // In memory, as `/run` is on a node: the OCI runtime waits for its pid file to be on disk.
+        run(&format!("mkdir {0}/run && mount -t tmpfs -o mode=711 tmpfs {0}/run", dir.path().display()));
         let tar = archive(dir.path());
         let containerd = Containerd::is_wanted().then(|| Containerd::start(dir.path(), &tar));
         if containerd.is_none() {
@@ -138,10 +140,14 @@ impl Cluster {
     pub fn start_agent(&mut self) {
         let d = self.dir.path().display();
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("agent.log")).unwrap();
+        let plugins = match self.flags.contains("--cni-bin-dir") {
+            true => "",
+            false => "--cni-bin-dir /usr/lib/cni --cni-bin-dir /opt/cni/bin",
+        };
         let flags = format!(
             "run --node-name node1 --node-ip 192.0.2.10 --root-dir {d}/agent --memory-dir {d}/memory --pod-log-dir {d}/logs \
              --manifests {d}/manifests --root {d}/engine --state {d}/run --cri-socket {d}/cri.sock --cni-conf-dir {d}/net.d \
-             --cni-bin-dir /usr/lib/cni --cni-bin-dir /opt/cni/bin --cni-cache-dir {d}/cni --cgroup-root {} \
+             {plugins} --cni-cache-dir {d}/cni --cgroup-root {} \
              --cluster-dns 10.96.0.10 --eviction-hard memory.available<1Mi",
             self.cgroup
         );

@@ -417,7 +417,7 @@ pub fn assemble(
     });
     let (events, record) = events::recorder(client.clone(), config.name.clone());
     let (cluster, follow) = Cluster::new(&client);
-    let (policies, enforce) = Policies::new(&config.name, client.clone());
+    let (policies, enforce) = Policies::new(&config.name, client.clone(), events.clone());
     let policies = config.policies.then_some(policies);
     let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed);
     let facts = NodeFacts {

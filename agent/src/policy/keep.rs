@@ -3,6 +3,8 @@
 
 use coracle_cni::netlink::Error as NetlinkError;
 use coracle_cni::nft::{Batch, Nft};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -17,6 +19,7 @@ use super::compile::{Known, compile};
 use super::model::{Namespace, Pod, Policy};
 use super::ruleset::{self, Ruleset, TABLE};
 use crate::cluster::{Changes, Name, View};
+use crate::events::{Kind, Recorder};
 use crate::others::{Heard, Others};
 
 /// How long a pod waits to learn whether there are policies at all; a server that is away must not hold restarts.
@@ -28,6 +31,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The least pause after every change, and how many times longer than the change took it is: a busy cluster is
 /// followed in steps, at a bounded cost.
 const BREATH: (Duration, u32) = (Duration::from_millis(10), 4);
+
+/// What people are told where policies cannot be read.
+pub const NOT_ENFORCED: &str = "The API server does not let this node read network policies: its pods start without them. \
+    The group system:nodes needs the role coracle:node-network.";
 
 /// Why a pod must not start yet; retry.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +51,7 @@ pub struct Policies(Arc<Inner>);
 struct Inner {
     node: String,
     client: kube::Client,
+    events: Recorder,
     policies: View<Policy>,
     /// Pods that start or run here, with addresses that the API server may not know yet.
     local: Mutex<HashMap<Name, (String, Pod)>>,
@@ -71,11 +79,16 @@ impl Drop for Watches {
 
 impl Policies {
     /// The policies of a node, and the tasks that keep them.
-    pub fn new(node: &str, client: kube::Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
+    pub fn new(
+        node: &str,
+        client: kube::Client,
+        events: Recorder,
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (policies, follow) = View::follow(client.clone());
         let inner = Inner {
             node: node.to_owned(),
             client,
+            events,
             policies,
             local: Mutex::default(),
             wanted: AtomicU64::new(0),
@@ -89,7 +102,8 @@ impl Policies {
         })
     }
 
-    /// Returns once the rules for a pod that is about to start are in place.
+    /// Returns once the rules for a pod that is about to start are in place; at once where the API server does not let
+    /// this node read policies.
     pub async fn settle(&self, uid: &str, name: Name, pod: Pod) -> Result<(), PolicyError> {
         let inner = &self.0;
         let goal = {
@@ -102,7 +116,7 @@ impl Policies {
             inner.wanted.load(Ordering::SeqCst)
         };
         inner.wake.notify_one();
-        let _ = tokio::time::timeout(FIRST_LIST, inner.policies.synced()).await;
+        let _ = tokio::time::timeout(FIRST_LIST, inner.policies.answered()).await;
         if inner.policies.is_empty() {
             return Ok(());
         }
@@ -111,6 +125,13 @@ impl Policies {
             Ok(_) => Ok(()),
             Err(_) => Err(PolicyError::NotInPlace(inner.reached.borrow().1.clone())),
         }
+    }
+
+    /// Whether the API server lets this node read policies; where it does not, pods start without them. `None` until it
+    /// has said so.
+    pub fn are_read(&self) -> Option<bool> {
+        let policies = &self.0.policies;
+        if policies.is_refused() { Some(false) } else { policies.is_synced().then_some(true) }
     }
 
     /// The pod's network is gone.
@@ -127,7 +148,11 @@ impl Policies {
 
 impl Inner {
     async fn run(self: Arc<Self>) {
-        self.policies.synced().await;
+        self.policies.answered().await;
+        if self.policies.is_refused() {
+            self.tell_refused();
+            self.policies.synced().await;
+        }
         let mut policy_changes = self.policies.changes();
         let mut watches: Option<Watches> = None;
         let mut kernel = Kernel::default();
@@ -170,6 +195,9 @@ impl Inner {
                             continue;
                         }
                     }
+                } else if watches.pods.is_refused() || watches.namespaces.is_refused() {
+                    let why = "this node may not read all pods and namespaces".to_owned();
+                    self.reached.send_modify(|reached| reached.1 = Some(why));
                 }
             }
             tokio::time::sleep(BREATH.0.max(begun.elapsed() * BREATH.1)).await;
@@ -187,6 +215,12 @@ impl Inner {
                 current = None;
             }
         }
+    }
+
+    fn tell_refused(&self) {
+        let metadata = ObjectMeta { name: Some(self.node.clone()), ..ObjectMeta::default() };
+        let node = Node { metadata, ..Node::default() };
+        self.events.node(&node, Kind::Warning, "NetworkPoliciesNotEnforced", NOT_ENFORCED);
     }
 
     fn watch(&self) -> Watches {

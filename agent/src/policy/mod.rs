@@ -14,7 +14,7 @@ mod bridged;
 // Keeping the kernel's rules right.
 mod keep;
 
-pub use keep::{Policies, PolicyError, starting};
+pub use keep::{NOT_ENFORCED, Policies, PolicyError, starting};
 
 #[cfg(test)]
 mod tests;
