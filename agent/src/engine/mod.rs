@@ -59,6 +59,8 @@ mod layers;
 mod checkpoint;
 // After a restart.
 mod recover;
+// Host ports that somebody removes.
+mod ports;
 // Streams of CRI clients.
 pub mod streaming;
 // CRI on a unix socket.
@@ -235,6 +237,7 @@ impl Engine {
         tokio::spawn(async move { listening.listen(notices).await });
         engine.recover().await?;
         drop(recovering);
+        tokio::spawn(engine.clone().keep_ports());
         Ok(engine)
     }
 

@@ -18,6 +18,9 @@ use super::{
     exec::{self, CallArgs, Verb},
 };
 
+/// The capability of plugins that map ports.
+const PORTS: &str = "portMappings";
+
 /// Where configurations, plugins and cached attachments live.
 #[derive(Debug, Clone)]
 pub struct NetworkDirs {
@@ -219,6 +222,38 @@ impl Network {
         Ok(Attachment::from_result(entry.result))
     }
 
+    /// Puts host ports back that somebody took out of the kernel; of how many attachments. Those of other attachments are
+    /// asked about first and left alone.
+    pub async fn mend_ports(&self) -> Result<usize> {
+        // Alone: an attachment that is on its way out must not get its ports back.
+        let _alone = self.gate.write().await;
+        let (mut mended, mut errors) = (0, Vec::new());
+        for entry in self.cache.entries(None)? {
+            if entry.result.is_null() || !entry.capability_args.contains_key(PORTS) {
+                continue;
+            }
+            let list = entry.list().and_then(|list| NetworkList::parse(list).ok());
+            let Some(list) = list.filter(|list| list.at_least("0.4.0") && !list.disable_check) else {
+                continue;
+            };
+            let maps = |plugin: &&Map<String, Value>| {
+                plugin.get("capabilities").is_some_and(|capabilities| capabilities[PORTS] == true)
+            };
+            for plugin in list.plugins.iter().filter(maps) {
+                let stdin = list.stdin_of(plugin, &entry.capability_args, Some(&entry.result));
+                let args = call_args(&entry);
+                if exec::run(&self.dirs.bin, &list.name, Verb::Check, &args, &stdin).await.is_ok() {
+                    continue;
+                }
+                match exec::run(&self.dirs.bin, &list.name, Verb::Add, &args, &stdin).await {
+                    Ok(_) => mended += 1,
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+        Error::collect(errors).map(|()| mended)
+    }
+
     /// What the pod was given when it joined, without asking any plugin.
     pub fn attached(&self, pod_id: &str) -> Result<Option<Attachment>> {
         let entries = self.cache.entries(Some(pod_id))?;
@@ -295,7 +330,7 @@ impl PodNet {
                     "protocol": port.protocol.to_lowercase(), "hostIP": port.host_ip,
                 })
             });
-            offer("portMappings", ports.collect());
+            offer(PORTS, ports.collect());
         }
         if !self.dns.is_empty() {
             offer("dns", self.dns.as_capability());

@@ -203,3 +203,28 @@ fn results_of_old_versions() {
     assert_eq!(attachment.ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.2", "fd00::2"]);
     assert_eq!(attachment.dns.servers, ["1.1.1.1"]);
 }
+
+#[tokio::test]
+async fn host_ports_that_are_gone_are_put_back_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = network(dir.path());
+    network.attach(&pod("a")).await.unwrap();
+    network.attach(&PodNet { port_mappings: vec![], ..pod("b") }).await.unwrap();
+    let before = verbs(dir.path()).len();
+    assert_eq!(network.mend_ports().await.unwrap(), 0);
+    assert_eq!(
+        verbs(dir.path())[before..],
+        ["two CHECK"],
+        "only who maps ports is asked, only about those with ports"
+    );
+    fs::write(dir.path().join("fail-two-CHECK"), "").unwrap();
+    let before = verbs(dir.path()).len();
+    assert_eq!(network.mend_ports().await.unwrap(), 1);
+    assert_eq!(verbs(dir.path())[before..], ["two CHECK", "two ADD"]);
+    let calls = calls(dir.path());
+    let conf = &calls.last().unwrap()["conf"];
+    assert_eq!(conf["runtimeConfig"]["portMappings"][0]["hostPort"], 80);
+    assert_eq!(conf["prevResult"]["ips"][1]["address"], "10.1.0.9/16");
+    network.detach(&pod("a")).await.unwrap();
+    assert_eq!(network.mend_ports().await.unwrap(), 0);
+}
