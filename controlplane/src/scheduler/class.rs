@@ -3,6 +3,7 @@
 //!
 //! Nodes are kept in heaps by score, one heap per cell: nodes that share the domains of every rule of the class. A
 //! score that depends on domains is the same for the whole cell, so that only the best node of each cell is compared.
+//! A node that got worse, as it does with every pod, stays where it is until it comes up.
 
 use super::filters::{self, Query};
 use super::pod::PodInfo;
@@ -11,7 +12,10 @@ use super::snapshot::{NodeId, Snapshot};
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-/// A node in a heap; the best is on top.
+/// Less than any score: the node is not in its heap, or has no room.
+const NOWHERE: i64 = i64::MIN;
+
+/// A node in a heap; the best is on top. The score is the node's own, or was and it has got worse.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     score: i64,
@@ -55,7 +59,10 @@ pub struct Class {
     most_discouragements: i64,
     cells: Vec<Cell>,
     cell_of: Vec<u32>,
-    stamps: Vec<u32>,
+    /// Each node's present score.
+    scores: Vec<i64>,
+    /// The score in the node's entry, and the stamp of that entry: those with another are void.
+    entered: Vec<(i64, u32)>,
     seed: u32,
     /// The clock of its last use.
     pub used: u64,
@@ -86,7 +93,8 @@ impl Class {
             most_discouragements: 0,
             cells: Vec::new(),
             cell_of: vec![0; snapshot.slots()],
-            stamps: vec![0; snapshot.slots()],
+            scores: vec![NOWHERE; snapshot.slots()],
+            entered: vec![(NOWHERE, 0); snapshot.slots()],
             seed,
             used: 0,
         };
@@ -148,17 +156,25 @@ impl Class {
         };
     }
 
-    /// Puts a node with its present score into its heap; older entries of it become void.
+    /// Notes a node's present score. When it is better than its entry, it gets another.
     fn enter(&mut self, snapshot: &Snapshot, id: NodeId) {
-        self.stamps[id] = self.stamps[id].wrapping_add(1);
-        let Some(score) = self.score(snapshot, id) else { return };
+        let score = self.score(snapshot, id).unwrap_or(NOWHERE);
+        self.scores[id] = score;
+        if score > self.entered[id].0 {
+            self.push(id, score);
+        }
+    }
+
+    /// Puts a node into its heap; an older entry of it becomes void.
+    fn push(&mut self, id: NodeId, score: i64) {
+        let stamp = self.entered[id].1.wrapping_add(1);
+        self.entered[id] = (score, stamp);
         let tie = (id as u32).wrapping_mul(0x9E37_79B9) ^ self.seed;
-        let entry = Entry { score, tie, node: id as u32, stamp: self.stamps[id] };
         let cell = &mut self.cells[self.cell_of[id] as usize];
-        cell.heap.push(entry);
+        cell.heap.push(Entry { score, tie, node: id as u32, stamp });
         if cell.heap.len() > 2 * cell.nodes + 64 {
             // More void ones than others: they would pile up below the best.
-            cell.heap.retain(|entry| self.stamps[entry.node as usize] == entry.stamp);
+            cell.heap.retain(|entry| self.entered[entry.node as usize].1 == entry.stamp);
         }
     }
 
@@ -243,19 +259,28 @@ impl Class {
                 return Some(id);
             }
             // Refused by a rule about pods: it comes back when something there changes, or with a new class.
+            self.entered[id].0 = NOWHERE;
         }
     }
 
-    /// The best valid entry of a cell.
+    /// The best entry of a cell, after those that are void or too good to be true.
     fn top(&mut self, cell: usize) -> Option<(i64, u32)> {
-        let heap = &mut self.cells[cell].heap;
-        while let Some(entry) = heap.peek() {
-            if self.stamps[entry.node as usize] == entry.stamp {
-                return Some((entry.score, entry.tie));
+        loop {
+            let entry = self.cells[cell].heap.peek()?;
+            let id = entry.node as NodeId;
+            let valid = self.entered[id].1 == entry.stamp;
+            let score = self.scores[id];
+            if valid && entry.score == score {
+                return Some((score, entry.tie));
             }
-            heap.pop();
+            self.cells[cell].heap.pop();
+            if valid {
+                self.entered[id].0 = NOWHERE;
+                if score != NOWHERE {
+                    self.push(id, score);
+                }
+            }
         }
-        None
     }
 
     fn rank_crowding(&self, snapshot: &Snapshot, cells: &[(usize, NodeId)]) -> Vec<i64> {

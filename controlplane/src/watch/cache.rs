@@ -220,7 +220,7 @@ impl State {
         let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);
         let range = self.objects.range::<str, _>(from);
-        range.take_while(move |(key, _)| key.starts_with(&prefix))
+        range.take_while(move |(key, _)| prefix.is_empty() || key.starts_with(&prefix))
     }
 }
 

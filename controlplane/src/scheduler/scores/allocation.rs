@@ -24,7 +24,10 @@ pub fn fit(pod: &PodInfo, node: &NodeInfo, packing: Packing) -> i64 {
 }
 
 fn share(part: i64, all: i64) -> i64 {
-    (i128::from(part) * i128::from(FULL) / i128::from(all)) as i64
+    match part.checked_mul(FULL) {
+        Some(product) => product / all,
+        None => (i128::from(part) * i128::from(FULL) / i128::from(all)) as i64,
+    }
 }
 
 /// Best where CPU and memory are used to the same degree; nothing for pods that ask for nothing.
