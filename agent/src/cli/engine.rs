@@ -65,10 +65,10 @@ impl EngineOptions {
         }
     }
 
-    /// Makes this process see cgroup2; before any thread starts.
-    pub fn enter_cgroup2_view(&self) -> anyhow::Result<()> {
+    /// Makes this process see cgroup2 and share the keeper's mounts; before any thread starts.
+    pub fn enter_view(&self) -> anyhow::Result<()> {
         let socket = crate::keeper::server::Paths::under(&self.state).socket;
-        host::enter_cgroup2_view(&socket).context("cgroup2 view")
+        host::enter_view(&socket).context("the keeper's mounts, and cgroup2")
     }
 }
 
@@ -86,7 +86,7 @@ pub struct EngineArgs {
 impl EngineArgs {
     /// Serves until SIGTERM or SIGINT; containers go on.
     pub fn run(self) -> anyhow::Result<()> {
-        self.engine.enter_cgroup2_view()?;
+        self.engine.enter_view()?;
         super::log_to_stderr();
         tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(self.serve())
     }

@@ -18,6 +18,7 @@ use crate::api::{NodeApi, tunnel};
 use crate::cluster::Cluster;
 use crate::config::NodeConfig;
 use crate::context::{Context, NodeFacts};
+use crate::dns::find;
 use crate::dns::route::{self, Routes, Stub};
 use crate::dns::serve::Dns;
 use crate::dns::upstream::Upstream;
@@ -95,7 +96,7 @@ pub struct RunArgs {
     /// The cluster's domain.
     #[arg(long, default_value = "cluster.local")]
     pub cluster_domain: String,
-    /// The cluster's DNS servers.
+    /// The cluster's DNS servers; the addresses of the Service kube-dns when not given.
     #[arg(long)]
     pub cluster_dns: Vec<String>,
     /// Do not serve DNS at the cluster's DNS addresses: something else does.
@@ -179,7 +180,7 @@ impl RunArgs {
     /// Runs until SIGTERM or SIGINT; pods go on.
     pub fn run(self) -> anyhow::Result<()> {
         if self.container_runtime_endpoint.is_none() {
-            self.engine.enter_cgroup2_view()?;
+            self.engine.enter_view()?;
         }
         super::log_to_stderr();
         // An error only says that one was chosen already.
@@ -192,7 +193,7 @@ impl RunArgs {
             .block_on(self.serve())
     }
 
-    async fn serve(self) -> anyhow::Result<()> {
+    async fn serve(mut self) -> anyhow::Result<()> {
         let runtime: Arc<dyn Runtime> = match &self.container_runtime_endpoint {
             Some(endpoint) => Arc::new(CriRuntime::new(endpoint)?),
             None => self.open_engine().await?,
@@ -201,6 +202,12 @@ impl RunArgs {
         let client = identity.client();
         tokio::spawn(rotate::keep(identity));
         std::fs::create_dir_all(&self.root_dir).with_context(|| format!("{}", self.root_dir.display()))?;
+        let kept = self.root_dir.join("cluster-dns");
+        if self.cluster_dns.is_empty() {
+            self.cluster_dns = find::addresses(&client, &kept, self.manifests.is_some()).await;
+        } else {
+            find::keep(&kept, &self.cluster_dns);
+        }
         let machine = machine::read_machine(&self.root_dir);
         let config = self.config(&machine, &client)?;
         let version = runtime.version().await.context("container runtime")?;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
@@ -48,24 +49,24 @@ fn version(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Makes `/sys/fs/cgroup` a cgroup2 mount for this process without touching the host's mounts.
+/// Puts this process where its mounts are seen by the keeper, and `/sys/fs/cgroup` is a cgroup2 mount.
 ///
-/// On a host that has only cgroup2 this does nothing. Else the process moves to a private mount namespace, the keeper's
-/// if one is running, because pinned namespaces and root filesystems are mounted there. Call it before any thread
-/// starts: a thread cannot follow.
-pub fn enter_cgroup2_view(keeper_socket: &Path) -> io::Result<()> {
+/// The OCI runtime is the keeper's child: root filesystems and pinned namespaces must be mounted in the keeper's mount
+/// namespace, which is another one than ours when whoever starts us (a unit of systemd, say) makes one for every start.
+/// On a host that has only cgroup2, and no keeper elsewhere, this does nothing. On any other the process moves to a mount
+/// namespace of its own, and the host's mounts stay as they are. Call it before any thread starts: a thread cannot follow.
+pub fn enter_view(keeper_socket: &Path) -> io::Result<()> {
     const CGROUP: &str = "/sys/fs/cgroup";
     const NONE: Option<&str> = None;
-    if statfs(CGROUP)?.filesystem_type() == CGROUP2_SUPER_MAGIC {
-        return Ok(());
-    }
     // One that dies just now is none.
     let keeper = peer(keeper_socket).and_then(|pid| File::open(format!("/proc/{pid}/ns/mnt")).ok());
-    if let Some(namespace) = keeper {
+    if let Some(namespace) = keeper
+        && namespace.metadata()?.ino() != fs::metadata("/proc/self/ns/mnt")?.ino()
+    {
         setns(&namespace, CloneFlags::CLONE_NEWNS)?;
-        if statfs(CGROUP)?.filesystem_type() == CGROUP2_SUPER_MAGIC {
-            return Ok(());
-        }
+    }
+    if statfs(CGROUP)?.filesystem_type() == CGROUP2_SUPER_MAGIC {
+        return Ok(());
     }
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_SLAVE, NONE)?;
