@@ -95,7 +95,7 @@ mod tests {
         let half = claims.settle(&other, &nodes, &both);
         assert_eq!(half.given, BTreeSet::from(["192.0.2.2".to_owned()]));
         assert_eq!(half.news.as_deref(), Some("port 80/TCP of 192.0.2.1 is in use by service a/web"));
-        assert_eq!(claims.settle(&web, &BTreeSet::new(), &[]).heirs, [other.clone()]);
+        assert_eq!(claims.settle(&web, &BTreeSet::new(), &[]).heirs, std::slice::from_ref(&other));
         assert_eq!(claims.settle(&other, &nodes, &both), Settled { given: nodes, ..Settled::default() });
         assert!(claims.settle(&other, &BTreeSet::new(), &[]).heirs.is_empty() && claims.holders.is_empty());
     }
