@@ -59,6 +59,8 @@ pub struct NodeConfig {
     pub network: crate::network::Mode,
     /// Whether this node leads connections to services.
     pub service_proxy: bool,
+    /// Whether this node answers at the cluster's DNS addresses.
+    pub serves_dns: bool,
 }
 
 impl NodeConfig {

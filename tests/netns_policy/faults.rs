@@ -5,7 +5,7 @@ use super::{Field, NODES};
 use coracle_tests::eventually;
 use serde_json::json;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_secs(120);
@@ -57,6 +57,42 @@ pub fn nonsense_is_refused(field: &Field) {
         let refused = field.kubectl.try_with("create --validate=false -f -", &policy.to_string());
         assert!(!refused.ok && refused.err.contains(want), "{policy}: {refused:?}");
     }
+}
+
+/// The node's DNS is to policies what people write: forbidden with everything else, open to who names `kube-dns`.
+pub fn names_are_asked_as_policies_say(field: &Field) {
+    let place = field.place("x/a");
+    let ips = field.kubectl.run("get service -n kube-system kube-dns -o jsonpath={.spec.clusterIPs[*]}");
+    let servers: Vec<IpAddr> = ips.split_whitespace().map(|ip| ip.parse().unwrap()).collect();
+    assert_eq!(servers.len(), 2, "one of each family: {ips}");
+    let answered = || -> Vec<bool> { servers.iter().map(|server| place.within(|| asks(*server))).collect() };
+    eventually("names are answered without policies", WAIT, || answered() == [true, true]);
+    deny(field, "Egress");
+    eventually("nobody is asked when nothing may leave", WAIT, || answered() == [false, false]);
+    let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "dns", "namespace": "x"},
+        "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{
+            "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+                "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}],
+            "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}]}});
+    field.kubectl.run_with("apply -f -", &policy.to_string());
+    eventually("the one that may be asked is", WAIT, || answered() == [true, true]);
+    assert!(!place.reaches(&field.place("z/a").spot, "TCP", 80), "and nobody else");
+    allow(field);
+    eventually("all as before", WAIT, || place.reaches(&field.place("z/a").spot, "TCP", 80));
+}
+
+/// Whether a server answers a question by UDP.
+fn asks(server: IpAddr) -> bool {
+    let mut question = vec![7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in "kubernetes.default.svc.cluster.local".split('.') {
+        question.push(label.len() as u8);
+        question.extend(label.bytes());
+    }
+    question.extend([0, 0, 1, 0, 1]);
+    let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
+    socket.send_to(&question, (server, 53)).is_ok() && socket.recv_from(&mut [0; 512]).is_ok()
 }
 
 /// A connection that was there before a policy goes on; new ones do not begin.

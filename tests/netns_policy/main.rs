@@ -114,6 +114,7 @@ fn policies() {
     scenarios::labels_change(&field);
     println!("the matrix: {:.1?}", begun.elapsed());
     faults::nonsense_is_refused(&field);
+    faults::names_are_asked_as_policies_say(&field);
     faults::a_connection_goes_on(&field);
     faults::no_first_packet(&field);
     faults::rules_removed_come_back(&field);

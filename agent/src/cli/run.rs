@@ -386,6 +386,7 @@ impl RunArgs {
             static_cpus: self.cpu_manager_policy == "static",
             network: if self.external_network { network::Mode::None } else { self.network },
             service_proxy: !self.no_service_proxy,
+            serves_dns: !self.external_dns,
         })
     }
 
@@ -424,7 +425,10 @@ pub fn assemble(
     });
     let (events, record) = events::recorder(client.clone(), config.name.clone());
     let (cluster, follow) = Cluster::new(&client);
-    let (policies, enforce) = Policies::new(&config.name, client.clone(), events.clone());
+    let dns = config.cluster.servers.iter().filter(|_| config.serves_dns);
+    let dns = dns.filter_map(|server| server.parse().ok()).collect();
+    let (policies, enforce) =
+        Policies::new(&config.name, client.clone(), events.clone(), cluster.namespaces.clone(), dns);
     let policies = config.policies.then_some(policies);
     let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed);
     let facts = NodeFacts {

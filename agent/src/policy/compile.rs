@@ -2,7 +2,8 @@
 //!
 //! A pod of this node that some policy is about leads, by its address, to a chain for the set of policies that are
 //! about it; that chain tries each policy and drops what none allowed. What goes out and what comes in are looked at
-//! in two base chains, so that "allowed" in the first still means the second is asked.
+//! in two base chains, so that "allowed" in the first still means the second is asked; a third looks at questions to the
+//! DNS of the node, which go nowhere else.
 
 use coracle_cni::nft::{Base, Expr, Meta, Verdict, reg};
 use coracle_cni::route::{Cidr, octets};
@@ -10,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
-use super::model::{Namespace, Peer, Pod, Policy, PortMatch, PortRule, Rule};
-use super::ruleset::{Chain, Keys, Ruleset};
-use crate::cluster::{Name, Protocol};
+use super::model::{Peer, Pod, Policy, PortMatch, PortRule, Rule};
+use super::ruleset::{self, Chain, Keys, Ruleset};
+use crate::cluster::{Name, Namespace, Protocol};
 
 /// Everything that rules are made from.
 pub struct Known<'a> {
@@ -24,6 +25,8 @@ pub struct Known<'a> {
     pub local: &'a BTreeSet<Name>,
     /// Namespaces.
     pub namespaces: &'a BTreeMap<Name, &'a Namespace>,
+    /// Addresses of the cluster's DNS, where this node answers for a pod.
+    pub dns: &'a [IpAddr],
 }
 
 /// The way a packet goes, as the pod sees it that a policy is about.
@@ -93,6 +96,12 @@ pub fn compile(known: &Known<'_>) -> Ruleset {
                 out.keys(&format!("self{}", family(v4)), Keys::Pair(v4))
                     .insert([octets(*ip), octets(*ip)].concat());
             }
+        }
+    }
+    if !used.is_empty() {
+        for ip in known.dns {
+            let v4 = ip.is_ipv4();
+            out.keys(&ruleset::dns(v4), Keys::Address(v4)).insert(octets(*ip));
         }
     }
     for (way, name) in used {

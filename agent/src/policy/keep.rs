@@ -16,9 +16,9 @@ use tokio::task::AbortHandle;
 
 use super::bridged;
 use super::compile::{Known, compile};
-use super::model::{Namespace, Pod, Policy};
+use super::model::{Pod, Policy, name_server};
 use super::ruleset::{self, Ruleset, TABLE};
-use crate::cluster::{Changes, Name, View};
+use crate::cluster::{Changes, Name, Namespace, View};
 use crate::events::{Kind, Recorder};
 use crate::others::{Heard, Others};
 
@@ -53,6 +53,9 @@ struct Inner {
     client: kube::Client,
     events: Recorder,
     policies: View<Policy>,
+    namespaces: View<Namespace>,
+    /// Addresses of the cluster's DNS, where this node answers.
+    dns: Vec<IpAddr>,
     /// Pods that start or run here, with addresses that the API server may not know yet.
     local: Mutex<HashMap<Name, (String, Pod)>>,
     /// Counts changes of `local`.
@@ -62,27 +65,28 @@ struct Inner {
     reached: watch::Sender<(u64, Option<String>)>,
 }
 
-/// Watches that only run while there is a policy.
+/// The watch that only runs while there is a policy.
 struct Watches {
     pods: View<Pod>,
-    namespaces: View<Namespace>,
     pod_changes: Changes,
     namespace_changes: Changes,
-    tasks: [AbortHandle; 2],
+    task: AbortHandle,
 }
 
 impl Drop for Watches {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
+        self.task.abort();
     }
 }
 
 impl Policies {
-    /// The policies of a node, and the tasks that keep them.
+    /// The policies of a node that answers at `dns`, and the tasks that keep them.
     pub fn new(
         node: &str,
         client: kube::Client,
         events: Recorder,
+        namespaces: View<Namespace>,
+        dns: Vec<IpAddr>,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (policies, follow) = View::follow(client.clone());
         let inner = Inner {
@@ -90,6 +94,8 @@ impl Policies {
             client,
             events,
             policies,
+            namespaces,
+            dns,
             local: Mutex::default(),
             wanted: AtomicU64::new(0),
             wake: Notify::new(),
@@ -175,7 +181,7 @@ impl Inner {
                 self.reached.send_replace((goal, None));
             } else {
                 let watches = watches.get_or_insert_with(|| self.watch());
-                if watches.pods.is_synced() && watches.namespaces.is_synced() {
+                if watches.pods.is_synced() && self.namespaces.is_synced() {
                     let empty = current.as_ref().is_none_or(|current| *current == Ruleset::default());
                     let wanted = self.compile(watches).await;
                     let batch = match &current {
@@ -195,7 +201,7 @@ impl Inner {
                             continue;
                         }
                     }
-                } else if watches.pods.is_refused() || watches.namespaces.is_refused() {
+                } else if watches.pods.is_refused() || self.namespaces.is_refused() {
                     let why = "this node may not read all pods and namespaces".to_owned();
                     self.reached.send_modify(|reached| reached.1 = Some(why));
                 }
@@ -228,11 +234,9 @@ impl Inner {
             tracing::warn!(%error, "packets between pods of this node pass their policies: br_netfilter is needed");
         }
         let (pods, follow_pods) = View::follow(self.client.clone());
-        let (namespaces, follow_namespaces) = View::follow(self.client.clone());
-        let tasks =
-            [tokio::spawn(follow_pods).abort_handle(), tokio::spawn(follow_namespaces).abort_handle()];
-        let (pod_changes, namespace_changes) = (pods.changes(), namespaces.changes());
-        Watches { pods, namespaces, pod_changes, namespace_changes, tasks }
+        let task = tokio::spawn(follow_pods).abort_handle();
+        let (pod_changes, namespace_changes) = (pods.changes(), self.namespaces.changes());
+        Watches { pods, pod_changes, namespace_changes, task }
     }
 
     /// Waits for anything to change.
@@ -253,7 +257,7 @@ impl Inner {
 
     async fn compile(&self, watches: &Watches) -> Ruleset {
         let policies = self.policies.all();
-        let namespaces = watches.namespaces.all();
+        let namespaces = self.namespaces.all();
         let mut pods: BTreeMap<Name, Pod> =
             watches.pods.all().into_iter().map(|(name, pod)| (name, (*pod).clone())).collect();
         let mut here: BTreeSet<Name> =
@@ -268,11 +272,15 @@ impl Inner {
                 }
             }
         }
+        if !self.dns.is_empty() {
+            pods.extend([name_server(&self.dns)]);
+        }
         let known = Known {
             policies: &policies.iter().map(|(name, policy)| (name.clone(), &**policy)).collect(),
             pods: &pods.iter().map(|(name, pod)| (name.clone(), pod)).collect(),
             local: &here,
             namespaces: &namespaces.iter().map(|(name, namespace)| (name.clone(), &**namespace)).collect(),
+            dns: &self.dns,
         };
         compile(&known)
     }

@@ -5,7 +5,7 @@ use coracle_proto::selector::LabelSelector;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::cluster::Protocol;
+use crate::cluster::{Name, Protocol};
 
 /// Labels of a pod or namespace.
 pub type Labels = BTreeMap<String, String>;
@@ -132,9 +132,15 @@ pub struct Pod {
     pub node: Box<str>,
 }
 
-/// A namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Namespace {
-    /// Its labels.
-    pub labels: Labels,
+/// What answers at the cluster's DNS addresses, as policies see it: what people let their pods talk to is a pod of
+/// `kube-system` with this label, and every node answers in its place. No pod can have its name.
+pub fn name_server(ips: &[IpAddr]) -> (Name, Pod) {
+    let port = |name: &str, protocol| NamedPort { name: name.into(), protocol, number: 53 };
+    let pod = Pod {
+        labels: Labels::from([("k8s-app".to_owned(), "kube-dns".to_owned())]),
+        ips: ips.into(),
+        ports: [port("dns", Protocol::Udp), port("dns-tcp", Protocol::Tcp)].into(),
+        node: Box::default(),
+    };
+    (Name::new("kube-system", ""), pod)
 }

@@ -86,7 +86,7 @@ pub fn update(old: &Ruleset, new: &Ruleset) -> Batch {
 }
 
 /// Two base chains on the way through the node: what leaves pods, then what reaches them. Traffic of the node itself
-/// passes neither.
+/// passes neither, but for what pods ask its DNS, which is to them as any other pod.
 fn base(batch: &mut Batch) {
     for v4 in [true, false] {
         let address = if v4 { [KeyType::Ipv4] } else { [KeyType::Ipv6] };
@@ -96,6 +96,7 @@ fn base(batch: &mut Batch) {
         }
         let pair = Keys::Pair(v4).parts();
         batch.set(TABLE, &SetSpec { name: &own(v4), key: &pair, data: Data::None });
+        batch.set(TABLE, &SetSpec { name: &dns(v4), key: &address, data: Data::None });
     }
     for (way, name, priority) in [(Way::Out, "leaving", 0), (Way::In, "entering", 1)] {
         let hook = Hook { kind: "filter", number: libc::NF_INET_FORWARD as u32, priority };
@@ -123,6 +124,31 @@ fn base(batch: &mut Batch) {
             batch.rule(TABLE, name, &pod, "");
         }
     }
+    base_asking(batch);
+}
+
+/// What pods send to addresses of the node's DNS.
+fn base_asking(batch: &mut Batch) {
+    let hook = Hook { kind: "filter", number: libc::NF_INET_LOCAL_IN as u32, priority: 0 };
+    batch.chain(TABLE, "asking", Some(hook));
+    for rule in always() {
+        batch.rule(TABLE, "asking", &rule, "");
+    }
+    for v4 in [true, false] {
+        let mut asks = Expr::family_is(v4).to_vec();
+        asks.extend([
+            Expr::destination(v4, reg(0)),
+            Expr::InSet { set: dns(v4), from: reg(0), inverted: false },
+            Expr::source(v4, reg(0)),
+            Expr::VerdictMap { map: Way::Out.map(v4), from: reg(0) },
+        ]);
+        batch.rule(TABLE, "asking", &asks, "");
+    }
+}
+
+/// The set of the addresses of the node's DNS.
+pub fn dns(v4: bool) -> String {
+    format!("dns{}", if v4 { '4' } else { '6' })
 }
 
 fn own(v4: bool) -> String {
@@ -174,7 +200,8 @@ fn change(batch: &mut Batch, old: &Ruleset, new: &Ruleset) {
     gone.iter().for_each(|name| batch.flush_chain(TABLE, name));
     gone.iter().for_each(|name| batch.delete_chain(TABLE, name));
     for (name, (_, before)) in old.sets.iter().filter(|(name, _)| !new.sets.contains_key(*name)) {
-        match name == &own(true) || name == &own(false) {
+        // Base chains look into these.
+        match [own(true), own(false), dns(true), dns(false)].contains(name) {
             true => elements_changed(batch, name, before, &none),
             false => batch.delete_set(TABLE, name),
         }

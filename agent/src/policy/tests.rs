@@ -6,9 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::compile::{Known, Way, always, compile};
-use super::model::{Namespace, Pod, Policy};
+use super::model::{Pod, Policy, name_server};
 use super::ruleset::{Ruleset, rebuild, update};
-use crate::cluster::{Keep, Name};
+use crate::cluster::{Keep, Name, Namespace};
+
+/// Where the node answers questions.
+const DNS: &str = "10.96.0.10";
 
 /// A cluster of labelled pods: `namespace/name address label` and policies.
 struct World {
@@ -60,6 +63,7 @@ impl World {
             pods: &self.pods.iter().map(|(name, pod)| (name.clone(), pod)).collect(),
             local: &local,
             namespaces: &self.namespaces.iter().map(|(name, of)| (name.clone(), of)).collect(),
+            dns: &[DNS.parse().unwrap()],
         })
     }
 }
@@ -344,4 +348,46 @@ fn a_pod_that_comes_changes_only_elements() {
     assert!(!update(&before, &after).is_empty() && !rebuild(&after).is_empty());
     assert!(update(&after, &after).is_empty());
     assert_eq!(always().len(), 2);
+}
+
+/// The DNS of the node is to a policy what people write in it: a pod of `kube-system`, an address, or a port.
+#[test]
+fn names_are_asked_as_policies_say() {
+    let kube_system = json!({"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}});
+    let kube_dns = json!({"matchLabels": {"k8s-app": "kube-dns"}});
+    let another = json!({"matchLabels": {"k8s-app": "x"}});
+    for (what, egress, want) in [
+        ("nothing", json!([]), [false, false]),
+        ("everything", json!([{}]), [true, true]),
+        (
+            "what most write",
+            json!([{"to": [{"namespaceSelector": kube_system, "podSelector": kube_dns}],
+                "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}]),
+            [true, true],
+        ),
+        (
+            "by name, of UDP only",
+            json!([{"to": [{"namespaceSelector": {}}], "ports": [{"protocol": "UDP", "port": "dns"}]}]),
+            [true, false],
+        ),
+        ("another app", json!([{"to": [{"namespaceSelector": {}, "podSelector": another}]}]), [false, false]),
+        ("pods of its own namespace", json!([{"to": [{"podSelector": {}}]}]), [false, false]),
+        ("its address", json!([{"to": [{"ipBlock": {"cidr": "10.96.0.10/32"}}]}]), [true, true]),
+        ("another address", json!([{"to": [{"ipBlock": {"cidr": "10.96.0.11/32"}}]}]), [false, false]),
+        ("a port", json!([{"ports": [{"protocol": "UDP", "port": 53}]}]), [true, false]),
+    ] {
+        let spec = json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": egress});
+        let mut world = World::new(&[("a/p", spec)]);
+        let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned())]);
+        world.namespaces.insert(Name::new("", "kube-system"), Namespace { labels });
+        let dns: IpAddr = DNS.parse().unwrap();
+        world.pods.extend([name_server(&[dns])]);
+        let rules = world.compile();
+        assert_eq!(rules.sets["dns4"].1, BTreeSet::from([coracle_cni::route::octets(dns)]), "asked at");
+        let asks = [17, 6].map(|protocol| {
+            let packet = Packet { from: "10.0.0.1".parse().unwrap(), to: dns, protocol, port: 53 };
+            Kernel(&rules).passes(packet)
+        });
+        assert_eq!(asks, want, "{what}: UDP, TCP");
+    }
 }

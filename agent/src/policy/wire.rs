@@ -1,12 +1,12 @@
-//! Policies, pods and namespaces as they are read from the API.
+//! Policies and pods as they are read from the API.
 
 use coracle_cni::route::Cidr;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::model::{NamedPort, Namespace, Peer, Pod, Policy, PortMatch, PortRule, Rule, Selector};
+use super::model::{NamedPort, Peer, Pod, Policy, PortMatch, PortRule, Rule, Selector};
 use crate::cluster::wire::{or_default, slim_meta};
 use crate::cluster::{Keep, Protocol};
 
@@ -215,22 +215,5 @@ impl Keep for Pod {
                 })
                 .collect(),
         })
-    }
-}
-
-/// A Namespace as it is read.
-#[derive(Clone, Debug, Deserialize)]
-pub struct WireNamespace {
-    #[serde(deserialize_with = "slim_meta")]
-    metadata: ObjectMeta,
-}
-
-crate::wire_kind!(WireNamespace, ClusterResourceScope, "", "v1", "Namespace", "namespaces");
-
-impl Keep for Namespace {
-    type Wire = WireNamespace;
-
-    fn keep(wire: WireNamespace) -> Option<Self> {
-        Some(Namespace { labels: wire.metadata.labels.unwrap_or_default() })
     }
 }
