@@ -122,6 +122,24 @@ pub fn cut_link(world: &World) {
     world.all_answer(&world.hub, &format!("{}:30080", world.address("node-2")), &names(&pods));
 }
 
+/// What the node controller does to a node that was silent for too long; the node's own status did not change.
+pub fn spoken_for(world: &World) {
+    let condition = |field: &str| {
+        let node = world.json("get node node-1");
+        let mut all = node["status"]["conditions"].as_array().unwrap().iter();
+        all.find(|condition| condition["type"] == "Ready").unwrap()[field].clone()
+    };
+    let before = condition("lastTransitionTime");
+    world.k.run_with(
+        "patch node node-1 --subresource=status --patch-file=/dev/stdin",
+        "{\"status\": {\"conditions\": [{\"type\": \"Ready\", \"status\": \"Unknown\", \"reason\": \"NodeStatusUnknown\"}]}}",
+    );
+    let begun = Instant::now();
+    eventually("it is ready again", WAIT, || condition("status") == "True");
+    println!("ready again after {:.1?}", begun.elapsed());
+    assert_ne!(condition("lastTransitionTime"), before, "since now");
+}
+
 /// Fifty clients, each with one request after the other, while every pod is replaced.
 pub fn rolling_update(world: &World) {
     world.apply(

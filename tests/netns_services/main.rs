@@ -45,6 +45,7 @@ fn services_on_three_nodes() {
         ("rules deleted behind our back are repaired", faults::deleted_table),
         ("connections outlive the agent", faults::killed_agent),
         ("a link is cut and comes back", faults::cut_link),
+        ("a node that others spoke for speaks for itself", faults::spoken_for),
         ("a Deployment rolls under load without loss", faults::rolling_update),
         ("a node that leaves is removed everywhere", faults::removed_node),
     ];
