@@ -111,7 +111,7 @@ fn reason(error: &Error) -> String {
         InvalidPurpose | InvalidPurposeContext { .. } => {
             "x509: certificate specifies an incompatible key usage".into()
         }
-        other => format!("x509: {other:?}"),
+        _ => format!("x509: {error}"),
     }
 }
 

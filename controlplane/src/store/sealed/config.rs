@@ -41,6 +41,9 @@ struct ProviderEntry {
     identity: Option<serde_json::Value>,
 }
 
+/// Makes a provider of a cipher from a key's name and bytes.
+type Make = fn(&str, &[u8]) -> Result<Provider, String>;
+
 impl ProviderEntry {
     /// Adds the providers of an entry; an error begins with the field that is wrong.
     fn read(self, all: &mut Vec<Provider>) -> Result<(), String> {
@@ -50,7 +53,7 @@ impl ProviderEntry {
         if self.identity.is_some() {
             all.push(Provider::Identity);
         }
-        let ciphers: [(&str, Option<Keys>, fn(&str, &[u8]) -> Result<Provider, String>); 2] =
+        let ciphers: [(&str, Option<Keys>, Make); 2] =
             [("aesgcm", self.aesgcm, Provider::aes_gcm), ("secretbox", self.secretbox, Provider::secret_box)];
         for (cipher, keys, make) in ciphers {
             for (index, key) in keys.into_iter().flat_map(|keys| keys.keys).enumerate() {
