@@ -17,7 +17,9 @@ const SELF: &str = "id; pwd; umask; env | sort; tty; \
     mount -t tmpfs none /tmp 2>&1; rm -f /tmp/sda; mknod /tmp/sda b 8 0 2>&1; chroot / true 2>&1; \
     cat /dev/null > /dev/stderr; unshare -n true 2>&1; hostname other 2>&1";
 
-fn context(change: impl FnOnce(&mut cri::LinuxContainerSecurityContext)) -> cri::LinuxContainerSecurityContext {
+fn context(
+    change: impl FnOnce(&mut cri::LinuxContainerSecurityContext),
+) -> cri::LinuxContainerSecurityContext {
     let mut context = cri::LinuxContainerSecurityContext {
         seccomp: Some(cri::SecurityProfile::default()),
         namespace_options: Some(cri::NamespaceOption {
@@ -38,7 +40,11 @@ async fn a_command_is_what_the_runtime_would_have_made_of_it() {
     let number = |value| Some(cri::Int64Value { value });
     let capabilities = |add: &[&str], drop: &[&str]| {
         let strings = |list: &[&str]| list.iter().map(|text| text.to_string()).collect();
-        Some(cri::Capability { add_capabilities: strings(add), drop_capabilities: strings(drop), ..Default::default() })
+        Some(cri::Capability {
+            add_capabilities: strings(add),
+            drop_capabilities: strings(drop),
+            ..Default::default()
+        })
     };
     let cases = [
         ("plain", context(|_| {})),

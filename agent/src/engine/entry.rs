@@ -61,7 +61,9 @@ fn of_configuration(spec: &Value) -> Option<Request> {
     };
     let set = |name: &str| -> Option<u64> {
         let names = process["capabilities"][name].as_array().into_iter().flatten();
-        names.map(|name| Some(1 << capabilities::number(name.as_str()?)?)).try_fold(0, |set, bit: Option<u64>| Some(set | bit?))
+        names
+            .map(|name| Some(1 << capabilities::number(name.as_str()?)?))
+            .try_fold(0, |set, bit: Option<u64>| Some(set | bit?))
     };
     let user = &process["user"];
     let groups = user["additionalGids"].as_array().into_iter().flatten();
@@ -105,10 +107,16 @@ mod tests {
     fn a_command_gets_what_the_container_has() {
         let request = of_configuration(&spec()).unwrap();
         assert_eq!((request.uid, request.gid, request.groups), (7, 8, vec![9, 10]));
-        assert_eq!((&*request.cwd, request.env, request.oom_score_adj), ("/srv", vec!["A=b".to_owned()], Some(1000)));
+        assert_eq!(
+            (&*request.cwd, request.env, request.oom_score_adj),
+            ("/srv", vec!["A=b".to_owned()], Some(1000))
+        );
         assert!(request.no_new_privileges);
         let sets = request.capabilities;
-        assert_eq!((sets.bounding, sets.effective, sets.permitted, sets.ambient), (0b10_0001, 0b10_0000, 0b10_0000, 0));
+        assert_eq!(
+            (sets.bounding, sets.effective, sets.permitted, sets.ambient),
+            (0b10_0001, 0b10_0000, 0b10_0000, 0)
+        );
     }
 
     #[test]

@@ -93,12 +93,16 @@ mod tests {
         ] {
             assert_eq!(find(&command, &env).unwrap_err(), error);
         }
-        assert_eq!(find("/nope", &env).unwrap_err(), r#"exec: "/nope": stat /nope: no such file or directory"#);
+        assert_eq!(
+            find("/nope", &env).unwrap_err(),
+            r#"exec: "/nope": stat /nope: no such file or directory"#
+        );
     }
 
     #[test]
     fn homes() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nbroken\nweb:x:33:33::/var/www:/bin/false\nnone:x:7:7:::\n";
+        let passwd =
+            "root:x:0:0:root:/root:/bin/sh\nbroken\nweb:x:33:33::/var/www:/bin/false\nnone:x:7:7:::\n";
         for (uid, home) in [(0, Some("/root")), (33, Some("/var/www")), (7, None), (8, None)] {
             assert_eq!(home_in(passwd, uid), home, "{uid}");
         }

@@ -29,10 +29,8 @@ impl Sealed {
         };
         let mut copy = File::from(copy);
         io::copy(&mut File::open("/proc/self/exe")?, &mut copy)?;
-        let seals = SealFlag::F_SEAL_SEAL
-            | SealFlag::F_SEAL_SHRINK
-            | SealFlag::F_SEAL_GROW
-            | SealFlag::F_SEAL_WRITE;
+        let seals =
+            SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
         fcntl(&copy, FcntlArg::F_ADD_SEALS(seals))?;
         Ok(Self(copy))
     }

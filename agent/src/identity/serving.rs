@@ -83,6 +83,8 @@ impl Serving {
                 );
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_RETRY);
+            } else {
+                pause = RETRY;
             }
         }
     }

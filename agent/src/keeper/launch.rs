@@ -13,8 +13,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use super::pidfd::Ended;
-use crate::enter::sealed::Sealed;
 use super::wire::{Failure, FailureKind, LaunchSpec};
+use crate::enter::sealed::Sealed;
 
 /// The keeper's ends of a container's streams.
 #[derive(Debug, Default)]

@@ -20,10 +20,10 @@ use super::poll::{Poll, Source, Token, Which};
 use super::sandbox::clone_pause;
 use super::stragglers;
 use super::streams::{After, Streams};
-use crate::enter::sealed::Sealed;
 use super::wire::{
     self, AdoptSpec, Answer, Call, Failure, FailureKind, LaunchSpec, Message, Request, VERSION,
 };
+use crate::enter::sealed::Sealed;
 
 /// How long a process that is not our child may stay a zombie before its exit code is given up.
 const ZOMBIE_PATIENCE: Duration = Duration::from_secs(2);

@@ -323,7 +323,8 @@ mod tests {
             }
         };
         let rules = profile["syscalls"].as_array().unwrap().iter();
-        let mut of = rules.filter(|rule| rule["names"].as_array().unwrap().iter().any(|n| n == name)).peekable();
+        let mut of =
+            rules.filter(|rule| rule["names"].as_array().unwrap().iter().any(|n| n == name)).peekable();
         of.peek()?;
         let matching = of.find(|r| r["args"].as_array().into_iter().flatten().all(holds));
         let default = action(profile, "defaultAction", "defaultErrnoRet");
@@ -347,7 +348,9 @@ mod tests {
                     names.iter().filter_map(|name| Some(((abi.call)(name)?, *name))).collect();
                 let newest = *known.last_key_value().unwrap().0;
                 for number in 0..600 {
-                    for first in [0, 8, 40, 0x2_0000, 0x0200_0000, 0x7E02_0000, 0xFFFF_FFFF, 1 << 40, u64::MAX] {
+                    for first in
+                        [0, 8, 40, 0x2_0000, 0x0200_0000, 0x7E02_0000, 0xFFFF_FFFF, 1 << 40, u64::MAX]
+                    {
                         let arguments = [first, 1, 2, 3, 4, 5];
                         let wanted = match known.get(&number) {
                             Some(name) => meant(&profile, name, arguments).unwrap(),
@@ -367,9 +370,8 @@ mod tests {
     fn actions_and_conditions_of_profiles_on_disk() {
         let number = (abis().unwrap()[0].call)("kill").unwrap();
         let own = abis().unwrap()[0].number;
-        let with = |rules: Value| {
-            compile(&json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules })).unwrap()
-        };
+        let with =
+            |rules: Value| compile(&json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules })).unwrap();
         let both = with(json!([{ "names": ["kill"], "action": "SCMP_ACT_ERRNO", "errnoRet": 13, "args": [
             { "index": 0, "value": 7, "op": "SCMP_CMP_EQ" },
             { "index": 1, "value": 9, "op": "SCMP_CMP_NE" }] }]));
