@@ -48,10 +48,10 @@ uplink() {
     ip route add default dev uplink
 }
 
-# deployment NAME IMAGE REPLICAS: of an image that is on the node.
+# deployment NAME IMAGE REPLICAS: of an image that is on the node. Without the schema, which takes long to make and fetch here.
 deployment() {
     kubectl create deployment "$1" --image="$2" --replicas="$3" --dry-run=client -o json \
-        | jq '.spec.template.spec.containers[0].imagePullPolicy = "IfNotPresent"' | kubectl create -f -
+        | jq '.spec.template.spec.containers[0].imagePullPolicy = "IfNotPresent"' | kubectl create --validate=false -f -
 }
 
 start_server() {
@@ -80,7 +80,7 @@ uid() { field "pod/$1" '{.metadata.uid}'; }
 
 # pod NAME REQUESTS LIMITS COMMAND: of busybox; the amounts are JSON members.
 pod() {
-    kubectl create -f - <<POD >/dev/null
+    kubectl create --validate=false -f - <<POD >/dev/null
 {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "$1"}, "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
  "containers": [{"name": "c", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", $(jq -Rn --arg x "$4" '$x')],
    "resources": {"requests": {$2}, "limits": {$3}}}]}}
