@@ -32,7 +32,7 @@ pub async fn keep(identity: Identity) {
         if renewal((from, until), dice) > jiff::Timestamp::now().as_second() {
             continue;
         }
-        let node = name.trim_start_matches("system:node:");
+        let node = name.strip_prefix("system:node:").unwrap_or(&name);
         let short = Duration::from_secs(((until - from) / 20).max(1) as u64);
         match renew(&identity, &path, node).await {
             Ok(()) => tracing::info!(node, "client certificate renewed"),

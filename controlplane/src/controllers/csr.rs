@@ -9,6 +9,7 @@ use super::time;
 use crate::apiserver::authn::x509;
 use crate::client::Client;
 use crate::pki::authority::Authority;
+use crate::validation::names;
 use crate::watch::cache::Cache;
 use async_trait::async_trait;
 use base64::Engine;
@@ -98,6 +99,14 @@ struct Subject {
     names: Vec<String>,
 }
 
+impl Subject {
+    /// The node that it is, with a name that a Node can have: any other could be neither looked up nor revoked.
+    fn node(&self) -> Option<&str> {
+        let name = self.common_name.strip_prefix("system:node:")?;
+        names::subdomain(name, false).is_empty().then_some(name)
+    }
+}
+
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>, signer: Signer) {
     let requests = setup.resource(NAME, "certificates.k8s.io", "certificatesigningrequests");
@@ -148,19 +157,18 @@ fn permitted(spec: &Spec, subject: &Subject) -> Result<Vec<ExtendedKeyUsagePurpo
     let common = ["digital signature", "key encipherment"];
     let only = |auth: &str| spec.usages.iter().all(|u| u == auth || common.contains(&u.as_str()));
     let has = |auth: &str| spec.usages.iter().any(|u| u == auth);
-    let of_node =
-        subject.common_name.starts_with("system:node:") && subject.organizations == ["system:nodes"];
+    let of_node = subject.node().is_some() && subject.organizations == ["system:nodes"];
     match spec.signer_name.as_str() {
         CLIENT if !has("client auth") || !only("client auth") => Err("usages did not match".into()),
         CLIENT if subject.organizations.iter().any(|o| o == "system:masters") => {
             Err("organization system:masters is not allowed".into())
         }
         CLIENT => Ok(vec![ExtendedKeyUsagePurpose::ClientAuth]),
-        NODE_CLIENT if !of_node => Err("subject organization is not system:nodes".into()),
+        NODE_CLIENT if !of_node => Err("subject is not that of a node in the organization system:nodes".into()),
         NODE_CLIENT if !subject.names.is_empty() => Err("DNS or IP subjectAltNames are not allowed".into()),
         NODE_CLIENT if !has("client auth") || !only("client auth") => Err("usages did not match".into()),
         NODE_CLIENT => Ok(vec![ExtendedKeyUsagePurpose::ClientAuth]),
-        NODE_SERVING if !of_node => Err("subject organization is not system:nodes".into()),
+        NODE_SERVING if !of_node => Err("subject is not that of a node in the organization system:nodes".into()),
         NODE_SERVING if subject.names.is_empty() => {
             Err("at least one DNS or IP subjectAltName is required".into())
         }
@@ -189,7 +197,7 @@ fn judge(spec: &Spec, subject: &Subject, node: Option<&Value>, reserved: &[Strin
         return Verdict::Leave;
     }
     let for_itself = spec.username == subject.common_name;
-    let name = subject.common_name.trim_start_matches("system:node:");
+    let name = subject.node().unwrap_or_default();
     match spec.signer_name.as_str() {
         NODE_CLIENT if for_itself => Verdict::Approve("selfnodeclient"),
         NODE_CLIENT if spec.username.starts_with("system:node:") => Verdict::Deny(
@@ -243,8 +251,7 @@ impl Requests {
 
     /// Decides on a request; the new condition, if there is one.
     async fn decide(&self, spec: &Spec, subject: &Subject, now: Timestamp) -> Result<Decided, Failure> {
-        let name = subject.common_name.trim_start_matches("system:node:");
-        let node = self.nodes.get("", name).map(|node| node.value());
+        let node = subject.node().and_then(|name| self.nodes.get("", name)).map(|node| node.value());
         let (kind, reason, message) = match judge(spec, subject, node.as_ref(), &self.signer.reserved) {
             Verdict::Leave => return Ok(Decided::Not),
             Verdict::Wait => return Ok(Decided::Later),
@@ -397,6 +404,12 @@ mod tests {
         assert_eq!(denied(judged(&serving, &node, true)), "ReservedName");
         node.names = vec!["10.0.0.8".into()];
         assert_eq!(judged(&serving, &node, true), Verdict::Wait, "an address that is not its own");
+        for name in ["", "../x", "Bad_X", "system:node:a"] {
+            let common_name = format!("system:node:{name}");
+            let odd = Subject { common_name, organizations: vec!["system:nodes".into()], names: vec![] };
+            assert_eq!(judged(&token, &odd, false), Verdict::Leave, "{name:?} is no name of a node");
+            assert!(permitted(&token, &odd).is_err(), "{name:?}: not for a person, either");
+        }
         let admin = Subject {
             common_name: "root".into(),
             organizations: vec!["system:masters".into()],

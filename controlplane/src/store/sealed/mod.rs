@@ -75,22 +75,25 @@ impl Sealed {
     }
 
     /// Seals anew what is plain or sealed with another than the first provider; returns how many values. Somebody else
-    /// who changes a value meanwhile has sealed it already.
+    /// who changes a value meanwhile has sealed it already. Nothing is written when there is a value that no key opens: with
+    /// the wrong configuration the store would be one of two keys.
     pub async fn reseal(&self) -> Result<usize, StoreError> {
         self.config.prepare().await.map_err(StoreError::Engine)?;
         let (stored, _) = self.inner.range("/registry/", None).await?;
-        let mut count = 0;
+        let mut stale = Vec::new();
         for item in stored {
             let opened = open(&self.config, &item.key, &item.value).await?;
-            if !opened.stale {
-                continue;
+            if provider::is_sealed(&opened.value) {
+                return Err(StoreError::Sealed(item.key));
             }
-            let write = Write {
-                key: item.key,
-                expect: item.modified,
-                value: Some(opened.value),
-                durability: super::Durability::Sync,
-            };
+            if opened.stale {
+                let value = Some(opened.value);
+                let durability = super::Durability::Sync;
+                stale.push(Write { key: item.key, expect: item.modified, value, durability });
+            }
+        }
+        let mut count = 0;
+        for write in stale {
             match self.write(write).await {
                 Ok(_) => count += 1,
                 Err(StoreError::Conflict(_)) => {}

@@ -114,6 +114,16 @@ async fn a_server_without_its_keys_does_not_take_objects_for_gone() {
     );
     let elsewhere = Sealed::new(disk.clone(), elsewhere.unwrap());
     assert!(check(&elsewhere, None).await.is_err(), "a configuration that does not name the resource");
+    // A start that is refused has changed nothing.
+    for resources in ["configmaps, secrets", "configmaps"] {
+        let wrong = format!(
+            "kind: EncryptionConfiguration\nresources: [{{resources: [{resources}], providers: [{{aesgcm: {{keys: [{{name: w, secret: {NEW}}}]}}}}]}}]"
+        );
+        let wrong = Sealed::new(disk.clone(), Config::parse(&wrong).unwrap());
+        assert!(wrong.reseal().await.is_err(), "{resources}");
+        let open = disk.get("/registry/configmaps/x/open").await.unwrap().unwrap();
+        assert_eq!(&open.value[..], b"open", "{resources}");
+    }
     // Opened for good, or gone: what history holds of it is nobody's loss.
     assert_eq!(with(&format!("[{{identity: {{}}}}, {aes}]")).reseal().await.unwrap(), 2);
     assert_eq!(check(disk.as_ref(), None).await, Ok(()));
