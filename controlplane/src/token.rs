@@ -11,6 +11,7 @@ use coracle_proto::names::dns1123_subdomain;
 use http::Method;
 use rand::RngExt;
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// The group that tokens of ours are in, besides `system:bootstrappers`.
@@ -225,6 +226,18 @@ async fn next_second(remote: &Remote) -> anyhow::Result<i64> {
 /// Shuts a node out: certificates that it has now stop counting, what it asked for and could join with goes, and its Node
 /// object too. From when this returns a machine can join under the name with a new token.
 pub async fn revoke_node(args: &RevokeNodeArgs) -> anyhow::Result<()> {
+    let mut done = Vec::new();
+    let outcome = shut_out(args, &mut done).await;
+    // Who reads does not decide how far it goes: a pipe that is closed is no reason to stop.
+    let mut out = std::io::stdout().lock();
+    for line in done {
+        let _ = writeln!(out, "{line}");
+    }
+    outcome
+}
+
+/// Does it, and says what was done, also when it cannot be done to the end.
+async fn shut_out(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Result<()> {
     let (remote, node) = (args.server.remote()?, args.node.as_str());
     if let Some(why) = dns1123_subdomain(node).first() {
         bail!("{node:?} is no name of a node: {why}");
@@ -248,14 +261,14 @@ pub async fn revoke_node(args: &RevokeNodeArgs) -> anyhow::Result<()> {
         map["data"][node] = time;
         ask(&remote, Method::PUT, &format!("{MAPS}/{REVOKED}"), Some(&map)).await?;
     }
-    println!("node {node} revoked: certificates that it has do not count any more");
+    done.push(format!("node {node} revoked: certificates that it has do not count any more"));
     if !args.keep_tokens {
         let path = format!("{SECRETS}?fieldSelector=type%3D{}", SECRET_TYPE.replace('/', "%2F"));
         let list = ask(&remote, Method::GET, &path, None).await?;
         for secret in list["items"].as_array().into_iter().flatten() {
             let name = secret["metadata"]["name"].as_str().unwrap_or_default();
             remove(&remote, &format!("{SECRETS}/{name}")).await?;
-            println!("token {} revoked: it may know it", name.trim_start_matches(PREFIX));
+            done.push(format!("token {} revoked: it may know it", name.trim_start_matches(PREFIX)));
         }
     }
     // Looked at again: no more can come now.
@@ -263,12 +276,12 @@ pub async fn revoke_node(args: &RevokeNodeArgs) -> anyhow::Result<()> {
         let name = request["metadata"]["name"].as_str().unwrap_or_default();
         if request["status"]["certificate"].as_str().is_none_or(str::is_empty) {
             remove(&remote, &format!("{REQUESTS}/{name}")).await?;
-            println!("certificate signing request {name} deleted");
+            done.push(format!("certificate signing request {name} deleted"));
         }
     }
     remove(&remote, &format!("/api/v1/nodes/{node}")).await?;
     tokio::time::sleep_until(returning).await;
-    println!("a machine can join under this name with a new token: coracle token create");
+    done.push("a machine can join under this name with a new token: coracle token create".into());
     Ok(())
 }
 

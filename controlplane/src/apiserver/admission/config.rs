@@ -1,6 +1,7 @@
 //! The file of `--admission-control-config-file`: settings of plugins by their names.
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, Error};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ pub enum ConfigurationError {
     /// The file is not what it should be.
     #[error("admission configuration {0} is not valid")]
     Parse(PathBuf, #[source] Box<serde_saphyr::Error>),
+    /// The file is something else, or has something in it that does not belong there.
+    #[error("admission configuration {0}: {1}")]
+    Content(PathBuf, String),
     /// A plugin does not understand its settings, or cannot do without.
     #[error("couldn't init admission plugin {plugin:?}: {why}")]
     Plugin {
@@ -27,6 +31,55 @@ pub enum ConfigurationError {
     },
 }
 
+/// The file.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Content {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(default)]
+    plugins: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    #[serde(default)]
+    path: String,
+    #[serde(default)]
+    configuration: Value,
+}
+
+/// What the file may be: `apiVersion` and `kind`.
+const FILE: &[(&str, &str)] = &[
+    ("apiserver.config.k8s.io/v1", "AdmissionConfiguration"),
+    ("apiserver.k8s.io/v1alpha1", "AdmissionConfiguration"),
+];
+
+/// What settings of a plugin may be, if they say it; a plugin that is not here has settings without a type.
+fn types(plugin: &str) -> &'static [(&'static str, &'static str)] {
+    match plugin {
+        "PodSecurity" => &[
+            ("pod-security.admission.config.k8s.io/v1", "PodSecurityConfiguration"),
+            ("pod-security.admission.config.k8s.io/v1beta1", "PodSecurityConfiguration"),
+            ("pod-security.admission.config.k8s.io/v1alpha1", "PodSecurityConfiguration"),
+        ],
+        "EventRateLimit" => &[("eventratelimit.admission.k8s.io/v1alpha1", "Configuration")],
+        "PodTolerationRestriction" => {
+            &[("podtolerationrestriction.admission.k8s.io/v1alpha1", "Configuration")]
+        }
+        "ResourceQuota" => &[
+            ("apiserver.config.k8s.io/v1", "ResourceQuotaConfiguration"),
+            ("resourcequota.admission.k8s.io/v1beta1", "Configuration"),
+            ("resourcequota.admission.k8s.io/v1alpha1", "Configuration"),
+        ],
+        _ => &[],
+    }
+}
+
 /// Settings by plugin, with the file that they are from.
 #[derive(Debug, Clone, Default)]
 pub struct Configuration(BTreeMap<String, (PathBuf, Value)>);
@@ -34,19 +87,25 @@ pub struct Configuration(BTreeMap<String, (PathBuf, Value)>);
 impl Configuration {
     /// Reads an AdmissionConfiguration; a plugin's settings stand in it or in a file of their own beside it.
     pub fn read(path: &Path) -> Result<Self, ConfigurationError> {
+        let wrong = |why| ConfigurationError::Content(path.into(), why);
         let file = parse(path)?;
+        of_type(&file, FILE, true).map_err(wrong)?;
+        let file: Content = strict(&file).map_err(wrong)?;
         let mut settings = BTreeMap::new();
-        for plugin in file["plugins"].as_array().into_iter().flatten() {
-            let name = plugin["name"].as_str().unwrap_or_default().to_owned();
-            let own = match plugin["path"].as_str() {
-                Some(own) if !own.is_empty() => {
-                    let own = path.parent().unwrap_or(Path::new(".")).join(own);
+        for (index, plugin) in file.plugins.into_iter().enumerate() {
+            if plugin.name.is_empty() {
+                return Err(wrong(format!("plugins[{index}].name: must not be empty")));
+            }
+            // What stands here counts before a file, and the first of a name, as upstream has it.
+            let own = match plugin.configuration {
+                Value::Null if !plugin.path.is_empty() => {
+                    let own = path.parent().unwrap_or(Path::new(".")).join(&plugin.path);
                     let settings = parse(&own)?;
                     (own, settings)
                 }
-                _ => (path.to_owned(), plugin["configuration"].clone()),
+                configuration => (path.to_owned(), configuration),
             };
-            settings.insert(name, own);
+            settings.entry(plugin.name).or_insert(own);
         }
         Ok(Self(settings))
     }
@@ -56,22 +115,79 @@ impl Configuration {
         let Some((file, value)) = self.0.get(plugin).filter(|(_, value)| !value.is_null()) else {
             return Ok(T::default());
         };
-        let read =
-            |value: &Value| serde_json::from_value::<T>(value.clone()).map_err(|error| error.to_string());
-        read(value).map_err(|why| {
-            // What is left out of a part lacks a field more: that is the same mistake.
-            let lacks = |text: &str| text.starts_with("missing field");
-            let same = |other: String| other == why || lacks(&why) && lacks(&other);
-            let field = culprit(value, &|part| read(part).err().is_some_and(same));
-            let place = [file.display().to_string(), field].join(": ");
-            ConfigurationError::Plugin { plugin, why: format!("{}: {why}", place.trim_end_matches(": ")) }
-        })
+        let wrong = |why| ConfigurationError::Plugin { plugin, why: format!("{}: {why}", file.display()) };
+        of_type(value, types(plugin), false).map_err(wrong)?;
+        let mut value = value.clone();
+        if let Some(fields) = value.as_object_mut() {
+            fields.retain(|field, _| field != "apiVersion" && field != "kind");
+        }
+        strict(&value).map_err(wrong)
     }
 
     /// With settings for a plugin, for tests.
     #[cfg(test)]
     pub fn with(plugin: &str, settings: Value) -> Self {
         Self(BTreeMap::from([(plugin.to_owned(), ("test.yaml".into(), settings))]))
+    }
+}
+
+/// Whether something is of one of the types.
+pub fn of_type(value: &Value, types: &[(&str, &str)], needed: bool) -> Result<(), String> {
+    let Some(object) = value.as_object() else {
+        return if needed { Err("is no object with apiVersion and kind".into()) } else { Ok(()) };
+    };
+    let said = |field: &str| object.get(field).unwrap_or(&Value::Null);
+    let (version, kind) = (said("apiVersion"), said("kind"));
+    let fits = |said: &Value, one: &str| said == one || !needed && said.is_null();
+    if types.is_empty() || types.iter().any(|(v, k)| fits(version, v) && fits(kind, k)) {
+        return Ok(());
+    }
+    let words = |field: &str, said: &Value, wanted: Vec<&str>| match said {
+        Value::Null => format!("{field}: must be {}", wanted.join(" or ")),
+        said => format!("{field}: {said} is not known here, it must be {}", wanted.join(" or ")),
+    };
+    let mut kinds: Vec<&str> = types.iter().map(|(_, k)| *k).collect();
+    kinds.dedup();
+    match types.iter().any(|(v, _)| fits(version, v)) {
+        true => Err(words("kind", kind, kinds)),
+        false => Err(words("apiVersion", version, types.iter().map(|(v, _)| *v).collect())),
+    }
+}
+
+/// Reads something, and says at which field it cannot. A field that is null is a field that is left out.
+pub fn strict<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
+    let mut value = value.clone();
+    drop_nulls(&mut value);
+    let read = |value: &Value| serde_json::from_value::<T>(value.clone()).map_err(|error| error.to_string());
+    read(&value).map_err(|why| {
+        // What is left out of a part lacks a field more: that is the same mistake.
+        let lacks = |text: &str| text.starts_with("missing field");
+        let same = |other: String| other == why || lacks(&why) && lacks(&other);
+        let field = culprit(&value, &|part| read(part).err().is_some_and(same));
+        if field.is_empty() { why } else { format!("{field}: {why}") }
+    })
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// Reads a list of objects that have no fields but these.
+pub fn only<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    fields: &'static [&'static str],
+) -> Result<Vec<Value>, D::Error> {
+    let list = Vec::<serde_json::Map<String, Value>>::deserialize(deserializer)?;
+    match list.iter().flat_map(|object| object.keys()).find(|key| !fields.contains(&key.as_str())) {
+        Some(unknown) => Err(D::Error::unknown_field(unknown, fields)),
+        None => Ok(list.into_iter().map(Value::Object).collect()),
     }
 }
 
@@ -130,6 +246,54 @@ mod tests {
         assert_eq!(limits["limits"][0]["qps"], 5);
         assert_eq!(read.of::<Value>("Other").unwrap(), Value::Null);
         assert!(Configuration::read(&at("none.yaml")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_admission_configuration_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.yaml");
+        let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
+        for (text, expected) in [
+            ("bad".to_owned(), "is no object with apiVersion and kind"),
+            (String::new(), "is no object with apiVersion and kind"),
+            ("{}".into(), "apiVersion: must be apiserver.config.k8s.io/v1 or "),
+            ("apiVersion: v1\nkind: AdmissionConfiguration".into(), "apiVersion: \"v1\" is not known here"),
+            (head.replace("kind: Admission", "kind: Foo"), "kind: \"FooConfiguration\" is not known here"),
+            (format!("{head}plugin: []"), "plugin: unknown field `plugin`"),
+            (format!("{head}plugins: [{{name: A}}, {{name: B, pth: b}}]"), "plugins[1].pth: unknown field"),
+            (format!("{head}plugins: [{{path: b}}]"), "plugins[0]: missing field `name`"),
+            (format!("{head}plugins: [{{name: ''}}]"), "plugins[0].name: must not be empty"),
+            (head.to_owned(), ""),
+            (format!("{head}plugins:"), ""),
+            (format!("{head}plugins: [{{name: A, path: null, configuration: null}}]"), ""),
+            (head.replace("config.k8s.io/v1", "k8s.io/v1alpha1"), ""),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let said = Configuration::read(&path).err().map(|error| error.to_string()).unwrap_or_default();
+            let expected = match expected {
+                "" => String::new(),
+                expected => format!("admission configuration {}: {expected}", path.display()),
+            };
+            assert!(said.starts_with(&expected) && said.is_empty() == expected.is_empty(), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn settings_are_of_the_plugins_type() {
+        let typed = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind});
+        let quota = "apiserver.config.k8s.io/v1";
+        for (plugin, settings, expected) in [
+            ("PodSecurity", typed("v1", "PodSecurityConfiguration"), "test.yaml: apiVersion: \"v1\""),
+            ("PodSecurity", json!({"kind": "Foo"}), "test.yaml: kind: \"Foo\""),
+            ("ResourceQuota", typed(quota, "ResourceQuotaConfiguration"), ""),
+            ("ResourceQuota", typed(quota, "Configuration"), "test.yaml: kind: \"Configuration\""),
+            ("ImagePolicyWebhook", typed("v1", "Any"), ""),
+            ("PodSecurity", json!({}), ""),
+        ] {
+            let read = Configuration::with(plugin, settings).of::<Value>(plugin);
+            let said = read.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{plugin}: {said}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Instant;
 const CACHE: usize = 4096;
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Settings {
     limits: Vec<Limit>,
 }
@@ -27,7 +27,7 @@ enum By {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Limit {
     #[serde(rename = "type")]
     by: By,

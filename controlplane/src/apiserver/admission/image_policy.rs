@@ -21,13 +21,13 @@ const REMEMBERED: usize = 1024;
 const TRIES: u32 = 5;
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Settings {
     image_policy: Policy,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Policy {
     kube_config_file: PathBuf,
     #[serde(rename = "allowTTL")]

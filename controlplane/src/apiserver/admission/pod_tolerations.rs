@@ -1,20 +1,26 @@
 //! PodTolerationRestriction: default tolerations of a namespace, and which of them its pods may have at all.
 
-use super::config::{Configuration, ConfigurationError};
+use super::config::{Configuration, ConfigurationError, only};
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
 use coracle_proto::status::ApiError;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Settings {
+    #[serde(deserialize_with = "tolerations")]
     default: Vec<Value>,
+    #[serde(deserialize_with = "tolerations")]
     whitelist: Vec<Value>,
+}
+
+fn tolerations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    only(deserializer, &["key", "operator", "value", "effect", "tolerationSeconds"])
 }
 
 /// The plugin.

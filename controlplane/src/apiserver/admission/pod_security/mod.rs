@@ -21,6 +21,7 @@ use coracle_proto::status::ApiError;
 use policy::{Level, Policy, Standard};
 use seen::{Finding, Pod};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -35,8 +36,11 @@ const MOST_TIME: Duration = Duration::from_secs(1);
 const HARMLESS: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
+/// The fields of `defaults`.
+const DEFAULTS: [&str; 6] = ["enforce", "enforce-version", "audit", "audit-version", "warn", "warn-version"];
+
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Exemptions {
     usernames: Vec<String>,
     runtime_classes: Vec<String>,
@@ -44,10 +48,20 @@ struct Exemptions {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Settings {
-    defaults: BTreeMap<String, String>,
+    #[serde(deserialize_with = "defaults")]
+    defaults: Policy,
     exemptions: Exemptions,
+}
+
+fn defaults<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
+    let mut texts = BTreeMap::<String, String>::deserialize(deserializer)?;
+    if let Some(unknown) = texts.keys().find(|key| !DEFAULTS.contains(&key.as_str())) {
+        return Err(D::Error::unknown_field(unknown, &DEFAULTS));
+    }
+    texts.retain(|_, text| !text.is_empty());
+    Policy::parse(&texts).map_err(D::Error::custom)
 }
 
 /// The plugin.
@@ -60,9 +74,7 @@ impl PodSecurity {
     /// The plugin with its defaults and exemptions.
     pub fn new(configuration: &Configuration) -> Result<Self, ConfigurationError> {
         let settings: Settings = configuration.of(NAME)?;
-        let defaults = Policy::parse(&settings.defaults)
-            .map_err(|why| ConfigurationError::Plugin { plugin: NAME, why })?;
-        Ok(Self { defaults, exemptions: settings.exemptions })
+        Ok(Self { defaults: settings.defaults, exemptions: settings.exemptions })
     }
 }
 

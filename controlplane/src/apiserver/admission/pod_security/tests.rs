@@ -209,8 +209,26 @@ fn settings_are_defaults_and_exemptions() {
     let plugin = PodSecurity::new(&Configuration::with("PodSecurity", settings)).unwrap();
     assert_eq!(plugin.defaults.enforce, standard(Level::Baseline, Some(30)));
     assert_eq!(plugin.defaults.warn, Policy::default().warn);
-    let wrong = Configuration::with("PodSecurity", json!({"defaults": {"enforce": "strict"}}));
-    assert!(PodSecurity::new(&wrong).is_err());
+    let level = "Invalid value: \"strictest\": must be one of privileged, baseline, restricted";
+    for (settings, expected) in [
+        (json!({"defaults": {"enforce": "strictest"}}), format!("defaults.enforce: {level}")),
+        (
+            json!({"defaults": {"enforce": "baseline", "warn": "strictest"}}),
+            format!("defaults.warn: {level}"),
+        ),
+        (json!({"defaults": {"audit-version": "1.3"}}), "defaults.audit-version: Invalid value".into()),
+        (json!({"defaults": {"enforc": "restricted"}}), "defaults.enforc: unknown field `enforc`".into()),
+        (json!({"default": {}}), "default: unknown field `default`".into()),
+        (json!({"exemptions": {"users": []}}), "exemptions.users: unknown field `users`".into()),
+    ] {
+        let said = PodSecurity::new(&Configuration::with("PodSecurity", settings)).err().unwrap().to_string();
+        assert!(said.contains(&format!("\"PodSecurity\": test.yaml: {expected}")), "{said}");
+    }
+    let all = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+        "defaults": {"enforce": "baseline", "enforce-version": "latest", "audit": "restricted",
+            "audit-version": "v1.30", "warn": "", "warn-version": ""},
+        "exemptions": {"usernames": [], "runtimeClasses": [], "namespaces": null}});
+    assert!(PodSecurity::new(&Configuration::with("PodSecurity", all)).is_ok());
 }
 
 #[test]

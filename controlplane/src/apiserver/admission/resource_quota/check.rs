@@ -1,21 +1,27 @@
 //! What a request does to the quotas of its namespace. No clock, no store.
 
 use super::print;
+use crate::apiserver::admission::config::only;
 use crate::registry::usage::{self, Amounts};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::ApiError;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A resource that may only be used where a quota covers it.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limited {
     api_group: String,
     resource: String,
     match_contains: Vec<String>,
+    #[serde(deserialize_with = "scopes")]
     match_scopes: Vec<Value>,
+}
+
+fn scopes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    only(deserializer, &["scopeName", "operator", "values"])
 }
 
 /// What is asked for.

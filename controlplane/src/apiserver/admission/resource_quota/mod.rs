@@ -23,7 +23,7 @@ use tokio::sync::OwnedRwLockReadGuard;
 
 /// The plugin's settings.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Settings {
     limited_resources: Vec<Limited>,
 }

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use coracle_proto::status::ApiError;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use policy::{Level, Policy};
+use policy::{Extent, Level, Policy};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -82,8 +83,9 @@ impl Notes {
 
 /// The trail of one request.
 pub struct Trail {
-    level: Level,
-    omit: Vec<String>,
+    extent: Extent,
+    /// Whether the request's body is the object that it is about.
+    carries: bool,
     event: Value,
     sinks: Vec<mpsc::Sender<Arc<Value>>>,
     /// Where the request's body is put.
@@ -118,7 +120,8 @@ impl Audit {
         if self.sinks.is_empty() {
             return None;
         }
-        let (level, omit) = self.policy.level(user, info);
+        let extent = self.policy.extent(user, info);
+        let level = extent.level;
         if level == Level::None {
             return None;
         }
@@ -131,8 +134,12 @@ impl Audit {
         if info.is_resource {
             event["objectRef"] = reference(info);
         }
-        let capture = (level >= Level::Request).then(Capture::default);
-        Some(Trail { level, omit, event, sinks: self.sinks.clone(), capture, notes: Notes::kept() })
+        // What goes through a proxy is somebody else's.
+        let carries = info.is_resource
+            && matches!(info.verb.as_str(), "create" | "update")
+            && info.subresource != "proxy";
+        let capture = (carries || level >= Level::Request).then(Capture::default);
+        Some(Trail { extent, carries, event, sinks: self.sinks.clone(), capture, notes: Notes::kept() })
     }
 }
 
@@ -172,10 +179,55 @@ fn reference(info: &RequestInfo) -> Value {
     value
 }
 
+/// What a reference says of the object in a request where the path does not; a name that is yet to be made up is not in
+/// it, as upstream has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    metadata: Option<Meta>,
+}
+
+/// Fills in what the path left open.
+fn complete(reference: &mut Value, object: Object) {
+    let meta = object.metadata.unwrap_or_default();
+    for (field, text) in [
+        ("namespace", meta.namespace),
+        ("name", meta.name),
+        ("uid", meta.uid),
+        ("resourceVersion", meta.resource_version),
+    ] {
+        if let Some(text) = text.filter(|text| !text.is_empty() && reference[field].is_null()) {
+            reference[field] = json!(text);
+        }
+    }
+}
+
+/// Takes the managed fields out of an object, a list or a table.
+fn drop_managed_fields(value: &mut Value) {
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.remove("managedFields");
+    }
+    for item in value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        drop_managed_fields(item);
+    }
+    for row in value.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+        row.get_mut("object").into_iter().for_each(drop_managed_fields);
+    }
+}
+
 impl Trail {
     /// Whether answers are written down too.
     pub fn wants_answer(&self) -> bool {
-        self.level >= Level::RequestResponse
+        self.extent.level >= Level::RequestResponse
     }
 
     /// The user acts as another one.
@@ -205,7 +257,10 @@ impl Trail {
             }
         }
         self.event["responseStatus"] = status;
-        if let Some(body) = parsed.filter(|_| self.wants_answer()) {
+        if let Some(mut body) = parsed.filter(|_| self.wants_answer()) {
+            if self.extent.omit_managed_fields {
+                drop_managed_fields(&mut body);
+            }
             self.event["responseObject"] = body;
         }
     }
@@ -232,13 +287,31 @@ impl Trail {
         }
     }
 
+    /// What was sent: the whole of it, or only what it is called.
+    fn sent(&mut self, content_type: &str, bytes: &[u8]) {
+        let whole = self.extent.level >= Level::Request;
+        // Most bodies are JSON, of which the rest need not be kept to know the name.
+        let quick = if whole { None } else { serde_json::from_slice::<Object>(bytes).ok() };
+        let shown = if quick.is_some() { None } else { decode::shown(content_type, bytes) };
+        if self.carries {
+            let object = quick.or_else(|| Object::deserialize(shown.as_ref()?).ok());
+            complete(&mut self.event["objectRef"], object.unwrap_or_default());
+        }
+        if let Some(mut object) = shown.filter(|_| whole) {
+            if self.extent.omit_managed_fields {
+                drop_managed_fields(&mut object);
+            }
+            self.event["requestObject"] = object;
+        }
+    }
+
     fn at(&mut self, stage: Stage) -> Option<Arc<Value>> {
-        if self.omit.iter().any(|omitted| omitted == stage.word()) {
+        if self.extent.omit_stages.iter().any(|omitted| omitted == stage.word()) {
             return None;
         }
         let body = self.capture.as_ref().and_then(|capture| capture.0.lock().take());
-        if let Some(object) = body.and_then(|(content_type, bytes)| decode::shown(&content_type, &bytes)) {
-            self.event["requestObject"] = object;
+        if let Some((content_type, bytes)) = body {
+            self.sent(&content_type, &bytes);
         }
         let mut event = self.event.clone();
         let notes = self.notes.all();
@@ -287,5 +360,64 @@ mod tests {
         let status = json!({"metadata": {}, "status": "Failure", "reason": "Unauthorized",
             "message": "Authentication failed, attempted: bearer", "code": 401});
         assert_eq!(event["responseStatus"], status);
+    }
+
+    #[tokio::test]
+    async fn what_is_made_is_named_after_the_object() {
+        let body = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u", "managedFields": [1]}});
+        let generated = json!({"metadata": {"generateName": "a-"}});
+        let path = |verb: &str, name: &str, subresource: &str| RequestInfo {
+            verb: verb.into(),
+            is_resource: true,
+            namespace: "ns".into(),
+            name: name.into(),
+            subresource: subresource.into(),
+            ..RequestInfo::default()
+        };
+        let named = json!({"namespace": "ns", "name": "a", "uid": "u"});
+        let kept = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}});
+        let yaml = "metadata: {name: a, uid: u}";
+        for (level, info, content_type, body, reference, object) in [
+            ("Metadata", path("create", "", ""), "application/json", body.to_string(), &named, Value::Null),
+            ("Metadata", path("create", "", ""), "application/yaml", yaml.into(), &named, Value::Null),
+            ("Request", path("create", "", ""), "", body.to_string(), &named, kept.clone()),
+            (
+                "Metadata",
+                path("create", "", ""),
+                "",
+                generated.to_string(),
+                &json!({"namespace": "ns"}),
+                Value::Null,
+            ),
+            (
+                "Metadata",
+                path("update", "b", ""),
+                "",
+                body.to_string(),
+                &json!({"namespace": "ns", "name": "b", "uid": "u"}),
+                Value::Null,
+            ),
+            (
+                "Request",
+                path("create", "b", "proxy"),
+                "",
+                body.to_string(),
+                &json!({"namespace": "ns", "name": "b", "subresource": "proxy"}),
+                kept,
+            ),
+            ("Metadata", path("create", "", ""), "", "no".into(), &json!({"namespace": "ns"}), Value::Null),
+        ] {
+            let policy = json!({"omitManagedFields": true, "rules": [{"level": level}]});
+            let mut audit = Audit::new(serde_json::from_value(policy).unwrap());
+            let mut events = audit.sink();
+            let peer = SocketAddr::from(([192, 0, 2, 7], 1));
+            let user = User::new("ann", []);
+            let mut trail = audit.begin("id", &user, &info, "/", &HeaderMap::new(), peer).unwrap();
+            let place = trail.capture.clone().unwrap();
+            *place.0.lock() = Some((content_type.to_owned(), Bytes::from(body.clone())));
+            trail.record(Stage::ResponseComplete).await;
+            let event = events.recv().await.unwrap();
+            assert_eq!((&event["objectRef"], &event["requestObject"]), (reference, &object), "{body}");
+        }
     }
 }
