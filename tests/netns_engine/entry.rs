@@ -116,3 +116,21 @@ async fn nothing_of_the_keeper_is_to_be_had_inside() {
     }
     assert_eq!(node.container_log("watched", "spy"), "");
 }
+
+#[tokio::test]
+#[ignore = "run by in_namespaces"]
+async fn a_frozen_container_takes_no_command_and_runs_none_later() {
+    let node = Node::start().await;
+    let sandbox = node.sandbox("cold").await;
+    let id = node.run(&sandbox, "cold", node.container_config("c", &["sleep", "1000"])).await;
+    assert_eq!(node.exec(&id, "true").await.exit_code, 0);
+    let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", node.pid(&id).await)).unwrap();
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+    let freeze = format!("/sys/fs/cgroup{path}/cgroup.freeze");
+    std::fs::write(&freeze, "1").unwrap();
+    let command = ["sh", "-c", "touch /tmp/ran"].map(str::to_owned).to_vec();
+    let refused = node.cri.exec_sync(&id, command, Duration::from_secs(20)).await.unwrap_err().to_string();
+    assert!(refused.contains("paused"), "{refused}");
+    std::fs::write(&freeze, "0").unwrap();
+    assert_ne!(node.exec(&id, "test -e /tmp/ran").await.exit_code, 0);
+}

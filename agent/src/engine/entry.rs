@@ -18,7 +18,13 @@ const PLAIN: [&str; 3] = ["runc", "crun", "youki"];
 impl Engine {
     /// The request for one more process of a container, without its command; `None` when only the runtime can start it.
     pub(super) fn entry(&self, container: &Container) -> Option<Arc<Request>> {
-        container.entry.get_or_init(|| self.make_entry(container).map(Arc::new)).clone()
+        let entry = container.entry.get_or_init(|| self.make_entry(container).map(Arc::new)).clone()?;
+        // A container that has cgroups below its own has its processes there; one that is frozen runs nothing.
+        let holds = |file: &str, what: &str| {
+            let read = entry.cgroup.as_ref().and_then(|dir| fs::read_to_string(dir.join(file)).ok());
+            read.is_none_or(|text| text.trim() == what)
+        };
+        (holds("cgroup.subtree_control", "") && holds("cgroup.freeze", "0")).then_some(entry)
     }
 
     fn make_entry(&self, container: &Container) -> Option<Request> {
@@ -39,8 +45,10 @@ impl Engine {
         (request.pid, request.start_time) = (pid, start_time);
         request.cgroup = Some(self.inner.hierarchy.cgroup(&cgroup).ok()?.path().to_owned());
         if let Some(profile) = spec["linux"].get("seccomp") {
-            let path: PathBuf = bundle.join("seccomp.bpf");
-            fs::write(&path, filter::compile(profile)?).ok()?;
+            let (path, fresh): (PathBuf, _) = (bundle.join("seccomp.bpf"), bundle.join(".seccomp.bpf"));
+            fs::write(&fresh, filter::compile(profile)?).ok()?;
+            // By rename: a command of an agent before this one may be reading it.
+            fs::rename(&fresh, &path).ok()?;
             request.filter = Some(path);
         }
         Some(request)

@@ -184,8 +184,11 @@ impl Engine {
         let pidfd = running.pidfd.clone();
         let (stdout, stderr) = (Collector::start(stdout), Collector::start(stderr));
         let limit = if timeout.is_zero() { Duration::MAX } else { timeout };
-        let code = match tokio::time::timeout(limit, self.end_exec(running)).await {
-            Ok(code) => code?,
+        // It goes on when this gives up: the keeper is told to forget the command when it ends.
+        let engine = self.clone();
+        let mut ending = tokio::spawn(async move { engine.end_exec(running).await });
+        let code = match tokio::time::timeout(limit, &mut ending).await {
+            Ok(code) => code.map_err(internal("exec"))??,
             Err(_) => {
                 if let Some(pidfd) = pidfd {
                     let _ = pidfd::kill(&pidfd, libc::SIGKILL);
@@ -278,9 +281,13 @@ impl Collector {
     }
 
     async fn finish(mut self) -> Vec<u8> {
-        if tokio::time::timeout(DRAIN, &mut self.task).await.is_err() {
-            self.task.abort();
-        }
+        let _ = tokio::time::timeout(DRAIN, &mut self.task).await;
         std::mem::take(&mut *self.bytes.lock())
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }

@@ -4,18 +4,20 @@
 //! first without that promise, and last with it.
 
 use std::ffi::CString;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, SFlag, fstat, umask};
 use nix::unistd::{Gid, Uid};
 
+use super::join::Target;
 use super::program;
 use super::request::{Capabilities, Request};
 
-/// Never returns but with what went wrong.
-pub fn program(request: &Request, filter: &[u8]) -> String {
-    match prepare(request, filter) {
+/// Never returns but with what went wrong. `parent` is the pipe that it is told through.
+pub fn program(request: &Request, target: &Target, filter: Option<&[u8]>, parent: &impl AsFd) -> String {
+    match prepare(request, target, filter, parent.as_fd()) {
         Ok(never) => match never {},
         Err(error) => error,
     }
@@ -25,7 +27,15 @@ fn step<T>(what: &str, result: Result<T, Errno>) -> Result<T, String> {
     result.map_err(|e| format!("{what}: {}", e.desc().to_lowercase()))
 }
 
-fn prepare(request: &Request, filter: &[u8]) -> Result<std::convert::Infallible, String> {
+fn prepare(
+    request: &Request,
+    target: &Target,
+    filter: Option<&[u8]>,
+    parent: BorrowedFd<'_>,
+) -> Result<std::convert::Infallible, String> {
+    step("cgroup namespace", target.cgroups())?;
+    step("closing descriptors", close_all_but(parent))?;
+    awaited(parent)?;
     step("setsid", nix::unistd::setsid())?;
     umask(Mode::from_bits_truncate(0o022));
     step("session keyring", fresh_keyring())?;
@@ -35,7 +45,6 @@ fn prepare(request: &Request, filter: &[u8]) -> Result<std::convert::Infallible,
     } else {
         step("seccomp filter", load(filter))?;
     }
-    step("closing descriptors", close_rest_at_exec())?;
     // As root where only root may go, or as the user where root may not (a file system that squashes it).
     let early = nix::unistd::chdir(request.cwd.as_str());
     step("bounding set", bound(request.capabilities.bounding))?;
@@ -59,6 +68,7 @@ fn prepare(request: &Request, filter: &[u8]) -> Result<std::convert::Infallible,
     let (args, env) = (strings(&request.args)?, strings(&env)?);
     let file = CString::new(path.as_str()).map_err(|e| format!("{path:?}: {e}"))?;
     default_signals();
+    awaited(parent)?;
     if request.no_new_privileges {
         step("seccomp filter", load(filter))?;
     }
@@ -92,12 +102,28 @@ fn own_streams(request: &Request) {
     }
 }
 
-fn close_rest_at_exec() -> Result<(), Errno> {
-    const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
-    // SAFETY: marks descriptors of this process; none is closed while somebody here uses it.
-    #[allow(unsafe_code)]
-    let result = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC) };
-    Errno::result(result).map(drop)
+/// Nothing of the node stays open but the streams and the pipe to the parent, which ends at exec.
+fn close_all_but(parent: BorrowedFd<'_>) -> Result<(), Errno> {
+    let parent = parent.as_raw_fd() as libc::c_uint;
+    for (first, last) in [(3, parent - 1), (parent + 1, libc::c_uint::MAX)] {
+        if first <= last {
+            // SAFETY: the owners of these descriptors are the parent's: this process ends or becomes another program
+            // without them.
+            #[allow(unsafe_code)]
+            let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+            Errno::result(result)?;
+        }
+    }
+    Ok(())
+}
+
+/// A command that nobody waits for any more does not run, however long it was kept from running.
+fn awaited(parent: BorrowedFd<'_>) -> Result<(), String> {
+    let mut pipe = [PollFd::new(parent, PollFlags::empty())];
+    match poll(&mut pipe, PollTimeout::ZERO) {
+        Ok(0) => Ok(()),
+        _ => Err("given up".into()),
+    }
 }
 
 /// A `prctl` of numbers.
@@ -164,14 +190,12 @@ fn limit(sets: &Capabilities) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Loads a filter; an empty one is none.
-fn load(filter: &[u8]) -> Result<(), Errno> {
+/// Loads a filter, if there is one.
+fn load(filter: Option<&[u8]>) -> Result<(), Errno> {
     const SECCOMP_SET_MODE_FILTER: libc::c_uint = 1;
-    if filter.is_empty() {
-        return Ok(());
-    }
+    let Some(filter) = filter else { return Ok(()) };
     let (instructions, rest) = filter.as_chunks::<8>();
-    if !rest.is_empty() {
+    if instructions.is_empty() || !rest.is_empty() {
         return Err(Errno::EINVAL);
     }
     let instructions: Vec<libc::sock_filter> = instructions
@@ -193,12 +217,14 @@ fn load(filter: &[u8]) -> Result<(), Errno> {
     Errno::result(result).map(drop)
 }
 
-/// Rust programs ignore SIGPIPE, and what is ignored stays so through exec.
+/// What is ignored stays so through exec: Rust programs ignore SIGPIPE, and whoever started the node may have more.
 fn default_signals() {
-    // SAFETY: sets the default for a signal; no handler is involved.
-    #[allow(unsafe_code)]
-    unsafe {
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    for signal in 1..=64 {
+        // SAFETY: sets the default for a signal; no handler is involved. Some cannot be set, and need not be.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+        }
     }
     let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
 }

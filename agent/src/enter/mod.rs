@@ -56,20 +56,23 @@ fn start(request: &Path, pid_file: &Path) -> Result<(), Error> {
     let text = fs::read(request).map_err(Error::at("request"))?;
     let request: Request = serde_json::from_slice(&text).map_err(Error::at("request"))?;
     let filter = match &request.filter {
-        Some(path) => fs::read(path).map_err(Error::at("seccomp filter"))?,
-        None => Vec::new(),
+        Some(path) => Some(fs::read(path).map_err(Error::at("seccomp filter"))?),
+        None => None,
     };
     let mut pid_file = File::create(pid_file).map_err(Error::at("pid file"))?;
     let cgroup = match &request.cgroup {
-        Some(path) => Some(File::open(path).map_err(Error::at(path.display()))?.into()),
+        Some(path) => {
+            let gone = |_| Error("container is not running".into());
+            Some(File::open(path).map_err(gone)?.into())
+        }
         None => None,
     };
     let (mut failed, failure) = io::pipe().map_err(Error::at("pipe"))?;
-    join::namespaces(&request)?;
+    let target = join::namespaces(&request)?;
     let child = join::clone_into(cgroup.as_ref()).map_err(Error::at("clone"))?;
     let Some(pid) = child else {
         drop(failed);
-        let error = confine::program(&request, &filter);
+        let error = confine::program(&request, &target, filter.as_deref(), &failure);
         let _ = (&failure).write_all(error.to_string().as_bytes());
         // SAFETY: ends the child without running anything of the parent's.
         #[allow(unsafe_code)]

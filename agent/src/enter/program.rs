@@ -21,7 +21,7 @@ pub fn find(command: &str, env: &[String]) -> Result<String, String> {
         };
     }
     let path = env.iter().rev().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or_default();
-    for dir in path.split(':') {
+    for dir in path.split(':').filter(|_| !path.is_empty()) {
         // An empty one is the working directory, as in shells.
         let file = if dir.is_empty() { format!("./{command}") } else { format!("{dir}/{command}") };
         if !command.is_empty() && executable(&file).is_ok() {

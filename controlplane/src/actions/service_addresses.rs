@@ -48,6 +48,17 @@ impl Range {
         }
     }
 
+    /// Whether a Service may ask for this address: neither the network's own nor, of IPv4, that of everybody.
+    fn gives(&self, address: IpAddr) -> bool {
+        let last = match address {
+            IpAddr::V4(ip) => {
+                ip.to_bits() | u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0) == u32::MAX
+            }
+            IpAddr::V6(_) => false,
+        };
+        self.contains(address) && address != self.base && !last
+    }
+
     fn contains(&self, address: IpAddr) -> bool {
         match (self.base, address) {
             (IpAddr::V4(base), IpAddr::V4(ip)) => {
@@ -181,9 +192,16 @@ impl ServiceAddresses {
             let why = format!("failed to allocate IP {text}: {why}");
             Err(invalid(service, FieldError::invalid("spec.clusterIPs", list, &why)))
         };
-        let Some(ip) = text.parse().ok().filter(|ip| self.ranges.iter().any(|r| r.contains(*ip))) else {
+        let range = |ip: IpAddr| self.ranges.iter().find(|range| range.contains(ip));
+        let Some((ip, range)) = text.parse().ok().and_then(|ip| Some((ip, range(ip)?))) else {
             return refuse("the provided network does not match the current range");
         };
+        if !range.gives(ip) {
+            let (base, bits) = (range.base, range.bits);
+            return refuse(&format!(
+                "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {base}/{bits}"
+            ));
+        }
         match taking.address(ip, service).await? {
             true => Ok(()),
             false => refuse("provided IP is already allocated"),

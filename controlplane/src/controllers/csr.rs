@@ -164,11 +164,15 @@ fn permitted(spec: &Spec, subject: &Subject) -> Result<Vec<ExtendedKeyUsagePurpo
             Err("organization system:masters is not allowed".into())
         }
         CLIENT => Ok(vec![ExtendedKeyUsagePurpose::ClientAuth]),
-        NODE_CLIENT if !of_node => Err("subject is not that of a node in the organization system:nodes".into()),
+        NODE_CLIENT if !of_node => {
+            Err("subject is not that of a node in the organization system:nodes".into())
+        }
         NODE_CLIENT if !subject.names.is_empty() => Err("DNS or IP subjectAltNames are not allowed".into()),
         NODE_CLIENT if !has("client auth") || !only("client auth") => Err("usages did not match".into()),
         NODE_CLIENT => Ok(vec![ExtendedKeyUsagePurpose::ClientAuth]),
-        NODE_SERVING if !of_node => Err("subject is not that of a node in the organization system:nodes".into()),
+        NODE_SERVING if !of_node => {
+            Err("subject is not that of a node in the organization system:nodes".into())
+        }
         NODE_SERVING if subject.names.is_empty() => {
             Err("at least one DNS or IP subjectAltName is required".into())
         }

@@ -14,7 +14,7 @@ use crate::pki::kubeconfig;
 use anyhow::{Context, bail};
 use clap::Args;
 use state::{Node, Process, State};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const HUB: &str = "10.89.0.1";
 /// The port the nodes reach the server on.
 const PORT: u16 = 6443;
+/// Where the API listens on this machine when nobody says where.
+const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
 /// How long a part may take to come up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -35,16 +37,16 @@ pub struct UpArgs {
     /// How many nodes.
     #[arg(long, default_value_t = 1)]
     nodes: usize,
-    /// Where the API listens on this machine; port 0 takes a free one.
-    #[arg(long, default_value = "127.0.0.1:6443")]
-    bind: SocketAddr,
+    /// Where the API listens on this machine; port 0 takes a free one [default: as before, or 127.0.0.1:6443].
+    #[arg(long)]
+    bind: Option<SocketAddr>,
     /// Image archives to load into every node.
     #[arg(long)]
     image: Vec<PathBuf>,
-    /// More flags for the server.
+    /// More flags for the server [default: as before].
     #[arg(long = "server-flag", allow_hyphen_values = true)]
     server_flags: Vec<String>,
-    /// More flags for the agents.
+    /// More flags for the agents [default: as before].
     #[arg(long = "agent-flag", allow_hyphen_values = true)]
     agent_flags: Vec<String>,
 }
@@ -67,6 +69,7 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     }
     std::fs::create_dir_all(&args.data_dir).with_context(|| args.data_dir.display().to_string())?;
     let mut state = State::read(&args.data_dir)?;
+    let args = &as_before(args, &mut state);
     let before = Instant::now();
     ensure_server(args, &mut state)?;
     for number in 1..=args.nodes.max(state.nodes.len()) {
@@ -80,6 +83,22 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     );
     println!("export KUBECONFIG={}", kubeconfig.display());
     Ok(())
+}
+
+/// What is not said again is as it was: a part that is started anew is the same part.
+fn as_before(args: &UpArgs, state: &mut State) -> UpArgs {
+    let mut args = args.clone();
+    for (said, kept) in
+        [(&mut args.server_flags, &mut state.server_flags), (&mut args.agent_flags, &mut state.agent_flags)]
+    {
+        if said.is_empty() {
+            said.clone_from(kept);
+        } else {
+            kept.clone_from(said);
+        }
+    }
+    args.bind = args.bind.or(state.bind);
+    args
 }
 
 fn ensure_server(args: &UpArgs, state: &mut State) -> anyhow::Result<()> {
@@ -100,7 +119,9 @@ fn ensure_server(args: &UpArgs, state: &mut State) -> anyhow::Result<()> {
             hub
         }
     };
-    let listener = TcpListener::bind(args.bind).with_context(|| format!("listen on {}", args.bind))?;
+    let bind = args.bind.unwrap_or(BIND);
+    let listener = TcpListener::bind(bind).with_context(|| format!("listen on {bind}"))?;
+    state.bind = Some(listener.local_addr()?);
     let log = args.data_dir.join("server.log");
     let mut flags: Vec<String> = vec![
         "server".into(),

@@ -1,6 +1,7 @@
 //! What `coracle up` started, kept in `<data-dir>/up.json` so that a later `up` or `down` finds it again.
 
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// A process, told apart from a later one with the same number by its start time.
@@ -58,6 +59,12 @@ pub struct State {
     pub server: Option<Process>,
     /// The nodes.
     pub nodes: Vec<Node>,
+    /// Where the API listens on this machine.
+    pub bind: Option<SocketAddr>,
+    /// What the server was told besides.
+    pub server_flags: Vec<String>,
+    /// What the agents were told besides.
+    pub agent_flags: Vec<String>,
 }
 
 impl State {

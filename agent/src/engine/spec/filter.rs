@@ -1,7 +1,8 @@
 //! A seccomp profile of the OCI configuration as the program that the kernel runs.
 //!
 //! For commands that enter a container without the runtime. What this does not know it does not guess: the answer is
-//! `None`, and the runtime does it.
+//! `None`, and the runtime does it. That is every list of what is forbidden, too: a mistake there would be a hole, while in a
+//! list of what is allowed it is a refusal.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -108,6 +109,10 @@ pub fn compile(profile: &Value) -> Option<Vec<u8>> {
         return None;
     }
     let default = action(profile, "defaultAction", "defaultErrnoRet")?;
+    let refuses = default & 0xFFFF_0000 == ERRNO || matches!(default, 0 | KILL_PROCESS);
+    if !refuses {
+        return None;
+    }
     let wanted: Vec<&str> =
         profile["architectures"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let abis = abis()?;
@@ -155,7 +160,7 @@ fn action(of: &Value, key: &str, errno: &str) -> Option<u32> {
 
 /// The steps for calls of one kind of program.
 fn section(profile: &Value, abi: Abi, default: u32) -> Option<Vec<Step>> {
-    let calls = rules(profile, abi)?;
+    let calls = rules(profile, abi, default)?;
     let mut steps = vec![step(LOAD, NUMBER)];
     if abi.number == 0xC000_003E {
         steps.extend([jump(IF_AT_LEAST, X32, 0, 1), step(RETURN, KILL_PROCESS)]);
@@ -195,16 +200,27 @@ fn section(profile: &Value, abi: Abi, default: u32) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-fn rules(profile: &Value, abi: Abi) -> Option<BTreeMap<u32, Rules>> {
+fn rules(profile: &Value, abi: Abi, default: u32) -> Option<BTreeMap<u32, Rules>> {
     let mut calls: BTreeMap<u32, Rules> = BTreeMap::new();
     for rule in profile["syscalls"].as_array().into_iter().flatten() {
         let action = action(rule, "action", "errnoRet")?;
         let conditions: Vec<Condition> =
             rule["args"].as_array().into_iter().flatten().map(condition).collect::<Option<_>>()?;
+        let mut arguments: Vec<u32> = conditions.iter().map(|condition| condition.argument).collect();
+        arguments.sort_unstable();
+        arguments.dedup();
+        // Runtimes take two conditions on one argument for alternatives.
+        if arguments.len() < conditions.len() {
+            return None;
+        }
         for name in rule["names"].as_array()?.iter().filter_map(Value::as_str) {
             // Names that this machine does not have mean nothing here.
             let Some(number) = (abi.call)(name) else { continue };
             let rules = calls.entry(number).or_default();
+            // Runtimes leave out what would be done anyway: it takes nothing from other rules.
+            if action == default {
+                continue;
+            }
             if !conditions.is_empty() {
                 rules.when.push((conditions.clone(), action));
             } else if *rules.always.get_or_insert(action) != action {
@@ -222,7 +238,7 @@ fn condition(of: &Value) -> Option<Condition> {
     let (test, value) = match of["op"].as_str()? {
         "SCMP_CMP_EQ" => (Test::Equal, value),
         "SCMP_CMP_NE" => (Test::NotEqual, value),
-        "SCMP_CMP_MASKED_EQ" => (Test::Masked(value), two),
+        "SCMP_CMP_MASKED_EQ" => (Test::Masked(value), two & value),
         _ => return None,
     };
     Some(Condition { argument, test, value })
@@ -370,20 +386,22 @@ mod tests {
     fn actions_and_conditions_of_profiles_on_disk() {
         let number = (abis().unwrap()[0].call)("kill").unwrap();
         let own = abis().unwrap()[0].number;
-        let with =
-            |rules: Value| compile(&json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules })).unwrap();
-        let both = with(json!([{ "names": ["kill"], "action": "SCMP_ACT_ERRNO", "errnoRet": 13, "args": [
+        let with = |rules: Value| {
+            compile(&json!({ "defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": 13, "syscalls": rules }))
+                .unwrap()
+        };
+        let both = with(json!([{ "names": ["kill"], "action": "SCMP_ACT_ALLOW", "args": [
             { "index": 0, "value": 7, "op": "SCMP_CMP_EQ" },
-            { "index": 1, "value": 9, "op": "SCMP_CMP_NE" }] }]));
+            { "index": 1, "value": 9, "op": "SCMP_CMP_NE" }] }, { "names": ["kill"], "action": "SCMP_ACT_ERRNO", "errnoRet": 13 }]));
         for (arguments, wanted) in [
-            ([7, 8, 0, 0, 0, 0], ERRNO | 13),
-            ([7, 9, 0, 0, 0, 0], ALLOW),
-            ([7, (1 << 32) + 9, 0, 0, 0, 0], ERRNO | 13),
-            ([(1 << 32) + 7, 8, 0, 0, 0, 0], ALLOW),
+            ([7, 8, 0, 0, 0, 0], ALLOW),
+            ([7, 9, 0, 0, 0, 0], ERRNO | 13),
+            ([7, (1 << 32) + 9, 0, 0, 0, 0], ALLOW),
+            ([(1 << 32) + 7, 8, 0, 0, 0, 0], ERRNO | 13),
         ] {
             assert_eq!(verdict(&both, own, number, arguments), wanted, "{arguments:?}");
         }
-        assert_eq!(verdict(&both, own, 100_000, [0; 6]), ALLOW);
+        assert_eq!(verdict(&both, own, 100_000, [0; 6]), ERRNO | 38, "newer than the profile");
         let kill = with(json!([{ "names": ["kill"], "action": "SCMP_ACT_KILL_PROCESS" }]));
         assert_eq!(verdict(&kill, own, number, [0; 6]), KILL_PROCESS);
     }
@@ -392,11 +410,14 @@ mod tests {
     fn what_only_a_runtime_can_do() {
         for profile in [
             json!({ "defaultAction": "SCMP_ACT_NOTIFY" }),
-            json!({ "defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/run/x" }),
-            json!({ "defaultAction": "SCMP_ACT_ALLOW", "flags": ["SECCOMP_FILTER_FLAG_LOG"] }),
-            json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{ "names": ["kill"], "action": "SCMP_ACT_TRACE" }] }),
-            json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{ "names": ["kill"], "action": "SCMP_ACT_ERRNO",
+            json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{ "names": ["kill"], "action": "SCMP_ACT_ERRNO" }] }),
+            json!({ "defaultAction": "SCMP_ACT_ERRNO", "listenerPath": "/run/x" }),
+            json!({ "defaultAction": "SCMP_ACT_ERRNO", "flags": ["SECCOMP_FILTER_FLAG_LOG"] }),
+            json!({ "defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{ "names": ["kill"], "action": "SCMP_ACT_TRACE" }] }),
+            json!({ "defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{ "names": ["kill"], "action": "SCMP_ACT_ALLOW",
                 "args": [{ "index": 0, "value": 1, "op": "SCMP_CMP_LT" }] }] }),
+            json!({ "defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{ "names": ["kill"], "action": "SCMP_ACT_ALLOW",
+                "args": [{ "index": 1, "value": 10, "op": "SCMP_CMP_EQ" }, { "index": 1, "value": 12, "op": "SCMP_CMP_EQ" }] }] }),
             json!({}),
         ] {
             assert_eq!(compile(&profile), None, "{profile}");
