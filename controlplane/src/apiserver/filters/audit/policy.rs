@@ -182,7 +182,8 @@ impl Rule {
                 ));
             }
         }
-        if !self.paths.is_empty() && !(self.resources.is_empty() && self.namespaces.is_empty()) {
+        let of_objects = !self.resources.is_empty() || !self.namespaces.is_empty();
+        if of_objects && !self.paths.is_empty() {
             return Err(format!(
                 "{at}.nonResourceURLs: rules cannot apply to both regular resources and non-resource URLs"
             ));
