@@ -1,0 +1,132 @@
+//! Verbs on resources: from a request to a call of [`Api`](super::api::Api) and back.
+
+// Bodies of requests, with a limit.
+mod sent;
+// get, list, watch.
+mod read;
+// create, update, patch.
+mod write;
+// delete, one or many.
+mod delete;
+// Subresources, and kinds that are not stored.
+mod act;
+
+use crate::apiserver::chain::{Context, Server};
+use crate::apiserver::inbound::Inbound;
+use crate::apiserver::negotiate::{self, Form};
+use crate::apiserver::options::WriteOptions;
+use crate::apiserver::respond::Body;
+use crate::apiserver::write::Target;
+use crate::registry::kinds::Kind;
+use coracle_proto::status::ApiError;
+use http::{Request, Response};
+use std::sync::Arc;
+
+/// Serves one request on a resource.
+pub async fn serve(
+    server: &Arc<Server>,
+    context: Context,
+    request: Request<Inbound>,
+) -> Result<Response<Body>, ApiError> {
+    let info = &context.info;
+    let kind = server.api.registry.resource(&info.group, &info.version, &info.resource);
+    let kind = kind.ok_or_else(ApiError::no_such_path)?;
+    let call = Asked { server, kind: &kind, context: &context };
+    call.check_scope()?;
+    if !info.subresource.is_empty() {
+        return call.subresource(request).await;
+    }
+    // A verb was authorized under its own name: it must not do what another one does.
+    if !kind.verbs.contains(&info.verb.as_str()) || call.lacks_name() {
+        return Err(ApiError::method_not_allowed());
+    }
+    if !kind.stored {
+        if matches!(info.verb.as_str(), "get" | "list") {
+            return call.made_up().await;
+        }
+        return call.action(request).await;
+    }
+    match info.verb.as_str() {
+        "get" => call.get().await,
+        "list" => call.list().await,
+        "watch" => call.watch().await,
+        "create" => call.create(request).await,
+        "update" => call.update("", request).await,
+        "patch" => call.patch("", request).await,
+        "delete" => call.delete(request).await,
+        "deletecollection" => call.delete_collection(request).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// One request with what was found out about it.
+struct Asked<'a> {
+    server: &'a Arc<Server>,
+    kind: &'a Arc<Kind>,
+    context: &'a Context,
+}
+
+impl<'a> Asked<'a> {
+    fn check_scope(&self) -> Result<(), ApiError> {
+        let info = &self.context.info;
+        let cluster_path = info.namespace.is_empty();
+        if info.verb == "create" && info.subresource.is_empty() && !info.name.is_empty() {
+            return Err(ApiError::method_not_allowed());
+        }
+        if self.kind.namespaced() && cluster_path && !matches!(info.verb.as_str(), "list" | "watch") {
+            // A single object of a namespaced kind has no address outside its namespace.
+            return Err(if info.verb == "create" {
+                ApiError::method_not_allowed()
+            } else {
+                ApiError::no_such_path()
+            });
+        }
+        // A namespace's own path names it twice; nothing that belongs to no namespace is reached through one.
+        let mut segments = info.path.split('/').filter(|segment| !segment.is_empty()).skip(3);
+        let own = info.resource == "namespaces" && segments.next() == Some(info.name.as_str());
+        let within = segments.next() == Some("namespaces");
+        if !self.kind.namespaced() && !cluster_path && (!own || within) {
+            return Err(ApiError::no_such_path());
+        }
+        Ok(())
+    }
+
+    /// Whether the verb needs a name and there is none.
+    fn lacks_name(&self) -> bool {
+        let info = &self.context.info;
+        info.name.is_empty() && matches!(info.verb.as_str(), "update" | "patch")
+    }
+
+    fn namespace(&self) -> &'a str {
+        if self.kind.namespaced() { &self.context.info.namespace } else { "" }
+    }
+
+    fn scope(&self) -> Option<&'a str> {
+        Some(self.namespace()).filter(|namespace| !namespace.is_empty())
+    }
+
+    fn target<'b>(&'b self, subresource: &'b str, options: &'b WriteOptions) -> Target<'b> {
+        Target {
+            user: &self.context.user,
+            kind: self.kind,
+            namespace: self.namespace(),
+            name: &self.context.info.name,
+            subresource,
+            options,
+            applied: false,
+        }
+    }
+
+    fn form(&self) -> Result<Form, ApiError> {
+        negotiate::form(self.context.header("accept"), true)
+    }
+
+    fn options(&self) -> Result<WriteOptions, ApiError> {
+        let options = WriteOptions::parse(
+            &self.context.query,
+            self.context.header("user-agent"),
+            &self.context.info.verb,
+        )?;
+        Ok(WriteOptions { notes: self.context.notes.clone(), ..options })
+    }
+}
