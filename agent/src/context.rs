@@ -11,6 +11,7 @@ use crate::config::NodeConfig;
 use crate::engine::cgroup::Hierarchy;
 use crate::events::Recorder;
 use crate::node::shutdown::Shutdown;
+use crate::node::status::Pressure;
 use crate::objects::Objects;
 use crate::pod::cpus::Cpus;
 use crate::pod::image::Images;
@@ -35,6 +36,8 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     /// The Node object's taints.
     pub taints: Vec<Taint>,
+    /// What runs short.
+    pub pressure: Pressure,
 }
 
 /// The node's parts.

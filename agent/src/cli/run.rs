@@ -34,7 +34,7 @@ use crate::node::keep::Keeper;
 use crate::node::log_rotation::{self, LogLimits};
 use crate::node::machine::{self, Machine};
 use crate::node::shutdown::{self, Periods, Shutdown};
-use crate::node::status::allocatable;
+use crate::node::status::{Pressure, allocatable};
 use crate::objects::{Objects, Wake};
 use crate::pod::amount;
 use crate::pod::cpus::Cpus;
@@ -436,6 +436,7 @@ pub fn assemble(
         memory: machine.capacity.get("memory").copied().unwrap_or(0),
         labels: crate::node::object::labels(&config, &machine.hostname),
         taints: vec![],
+        pressure: Pressure::default(),
     };
     let context = Context {
         facts: RwLock::new(facts),

@@ -241,6 +241,7 @@ impl Keeper {
             .map(|v| format!("{}://{}", v.runtime_name, v.runtime_version));
         let images = self.context.runtime.list_images(None).await.unwrap_or_default();
         let pressure = self.pressure.check(&self.context).await;
+        self.context.facts.write().pressure = pressure;
         local_storage::check(&self.context).await;
         let new = status::status(&StatusInput {
             config: &self.context.config,

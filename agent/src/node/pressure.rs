@@ -19,6 +19,8 @@ use crate::pod::{amount, spec};
 const STAYS: Duration = Duration::from_secs(300);
 /// One pod at a time: what it frees is seen before the next one goes.
 const BETWEEN: Duration = Duration::from_secs(10);
+/// A pod that does not end holds the others' eviction up for no longer than this.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Least amounts that must be free, by signal: bytes or counts, or a part of the whole.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,6 +112,8 @@ pub fn rank(pods: &[Arc<Pod>], usage: &HashMap<String, i64>, resource: &str) -> 
 pub struct Watcher {
     seen: BTreeMap<&'static str, Instant>,
     last_eviction: Option<Instant>,
+    /// Evicted, and not gone yet.
+    ending: HashSet<String>,
 }
 
 impl Watcher {
@@ -124,12 +128,15 @@ impl Watcher {
         self.seen.retain(|_, at| at.elapsed() < STAYS);
         let mut short = short.into_iter();
         if let Some((signal, least, free)) = short.next()
-            && self.last_eviction.is_none_or(|at| at.elapsed() >= BETWEEN)
+            && self.may_evict(&context.pods.admitted())
         {
             let disk = signal.starts_with("nodefs");
             if !(disk && free_images(context).await) {
                 self.last_eviction = Some(now);
-                evict(context, signal, least, free).await;
+                let pods = context.pods.admitted();
+                let pods: Vec<_> =
+                    pods.into_iter().filter(|pod| !self.ending.contains(spec::uid(pod))).collect();
+                self.ending.extend(evict(context, &pods, signal, least, free).await);
             }
         }
         Pressure {
@@ -137,6 +144,13 @@ impl Watcher {
             disk: self.seen.keys().any(|signal| signal.starts_with("nodefs")),
             pids: self.seen.contains_key("pid.available"),
         }
+    }
+
+    /// Whether the last eviction is over and what it freed is seen; `pods` use something of the node.
+    fn may_evict(&mut self, pods: &[Arc<Pod>]) -> bool {
+        self.ending.retain(|uid| pods.iter().any(|pod| spec::uid(pod) == uid));
+        let pause = if self.ending.is_empty() { BETWEEN } else { PATIENCE };
+        self.last_eviction.is_none_or(|at| at.elapsed() >= pause)
     }
 }
 
@@ -172,7 +186,8 @@ async fn free_images(context: &Context) -> bool {
     removed
 }
 
-async fn evict(context: &Context, signal: &str, least: i64, free: i64) {
+/// Evicts the first in rank of these pods; its uid.
+async fn evict(context: &Context, pods: &[Arc<Pod>], signal: &str, least: i64, free: i64) -> Option<String> {
     let resource = match signal.split('.').next() {
         Some("memory") => "memory",
         Some("pid") => "pids",
@@ -180,7 +195,7 @@ async fn evict(context: &Context, signal: &str, least: i64, free: i64) {
     };
     let usage = usage(context, resource).await;
     let totals = usage.iter().map(|(uid, parts)| (uid.clone(), parts.values().sum())).collect();
-    let Some(pod) = rank(&context.pods.admitted(), &totals, resource).into_iter().next() else { return };
+    let pod = rank(pods, &totals, resource).into_iter().next()?;
     let (least, free) = match signal {
         "pid.available" | "nodefs.inodesFree" => (least.to_string(), free.to_string()),
         _ => (binary(least), binary(free)),
@@ -200,6 +215,7 @@ async fn evict(context: &Context, signal: &str, least: i64, free: i64) {
         "pod evicted"
     );
     context.pods.send(spec::uid(&pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
+    Some(spec::uid(&pod).to_owned())
 }
 
 /// Bytes in the largest binary unit that leaves no rest.
@@ -323,5 +339,23 @@ mod tests {
         let order: Vec<String> =
             rank(&pods, &usage, "memory").iter().map(|pod| spec::uid(pod).to_owned()).collect();
         assert_eq!(order, ["over-more", "over", "over-important", "within"]);
+    }
+
+    #[test]
+    fn one_pod_goes_at_a_time() {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"uid": "a"}})).unwrap();
+        let (there, gone) = ([Arc::new(pod)], []);
+        let mut watcher = Watcher::default();
+        assert!(watcher.may_evict(&there));
+        watcher.ending.insert("a".to_owned());
+        for (since, pods, want) in [
+            (BETWEEN, &there[..], false),
+            (PATIENCE, &there[..], true),
+            (Duration::ZERO, &gone[..], false),
+            (BETWEEN, &gone[..], true),
+        ] {
+            watcher.last_eviction = Instant::now().checked_sub(since);
+            assert_eq!(watcher.may_evict(pods), want, "{since:?} after the last, {} left", pods.len());
+        }
     }
 }

@@ -29,6 +29,14 @@ pub struct Pressure {
     pub pids: bool,
 }
 
+impl Pressure {
+    /// The conditions of the node that say so.
+    pub fn conditions(self) -> Vec<&'static str> {
+        let all = [("DiskPressure", self.disk), ("MemoryPressure", self.memory), ("PIDPressure", self.pids)];
+        all.into_iter().filter(|(_, on)| *on).map(|(condition, _)| condition).collect()
+    }
+}
+
 /// What pods may use: capacity less what is kept back. Cpu in thousandths.
 pub fn allocatable(config: &NodeConfig, machine: &Machine) -> BTreeMap<String, i64> {
     let mut all = machine.capacity.clone();

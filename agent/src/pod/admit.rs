@@ -5,7 +5,9 @@ use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::spec::Qos;
 use super::{affinity, spec};
+use crate::node::status::Pressure;
 
 /// What the node goes by.
 pub struct AdmitFacts<'a> {
@@ -17,6 +19,8 @@ pub struct AdmitFacts<'a> {
     pub node: &'a str,
     /// The node's taints.
     pub taints: &'a [Taint],
+    /// What the node is short of.
+    pub pressure: Pressure,
     /// Sysctls allowed beyond the safe ones.
     pub allowed_sysctls: &'a [String],
 }
@@ -39,6 +43,7 @@ const SAFE_ON_NODES: &str = "net.ipv4.tcp_notsent_lowat";
 
 /// Decides on a pod, given the pods the node has taken already.
 pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
+    pressure(pod, facts)?;
     let spec = spec::spec(pod);
     let os = spec.node_selector.as_ref().and_then(|selector| selector.get("kubernetes.io/os"));
     if os.is_some_and(|os| facts.labels.get("kubernetes.io/os") != Some(os)) {
@@ -81,6 +86,25 @@ pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(
         );
     }
     Ok(())
+}
+
+/// A node that is short of something takes no pod that it would have to evict again: of memory, none that asked for nothing.
+fn pressure(pod: &Pod, facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
+    let conditions = facts.pressure.conditions();
+    if conditions.is_empty() || spec::is_critical(pod) {
+        return Ok(());
+    }
+    if conditions == ["MemoryPressure"] {
+        let spec = spec::spec(pod);
+        let (key, effect) = ("node.kubernetes.io/memory-pressure".into(), "NoSchedule".into());
+        let taint = Taint { key, effect, ..Taint::default() };
+        if spec::qos(&spec) != Qos::BestEffort
+            || spec.tolerations.iter().flatten().any(|t| tolerates(t, &taint))
+        {
+            return Ok(());
+        }
+    }
+    refuse("Evicted", format!("The node had condition: [{}]. ", conditions.join(" ")))
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
@@ -232,6 +256,7 @@ mod tests {
             labels: &labels,
             node: "n",
             taints: &taints,
+            pressure: Pressure::default(),
             allowed_sysctls: &["net.core.*".to_owned()],
         };
         let other = Arc::new(pod(
@@ -319,5 +344,40 @@ mod tests {
         }
         let full = [other.clone(), other];
         assert_eq!(admit(&pod(c(json!({}))), &full, &facts).unwrap_err().reason, "OutOfpods");
+    }
+
+    #[test]
+    fn what_a_node_takes_that_is_short_of_something() {
+        let (allocatable, labels) = (BTreeMap::new(), BTreeMap::new());
+        let memory = Pressure { memory: true, ..Pressure::default() };
+        let disk = Pressure { disk: true, ..Pressure::default() };
+        let both = Pressure { disk: true, ..memory };
+        let none = json!({"containers": [{"name": "a"}]});
+        let asks = json!({"containers": [{"name": "a", "resources": {"requests": {"memory": "1Mi"}}}]});
+        let tolerates = json!({"containers": [{"name": "a"}],
+            "tolerations": [{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}]});
+        let critical = json!({"containers": [{"name": "a"}], "priority": 2_000_000_000});
+        for (pressure, spec, want) in [
+            (Pressure::default(), &none, None),
+            (memory, &none, Some("The node had condition: [MemoryPressure]. ")),
+            (memory, &asks, None),
+            (memory, &tolerates, None),
+            (memory, &critical, None),
+            (disk, &asks, Some("The node had condition: [DiskPressure]. ")),
+            (both, &tolerates, Some("The node had condition: [DiskPressure MemoryPressure]. ")),
+            (both, &critical, None),
+        ] {
+            let facts = AdmitFacts {
+                allocatable: &allocatable,
+                labels: &labels,
+                node: "n",
+                taints: &[],
+                pressure,
+                allowed_sysctls: &[],
+            };
+            let got = admit(&pod(spec.clone()), &[], &facts).err();
+            let want = want.map(|message| Refusal { reason: "Evicted".into(), message: message.into() });
+            assert_eq!(got, want, "{pressure:?} {spec}");
+        }
     }
 }

@@ -54,6 +54,7 @@ impl Worker {
                 labels: &facts.labels,
                 node: &self.context.config.name,
                 taints: &facts.taints,
+                pressure: facts.pressure,
                 allowed_sysctls: &self.context.config.allowed_unsafe_sysctls,
             };
             if self.context.shutdown.has_begun() {
@@ -295,7 +296,8 @@ fn go_duration(seconds: i64) -> String {
 
 /// Event reasons are fixed names; refusals have a handful of them.
 fn leak_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 11] = [
+    const KNOWN: [&str; 12] = [
+        "Evicted",
         "NodeShutdown",
         "OutOfcpu",
         "OutOfmemory",
