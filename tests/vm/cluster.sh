@@ -56,7 +56,7 @@ deployment() {
 
 start_server() {
     coracle server --data-dir /var/lib/coracle "$@" >> /var/log/server.log 2>&1 &
-    until_true 300 kubectl get --raw /readyz || { cat /var/log/server.log; exit 1; }
+    until_true 600 kubectl get --raw /readyz || { cat /var/log/server.log; exit 1; }
     say "server is ready"
 }
 
@@ -68,7 +68,7 @@ start_agent() {
     mkdir -p /opt/cni/bin
     for plugin in bridge host-local loopback portmap; do ln -sf "/payload/bin/$plugin" /opt/cni/bin/; done
     coracle-agent run --kubeconfig "$KUBECONFIG" --node-name "$MACHINE" "$@" >> /var/log/agent.log 2>&1 &
-    until_true 300 ready "$MACHINE" || { tail -30 /var/log/agent.log; exit 1; }
+    until_true 600 ready "$MACHINE" || { tail -30 /var/log/agent.log; exit 1; }
     say "node $MACHINE is ready"
 }
 
@@ -86,4 +86,4 @@ pod() {
    "resources": {"requests": {$2}, "limits": {$3}}}]}}
 POD
 }
-running() { until_true 180 holds "pod/$1" '{.status.phase}' Running; }
+running() { until_true 400 holds "pod/$1" '{.status.phase}' Running; }
