@@ -51,9 +51,29 @@ impl Selection {
         Ok(Self { labels, fields: fields.collect::<Result<_, ApiError>>()? })
     }
 
+    /// Only what has this name, too, unless it is empty: nothing else was authorized.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        if !name.is_empty() {
+            self.fields.push((Place::Name, name.to_owned(), false));
+        }
+        self
+    }
+
     /// Whether everything is selected.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether an object that is stored nowhere is selected, by its metadata: other fields it offers none.
+    pub fn matches_metadata(&self, meta: &serde_json::Value) -> bool {
+        let field = |place: Place| match place {
+            Place::Name => meta["name"].as_str().unwrap_or_default(),
+            Place::Namespace => meta["namespace"].as_str().unwrap_or_default(),
+            Place::Field(_) => "",
+        };
+        self.fields.iter().all(|(place, value, negated)| (field(*place) == value) != *negated)
+            && self.labels.matches_value(&meta["labels"])
     }
 
     /// Whether an object is selected.
