@@ -91,7 +91,7 @@ pub fn nobody_listens(stage: &mut Stage) {
         let _ = running.child.kill();
         let (_, _, err) = running.end();
         assert!(err.contains("error forwarding port 4444 to pod"), "{err}");
-        assert!(err.contains("onnection refused"), "{err}");
+        assert!(err.contains("IPv4: dial tcp4 127.0.0.1:4444: connect: connection refused"), "{err}");
     }
     let err = stage.newest().fails("port-forward pod/missing :80");
     assert!(err.contains(r#"pods "missing" not found"#), "{err}");

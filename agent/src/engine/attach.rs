@@ -158,11 +158,7 @@ impl Engine {
                     if let Some(path) = netns {
                         setns(File::open(path)?.as_fd(), CloneFlags::CLONE_NEWNET)?;
                     }
-                    let loopbacks = [
-                        std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port)),
-                        std::net::SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, port)),
-                    ];
-                    let stream = std::net::TcpStream::connect(&loopbacks[..])?;
+                    let stream = loopback(port)?;
                     stream.set_nonblocking(true)?;
                     Ok(stream)
                 };
@@ -172,9 +168,29 @@ impl Engine {
         let stream = receiver.await.map_err(internal("port-forward"))?.map_err(|error| {
             RuntimeError::Internal(format!(
                 "failed to execute portforward in network namespace of sandbox {id:?}: \
-                 failed to connect to localhost:{port} inside namespace: {error}"
+                 failed to connect to localhost:{port} inside namespace {id:?}, {error}"
             ))
         })?;
         Ok(Box::new(tokio::net::TcpStream::from_std(stream).map_err(internal("port-forward"))?))
     }
+}
+
+/// A connection to whichever loopback address somebody listens on; what both say otherwise, in the words of others.
+fn loopback(port: u16) -> io::Result<std::net::TcpStream> {
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+    let dial = |network: &str, to: SocketAddr| {
+        TcpStream::connect(to).map_err(|error| {
+            let why = match error.raw_os_error() {
+                Some(code) => Errno::from_raw(code).desc().to_lowercase(),
+                None => error.to_string(),
+            };
+            format!("dial {network} {to}: connect: {why}")
+        })
+    };
+    let four = match dial("tcp4", SocketAddr::from((Ipv4Addr::LOCALHOST, port))) {
+        Ok(stream) => return Ok(stream),
+        Err(why) => why,
+    };
+    dial("tcp6", SocketAddr::from((Ipv6Addr::LOCALHOST, port)))
+        .map_err(|six| io::Error::other(format!("IPv4: {four} IPv6: {six}")))
 }

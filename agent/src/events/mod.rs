@@ -1,24 +1,20 @@
 //! Events people read with `kubectl describe`: recorded in the background, repeated ones counted.
 
+// What becomes of an event that is like others.
+mod correlate;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
-use std::collections::HashMap;
 use tokio::sync::mpsc;
 
+use self::correlate::{Correlator, Observed};
 use crate::pod::spec::{self, Role};
 
 /// How many events wait while the API server is away; later ones are dropped.
 const WAITING: usize = 1000;
-/// How many different events are remembered for counting.
-const REMEMBERED: usize = 2048;
-/// How long after the last one a repeated event is counted instead of created anew.
-const AGGREGATE_SECONDS: i64 = 600;
-/// At most this many events per object at once, then one per five minutes: upstream's spam filter.
-const BURST: f64 = 25.0;
-const REFILL_SECONDS: f64 = 300.0;
 
 /// Whether an event is a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,90 +110,45 @@ pub fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
 pub fn recorder(client: kube::Client, node: String) -> (Recorder, impl Future<Output = ()> + Send) {
     let (sender, mut receiver) = mpsc::channel(WAITING);
     let task = async move {
-        let mut log = Log::default();
+        let mut seen = Correlator::default();
         while let Some(draft) = receiver.recv().await {
-            log.send(&client, &node, draft).await;
+            send(&mut seen, &client, &node, draft).await;
         }
     };
     (Recorder { sender }, task)
 }
 
-#[derive(Default)]
-struct Log {
-    known: HashMap<String, Known>,
-    budgets: HashMap<String, (f64, i64)>,
-}
-
-struct Known {
-    name: String,
-    count: i32,
-    last: i64,
-}
-
-impl Log {
-    /// Sends one event; failures are logged and the event is lost, as upstream does after its retries.
-    async fn send(&mut self, client: &kube::Client, node: &str, draft: Draft) {
-        if !self.affords(&draft) {
-            return;
-        }
-        let namespace = draft.about.namespace.clone().unwrap_or_else(|| "default".into());
-        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-        let key = key(&draft);
-        let now = draft.at.as_second();
-        if self.known.len() > REMEMBERED {
-            self.known.retain(|_, known| now - known.last < AGGREGATE_SECONDS / 2);
-        }
-        if let Some(known) = self.known.get_mut(&key).filter(|known| now - known.last < AGGREGATE_SECONDS) {
-            known.count += 1;
-            known.last = now;
-            let patch =
-                json!({"count": known.count, "lastTimestamp": Time(draft.at), "message": draft.message});
-            match api.patch(&known.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-                Ok(_) => return,
-                // It expired meanwhile.
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => {
-                    tracing::debug!(%error, "event not counted");
-                    return;
-                }
+/// Sends one event; failures are logged and the event is lost, as upstream does after its retries.
+async fn send(seen: &mut Correlator, client: &kube::Client, node: &str, draft: Draft) {
+    let Some(observed) = seen.observe(&draft) else { return };
+    let namespace = draft.about.namespace.clone().unwrap_or_else(|| "default".into());
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    if let Some(name) = &observed.stored {
+        let patch = json!({"count": observed.count, "lastTimestamp": Time(draft.at), "message": cut(&observed.message)});
+        match api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+            Ok(_) => return,
+            // It expired meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => {
+                tracing::debug!(%error, "event not counted");
+                return;
             }
-        }
-        let event = event(&draft, &namespace, node);
-        let name = event.metadata.name.clone().unwrap_or_default();
-        match api.create(&PostParams::default(), &event).await {
-            Ok(_) => {
-                self.known.insert(key, Known { name, count: 1, last: now });
-            }
-            Err(error) => tracing::debug!(%error, reason = draft.reason, "event not recorded"),
         }
     }
-
-    fn affords(&mut self, draft: &Draft) -> bool {
-        let now = draft.at.as_second();
-        if self.budgets.len() > REMEMBERED {
-            self.budgets.retain(|_, (_, at)| now - *at < 3600);
-        }
-        let key = format!("{:?}/{:?}", draft.about.namespace, draft.about.name);
-        let (tokens, at) = self.budgets.entry(key).or_insert((BURST, now));
-        *tokens = (*tokens + (now - *at) as f64 / REFILL_SECONDS).min(BURST);
-        *at = now;
-        if *tokens < 1.0 {
-            return false;
-        }
-        *tokens -= 1.0;
-        true
+    let event = event(&draft, &observed, &namespace, node);
+    let name = event.metadata.name.clone().unwrap_or_default();
+    match api.create(&PostParams::default(), &event).await {
+        Ok(_) => seen.stored(&observed.key, name),
+        Err(error) => tracing::debug!(%error, reason = draft.reason, "event not recorded"),
     }
 }
 
-fn key(draft: &Draft) -> String {
-    let about = &draft.about;
-    format!(
-        "{:?}/{:?}/{:?}/{:?}/{:?}/{}/{}",
-        about.namespace, about.name, about.uid, about.field_path, draft.kind, draft.reason, draft.message
-    )
+/// Longer texts are refused.
+fn cut(message: &str) -> String {
+    message.chars().take(1024).collect()
 }
 
-fn event(draft: &Draft, namespace: &str, node: &str) -> Event {
+fn event(draft: &Draft, observed: &Observed, namespace: &str, node: &str) -> Event {
     let object = draft.about.name.as_deref().unwrap_or_default();
     let name = format!("{object}.{:x}", draft.at.as_nanosecond());
     Event {
@@ -205,13 +156,13 @@ fn event(draft: &Draft, namespace: &str, node: &str) -> Event {
         involved_object: draft.about.clone(),
         type_: Some(format!("{:?}", draft.kind)),
         reason: Some(draft.reason.into()),
-        message: Some(draft.message.chars().take(1024).collect()),
+        message: Some(cut(&observed.message)),
         source: Some(EventSource { component: Some("kubelet".into()), host: Some(node.into()) }),
         reporting_component: Some("kubelet".into()),
         reporting_instance: Some(node.into()),
-        first_timestamp: Some(Time(draft.at)),
+        first_timestamp: Some(Time(observed.first)),
         last_timestamp: Some(Time(draft.at)),
-        count: Some(1),
+        count: Some(observed.count),
         ..Event::default()
     }
 }
