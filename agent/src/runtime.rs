@@ -240,6 +240,10 @@ pub trait Runtime: Send + Sync {
     async fn list_images(&self, filter: Option<cri::ImageSpec>) -> Result<Vec<cri::Image>>;
     /// One image, `None` when it is not on the node.
     async fn image_status(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>>;
+    /// What people may want to know of an image beside its status, as JSON; null when that is nothing.
+    async fn image_details(&self, _image: cri::ImageSpec) -> Result<serde_json::Value> {
+        Ok(serde_json::Value::Null)
+    }
     /// Removes an image; one that is not there is no error.
     async fn remove_image(&self, image: cri::ImageSpec) -> Result<()>;
     /// Disk used by images and by containers' writable layers.

@@ -134,3 +134,25 @@ async fn a_frozen_container_takes_no_command_and_runs_none_later() {
     std::fs::write(&freeze, "0").unwrap();
     assert_ne!(node.exec(&id, "test -e /tmp/ran").await.exit_code, 0);
 }
+
+#[tokio::test]
+#[ignore = "run by in_namespaces"]
+async fn a_container_keeps_the_runtime_that_started_it() {
+    let mut node = Node::start().await;
+    let sandbox = node.sandbox("changed").await;
+    let id = node.run(&sandbox, "changed", node.container_config("c", &["sleep", "1000"])).await;
+    node.kill_engine();
+    node.start_engine_with("/bin/false").await;
+    // A terminal is the runtime's to give.
+    let request = cri::ExecRequest {
+        container_id: id.clone(),
+        cmd: ["sh", "-c", "exit 7"].map(str::to_owned).to_vec(),
+        tty: true,
+        stdout: true,
+        ..Default::default()
+    };
+    let session = node.cri.exec(request).await.unwrap();
+    assert_eq!(session.exit.await.unwrap().unwrap(), 7);
+    node.cri.stop_container(&id, Duration::ZERO).await.unwrap();
+    node.cri.remove_pod_sandbox(&sandbox).await.unwrap();
+}

@@ -134,6 +134,20 @@ async fn bad_input_is_a_clear_error_and_the_engine_goes_on() {
     assert!(matches!(again, Err(RuntimeError::AlreadyExists(_))), "{again:?}");
     let handler = node.cri.run_pod_sandbox(node.sandbox_config("h"), "kata").await;
     assert!(matches!(handler, Err(RuntimeError::InvalidArgument(_))), "{handler:?}");
+    let mut ports = node.sandbox_config("ports");
+    ports.port_mappings =
+        vec![cri::PortMapping { host_port: 80, container_port: 80 + 65536, ..Default::default() }];
+    let mut ids = node.sandbox_config("ids");
+    let user =
+        cri::UserNamespace { mode: cri::NamespaceMode::Container.into(), ..cri::UserNamespace::default() };
+    ids.linux.as_mut().unwrap().security_context = Some(cri::LinuxSandboxSecurityContext {
+        namespace_options: Some(cri::NamespaceOption { userns_options: Some(user), ..Default::default() }),
+        ..Default::default()
+    });
+    for config in [ports, ids] {
+        let refused = node.cri.run_pod_sandbox(config, "").await;
+        assert!(matches!(refused, Err(RuntimeError::InvalidArgument(_))), "{refused:?}");
+    }
     assert!(matches!(node.cri.container_status("nope", false).await, Err(RuntimeError::NotFound(_))));
     node.cri.stop_pod_sandbox("nope").await.unwrap();
     let running = node.run(&sandbox, "bad", node.container_config("late", &["sleep", "100"])).await;

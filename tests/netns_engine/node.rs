@@ -85,7 +85,7 @@ impl Node {
         let store = ImageStore::open(&dir.path().join("root/images")).unwrap();
         store.import(archive(), None).await.unwrap();
         write_network(dir.path(), "10.88.0.0/24");
-        let engine = spawn(dir.path(), &cgroup);
+        let engine = spawn(dir.path(), &cgroup, &runtime());
         let cri = CriRuntime::new(dir.path().join("cri.sock").to_str().unwrap()).unwrap();
         let node = Self { dir, engine, cri, cgroup };
         node.wait().await;
@@ -120,7 +120,12 @@ impl Node {
     }
 
     pub async fn start_engine(&mut self) {
-        self.engine = spawn(self.dir.path(), &self.cgroup);
+        self.start_engine_with(&runtime()).await;
+    }
+
+    /// With another OCI runtime than before.
+    pub async fn start_engine_with(&mut self, runtime: &str) {
+        self.engine = spawn(self.dir.path(), &self.cgroup, runtime);
         self.wait().await;
     }
 
@@ -279,7 +284,7 @@ impl Node {
         add(
             "file",
             &run(&format!(
-                "cd {root}; find run cni ipam root/containers root/sandboxes root/images/holds/*/* ! -name exits.jsonl ! -name last_reserved_ip.0 || true"
+                "cd {root}; find run cni ipam root/containers root/sandboxes root/images/holds/*/* ! -name exits.jsonl ! -name last_reserved_ip.0 ! -path 'run/runtime/.cache*' || true"
             )),
         );
         for (_, command) in processes() {
@@ -335,7 +340,7 @@ fn write_network(dir: &Path, subnet: &str) {
     fs::write(dir.join("net.d/10-test.conflist"), conf.to_string()).unwrap();
 }
 
-fn spawn(dir: &Path, cgroup: &str) -> Child {
+fn spawn(dir: &Path, cgroup: &str, runtime: &str) -> Child {
     let log = fs::OpenOptions::new().append(true).create(true).open(dir.join("engine.log")).unwrap();
     let at = |name: &str| dir.join(name);
     Command::new(program("coracle-agent"))
@@ -347,7 +352,7 @@ fn spawn(dir: &Path, cgroup: &str) -> Child {
         .arg("--state")
         .arg(at("run"))
         .arg("--runtime")
-        .arg(runtime())
+        .arg(runtime)
         .arg("--cni-conf-dir")
         .arg(at("net.d"))
         .arg("--cni-bin-dir")

@@ -185,5 +185,22 @@ fn zstd_plain_and_docker_archives() {
             (imported[0].config.user.as_str(), imported[0].config.volumes[0].as_str()),
             ("1000", "/data")
         );
+        // As they are handed around: compressed as a whole, by either.
+        let whole = fs::read(&archive).unwrap();
+        for (number, packed) in
+            [gzip(&whole), zstd::encode_all(whole.as_slice(), 3).unwrap()].into_iter().enumerate()
+        {
+            let path = lab.path(&format!("packed-{number}"));
+            fs::write(&path, packed).unwrap();
+            let store = ImageStore::open(&lab.path(&format!("store-{number}"))).unwrap();
+            let again = block_on(store.import(&path, Some("other:2"))).unwrap();
+            assert_eq!(again[0].id, imported[0].id);
+            assert_eq!(again[0].repo_tags, ["docker.io/library/other:2"]);
+            assert_eq!(fs::read_dir(store.ingest_dir()).unwrap().count(), 0);
+        }
+        let garbage = lab.path("garbage");
+        fs::write(&garbage, [0xa5; 4096]).unwrap();
+        let error = block_on(store.import(&garbage, None)).unwrap_err().to_string();
+        assert!(error.ends_with("neither an OCI nor a docker archive, or damaged"), "{error}");
     });
 }

@@ -61,10 +61,20 @@ fn plain_by_tag_by_digest_and_by_mirror() {
         let yaml = lab.path("registries.yaml");
         fs::write(
             &yaml,
-            format!("mirrors:\n  docker.io:\n    endpoint: [\"http://{}\"]\n", registry.address),
+            format!(
+                "mirrors:\n  docker.io:\n    endpoint: [\"http://{0}\"]\n  example.test:\n    endpoint: [\"http://{0}/v2/library\"]\n",
+                registry.address
+            ),
         )
         .unwrap();
-        let mirrored = pull(&store, "nginx", &Credentials::Anonymous, &Hosts::load(&yaml).unwrap()).unwrap();
+        let hosts = Hosts::load(&yaml).unwrap();
+        // A mirror that keeps everything below a name of its own.
+        let below = pull(&store, "example.test/nginx:latest", &Credentials::Anonymous, &hosts).unwrap();
+        assert_eq!(below.id, pulled.id);
+        let error = pull(&store, "example.test/none:1", &Credentials::Anonymous, &hosts).unwrap_err();
+        let mirror = format!("its mirrors: {}: ", registry.address);
+        assert!(error.to_string().contains(&mirror) && error.to_string().contains("not found"), "{error}");
+        let mirrored = pull(&store, "nginx", &Credentials::Anonymous, &hosts).unwrap();
         assert_eq!(mirrored.id, pulled.id);
         assert!(mirrored.repo_tags.contains(&"docker.io/library/nginx:latest".to_owned()));
 

@@ -34,7 +34,7 @@ impl Engine {
         let scratch = self.inner.paths.transient(&format!("c{}", new_id()), "checkpoint");
         let images = scratch.join("checkpoint");
         private_dir(&scratch).and_then(|()| private_dir(&images)).map_err(internal("checkpoint"))?;
-        let mut argv = self.runtime_command(&scratch.join("log"));
+        let mut argv = self.runtime_command(&self.runtime_of(&container), &scratch.join("log"));
         argv.extend(["checkpoint".to_owned(), "--leave-running".into(), "--image-path".into()]);
         argv.extend([images.display().to_string(), container.id.clone()]);
         let mut command = tokio::process::Command::new(&argv[0]);
@@ -46,7 +46,7 @@ impl Engine {
         let config = json!({
             "id": record.id, "name": record.config.metadata.as_ref().map(|meta| meta.name.as_str()),
             "rootfsImage": record.config.image.as_ref().map(|image| image.user_specified_image.as_str()),
-            "rootfsImageRef": record.image_ref, "runtime": self.inner.options.runtime,
+            "rootfsImageRef": record.image_ref, "runtime": self.runtime_of(&container),
         });
         let (to, dir) = (to.to_owned(), scratch.clone());
         let written = match done {

@@ -28,7 +28,8 @@ impl Engine {
     }
 
     fn make_entry(&self, container: &Container) -> Option<Request> {
-        let runtime = self.inner.options.runtime.file_name()?.to_str()?;
+        let runtime = self.runtime_of(container);
+        let runtime = runtime.file_name()?.to_str()?;
         // A kernel that runs nothing from memory cannot run the sealed copy.
         let no_sealed = fs::read_to_string("/proc/sys/vm/memfd_noexec").is_ok_and(|text| text.trim() == "2");
         if !PLAIN.contains(&runtime) || no_sealed {
@@ -43,6 +44,8 @@ impl Engine {
             (record.pid, record.start_time, record.cgroup.clone())
         };
         (request.pid, request.start_time) = (pid, start_time);
+        // Of the others none gives a container and its commands one keyring.
+        request.keyring = (runtime == "runc").then(|| format!("_ses.{}", container.id));
         request.cgroup = Some(self.inner.hierarchy.cgroup(&cgroup).ok()?.path().to_owned());
         if let Some(profile) = spec["linux"].get("seccomp") {
             let (path, fresh): (PathBuf, _) = (bundle.join("seccomp.bpf"), bundle.join(".seccomp.bpf"));

@@ -135,7 +135,7 @@ impl Engine {
         let path = |kind: &str| self.inner.paths.transient(id, kind);
         let text = |kind: &str| path(kind).display().to_string();
         fs::write(path("json"), self.exec_process(command)?.to_string()).map_err(internal("exec"))?;
-        let mut argv = self.runtime_command(&path("log"));
+        let mut argv = self.runtime_command(&self.runtime_of(command.container), &path("log"));
         argv.extend(["exec", "--detach", "--process"].map(str::to_owned));
         argv.extend([text("json"), "--pid-file".into(), text("pid")]);
         let mut console = None;

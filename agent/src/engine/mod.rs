@@ -53,6 +53,8 @@ mod attach;
 mod status;
 // Usage from cgroup files.
 mod stats;
+// Usage as CRI's metrics.
+mod metrics;
 // What containers wrote.
 mod layers;
 // The state of a container as an archive.

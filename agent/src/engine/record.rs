@@ -118,6 +118,8 @@ pub struct ContainerRecord {
     pub gid: u32,
     /// Supplemental groups.
     pub groups: Vec<u32>,
+    /// The OCI runtime that started it, and alone can read what it noted; empty before.
+    pub runtime: PathBuf,
 }
 
 /// A directory of records.

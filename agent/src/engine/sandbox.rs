@@ -57,6 +57,23 @@ impl Engine {
                 "failed to get sandbox runtime: no runtime for {handler:?} is configured"
             )));
         }
+        if let Some(user) = &namespace_options(&config).userns_options
+            && !matches!(user.mode(), NamespaceMode::Pod | NamespaceMode::Node)
+        {
+            return Err(RuntimeError::InvalidArgument(format!(
+                "unsupported user namespace mode: {}",
+                user.mode().as_str_name()
+            )));
+        }
+        for port in config.port_mappings.iter().filter(|port| port.host_port > 0) {
+            if let Some(bad) =
+                [port.host_port, port.container_port].iter().find(|n| !(1..=65535).contains(*n))
+            {
+                return Err(RuntimeError::InvalidArgument(format!(
+                    "port {bad} of a port mapping is out of range"
+                )));
+            }
+        }
         let sandbox = self.reserve_sandbox(config, handler)?;
         let _verb = sandbox.verb.lock().await;
         match self.build_sandbox(&sandbox).await {

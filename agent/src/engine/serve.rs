@@ -1,5 +1,6 @@
 //! Any [`Runtime`] as CRI on a unix socket.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -15,6 +16,7 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
+use super::metrics;
 use super::streaming::Streaming;
 use crate::runtime::Runtime;
 
@@ -299,14 +301,20 @@ impl RuntimeService for Service {
         &self,
         _: Request<cri::ListMetricDescriptorsRequest>,
     ) -> Answer<cri::ListMetricDescriptorsResponse> {
-        answer(cri::ListMetricDescriptorsResponse { descriptors: Vec::new() })
+        answer(cri::ListMetricDescriptorsResponse { descriptors: metrics::descriptors() })
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
         _: Request<cri::ListPodSandboxMetricsRequest>,
     ) -> Answer<cri::ListPodSandboxMetricsResponse> {
-        answer(cri::ListPodSandboxMetricsResponse { pod_metrics: Vec::new() })
+        let stats = self.runtime.list_pod_sandbox_stats(None).await?;
+        let containers = self.runtime.list_containers(None).await?.into_iter();
+        let named = |image: cri::ImageSpec| {
+            if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image }
+        };
+        let images = containers.filter_map(|c| Some((c.id, named(c.image?)))).collect();
+        answer(cri::ListPodSandboxMetricsResponse { pod_metrics: metrics::rows(&stats, &images) })
     }
 
     async fn runtime_config(
@@ -338,9 +346,15 @@ impl ImageService for Service {
         &self,
         request: Request<cri::ImageStatusRequest>,
     ) -> Answer<cri::ImageStatusResponse> {
-        let image = required(request.into_inner().image, "image")?;
-        let image = self.runtime.image_status(image).await?;
-        answer(cri::ImageStatusResponse { image, info: Default::default() })
+        let request = request.into_inner();
+        let wanted = required(request.image, "image")?;
+        let image = self.runtime.image_status(wanted.clone()).await?;
+        let mut info = HashMap::new();
+        if request.verbose && image.is_some() {
+            let details = self.runtime.image_details(wanted).await?;
+            info.extend((!details.is_null()).then(|| ("info".to_owned(), details.to_string())));
+        }
+        answer(cri::ImageStatusResponse { image, info })
     }
 
     async fn pull_image(&self, request: Request<cri::PullImageRequest>) -> Answer<cri::PullImageResponse> {

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use coracle_proto::cri;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::container::signal_named;
 use super::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
 use super::sandbox::namespace_options;
 use super::{Container, Engine, Sandbox, now};
@@ -77,7 +78,7 @@ fn container_status(record: &ContainerRecord) -> cri::ContainerStatus {
                 supplemental_groups: record.groups.iter().map(|g| (*g).into()).collect(),
             }),
         }),
-        stop_signal: config.stop_signal,
+        stop_signal: signal_named(record.stop_signal).into(),
     }
 }
 
@@ -132,10 +133,12 @@ impl Container {
         }
     }
 
-    pub(super) fn status(&self, verbose: bool) -> cri::ContainerStatusResponse {
+    /// `spec` is the OCI runtime's configuration, for those who want to know everything.
+    pub(super) fn status(&self, verbose: bool, spec: Value) -> cri::ContainerStatusResponse {
         let record = self.record.lock();
         let info = json!({
             "pid": record.pid, "sandboxID": record.sandbox, "cgroup": record.cgroup, "config": record.config,
+            "runtimeSpec": spec,
         });
         let info =
             if verbose { HashMap::from([("info".to_owned(), info.to_string())]) } else { HashMap::new() };

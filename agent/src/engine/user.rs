@@ -16,6 +16,12 @@ pub enum Error {
     /// No such user.
     #[error("unable to find user {0}: no matching entries in passwd file")]
     User(String),
+    /// A number that no user or group can have.
+    #[error("{0} is not the number of a user or group")]
+    Number(i64),
+    /// Whose group it is must be said, too.
+    #[error("user group is specified without user")]
+    GroupAlone,
     /// No such group.
     #[error("unable to find group {0}: no matching entries in group file")]
     Group(String),
@@ -87,8 +93,15 @@ pub fn resolve(
         Some((user, group)) => (user, Some(group)),
         None => (image_user, None),
     };
+    if security.run_as_group.is_some()
+        && security.run_as_user.is_none()
+        && security.run_as_username.is_empty()
+    {
+        return Err(Error::GroupAlone);
+    }
+    let number = |value: i64| u32::try_from(value).map_err(|_| Error::Number(value));
     let (wanted, image_group) = match (&security.run_as_user, &*security.run_as_username) {
-        (Some(uid), _) => (uid.value.to_string(), None),
+        (Some(uid), _) => (number(uid.value)?.to_string(), None),
         (None, "") => (image_user.to_owned(), image_group.filter(|g| !g.is_empty())),
         (None, name) => (name.to_owned(), None),
     };
@@ -99,7 +112,7 @@ pub fn resolve(
         None => wanted.parse().map_err(|_| Error::User(wanted.clone()))?,
     };
     let gid = match (&security.run_as_group, image_group) {
-        (Some(gid), _) => gid.value as u32,
+        (Some(gid), _) => number(gid.value)?,
         (None, Some(group)) => accounts.group(group).ok_or_else(|| Error::Group(group.to_owned()))?,
         (None, None) => known.map_or(0, |(_, _, gid)| gid),
     };
@@ -109,7 +122,9 @@ pub fn resolve(
     {
         groups.extend(accounts.groups_of(name));
     }
-    groups.extend(security.supplemental_groups.iter().map(|g| *g as u32));
+    for group in &security.supplemental_groups {
+        groups.push(number(*group)?);
+    }
     let mut seen = std::collections::BTreeSet::new();
     groups.retain(|g| seen.insert(*g));
     Ok(User { uid, gid, groups })
@@ -150,6 +165,10 @@ mod tests {
             (context(Some(7), Some(9), &[9, 11]), "nginx", user(7, 9, &[9, 11])),
             (context(None, None, &[]), "nobody-here", Err(Error::User("nobody-here".into()))),
             (context(None, None, &[]), "nginx:none", Err(Error::Group("none".into()))),
+            (context(None, Some(9), &[]), "nginx", Err(Error::GroupAlone)),
+            (context(Some(-1), None, &[]), "", Err(Error::Number(-1))),
+            (context(Some(1), Some(1 << 32), &[]), "", Err(Error::Number(1 << 32))),
+            (context(None, None, &[-2]), "", Err(Error::Number(-2))),
         ] {
             assert_eq!(resolve(&accounts(), &security, image), expected, "{image}");
         }

@@ -17,6 +17,23 @@ use super::{Engine, now};
 use crate::keeper::wire::Call;
 use crate::runtime::{Duplex, Result, Runtime, RuntimeError, Session};
 
+/// As an image's own configuration names it.
+fn image_info(record: &ImageRecord) -> serde_json::Value {
+    let config = &record.config;
+    let set = |names: &[String]| -> serde_json::Map<String, serde_json::Value> {
+        names.iter().map(|name| (name.clone(), json!({}))).collect()
+    };
+    json!({ "imageSpec": {
+        "os": "linux",
+        "config": {
+            "Entrypoint": config.entrypoint, "Cmd": config.cmd, "Env": config.env, "User": config.user,
+            "WorkingDir": config.working_dir, "StopSignal": config.stop_signal, "Labels": config.labels,
+            "Volumes": set(&config.volumes), "ExposedPorts": set(&config.exposed_ports),
+        },
+        "rootfs": { "type": "layers", "diff_ids": record.layers.iter().map(|l| &l.diff_id).collect::<Vec<_>>() },
+    }})
+}
+
 fn image_of(record: &ImageRecord) -> cri::Image {
     let user = record.config.user.split(':').next().unwrap_or_default();
     let uid = if user.is_empty() { Some(0) } else { user.parse().ok() };
@@ -184,7 +201,11 @@ impl Runtime for Engine {
     }
 
     async fn container_status(&self, id: &str, verbose: bool) -> Result<cri::ContainerStatusResponse> {
-        Ok(self.container(id)?.status(verbose))
+        let container = self.container(id)?;
+        let config = self.inner.paths.bundle(&container.id).join("config.json");
+        let spec = verbose.then(|| std::fs::read(config).ok()).flatten();
+        let spec = spec.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        Ok(container.status(verbose, spec))
     }
 
     async fn update_container_resources(
@@ -315,6 +336,11 @@ impl Runtime for Engine {
 
     async fn image_status(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>> {
         Ok(self.inner.images.find(&image.image)?.as_ref().map(image_of))
+    }
+
+    async fn image_details(&self, image: cri::ImageSpec) -> Result<serde_json::Value> {
+        let Some(record) = self.inner.images.find(&image.image)? else { return Ok(serde_json::Value::Null) };
+        Ok(image_info(&record))
     }
 
     async fn remove_image(&self, image: cri::ImageSpec) -> Result<()> {

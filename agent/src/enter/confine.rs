@@ -38,7 +38,7 @@ fn prepare(
     awaited(parent)?;
     step("setsid", nix::unistd::setsid())?;
     umask(Mode::from_bits_truncate(0o022));
-    step("session keyring", fresh_keyring())?;
+    step("session keyring", join_keyring(request.keyring.as_deref()))?;
     own_streams(request);
     if request.no_new_privileges {
         step("no_new_privs", nix::sys::prctl::set_no_new_privs())?;
@@ -75,14 +75,14 @@ fn prepare(
     step(&format!("exec {path}"), nix::unistd::execve(&file, &args, &env))
 }
 
-/// Keys of the keeper are not the container's.
-fn fresh_keyring() -> Result<(), Errno> {
+/// Keys of the keeper are not the container's. Without a name the keyring is a fresh one.
+fn join_keyring(name: Option<&str>) -> Result<(), Errno> {
     const KEYCTL_JOIN_SESSION_KEYRING: libc::c_int = 1;
-    // SAFETY: plain system call; no name makes a fresh keyring.
+    let name = name.map(CString::new).transpose().map_err(|_| Errno::EINVAL)?;
+    let at = name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr());
+    // SAFETY: the name ends with a zero and outlives the call.
     #[allow(unsafe_code)]
-    let result = unsafe {
-        libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>())
-    };
+    let result = unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, at) };
     match Errno::result(result) {
         // A kernel without keys.
         Err(Errno::ENOSYS) => Ok(()),

@@ -31,6 +31,8 @@ pub struct Request {
     pub no_new_privileges: bool,
     /// How likely the kernel ends it when memory runs out.
     pub oom_score_adj: Option<i32>,
+    /// Name of the container's session keyring; a fresh one without a name.
+    pub keyring: Option<String>,
     /// A file with the system call filter, as the kernel takes it.
     pub filter: Option<PathBuf>,
 }

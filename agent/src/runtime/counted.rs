@@ -148,6 +148,7 @@ count! {
     ) -> String;
     "list_images" list_images(filter: Option<cri::ImageSpec>) -> Vec<cri::Image>;
     "image_status" image_status(image: cri::ImageSpec) -> Option<cri::Image>;
+    "image_status" image_details(image: cri::ImageSpec) -> serde_json::Value;
     "remove_image" remove_image(image: cri::ImageSpec) -> ();
     "image_fs_info" image_fs_info() -> cri::ImageFsInfoResponse;
 }

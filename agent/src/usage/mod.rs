@@ -4,6 +4,8 @@
 pub mod machine;
 // As `/stats/summary` shows it.
 pub mod summary;
+// Which series there are.
+pub mod families;
 // As Prometheus reads it.
 pub mod series;
 

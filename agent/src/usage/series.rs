@@ -4,6 +4,7 @@ use coracle_proto::cri;
 use coracle_proto::exposition::{Form, Page};
 
 use super::Reading;
+use super::families::{CONTAINER, Family, INTERFACE};
 
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
@@ -137,40 +138,7 @@ pub fn resource(reading: &Reading, form: Form) -> String {
 pub fn cadvisor(reading: &Reading, form: Form) -> String {
     let mut page = Page::new(form);
     let rows = containers(reading);
-    type Read = fn(&cri::ContainerStats) -> Option<f64>;
-    let families: [(&str, &str, &str, Read); 8] = [
-        ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |s| {
-            get(&s.cpu.as_ref()?.usage_core_nano_seconds).map(seconds)
-        }),
-        ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |s| {
-            get(&s.memory.as_ref()?.working_set_bytes).map(|v| v as f64)
-        }),
-        (
-            "container_memory_usage_bytes",
-            "gauge",
-            "Current memory usage in bytes, including all memory.",
-            |s| get(&s.memory.as_ref()?.usage_bytes).map(|v| v as f64),
-        ),
-        ("container_memory_rss", "gauge", "Size of RSS in bytes.", |s| {
-            get(&s.memory.as_ref()?.rss_bytes).map(|v| v as f64)
-        }),
-        ("container_memory_swap", "gauge", "Container swap usage in bytes.", |s| {
-            get(&s.swap.as_ref()?.swap_usage_bytes).map(|v| v as f64)
-        }),
-        ("container_fs_usage_bytes", "gauge", "Number of bytes that are consumed on the filesystem.", |s| {
-            get(&s.writable_layer.as_ref()?.used_bytes).map(|v| v as f64)
-        }),
-        ("container_pressure_cpu_waiting_seconds_total", "counter", "Time tasks waited for cpu.", |s| {
-            s.cpu.as_ref()?.psi.as_ref()?.some.as_ref().map(|some| seconds(some.total))
-        }),
-        (
-            "container_pressure_memory_waiting_seconds_total",
-            "counter",
-            "Time tasks waited for memory.",
-            |s| s.memory.as_ref()?.psi.as_ref()?.some.as_ref().map(|some| seconds(some.total)),
-        ),
-    ];
-    for (name, kind, help, read) in families {
+    for Family { name, kind, help, read } in CONTAINER {
         page.family(name, kind, help);
         for row in &rows {
             let Some(value) = read(row.stats) else { continue };
@@ -185,21 +153,8 @@ pub fn cadvisor(reading: &Reading, form: Form) -> String {
             page.value(name, &labels, value);
         }
     }
-    type ReadInterface = fn(&cri::NetworkInterfaceUsage) -> Option<u64>;
-    let families: [(&str, &str, ReadInterface); 4] = [
-        ("container_network_receive_bytes_total", "Cumulative count of bytes received", |i| get(&i.rx_bytes)),
-        ("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", |i| {
-            get(&i.tx_bytes)
-        }),
-        ("container_network_receive_errors_total", "Cumulative count of errors while receiving", |i| {
-            get(&i.rx_errors)
-        }),
-        ("container_network_transmit_errors_total", "Cumulative count of errors while transmitting", |i| {
-            get(&i.tx_errors)
-        }),
-    ];
-    for (name, help, read) in families {
-        page.family(name, "counter", help);
+    for Family { name, kind, help, read } in INTERFACE {
+        page.family(name, kind, help);
         for pod in &reading.pods {
             let Some(meta) = pod.attributes.as_ref().and_then(|a| a.metadata.as_ref()) else { continue };
             let Some(network) = pod.linux.as_ref().and_then(|linux| linux.network.as_ref()) else { continue };

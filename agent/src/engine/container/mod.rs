@@ -15,5 +15,7 @@ mod update;
 // Signals by name.
 mod signal;
 
+pub(super) use self::signal::signal_named;
+
 /// Directories of a bundle in which something is mounted.
 pub(super) const MOUNTS: [&str; 3] = ["images", "mapped/layers", "mapped/mounts"];

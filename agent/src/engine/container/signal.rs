@@ -29,6 +29,18 @@ fn signal_number(name: &str) -> Option<i32> {
     }
 }
 
+/// A signal's name in CRI.
+pub(in crate::engine) fn signal_named(number: i32) -> cri::Signal {
+    let name = match number {
+        34 => "SIGRTMIN".to_owned(),
+        35..=49 => format!("SIGRTMINPLUS{}", number - 34),
+        50..=63 => format!("SIGRTMAXMINUS{}", 64 - number),
+        64 => "SIGRTMAX".to_owned(),
+        _ => nix::sys::signal::Signal::try_from(number).map_or(String::new(), |signal| signal.to_string()),
+    };
+    cri::Signal::from_str_name(&name).unwrap_or(cri::Signal::RuntimeDefault)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +60,14 @@ mod tests {
             ("99", None),
         ] {
             assert_eq!(signal_number(name), number, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_signal_has_its_name_in_cri() {
+        for number in (1..=64).filter(|number| ![32, 33].contains(number)) {
+            let name = signal_named(number);
+            assert_eq!(signal_number(name.as_str_name()), Some(number), "{name:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The OCI runtime at work.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +92,7 @@ impl Engine {
             }
             record.pid = started.pid;
             record.start_time = pidfd::start_time(started.pid).unwrap_or(0);
+            record.runtime = self.inner.options.runtime.clone();
         })
     }
 
@@ -100,7 +101,7 @@ impl Engine {
         let dir = self.inner.paths.bundle(&record.id);
         let pid_file = self.inner.paths.transient(&record.id, "pid");
         let runtime_log = self.inner.paths.transient(&record.id, "log");
-        let mut argv = self.runtime_command(&runtime_log);
+        let mut argv = self.runtime_command(&self.inner.options.runtime, &runtime_log);
         argv.extend(["run", "--detach", "--bundle"].map(str::to_owned));
         argv.push(dir.display().to_string());
         argv.extend(["--pid-file".to_owned(), pid_file.display().to_string(), record.id.clone()]);
@@ -118,12 +119,17 @@ impl Engine {
         }
     }
 
-    /// The runtime with the options every verb needs.
-    pub(in crate::engine) fn runtime_command(&self, log: &Path) -> Vec<String> {
-        let options = &self.inner.options;
+    /// The runtime that knows a running container: an engine may have been told to use another one since.
+    pub(in crate::engine) fn runtime_of(&self, container: &Container) -> PathBuf {
+        let started = container.record.lock().runtime.clone();
+        if started.as_os_str().is_empty() { self.inner.options.runtime.clone() } else { started }
+    }
+
+    /// A runtime with the options every verb needs.
+    pub(in crate::engine) fn runtime_command(&self, runtime: &Path, log: &Path) -> Vec<String> {
         let state = self.inner.paths.runtime_state();
         let text = |path: &Path| path.display().to_string();
-        let mut argv = vec![text(&options.runtime)];
+        let mut argv = vec![text(runtime)];
         argv.extend(["--root".to_owned(), text(&state), "--log".to_owned(), text(log)]);
         argv.extend(["--log-format", "json"].map(str::to_owned));
         argv

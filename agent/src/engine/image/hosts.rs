@@ -80,6 +80,8 @@ pub struct Endpoint {
     pub plain_http: bool,
     /// Not the registry that the image names.
     pub mirror: bool,
+    /// What repositories there begin with, as in `https://host/v2/cache`.
+    pub prefix: String,
 }
 
 impl Hosts {
@@ -93,8 +95,12 @@ impl Hosts {
         if text.trim().is_empty() {
             return Ok(Hosts::default());
         }
-        serde_saphyr::from_str(&text)
-            .map_err(|e| Error::Unsupported { what: path.display().to_string(), reason: e.to_string() })
+        let refused = |reason: String| Error::Unsupported { what: path.display().to_string(), reason };
+        let hosts: Hosts = serde_saphyr::from_str(&text).map_err(|e| refused(e.to_string()))?;
+        for url in hosts.mirrors.values().flat_map(|mirror| &mirror.endpoint) {
+            prefix_of(url).map_err(refused)?;
+        }
+        Ok(hosts)
     }
 
     /// The places to try for a registry, mirrors first.
@@ -107,14 +113,16 @@ impl Hosts {
                 let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
                 let host = rest.split('/').next().unwrap_or(rest).to_owned();
                 let plain_http = scheme == "http" || (scheme.is_empty() && self.is_plain(&host));
-                Endpoint { mirror: host != registry, host, plain_http }
+                let prefix = prefix_of(url).unwrap_or_default();
+                Endpoint { mirror: host != registry || !prefix.is_empty(), host, plain_http, prefix }
             })
             .collect();
-        if !found.iter().any(|e| e.host == registry) {
+        if !found.iter().any(|e| e.host == registry && !e.mirror) {
             found.push(Endpoint {
                 host: registry.into(),
                 plain_http: self.is_plain(registry),
                 mirror: false,
+                prefix: String::new(),
             });
         }
         found
@@ -127,18 +135,30 @@ impl Hosts {
         loopback || self.plain_http.iter().any(|h| h == host)
     }
 
-    /// The caller's credentials, or those of the file.
-    pub(super) fn credentials(&self, host: &str, given: &Credentials) -> Credentials {
-        if *given != Credentials::Anonymous {
+    /// The caller's credentials, or those of the file. What somebody gave for a registry is not its mirrors' to see.
+    pub(super) fn credentials(&self, endpoint: &Endpoint, given: &Credentials) -> Credentials {
+        if *given != Credentials::Anonymous && !endpoint.mirror {
             return given.clone();
         }
-        let auth = self.configs.get(host).and_then(|c| c.auth.as_ref());
+        let auth = self.configs.get(&endpoint.host).and_then(|c| c.auth.as_ref());
         auth.map(|a| Credentials::from_parts(&a.username, &a.password, &a.auth, &a.identity_token, ""))
             .unwrap_or_default()
     }
 
     pub(super) fn tls(&self, host: &str) -> HostTls {
         self.configs.get(host).map(|c| c.tls.clone()).unwrap_or_default()
+    }
+}
+
+/// What an endpoint's path puts before repositories; only what comes after the API's own `/v2` can be that.
+fn prefix_of(url: &str) -> std::result::Result<String, String> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let path = rest.split_once('/').map_or("", |(_, path)| path).trim_matches('/');
+    match path.strip_prefix("v2") {
+        None if path.is_empty() => Ok(String::new()),
+        Some("") => Ok(String::new()),
+        Some(prefix) if prefix.starts_with('/') => Ok(prefix.trim_matches('/').to_owned()),
+        _ => Err(format!("mirror endpoint {url:?}: a path must begin with /v2")),
     }
 }
 
@@ -157,6 +177,23 @@ mod tests {
         };
         assert_eq!(shown("docker.io"), ["http://m.local:5000", "https://n.local", "https://docker.io"]);
         assert_eq!(shown("quay.io"), ["https://quay.io"]);
+        for (url, prefix) in [
+            ("https://m.local", Ok("")),
+            ("https://m.local/", Ok("")),
+            ("m.local:5000/v2/", Ok("")),
+            ("https://m.local/v2/cache/hub", Ok("cache/hub")),
+            ("https://m.local/v2cache", Err(())),
+            ("https://m.local/registry", Err(())),
+        ] {
+            assert_eq!(prefix_of(url).map_err(drop), prefix.map(str::to_owned), "{url}");
+        }
+        // Credentials of a registry do not go to its mirrors, which have their own.
+        let yaml = "mirrors:\n  hub.io:\n    endpoint: [\"https://m.local/v2/hub\"]\nconfigs:\n  m.local:\n    auth: {username: m, password: x}\n";
+        let with_auth: Hosts = serde_saphyr::from_str(yaml).unwrap();
+        let given = Credentials::from_parts("u", "p", "", "", "");
+        let used: Vec<Credentials> =
+            with_auth.endpoints("hub.io").iter().map(|e| with_auth.credentials(e, &given)).collect();
+        assert!(used == [Credentials::from_parts("m", "x", "", "", ""), given.clone()]);
         assert_eq!(shown("127.0.0.1:5000"), ["http://127.0.0.1:5000"]);
         assert_eq!(shown("localhost:1"), ["http://localhost:1"]);
         assert_eq!(shown("lan:80"), ["http://lan:80"]);

@@ -2,9 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    fs::{self, File},
+    io::{self, Read, Seek},
+    os::unix::fs::FileExt,
     path::Path,
+    sync::Arc,
 };
 
 use serde::Deserialize;
@@ -21,13 +23,14 @@ use super::{
 const NAME_KEYS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
 impl ImageStore {
-    /// Imports every image for this machine of an archive, with the names it has there, or `name` if given.
+    /// Imports every image for this machine of an archive, with the names it has there, or `name` if given. The archive
+    /// may be compressed as a whole. Names that came with it are the first of each record.
     ///
     /// Layers are verified like those of a pull; an image appears whole or not at all.
     pub async fn import(&self, archive: &Path, name: Option<&str>) -> Result<Vec<ImageRecord>> {
         let (store, path, name) = (self.clone(), archive.to_owned(), name.map(str::to_owned));
         blocking(move || {
-            let archive = Archive::open(&path)?;
+            let archive = Archive::open(&path, &store.ingest_dir())?;
             let found = archive.images(name.as_deref())?;
             found.into_iter().map(|image| store.import_image(&archive, image)).collect()
         })
@@ -41,6 +44,7 @@ impl ImageStore {
         if config.rootfs.diff_ids.len() != image.layers.len() {
             return Err(archive.unusable("the config and the manifest disagree about the layers".into()));
         }
+        let names = image.names.clone();
         let mut new = NewImage {
             record: ImageRecord { imported: true, ..record_of(&image.config, &image.manifest, &config) },
             names: image.names,
@@ -59,7 +63,9 @@ impl ImageStore {
             self.flush(&new.staged)?;
             missing = self.commit(&mut new)?;
             if missing.is_empty() {
-                return self.get(&new.record.id);
+                let mut record = self.get(&new.record.id)?;
+                record.repo_tags.sort_by_key(|tag| !names.contains(tag));
+                return Ok(record);
             }
         }
     }
@@ -77,6 +83,7 @@ struct Found {
 /// A tar whose members are read in any order.
 struct Archive {
     path: std::path::PathBuf,
+    file: Arc<File>,
     members: BTreeMap<String, (u64, u64)>,
 }
 
@@ -89,12 +96,55 @@ struct DockerImage {
     layers: Vec<String>,
 }
 
+/// One member, read at its place whoever else reads the file.
+struct Member {
+    file: Arc<File>,
+    at: u64,
+    left: u64,
+}
+
+impl Read for Member {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let room = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let n = self.file.read_at(&mut buffer[..room], self.at)?;
+        (self.at, self.left) = (self.at + n as u64, self.left - n as u64);
+        Ok(n)
+    }
+}
+
+/// The file, or what it decompresses to in a file without a name in `scratch`.
+fn plain(path: &Path, scratch: &Path) -> Result<File> {
+    let file = File::open(path).map_err(Error::io("reading", path))?;
+    let mut head = [0; 4];
+    let filled = file.read_at(&mut head, 0).map_err(Error::io("reading", path))?;
+    if !layer::is_compressed(&head[..filled]) {
+        return Ok(file);
+    }
+    let size = file.metadata().map_err(Error::io("reading", path))?.len();
+    let most = Limits::for_compressed(size).max_bytes;
+    let at = scratch.join(format!("archive-{}", uuid::Uuid::new_v4()));
+    let spool = || -> io::Result<(File, u64)> {
+        let mut whole = File::options().read(true).write(true).create_new(true).open(&at)?;
+        fs::remove_file(&at)?;
+        let copied = io::copy(&mut layer::decoded(file)?.take(most.saturating_add(1)), &mut whole)?;
+        whole.rewind()?;
+        Ok((whole, copied))
+    };
+    let (whole, copied) = spool().map_err(Error::io("decompressing", path))?;
+    if copied > most {
+        let reason = format!("it decompresses to more than {most} bytes");
+        return Err(Error::Unsupported { what: path.display().to_string(), reason });
+    }
+    Ok(whole)
+}
+
 impl Archive {
-    fn open(path: &Path) -> Result<Self> {
+    fn open(path: &Path, scratch: &Path) -> Result<Self> {
+        let file = plain(path, scratch)?;
         let read = || -> io::Result<BTreeMap<String, (u64, u64)>> {
             let mut members = BTreeMap::new();
             let mut links = Vec::new();
-            let mut tar = tar::Archive::new(File::open(path)?);
+            let mut tar = tar::Archive::new(&file);
             for entry in tar.entries_with_seek()? {
                 let entry = entry?;
                 let name = entry.path()?.to_string_lossy().trim_start_matches("./").to_owned();
@@ -113,7 +163,15 @@ impl Archive {
             }
             Ok(members)
         };
-        Ok(Archive { path: path.to_owned(), members: read().map_err(Error::io("reading", path))? })
+        let members = read().map_err(|error| match error.raw_os_error() {
+            Some(_) => Error::io("reading", path)(error),
+            // What the reader of tars says quotes the bytes it found.
+            None => Error::Unsupported {
+                what: path.display().to_string(),
+                reason: "neither an OCI nor a docker archive, or damaged".into(),
+            },
+        })?;
+        Ok(Archive { path: path.to_owned(), file: Arc::new(file), members })
     }
 
     fn unusable(&self, reason: String) -> Error {
@@ -194,17 +252,12 @@ impl Archive {
         Ok(found)
     }
 
-    fn open_member(&self, name: &str) -> Result<(impl Read + Send + use<>, u64)> {
+    fn open_member(&self, name: &str) -> Result<(Member, u64)> {
         let (at, size) = *self
             .members
             .get(name)
             .ok_or_else(|| self.unusable(format!("{name} is missing from the archive")))?;
-        let open = || -> io::Result<io::Take<File>> {
-            let mut file = File::open(&self.path)?;
-            file.seek(SeekFrom::Start(at))?;
-            Ok(file.take(size))
-        };
-        Ok((open().map_err(Error::io("reading", &self.path))?, size))
+        Ok((Member { file: self.file.clone(), at, left: size }, size))
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>> {

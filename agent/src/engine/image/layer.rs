@@ -105,25 +105,38 @@ pub struct Unpacked {
 /// Unpacks into an existing directory.
 pub fn unpack_to(dir: &Path, name: &str, source: impl Read + Send, limits: Limits) -> Result<Unpacked> {
     let failed = |source: io::Error| Error::Io { action: "unpacking", path: dir.into(), source };
-    let mut source = source;
-    let mut head = [0; 4];
-    let filled = fill(&mut source, &mut head).map_err(failed)?;
-    let whole =
-        BufReader::with_capacity(128 << 10, io::Cursor::new(head[..filled].to_vec()).chain(&mut source));
-    let decoded: Box<dyn Read + '_> = match head {
-        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(whole)),
-        [0x28, 0xb5, 0x2f, 0xfd] => {
-            Box::new(zstd::stream::read::Decoder::with_buffer(whole).map_err(failed)?)
-        }
-        _ => Box::new(whole),
-    };
-    let mut hashed = Hashing { inner: decoded, hash: Sha256::new(), left: limits.max_bytes };
+    let inner = decoded(source).map_err(failed)?;
+    let mut hashed = Hashing { inner, hash: Sha256::new(), left: limits.max_bytes };
     let mut unpacker = Unpacker::new(dir, name, limits)?;
     unpacker.run(&mut hashed)?;
     // The diff id covers the padding after the last entry too.
     io::copy(&mut hashed, &mut io::sink()).map_err(|e| unpacker.explain(e))?;
     let (size, diff_id) = (unpacker.written(), format_digest(hashed.hash.finalize()));
     Ok(Unpacked { size, diff_id, implicit: unpacker.into_implicit() })
+}
+
+/// Begin what gzip and zstd compressed.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Whether [`decoded`] would make something else of what begins like this.
+pub(super) fn is_compressed(head: &[u8]) -> bool {
+    head.starts_with(&GZIP) || head.starts_with(&ZSTD)
+}
+
+/// What was compressed, whatever it was compressed with; anything else as it is.
+pub(super) fn decoded<'a>(mut source: impl Read + Send + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let mut head = [0; 4];
+    let filled = fill(&mut source, &mut head)?;
+    let start = io::Cursor::new(head[..filled].to_vec());
+    let whole = BufReader::with_capacity(128 << 10, start.chain(source));
+    Ok(if head.starts_with(&GZIP) {
+        Box::new(MultiGzDecoder::new(whole))
+    } else if head.starts_with(&ZSTD) {
+        Box::new(zstd::stream::read::Decoder::with_buffer(whole)?)
+    } else {
+        Box::new(whole)
+    })
 }
 
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {

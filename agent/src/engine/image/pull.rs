@@ -69,12 +69,19 @@ impl ImageStore {
         let image = reference::parse(name)?;
         let progress = progress.unwrap_or_else(|| Arc::new(|_| {}));
         let mut last = None;
+        let mut said = Vec::new();
         for endpoint in hosts.endpoints(image.registry()) {
             match self.pull_from(&image, &endpoint, credentials, hosts, &progress).await {
                 Ok(record) => return Ok(record),
                 Err(error) if endpoint.mirror => {
                     tracing::warn!(image = %image, mirror = endpoint.host, %error, "mirror failed, trying the next place");
+                    said.push(format!("{}: {error}", endpoint.host));
                     last = Some(error);
+                }
+                // Nobody is there to ask: what mirrors said is all that is known.
+                Err(Error::Registry { name, reason }) if !said.is_empty() => {
+                    let reason = format!("{reason}; its mirrors: {}", said.join("; "));
+                    last = Some(Error::Registry { name, reason });
                 }
                 Err(error) => last = Some(error),
             }
@@ -201,6 +208,23 @@ pub(super) async fn blocking<T: Send + 'static>(
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
+/// What a mirror calls an image.
+fn at_mirror(image: &Reference, endpoint: &Endpoint) -> Reference {
+    let registry = image.registry().to_owned();
+    let repository = match &*endpoint.prefix {
+        "" => image.repository().to_owned(),
+        prefix => format!("{prefix}/{}", image.repository()),
+    };
+    let owned = |part: Option<&str>| part.map(str::to_owned);
+    let mut there = match (owned(image.tag()), owned(image.digest())) {
+        (Some(tag), Some(digest)) => Reference::with_tag_and_digest(registry, repository, tag, digest),
+        (None, Some(digest)) => Reference::with_digest(registry, repository, digest),
+        (tag, None) => Reference::with_tag(registry, repository, tag.unwrap_or_else(|| "latest".into())),
+    };
+    there.set_mirror_registry(endpoint.host.clone());
+    there
+}
+
 /// An image at one endpoint.
 struct Source {
     client: Client,
@@ -242,11 +266,8 @@ impl Source {
             ..ClientConfig::default()
         };
         let client = Client::try_from(config).map_err(|e| explain(image.whole(), e))?;
-        let mut image = image.clone();
-        if endpoint.mirror {
-            image.set_mirror_registry(endpoint.host.clone());
-        }
-        let auth = hosts.credentials(&endpoint.host, credentials).to_client();
+        let image = if endpoint.mirror { at_mirror(image, endpoint) } else { image.clone() };
+        let auth = hosts.credentials(endpoint, credentials).to_client();
         client.auth(&image, &auth, RegistryOperation::Pull).await.map_err(|e| explain(image.whole(), e))?;
         Ok(Source { client, image, auth })
     }

@@ -40,6 +40,14 @@ pub enum Error {
         /// As given.
         path: String,
     },
+    /// What is mounted below could become writable.
+    #[error("mount {path:?} cannot be recursively read-only: {why}")]
+    RecursiveReadOnly {
+        /// Where it is mounted.
+        path: String,
+        /// What is in the way.
+        why: &'static str,
+    },
     /// A profile the host does not have.
     #[error("{0}")]
     Profile(String),

@@ -65,7 +65,14 @@ pub fn generate(
             }
         };
         let mut value = bind(Path::new(&mount.host_path), &destination, mount.readonly, propagation);
-        if mount.readonly && mount.recursive_read_only {
+        if mount.recursive_read_only {
+            let refused = |why| Err(Error::RecursiveReadOnly { path: mount.container_path.clone(), why });
+            if !mount.readonly {
+                return refused("it is not read-only");
+            }
+            if propagation != "rprivate" {
+                return refused("mounts are propagated to it");
+            }
             value["options"].as_array_mut().into_iter().for_each(|o| o.push("rro".into()));
         }
         binds.push(value);

@@ -168,6 +168,22 @@ fn what_can_never_work_is_refused() {
     config.mounts = vec![cri::Mount { container_path: "data".into(), ..Default::default() }];
     let result = generate(&config, &Default::default(), &image(), &facts(), &host());
     assert!(matches!(result, Err(Error::Relative { .. })));
+    let recursive = |readonly: bool, propagation: cri::MountPropagation| {
+        let mut config = container();
+        let (container_path, propagation) = ("/data".into(), propagation.into());
+        let mount = cri::Mount { container_path, readonly, propagation, ..Default::default() };
+        config.mounts = vec![cri::Mount { recursive_read_only: true, ..mount }];
+        generate(&config, &Default::default(), &image(), &facts(), &host())
+    };
+    assert!(recursive(true, cri::MountPropagation::PropagationPrivate).is_ok());
+    for (readonly, propagation) in [
+        (false, cri::MountPropagation::PropagationPrivate),
+        (true, cri::MountPropagation::PropagationHostToContainer),
+        (true, cri::MountPropagation::PropagationBidirectional),
+    ] {
+        let result = recursive(readonly, propagation);
+        assert!(matches!(result, Err(Error::RecursiveReadOnly { .. })), "{result:?}");
+    }
     let config = cri::ContainerConfig { working_dir: "srv".into(), ..container() };
     assert!(generate(&config, &Default::default(), &image(), &facts(), &host()).is_err());
 }
