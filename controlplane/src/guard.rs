@@ -50,7 +50,7 @@ pub fn authenticators(options: &Security, api: &Arc<Api>, keys: &Arc<Keys>) -> a
         tokens,
         audiences: keys.issuers.clone(),
         passwords: passwords.context("--basic-auth-file")?,
-        anonymous: options.anonymous_auth,
+        anonymous: options.anonymous(),
     })
 }
 
@@ -150,6 +150,12 @@ fn audit(options: &Security) -> anyhow::Result<Audit> {
         Some(path) => Policy::read(path).context("--audit-policy-file")?,
         None => Policy::metadata(),
     };
+    let nowhere = options.audit_log_path.is_none() && options.audit_webhook_config_file.is_none();
+    if nowhere && options.audit_policy_file.is_some() {
+        tracing::warn!(
+            "nothing is audited: --audit-policy-file without --audit-log-path or --audit-webhook-config-file"
+        );
+    }
     let mut audit = Audit::new(policy);
     if let Some(path) = &options.audit_log_path {
         let path = if path.as_os_str() == "-" { std::path::Path::new("/dev/stdout") } else { path.as_path() };

@@ -17,10 +17,40 @@ pub enum OptionError {
     /// An issuer that is named twice.
     #[error("--service-account-issuer {0:?} is already specified")]
     IssuerTwice(String),
+    /// Half of a provider.
+    #[error(
+        "--oidc-issuer-url and --oidc-client-id must be specified together when any --oidc-* flags are set"
+    )]
+    Oidc,
+    /// A file for an authorizer that is not asked.
+    #[error("cannot specify {flag} without mode {mode}")]
+    NoMode {
+        /// The file's flag.
+        flag: &'static str,
+        /// Who would read it.
+        mode: &'static str,
+    },
+    /// An authorizer without its file.
+    #[error("--authorization-mode {mode} needs {flag}")]
+    NoFile {
+        /// The authorizer.
+        mode: &'static str,
+        /// What it lacks.
+        flag: &'static str,
+    },
+    /// An authorizer that nobody knows.
+    #[error("--authorization-mode {0:?} is not a valid mode")]
+    Mode(String),
+    /// An authorizer that is named twice.
+    #[error("--authorization-mode {0:?} is specified more than once")]
+    ModeTwice(String),
     /// A place of keys that nobody can trust.
     #[error("--service-account-jwks-uri requires https scheme, not {0:?}")]
     Jwks(String),
 }
+
+/// Who can decide what users may do.
+const MODES: [&str; 6] = ["Node", "RBAC", "ABAC", "Webhook", "AlwaysAllow", "AlwaysDeny"];
 
 macro_rules! options {
     ($($(#[$attribute:meta])* $name:ident : $type:ty),* $(,)?) => {
@@ -207,6 +237,52 @@ impl Security {
         Ok(all.clone())
     }
 
+    /// An error when options lack others that they need, or make no sense beside them.
+    pub fn check(&self) -> Result<(), OptionError> {
+        let said = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+        let any = self.oidc_issuer_url.is_some()
+            || self.oidc_client_id.is_some()
+            || self.oidc_username_claim.is_some()
+            || self.oidc_username_prefix.is_some()
+            || self.oidc_groups_claim.is_some()
+            || self.oidc_groups_prefix.is_some()
+            || !self.oidc_required_claim.is_empty()
+            || !self.oidc_signing_algs.is_empty()
+            || self.oidc_ca_file.is_some();
+        if any && !(said(&self.oidc_issuer_url) && said(&self.oidc_client_id)) {
+            return Err(OptionError::Oidc);
+        }
+        let modes = self.modes();
+        for (index, mode) in modes.iter().enumerate() {
+            if !MODES.contains(&mode.as_str()) {
+                return Err(OptionError::Mode(mode.clone()));
+            }
+            if modes[..index].contains(mode) {
+                return Err(OptionError::ModeTwice(mode.clone()));
+            }
+        }
+        for (mode, flag, file) in [
+            ("ABAC", "--authorization-policy-file", &self.authorization_policy_file),
+            ("Webhook", "--authorization-webhook-config-file", &self.authorization_webhook_config_file),
+        ] {
+            match (modes.iter().any(|one| one == mode), file) {
+                (true, None) => return Err(OptionError::NoFile { mode, flag }),
+                (false, Some(_)) => return Err(OptionError::NoMode { flag, mode }),
+                _ => {}
+            }
+        }
+        self.issuers().map(|_| ())
+    }
+
+    /// Whether requests without credentials are let in: not where everybody may everything, as upstream has it.
+    pub fn anonymous(&self) -> bool {
+        let everything = self.modes().iter().any(|mode| mode == "AlwaysAllow");
+        if self.anonymous_auth && everything {
+            tracing::warn!("--anonymous-auth is off: it does not go together with mode AlwaysAllow");
+        }
+        self.anonymous_auth && !everything
+    }
+
     /// The authorizers in order.
     pub fn modes(&self) -> Vec<String> {
         if self.authorization_mode.is_empty() {
@@ -232,6 +308,55 @@ mod tests {
         assert_eq!(both.modes(), ["RBAC"]);
         assert_eq!(both.oidc_client_id.as_deref(), Some("x"));
         assert_eq!(Security::default().modes(), ["Node", "RBAC"]);
+    }
+
+    #[test]
+    fn options_that_need_each_other_come_together() {
+        let none = Security::default;
+        let text = || Some("x".to_owned());
+        let modes = |modes: &[&str]| modes.iter().map(|mode| (*mode).to_owned()).collect::<Vec<_>>();
+        let together = "must be specified together";
+        for (options, expected) in [
+            (none(), ""),
+            (Security { oidc_issuer_url: text(), oidc_client_id: text(), ..none() }, ""),
+            (Security { oidc_client_id: text(), ..none() }, together),
+            (Security { oidc_issuer_url: text(), ..none() }, together),
+            (Security { oidc_issuer_url: Some(String::new()), oidc_client_id: text(), ..none() }, together),
+            (Security { oidc_groups_claim: text(), ..none() }, together),
+            (Security { oidc_required_claim: vec!["a=b".into()], ..none() }, together),
+            (Security { oidc_ca_file: Some("ca".into()), ..none() }, together),
+            (
+                Security { authorization_mode: modes(&["RBAC", "Nobody"]), ..none() },
+                "\"Nobody\" is not a valid",
+            ),
+            (Security { authorization_mode: modes(&["RBAC", "RBAC"]), ..none() }, "more than once"),
+            (
+                Security { authorization_mode: modes(&["ABAC"]), ..none() },
+                "ABAC needs --authorization-policy-file",
+            ),
+            (
+                Security { authorization_policy_file: Some("p".into()), ..none() },
+                "cannot specify --authorization-policy-file without mode ABAC",
+            ),
+            (
+                Security { authorization_webhook_config_file: Some("w".into()), ..none() },
+                "cannot specify --authorization-webhook-config-file without mode Webhook",
+            ),
+            (
+                Security {
+                    authorization_mode: modes(&["Webhook"]),
+                    authorization_webhook_config_file: Some("w".into()),
+                    ..none()
+                },
+                "",
+            ),
+        ] {
+            let said = options.check().map_or_else(|error| error.to_string(), |()| String::new());
+            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{expected}: {said}");
+        }
+        let open = Security { anonymous_auth: true, ..none() };
+        assert!(open.anonymous() && !none().anonymous());
+        assert!(!Security { authorization_mode: modes(&["AlwaysAllow"]), ..open }.anonymous());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The parts put together: keys, store, caches, chain, listener.
 
 use crate::actions::{self, Needs};
-use crate::apiserver::admission::config::Configuration;
+use crate::apiserver::admission::config::{Configuration, ConfigurationError};
 use crate::apiserver::admission::plugins;
 use crate::apiserver::admission::resource_quota::Ledger;
 use crate::apiserver::api::Api;
@@ -84,6 +84,7 @@ async fn wait_for_signal() {
 
 /// Serves until `stop` is cancelled.
 pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
+    config.security.check()?;
     std::fs::create_dir_all(&config.data_dir).with_context(|| format!("{}", config.data_dir.display()))?;
     let listener =
         TcpListener::bind(config.bind).await.with_context(|| format!("listen on {}", config.bind))?;
@@ -122,6 +123,10 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         enabled: config.enable_admission_plugins.clone(),
         disabled: config.disable_admission_plugins.clone(),
         configuration: settings.unwrap_or_default(),
+    });
+    let admission = admission.map_err(|error| match error {
+        ConfigurationError::Unknown { .. } => anyhow::Error::from(error),
+        error => anyhow::Error::from(error).context("--admission-control-config-file"),
     })?;
     let api = Arc::new(Api {
         hooks: actions::hooks(&registry, &needs).map_err(anyhow::Error::msg)?,
@@ -175,6 +180,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
     let serving = Arc::new(tls::Serving::new(&pki.serving, &pki.authority.certificate)?);
     let tls = tls::config(&pki, serving.clone())?;
+    let maps = client.kind("", "configmaps");
+    custom.spawn(tls.revocations.clone().follow(client.cache(&maps)));
     let renewal = tokio::spawn(renew(pki.clone(), serving, path, url));
     let memory = tokio::spawn(crate::memory::give_back());
     let extra = inherited.map(|l| tokio::spawn(tls::serve(l, tls.clone(), server.clone(), stop.clone())));

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
 use super::respond::{Body, BoxError};
+use super::revocation::Entered;
 
 /// How long a client may be silent, by what it has said so far; the defaults are those of upstream's server.
 #[derive(Debug, Clone, Copy)]
@@ -157,16 +158,21 @@ impl http_body::Body for Sending {
     }
 }
 
-/// A stream that tells when bytes come in.
+/// A stream that tells when bytes come in, and breaks when its node is revoked.
 pub struct Heard<S> {
     stream: S,
     attendance: Option<Attendance>,
+    entered: Option<Entered>,
 }
 
 impl<S> Heard<S> {
     /// Tells it to `attendance`, if there is one.
-    pub fn new(stream: S, attendance: Option<Attendance>) -> Self {
-        Self { stream, attendance }
+    pub fn new(stream: S, attendance: Option<Attendance>, entered: Option<Entered>) -> Self {
+        Self { stream, attendance, entered }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.entered.as_ref().map_or(Ok(()), Entered::check)
     }
 }
 
@@ -176,8 +182,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.check()?;
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let (Poll::Pending, Some(entered)) = (&read, &mut self.entered) {
+            return entered.poll_over(context);
+        }
         if let Some(attendance) = self.attendance.as_ref().filter(|_| buffer.filled().len() > before) {
             attendance.heard();
         }
@@ -191,6 +201,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -199,6 +210,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 

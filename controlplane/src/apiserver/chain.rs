@@ -169,13 +169,13 @@ impl Server {
         id: &str,
         trail: &mut Option<(Trail, bool)>,
     ) -> Result<(User, Option<Permit>), ApiError> {
-        let user = self.authn.authenticate(&peer.certificate, request.headers()).await;
+        // Health and version are open to everybody; all else needs a name.
+        let open = wellknown::is_public(&info.path);
+        let user = self.authn.authenticate(&peer.certificate, request.headers(), open).await;
         // HTTP/2 has scheme and host before it, which nobody who reads a log is looking for.
         let uri = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
         let mut user = match user {
             Ok(user) => user,
-            // Health is open to everybody; all else needs a name.
-            Err(_) if wellknown::is_public(&info.path) => User::anonymous(),
             Err(error) => {
                 let (nobody, headers) = (User::default(), request.headers());
                 let begun = self.filters.audit.begin(id, &nobody, info, &uri, headers, peer.address);

@@ -4,6 +4,8 @@
 pub mod tls;
 // How long they may be silent.
 pub mod attendance;
+// Those of nodes that are shut out.
+pub mod revocation;
 // The chain every request runs through, in order.
 pub mod chain;
 // The bodies of requests.

@@ -123,10 +123,10 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// Reads the query.
+    /// Reads the query; of what is said twice the first counts, as it did when the request was authorized.
     pub fn parse(query: &[(String, String)]) -> Result<Self, ApiError> {
         let mut options = Self::default();
-        for (key, value) in query {
+        for (key, value) in query.iter().rev() {
             match key.as_str() {
                 "labelSelector" => options.label_selector = value.clone(),
                 "fieldSelector" => options.field_selector = value.clone(),

@@ -1,5 +1,6 @@
 //! What a URL and a method mean: the verb, the resource, the namespace and the name.
 
+use coracle_proto::selector::FieldSelector;
 use http::Method;
 
 /// A request as authorization, audit and routing see it.
@@ -86,14 +87,11 @@ impl RequestInfo {
             self.verb = "deletecollection".into();
         }
         if matches!(self.verb.as_str(), "list" | "watch" | "deletecollection") && self.name.is_empty() {
-            // A selector on one name is authorized as access to that name.
-            for (_, value) in query.iter().filter(|(k, _)| k == "fieldSelector") {
-                let terms = value.split(',').filter_map(|term| term.trim().split_once('='));
-                // `a!=b` splits into `a!` and `b`: no field is called so.
-                let terms =
-                    terms.map(|(field, value)| (field.to_owned(), value.trim_start_matches('=').to_owned()));
-                self.selected.extend(terms.filter(|(field, _)| !field.ends_with('!')));
-            }
+            // A selector on one name is authorized as access to that name: read as the list reads it, or it were no limit.
+            let text = query.iter().find(|(key, _)| key == "fieldSelector").map_or("", |(_, value)| value);
+            let terms = text.parse::<FieldSelector>().unwrap_or_default().terms.into_iter();
+            let exact = terms.filter(|term| !term.negated).map(|term| (term.field, term.value));
+            self.selected = exact.collect();
             if let Some((_, name)) = self.selected.iter().find(|(field, _)| field == "metadata.name") {
                 self.name = name.clone();
             }
@@ -165,6 +163,25 @@ mod tests {
                 (resource, name, sub),
                 "{method} {path}"
             );
+        }
+    }
+
+    #[test]
+    fn a_name_is_selected_as_the_list_reads_it() {
+        let name = |terms: &[&str]| {
+            let query: Vec<_> =
+                terms.iter().map(|term| ("fieldSelector".to_owned(), (*term).to_owned())).collect();
+            RequestInfo::parse(&Method::GET, "/api/v1/namespaces/x/secrets", &query).name
+        };
+        assert_eq!(name(&["type=a,metadata.name==b"]), "b");
+        assert_eq!(name(&["metadata.name=b", ""]), "b", "the first counts");
+        for terms in [
+            &["", "metadata.name=b"][..],
+            &["metadata.name!=b"],
+            &["type!=a\\,metadata.name=b"],
+            &["type!=a\\,metadata.name\\=b"],
+        ] {
+            assert_eq!(name(terms), "", "{terms:?}");
         }
     }
 

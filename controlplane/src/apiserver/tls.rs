@@ -3,6 +3,7 @@
 use super::attendance::{Attendance, Heard, Patience, Silence};
 use super::authn::x509;
 use super::chain::Server;
+use super::revocation::Revocations;
 use crate::apiserver::inbound::Inbound;
 use crate::pki::Pki;
 use crate::pki::authority::Signed;
@@ -94,6 +95,8 @@ pub fn knows(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCe
 pub struct Tls {
     config: Arc<ServerConfig>,
     verifier: x509::Verifier,
+    /// Connections of nodes, which end when the node is shut out.
+    pub revocations: Arc<Revocations>,
 }
 
 /// The configuration for the server's own certificate and clients of its authorities. Those with a certificate of somebody
@@ -109,7 +112,7 @@ pub fn config(pki: &Pki, serving: Arc<Serving>) -> Result<Tls, TlsError> {
         .with_client_cert_verifier(Arc::new(holder))
         .with_cert_resolver(serving);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Tls { config: Arc::new(config), verifier })
+    Ok(Tls { config: Arc::new(config), verifier, revocations: Arc::default() })
 }
 
 /// What is known of a connection.
@@ -165,6 +168,7 @@ async fn connection(
     let session = stream.get_ref().1;
     let chain = session.peer_certificates().unwrap_or_default();
     let certificate = tls.verifier.verify(chain, UnixTime::now());
+    let entered = tls.revocations.enter(&certificate);
     let peer = Arc::new(Peer { certificate, address });
     let attendance = Attendance::begin(Patience::default());
     let listens = (session.alpn_protocol() != Some(b"h2")).then(|| attendance.clone());
@@ -184,7 +188,7 @@ async fn connection(
         .timer(TokioTimer::new())
         .max_concurrent_streams(250)
         .keep_alive_interval(Duration::from_secs(30));
-    let io = TokioIo::new(Heard::new(stream, listens));
+    let io = TokioIo::new(Heard::new(stream, listens, entered));
     let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
     let silence = tokio::select! {
         ended = attendance.attend(connection.as_mut()) => match ended {

@@ -41,7 +41,7 @@ pub fn node_of(path: &str) -> Option<&str> {
 
 /// Whether somebody may open tunnels for a node: the node itself.
 pub fn may(user: &User, node: &str) -> bool {
-    user.name.strip_prefix("system:node:") == Some(node) || user.groups.iter().any(|group| group == MASTERS)
+    user.node() == Some(node) || user.groups.iter().any(|group| group == MASTERS)
 }
 
 impl Tunnels {
@@ -123,6 +123,7 @@ mod tests {
         assert!(may(&user("system:node:n1", "system:nodes"), "n1"));
         assert!(!may(&user("system:node:n2", "system:nodes"), "n1"));
         assert!(!may(&user("n1", "people"), "n1"));
+        assert!(!may(&user("system:node:n1", "people"), "n1"), "a name alone makes nobody a node");
         assert!(may(&user("admin", MASTERS), "n1"));
     }
 }

@@ -97,6 +97,8 @@ struct Subject {
     common_name: String,
     organizations: Vec<String>,
     names: Vec<String>,
+    /// Why nobody gets it certified, whoever approves: somebody else could read it as another one.
+    wrong: Option<&'static str>,
 }
 
 impl Subject {
@@ -122,6 +124,14 @@ fn subject(pem: &str) -> Option<Subject> {
     let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
     let info = &request.certification_request_info;
     let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().ok().map(str::to_owned);
+    let mut said = info.subject.iter_common_name().chain(info.subject.iter_organization());
+    let wrong = if info.subject.iter_common_name().count() > 1 {
+        Some("the subject has more than one common name")
+    } else if said.any(|value| value.as_str().is_err()) {
+        Some("the subject is not written as text")
+    } else {
+        None
+    };
     let mut names = Vec::new();
     for extension in request.requested_extensions().into_iter().flatten() {
         let ParsedExtension::SubjectAlternativeName(san) = extension else { continue };
@@ -136,6 +146,7 @@ fn subject(pem: &str) -> Option<Subject> {
         common_name: info.subject.iter_common_name().next().and_then(text).unwrap_or_default(),
         organizations: info.subject.iter_organization().filter_map(text).collect(),
         names,
+        wrong,
     })
 }
 
@@ -158,6 +169,9 @@ fn permitted(spec: &Spec, subject: &Subject) -> Result<Vec<ExtendedKeyUsagePurpo
     let only = |auth: &str| spec.usages.iter().all(|u| u == auth || common.contains(&u.as_str()));
     let has = |auth: &str| spec.usages.iter().any(|u| u == auth);
     let of_node = subject.node().is_some() && subject.organizations == ["system:nodes"];
+    if let Some(why) = subject.wrong {
+        return Err(why.into());
+    }
     match spec.signer_name.as_str() {
         CLIENT if !has("client auth") || !only("client auth") => Err("usages did not match".into()),
         CLIENT if subject.organizations.iter().any(|o| o == "system:masters") => {
@@ -224,6 +238,11 @@ fn judge(spec: &Spec, subject: &Subject, node: Option<&Value>, reserved: &[Strin
 fn serving(subject: &Subject, name: &str, node: Option<&Value>, reserved: &[String]) -> Verdict {
     if let Some(taken) = subject.names.iter().find(|name| reserved.contains(name)) {
         return Verdict::Deny("ReservedName", format!("{taken:?} is a name of the API server"));
+    }
+    // A node says itself what its addresses are: webhooks and other Services are not to be had so.
+    let service = |name: &&String| [".svc", ".svc.cluster.local"].iter().any(|end| name.ends_with(end));
+    if let Some(taken) = subject.names.iter().find(service) {
+        return Verdict::Deny("ReservedName", format!("{taken:?} is a name of a Service"));
     }
     let Some(node) = node else { return Verdict::Wait };
     let addresses = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
@@ -369,7 +388,7 @@ mod tests {
         let mut node = Subject {
             common_name: "system:node:a".into(),
             organizations: vec!["system:nodes".into()],
-            names: vec![],
+            ..Subject::default()
         };
         let spec = |signer: &str, user: &str, usage: &str| Spec {
             signer_name: signer.into(),
@@ -406,19 +425,26 @@ mod tests {
         assert_eq!(judged(&spec(NODE_SERVING, "system:node:b", server), &node, true), Verdict::Leave);
         node.names = vec!["10.96.0.1".into()];
         assert_eq!(denied(judged(&serving, &node, true)), "ReservedName");
+        for name in ["hook.default.svc", "hook.default.svc.cluster.local"] {
+            node.names = vec![name.into()];
+            assert_eq!(denied(judged(&serving, &node, true)), "ReservedName", "{name}");
+        }
         node.names = vec!["10.0.0.8".into()];
         assert_eq!(judged(&serving, &node, true), Verdict::Wait, "an address that is not its own");
         for name in ["", "../x", "Bad_X", "system:node:a"] {
             let common_name = format!("system:node:{name}");
-            let odd = Subject { common_name, organizations: vec!["system:nodes".into()], names: vec![] };
+            let organizations = vec!["system:nodes".into()];
+            let odd = Subject { common_name, organizations, ..Subject::default() };
             assert_eq!(judged(&token, &odd, false), Verdict::Leave, "{name:?} is no name of a node");
             assert!(permitted(&token, &odd).is_err(), "{name:?}: not for a person, either");
         }
         let admin = Subject {
             common_name: "root".into(),
             organizations: vec!["system:masters".into()],
-            names: vec![],
+            ..Subject::default()
         };
         assert!(permitted(&spec(CLIENT, "x", client), &admin).is_err());
+        let wrong = Subject { common_name: "ann".into(), wrong: Some("odd"), ..Subject::default() };
+        assert_eq!(permitted(&spec(CLIENT, "x", client), &wrong), Err("odd".into()));
     }
 }

@@ -1,9 +1,9 @@
 //! A certificate authority and what it signs.
 
-use super::{PkiError, write_private};
+use super::{PkiError, request, write_private};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose,
-    IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, SubjectPublicKeyInfo,
 };
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -145,16 +145,23 @@ impl Authority {
         earliest: Option<i64>,
     ) -> Result<String, PkiError> {
         let failed = |source| PkiError::Certificate { what: "a certificate signing request".into(), source };
-        let mut request = CertificateSigningRequestParams::from_pem(request).map_err(failed)?;
-        request.params.is_ca = IsCa::ExplicitNoCa;
-        request.params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        request.params.extended_key_usages = usages.to_vec();
-        set_validity(&mut request.params, life);
+        let pem = request::read(request).map_err(failed)?;
+        let asked = request::parse(&pem).map_err(failed)?;
+        let mut params = CertificateParams::new(Vec::new()).map_err(failed)?;
+        params.subject_alt_names = request::names(&asked).map_err(failed)?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = usages.to_vec();
+        set_validity(&mut params, life);
         if let Some(earliest) = earliest.and_then(|seconds| u64::try_from(seconds).ok()) {
             let earliest = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(earliest);
-            request.params.not_before = request.params.not_before.max(earliest);
+            params.not_before = params.not_before.max(earliest);
         }
-        Ok(request.signed_by(&self.issuer).map_err(failed)?.pem())
+        let info = &asked.certification_request_info;
+        let key = SubjectPublicKeyInfo::from_der(info.subject_pki.raw).map_err(failed)?;
+        let signed = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        // The subject that was judged, byte by byte: what writes certificates here knows one organization only.
+        request::with_subject(signed.der(), info.subject.as_raw(), self.issuer.key()).map_err(failed)
     }
 
     /// Reads `<dir>/<file>.{crt,key}`, or signs anew when it is missing, old, of another CA or without a wanted name.

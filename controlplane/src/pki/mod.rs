@@ -3,6 +3,8 @@
 
 // A certificate authority and what it signs.
 pub mod authority;
+// What others ask it to sign.
+mod request;
 // The client configuration files that kubectl and agents read.
 pub mod kubeconfig;
 

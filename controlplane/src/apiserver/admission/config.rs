@@ -10,8 +10,13 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
     /// No such plugin.
-    #[error("unknown admission plugin: {0}")]
-    Unknown(String),
+    #[error("{flag}: unknown admission plugin: {name}")]
+    Unknown {
+        /// Where it is named.
+        flag: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// The file cannot be read.
     #[error("admission configuration {0}")]
     Read(PathBuf, #[source] std::io::Error),
@@ -21,6 +26,9 @@ pub enum ConfigurationError {
     /// The file is something else, or has something in it that does not belong there.
     #[error("admission configuration {0}: {1}")]
     Content(PathBuf, String),
+    /// Settings for nobody.
+    #[error("admission configuration {0}")]
+    Settings(String),
     /// A plugin does not understand its settings, or cannot do without.
     #[error("couldn't init admission plugin {plugin:?}: {why}")]
     Plugin {
@@ -59,9 +67,9 @@ const FILE: &[(&str, &str)] = &[
     ("apiserver.k8s.io/v1alpha1", "AdmissionConfiguration"),
 ];
 
-/// What settings of a plugin may be, if they say it; a plugin that is not here has settings without a type.
-fn types(plugin: &str) -> &'static [(&'static str, &'static str)] {
-    match plugin {
+/// What settings of a plugin are; none of these when they have no type, and nothing for a plugin that has no settings.
+fn types(plugin: &str) -> Option<&'static [(&'static str, &'static str)]> {
+    Some(match plugin {
         "PodSecurity" => &[
             ("pod-security.admission.config.k8s.io/v1", "PodSecurityConfiguration"),
             ("pod-security.admission.config.k8s.io/v1beta1", "PodSecurityConfiguration"),
@@ -76,20 +84,43 @@ fn types(plugin: &str) -> &'static [(&'static str, &'static str)] {
             ("resourcequota.admission.k8s.io/v1beta1", "Configuration"),
             ("resourcequota.admission.k8s.io/v1alpha1", "Configuration"),
         ],
-        _ => &[],
+        "ImagePolicyWebhook" => &[],
+        _ => return None,
+    })
+}
+
+/// Settings of one plugin.
+#[derive(Debug, Clone)]
+struct Settings {
+    /// The file that they are from.
+    file: PathBuf,
+    /// Where in it, when they are only a part of it.
+    within: Option<String>,
+    /// Where the plugin is named.
+    named: String,
+    value: Value,
+}
+
+impl Settings {
+    /// What is wrong with them, with file and field.
+    fn wrong(&self, why: &str) -> String {
+        match &self.within {
+            Some(field) => format!("{}: {field}: {why}", self.file.display()),
+            None => format!("{}: {why}", self.file.display()),
+        }
     }
 }
 
-/// Settings by plugin, with the file that they are from.
+/// Settings by plugin.
 #[derive(Debug, Clone, Default)]
-pub struct Configuration(BTreeMap<String, (PathBuf, Value)>);
+pub struct Configuration(BTreeMap<String, Settings>);
 
 impl Configuration {
     /// Reads an AdmissionConfiguration; a plugin's settings stand in it or in a file of their own beside it.
     pub fn read(path: &Path) -> Result<Self, ConfigurationError> {
         let wrong = |why| ConfigurationError::Content(path.into(), why);
         let file = parse(path)?;
-        of_type(&file, FILE, true).map_err(wrong)?;
+        of_type(&file, FILE).map_err(wrong)?;
         let file: Content = strict(&file).map_err(wrong)?;
         let mut settings = BTreeMap::new();
         for (index, plugin) in file.plugins.into_iter().enumerate() {
@@ -97,49 +128,73 @@ impl Configuration {
                 return Err(wrong(format!("plugins[{index}].name: must not be empty")));
             }
             // What stands here counts before a file, and the first of a name, as upstream has it.
+            let named = format!("{}: plugins[{index}].name", path.display());
             let own = match plugin.configuration {
                 Value::Null if !plugin.path.is_empty() => {
                     let own = path.parent().unwrap_or(Path::new(".")).join(&plugin.path);
-                    let settings = parse(&own)?;
-                    (own, settings)
+                    Settings { value: parse(&own)?, file: own, within: None, named }
                 }
-                configuration => (path.to_owned(), configuration),
+                value => {
+                    let within = Some(format!("plugins[{index}].configuration"));
+                    Settings { file: path.to_owned(), within, named, value }
+                }
             };
             settings.entry(plugin.name).or_insert(own);
         }
         Ok(Self(settings))
     }
 
+    /// An error when there are settings that nobody would read; `all` are the plugins that there are.
+    pub fn read_by(&self, all: &[&'static str]) -> Result<(), ConfigurationError> {
+        for (name, settings) in &self.0 {
+            let Some(plugin) = all.iter().copied().find(|plugin| plugin == name) else {
+                let why = format!("{}: unknown admission plugin {name:?}", settings.named);
+                return Err(ConfigurationError::Settings(why));
+            };
+            if !settings.value.is_null() && types(plugin).is_none() {
+                let why = settings.wrong("it has no settings here");
+                return Err(ConfigurationError::Plugin { plugin, why });
+            }
+        }
+        Ok(())
+    }
+
     /// The settings of one plugin; its defaults when there are none.
     pub fn of<T: DeserializeOwned + Default>(&self, plugin: &'static str) -> Result<T, ConfigurationError> {
-        let Some((file, value)) = self.0.get(plugin).filter(|(_, value)| !value.is_null()) else {
+        let Some(settings) = self.0.get(plugin).filter(|settings| !settings.value.is_null()) else {
             return Ok(T::default());
         };
-        let wrong = |why| ConfigurationError::Plugin { plugin, why: format!("{}: {why}", file.display()) };
-        of_type(value, types(plugin), false).map_err(wrong)?;
-        let mut value = value.clone();
+        let wrong = |why: String| ConfigurationError::Plugin { plugin, why: settings.wrong(&why) };
+        of_type(&settings.value, types(plugin).unwrap_or_default()).map_err(wrong)?;
+        let mut value = settings.value.clone();
         if let Some(fields) = value.as_object_mut() {
             fields.retain(|field, _| field != "apiVersion" && field != "kind");
         }
         strict(&value).map_err(wrong)
     }
 
-    /// With settings for a plugin, for tests.
+    /// With settings for a plugin, of its newest type, for tests.
     #[cfg(test)]
-    pub fn with(plugin: &str, settings: Value) -> Self {
-        Self(BTreeMap::from([(plugin.to_owned(), ("test.yaml".into(), settings))]))
+    pub fn with(plugin: &str, mut value: Value) -> Self {
+        let known = types(plugin).and_then(|types| types.first());
+        if let (Some((version, kind)), Some(fields)) = (known, value.as_object_mut()) {
+            fields.entry("apiVersion").or_insert((*version).into());
+            fields.entry("kind").or_insert((*kind).into());
+        }
+        let settings = Settings { file: "test.yaml".into(), within: None, named: String::new(), value };
+        Self(BTreeMap::from([(plugin.to_owned(), settings)]))
     }
 }
 
-/// Whether something is of one of the types.
-pub fn of_type(value: &Value, types: &[(&str, &str)], needed: bool) -> Result<(), String> {
-    let Some(object) = value.as_object() else {
-        return if needed { Err("is no object with apiVersion and kind".into()) } else { Ok(()) };
-    };
+/// Whether something is of one of the types; anything is when there are none.
+pub fn of_type(value: &Value, types: &[(&str, &str)]) -> Result<(), String> {
+    if types.is_empty() {
+        return Ok(());
+    }
+    let Some(object) = value.as_object() else { return Err("is no object with apiVersion and kind".into()) };
     let said = |field: &str| object.get(field).unwrap_or(&Value::Null);
     let (version, kind) = (said("apiVersion"), said("kind"));
-    let fits = |said: &Value, one: &str| said == one || !needed && said.is_null();
-    if types.is_empty() || types.iter().any(|(v, k)| fits(version, v) && fits(kind, k)) {
+    if types.iter().any(|(v, k)| version == v && kind == k) {
         return Ok(());
     }
     let words = |field: &str, said: &Value, wanted: Vec<&str>| match said {
@@ -148,7 +203,7 @@ pub fn of_type(value: &Value, types: &[(&str, &str)], needed: bool) -> Result<()
     };
     let mut kinds: Vec<&str> = types.iter().map(|(_, k)| *k).collect();
     kinds.dedup();
-    match types.iter().any(|(v, _)| fits(version, v)) {
+    match types.iter().any(|(v, _)| version == v) {
         true => Err(words("kind", kind, kinds)),
         false => Err(words("apiVersion", version, types.iter().map(|(v, _)| *v).collect())),
     }
@@ -234,18 +289,44 @@ mod tests {
     fn settings_stand_in_the_file_or_beside_it() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        std::fs::write(at("own.yaml"), "limits: [{type: Server, qps: 5, burst: 10}]\n").unwrap();
-        let text = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n\
-                    - name: PodSecurity\n  configuration: {defaults: {enforce: baseline}}\n\
-                    - name: EventRateLimit\n  path: own.yaml\n";
-        std::fs::write(at("all.yaml"), text).unwrap();
-        let read = Configuration::read(&at("all.yaml")).unwrap();
-        let enforce: Value = read.of("PodSecurity").unwrap();
+        let limits = "limits: [{type: Server, qps: 5, burst: 10}]\n";
+        let typed = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\n";
+        std::fs::write(at("own.yaml"), format!("{typed}{limits}")).unwrap();
+        std::fs::write(at("untyped.yaml"), limits).unwrap();
+        let read = |plugins: &str| {
+            let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
+            std::fs::write(at("all.yaml"), format!("{head}plugins: [{plugins}]\n")).unwrap();
+            Configuration::read(&at("all.yaml")).unwrap()
+        };
+        let security = "apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration";
+        let both = read(&format!(
+            "{{name: PodSecurity, configuration: {{{security}, defaults: {{enforce: baseline}}}}}}, \
+             {{name: EventRateLimit, path: own.yaml}}, {{name: Priority}}"
+        ));
+        let enforce: Value = both.of("PodSecurity").unwrap();
         assert_eq!(enforce["defaults"]["enforce"], "baseline");
-        let limits: Value = read.of("EventRateLimit").unwrap();
+        let limits: Value = both.of("EventRateLimit").unwrap();
         assert_eq!(limits["limits"][0]["qps"], 5);
-        assert_eq!(read.of::<Value>("Other").unwrap(), Value::Null);
+        assert_eq!(both.of::<Value>("Other").unwrap(), Value::Null);
+        both.read_by(&["PodSecurity", "EventRateLimit", "Priority"]).unwrap();
         assert!(Configuration::read(&at("none.yaml")).is_err());
+        // What has no type, and what nobody reads, is told with file and field.
+        let file = at("all.yaml").display().to_string();
+        let untyped = read("{name: EventRateLimit, path: untyped.yaml}").of::<Value>("EventRateLimit");
+        let said = untyped.unwrap_err().to_string();
+        let own = at("untyped.yaml").display().to_string();
+        assert!(said.contains(&format!("{own}: apiVersion: must be eventratelimit.")), "{said}");
+        let untyped = read("{name: PodSecurity, configuration: {defaults: {enforce: baseline}}}");
+        let said = untyped.of::<Value>("PodSecurity").unwrap_err().to_string();
+        let field = format!("{file}: plugins[0].configuration: apiVersion: must be pod-security.");
+        assert!(said.contains(&field), "{said}");
+        for (plugins, expected) in [
+            ("{name: Nonsense}", "plugins[0].name: unknown admission plugin \"Nonsense\""),
+            ("{name: Priority, configuration: {}}", "plugins[0].configuration: it has no settings here"),
+        ] {
+            let said = read(plugins).read_by(&["Priority"]).unwrap_err().to_string();
+            assert!(said.contains(&format!("{file}: {expected}")), "{said}");
+        }
     }
 
     #[test]
@@ -288,7 +369,7 @@ mod tests {
             ("ResourceQuota", typed(quota, "ResourceQuotaConfiguration"), ""),
             ("ResourceQuota", typed(quota, "Configuration"), "test.yaml: kind: \"Configuration\""),
             ("ImagePolicyWebhook", typed("v1", "Any"), ""),
-            ("PodSecurity", json!({}), ""),
+            ("PodSecurity", json!([]), "test.yaml: is no object with apiVersion and kind"),
         ] {
             let read = Configuration::with(plugin, settings).of::<Value>(plugin);
             let said = read.err().map(|error| error.to_string()).unwrap_or_default();

@@ -70,9 +70,7 @@ impl Plugin for EventRateLimit {
     fn ready(&self) -> Result<(), String> {
         let mut wrong = Vec::new();
         if self.0.is_empty() {
-            wrong.push(
-                "limits: Invalid value: []: must not be empty (in --admission-control-config-file)".into(),
-            );
+            wrong.push("limits: Invalid value: []: must not be empty".into());
         }
         for (index, Enforcer { limit, .. }) in self.0.iter().enumerate() {
             for (field, value) in [("burst", limit.burst), ("qps", limit.qps)] {

@@ -112,7 +112,7 @@ impl Plugin for ImagePolicyWebhook {
     }
 
     fn ready(&self) -> Result<(), String> {
-        let missing = "no config specified: imagePolicy.kubeConfigFile in --admission-control-config-file";
+        let missing = "no config specified: imagePolicy.kubeConfigFile is needed";
         self.remote.as_ref().map(|_| ()).ok_or_else(|| missing.to_owned())
     }
 

@@ -346,7 +346,8 @@ fn request(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), ApiErr
     let parsed = parsed.as_ref().and_then(|pem| X509CertificationRequest::from_der(&pem.contents).ok());
     let Some((_, parsed)) = parsed else { return Err(at.forbidden("unable to parse csr")) };
     let subject = &parsed.certification_request_info.subject;
-    let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or_default();
+    let names = subject.iter_common_name().map(|name| name.as_str().unwrap_or_default());
+    let name = names.collect::<Vec<_>>().join(", CN=");
     let wanted = format!("system:node:{node}");
     if name != wanted {
         return Err(at.forbidden(format!("can only create a node CSR with CN={wanted}, requested CN={name}")));

@@ -77,11 +77,15 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         Box::new(resource_quota::ResourceQuota::new(needs.ledger.clone(), settings)?),
         Box::new(role_escalation::RoleEscalation(access())),
     ];
-    for name in needs.enabled.iter().chain(&needs.disabled) {
-        if !all.iter().any(|plugin| plugin.name() == name) {
-            return Err(ConfigurationError::Unknown(name.clone()));
+    let known: Vec<&'static str> = all.iter().map(|plugin| plugin.name()).collect();
+    for (flag, names) in
+        [("--enable-admission-plugins", &needs.enabled), ("--disable-admission-plugins", &needs.disabled)]
+    {
+        if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+            return Err(ConfigurationError::Unknown { flag, name: name.clone() });
         }
     }
+    settings.read_by(&known)?;
     let named = |list: &[String], plugin: &dyn Plugin| list.iter().any(|name| name == plugin.name());
     let on = |plugin: &dyn Plugin| {
         // Without it whoever may write roles may everything.
@@ -116,8 +120,18 @@ mod tests {
         };
         let on = names(&needs);
         assert!(on.contains(&"AlwaysPullImages") && !on.contains(&"PodSecurity"));
-        let unknown = Needs { enabled: vec!["Nonsense".into()], ..Needs::default() };
-        assert!(chain(&unknown).is_err_and(|e| e.to_string().contains("Nonsense")));
+        for (flag, unknown) in [
+            ("--enable", Needs { enabled: vec!["Nonsense".into()], ..Needs::default() }),
+            ("--disable", Needs { disabled: vec!["Nonsense".into()], ..Needs::default() }),
+        ] {
+            let said = chain(&unknown).err().unwrap().to_string();
+            assert_eq!(said, format!("{flag}-admission-plugins: unknown admission plugin: Nonsense"));
+        }
+        let unread = Needs {
+            configuration: Configuration::with("Priority", serde_json::json!({})),
+            ..Needs::default()
+        };
+        assert!(chain(&unread).err().unwrap().to_string().ends_with("test.yaml: it has no settings here"));
         for (name, why) in [
             ("ImagePolicyWebhook", "no config specified"),
             ("EventRateLimit", "limits: Invalid value: []: must not be empty"),

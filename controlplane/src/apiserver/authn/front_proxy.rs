@@ -2,7 +2,7 @@
 
 use super::x509::{Certificate, Issuer};
 use crate::apiserver::user::User;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 /// What proxies call the headers; the ConfigMap `extension-apiserver-authentication` publishes it.
 pub const USER: &str = "x-remote-user";
@@ -30,7 +30,8 @@ impl FrontProxy {
             return None;
         }
         let all = |name: &str| -> Vec<String> {
-            headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
+            let text = |value: &HeaderValue| String::from_utf8(value.as_bytes().to_vec()).ok();
+            headers.get_all(name).iter().filter_map(text).collect()
         };
         let name = all(USER).into_iter().find(|name| !name.is_empty())?;
         let mut user = User::new(name, all(GROUP));

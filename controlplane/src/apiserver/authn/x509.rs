@@ -40,6 +40,18 @@ pub struct Certificate {
 }
 
 impl Certificate {
+    /// The node that it names, and since when it holds in seconds since 1970; nothing for anybody else's.
+    pub fn node(&self) -> Option<(&str, i64)> {
+        let user = self.user.as_ref().filter(|_| self.issuer == Issuer::Cluster)?;
+        Some((user.node()?, self.from))
+    }
+
+    /// One of the cluster's authority without an end, for tests.
+    #[cfg(test)]
+    pub fn of(user: User, from: i64) -> Self {
+        Self { issuer: Issuer::Cluster, user: Some(user), from, until: i64::MAX }
+    }
+
     /// An error when it has ended since it was verified.
     pub(super) fn still_holds(&self) -> Result<(), String> {
         match jiff::Timestamp::now().as_second() > self.until {
@@ -123,7 +135,9 @@ fn serial(der: &[u8]) -> String {
 /// Reads a certificate that `issuer` vouches for, through `between`.
 fn read(leaf: &[u8], between: &[CertificateDer<'_>], issuer: Issuer) -> Option<Certificate> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
-    let name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    // Two names are none: others read the second where we would read the first.
+    let mut names = certificate.subject().iter_common_name();
+    let name = names.next().filter(|_| names.next().is_none()).and_then(|name| name.as_str().ok());
     let groups = certificate.subject().iter_organization();
     let groups = groups.filter_map(|o| o.as_str().ok().map(str::to_owned));
     let mut user = name.filter(|name| !name.is_empty()).map(|name| User::new(name, groups));

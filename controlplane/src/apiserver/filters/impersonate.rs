@@ -4,7 +4,7 @@ use crate::apiserver::authz::{Authorizer, Decision, refusal};
 use crate::apiserver::request_info::RequestInfo;
 use crate::apiserver::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 use coracle_proto::status::ApiError;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -16,15 +16,18 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 #[derive(Debug, PartialEq, Eq)]
 struct Wish(&'static str, &'static str, String, String, String);
 
-fn all(headers: &HeaderMap, name: &str) -> Vec<String> {
-    headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
+/// The values of a header. One that is no text is an error: to skip it would make the request somebody else's.
+fn all(headers: &HeaderMap, name: &str) -> Result<Vec<String>, ApiError> {
+    let text = |value: &HeaderValue| String::from_utf8(value.as_bytes().to_vec());
+    let values: Result<_, _> = headers.get_all(name).iter().map(text).collect();
+    values.map_err(|_| ApiError::bad_request(format!("header {name} is not UTF-8")))
 }
 
 /// Who the request wants to be, and what must be allowed for it; `None` when it wants to be nobody else.
 fn wishes(headers: &HeaderMap) -> Result<Option<(User, Vec<Wish>)>, ApiError> {
-    let name = all(headers, USER).into_iter().next().unwrap_or_default();
-    let groups = all(headers, GROUP);
-    let uid = all(headers, UID).into_iter().next().unwrap_or_default();
+    let name = all(headers, USER)?.into_iter().next().unwrap_or_default();
+    let groups = all(headers, GROUP)?;
+    let uid = all(headers, UID)?.into_iter().next().unwrap_or_default();
     let extras: Vec<String> =
         headers.keys().filter_map(|key| key.as_str().strip_prefix(EXTRA)).map(str::to_owned).collect();
     if name.is_empty() {
@@ -46,7 +49,7 @@ fn wishes(headers: &HeaderMap) -> Result<Option<(User, Vec<Wish>)>, ApiError> {
     }
     list.extend(groups.into_iter().map(|g| Wish("", "groups", String::new(), String::new(), g)));
     for key in extras {
-        let values = all(headers, &format!("{EXTRA}{key}"));
+        let values = all(headers, &format!("{EXTRA}{key}"))?;
         let decoded = percent_encoding::percent_decode_str(&key).decode_utf8_lossy().into_owned();
         let wish = |value: &String| {
             Wish(AUTHENTICATION, "userextras", decoded.clone(), String::new(), value.clone())
@@ -130,6 +133,12 @@ mod tests {
         let (user, list) = wishes(&account).unwrap().unwrap();
         assert!(user.in_group("system:serviceaccounts:a"));
         assert_eq!(list, [Wish("", "serviceaccounts", String::new(), "a".into(), "b".into())]);
+        // Names in any script are names; what is no text does not leave the request to who sent it.
+        let mut foreign = HeaderMap::new();
+        foreign.insert(USER, HeaderValue::from_bytes("Zoë".as_bytes()).unwrap());
+        assert_eq!(wishes(&foreign).unwrap().unwrap().0.name, "Zoë");
+        foreign.insert(USER, HeaderValue::from_bytes(b"Zo\xeb").unwrap());
+        assert_eq!(wishes(&foreign).unwrap_err().code, 400);
         let nobody = headers(&[("Impersonate-User", "system:anonymous")]);
         assert_eq!(wishes(&nobody).unwrap().unwrap().0.groups, ["system:unauthenticated"]);
     }

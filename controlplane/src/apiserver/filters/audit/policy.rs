@@ -115,7 +115,7 @@ impl Policy {
     /// Reads a policy; what it does not know is a mistake, for what is meant to be written down would not be.
     fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
-        of_type(&value, &[("audit.k8s.io/v1", "Policy")], true)?;
+        of_type(&value, &[("audit.k8s.io/v1", "Policy")])?;
         let policy: Self = strict(&value)?;
         if policy.rules.is_empty() {
             return Err("rules: must have at least one rule".into());
