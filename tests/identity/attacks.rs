@@ -118,7 +118,7 @@ fn the_server_stays_up() {
     let bystander = Bystander::start(&server);
     let before = megabytes(&server, "VmRSS");
     #[allow(clippy::type_complexity)]
-    let attacks: [(&str, fn(&Server, &Caller)); 9] = [
+    let attacks: [(&str, fn(&Server, &Caller)); 10] = [
         ("path traversal", paths),
         ("TLS 1.1", old_tls),
         ("smuggled requests", smuggling),
@@ -127,6 +127,7 @@ fn the_server_stays_up() {
         ("oversized bodies", oversized),
         ("slow clients", slow_clients),
         ("idle connections", idle_connections),
+        ("floods of HTTP/2", http2_floods),
         ("a flood of watches", watch_flood),
     ];
     for (what, attack) in attacks {
@@ -431,6 +432,44 @@ fn idle_connections(server: &Server, admin: &Caller) {
     assert!(all.len() * 10 >= wanted * 9, "{} of {wanted}", all.len());
     for _ in 0..20 {
         assert_eq!(admin.get("/api/v1/namespaces/default").0, 200, "with idle connections");
+    }
+}
+
+/// One frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = payload.len() as u32;
+    [&length.to_be_bytes()[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Streams that are reset as soon as they are opened, heads that never end, and pings that nobody reads the answers to. The
+/// server may hang up on all of them; what it must not is to grow or to keep others waiting.
+fn http2_floods(server: &Server, _: &Caller) {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    // GET https://a/version, by the tables of HPACK.
+    let head = [&[0x82, 0x87, 0x41, 1, b'a', 0x44, 8][..], b"/version"].concat();
+    let resets = (0..20_000u32).flat_map(|number| {
+        let stream = 2 * number + 1;
+        [frame(1, 5, stream, &head), frame(3, 0, stream, &8u32.to_be_bytes())].concat()
+    });
+    let endless = frame(1, 1, 1, &head);
+    let more = frame(9, 0, 1, &vec![0; 16_000]).repeat(2_000);
+    let pings = frame(6, 0, 0, &[7; 8]).repeat(100_000);
+    for (what, flood, hung_up) in [
+        ("reset streams", resets.collect::<Vec<u8>>(), false),
+        ("an endless head", [endless, more].concat(), true),
+        ("pings", pings, false),
+    ] {
+        let mut stream = tls_for(server, &["h2"]);
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+        stream.sock.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+        let hello = [PREFACE, &frame(4, 0, 0, &[])].concat();
+        let written = stream.write_all(&hello).and_then(|()| stream.write_all(&flood));
+        println!(
+            "{what}: {} kB, {}",
+            flood.len() / 1000,
+            written.as_ref().map_or("hung up on", |()| "all taken")
+        );
+        assert!(!hung_up || written.is_err(), "{what}: taken to the end");
     }
 }
 

@@ -93,6 +93,14 @@ fn everybody_is_who_their_credentials_say() {
         "Unauthorized",
         "an answer, not a broken connection"
     );
+    // Where nobody needs a name, credentials that do not hold are refused all the same.
+    let nobody = Caller::nobody(&server);
+    for path in ["/healthz", "/livez", "/readyz", "/version"] {
+        let codes =
+            [&nobody, &Caller::bearer(&server, "wrong"), &stranger, &nobody.with(&["-u", "bob:wrong"])]
+                .map(|caller| caller.get(path).0);
+        assert_eq!(codes, [200, 401, 401, 401], "{path}");
+    }
     is(&stranger.header("Authorization: Bearer t0ken"), "ann", &["dev", "ops"]);
     refused(&stranger.header("X-Remote-User: root"), "a proxy of another authority");
     let of_ours = |name: &str| Authority::ensure(&server.data_dir().join("pki"), name, "test").unwrap();

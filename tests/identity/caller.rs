@@ -3,8 +3,9 @@
 use coracle::pki::authority::{Authority, Profile};
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
+use std::io::Read;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// Somebody with credentials.
 #[derive(Clone, Default)]
@@ -86,6 +87,15 @@ impl Caller {
         (code.parse().unwrap_or(0), serde_json::from_str(body).unwrap_or(Value::String(body.to_owned())))
     }
 
+    /// A watch that has begun: its first byte is there.
+    pub fn watch(&self, path: &str) -> Watch {
+        let mut curl = Command::new("curl");
+        curl.args(["-sN", "--cacert"]).arg(&self.ca).args(&self.args).arg(format!("{}{path}", self.url));
+        let mut child = curl.stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        Watch(child)
+    }
+
     pub fn get(&self, path: &str) -> (u16, Value) {
         self.send("GET", path, None)
     }
@@ -112,6 +122,23 @@ impl Caller {
         let groups =
             user["groups"].as_array().into_iter().flatten().filter_map(|g| g.as_str().map(str::to_owned));
         Ok((user["username"].as_str().unwrap_or_default().to_owned(), groups.collect()))
+    }
+}
+
+/// A watch of somebody's.
+pub struct Watch(Child);
+
+impl Watch {
+    /// Whether it is over.
+    pub fn over(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -48,6 +48,8 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
     let (name, groups) = as_bob(&admin).whoami().unwrap();
     assert_eq!((name.as_str(), groups), ("bob", vec!["dev".to_owned(), "system:authenticated".to_owned()]));
     assert_eq!(as_bob(&ann).whoami(), Err(403), "without the right");
+    let (name, groups) = admin.header("Impersonate-User: Zoë").whoami().unwrap();
+    assert_eq!((name.as_str(), groups.len()), ("Zoë", 1), "no letter makes a request that of who sends it");
     assert_eq!(admin.header("Impersonate-Group: dev").whoami(), Err(400), "a group of nobody");
     let (code, body) = ann.header("Impersonate-User: system:admin").get("/api/v1/pods");
     assert_eq!(code, 403);
@@ -230,12 +232,52 @@ fn other_authorizers_decide_in_their_order() {
         "--service-account-jwks-uri",
         keys,
     ]);
-    assert_eq!(Caller::nobody(&open).get("/api/v1/namespaces/default/secrets").0, 200);
-    let (_, document) = Caller::nobody(&open).get("/.well-known/openid-configuration");
+    let somebody = Caller::certified(&open, "somebody", &[]);
+    assert_eq!(somebody.get("/api/v1/namespaces/default/secrets").0, 200);
+    let stranger = Caller::nobody(&open).get("/api/v1/namespaces/default/secrets").0;
+    assert_eq!(stranger, 401, "everything for everybody needs a name at least");
+    let (_, document) = somebody.get("/.well-known/openid-configuration");
     assert_eq!((&document["issuer"], &document["jwks_uri"]), (&json!(issuer), &json!(keys)));
     let token = account_token(&open, "default", "robot", json!({}));
     let (name, _) = Caller::bearer(&open, &token).whoami().unwrap();
     assert_eq!(name, "system:serviceaccount:default:robot", "tokens of another issuer");
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("admission.yaml").display().to_string();
+    let refused = |flags: &[&str], plugins: &str, words: &[&str]| {
+        let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
+        std::fs::write(&file, format!("{head}plugins: [{plugins}]\n")).unwrap();
+        let data = dir.path().join("data");
+        let output = std::process::Command::new(coracle_tests::program("coracle"))
+            .args(["server", "--api-only", "--bind", "127.0.0.1:0", "--data-dir"])
+            .arg(&data)
+            .args(flags)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{flags:?}: {said}");
+        assert!(words.iter().all(|words| said.contains(words)), "{words:?}: {said}");
+    };
+    let together = "--oidc-issuer-url and --oidc-client-id must be specified together";
+    refused(&["--oidc-client-id", "x"], "", &[together]);
+    refused(&["--authorization-policy-file", &file], "", &["without mode ABAC"]);
+    refused(
+        &["--enable-admission-plugins", "X"],
+        "",
+        &["--enable-admission-plugins: unknown admission plugin: X"],
+    );
+    let admission = "--admission-control-config-file";
+    let configured = ["--admission-control-config-file", file.as_str()];
+    let field = format!("{file}: plugins[0].configuration: ");
+    refused(
+        &configured,
+        "{name: PodSecurity, configuration: {defaults: {}}}",
+        &[admission, &field, "apiVersion: must be"],
+    );
+    refused(&configured, "{name: Priority, configuration: {a: 1}}", &[admission, &field, "no settings"]);
 }
 
 #[test]

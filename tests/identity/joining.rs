@@ -1,6 +1,6 @@
 //! A machine joins with a token and nothing else; those without the right one do not.
 
-use crate::caller::{Caller, token};
+use crate::caller::{Caller, Watch, token};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle::pki::authority::Authority;
 use coracle_tests::server::Server;
@@ -103,6 +103,34 @@ fn replayed(server: &Server, node: &Caller) {
     assert_eq!(code, 403);
     let sentence = "can only create a node CSR with CN=system:node:node-a, requested CN=system:node:node-b";
     assert!(answer["message"].as_str().unwrap().contains(sentence), "{answer}");
+    // Two names in one request, of which one is its own: for the node itself, and for who has a token.
+    let mut two = body.clone();
+    for (who, first) in
+        [(node.clone(), "node-a"), (Caller::bearer(server, &token(server, &["--bare"])), "node-q")]
+    {
+        let subject = format!("/O=system:nodes/CN=system:node:{first}/CN=system:kube-controller-manager");
+        two["spec"]["request"] = json!(STANDARD.encode(asked_by_openssl(&subject)));
+        let (code, answer) = who.send("POST", path, Some(&two));
+        if first == "node-a" {
+            assert_eq!(code, 403, "{answer}");
+            continue;
+        }
+        // Nobody approves it by himself, and nobody gets it who is approved by mistake.
+        let name = answer["metadata"]["name"].as_str().unwrap().to_owned();
+        let admin = Caller::admin(server);
+        let mut approved = admin.get(&format!("{path}/{name}")).1;
+        approved["status"]["conditions"] =
+            json!([{"type": "Approved", "status": "True", "reason": "x", "message": "x"}]);
+        let (code, answer) = admin.send("PUT", &format!("{path}/{name}/approval"), Some(&approved));
+        assert_eq!(code, 200, "{answer}");
+        let mut status = Value::Null;
+        coracle_tests::eventually("the signer refuses", std::time::Duration::from_secs(20), || {
+            status = admin.get(&format!("{path}/{name}")).1["status"].clone();
+            status["conditions"][1]["type"] == "Failed"
+        });
+        assert!(status["certificate"].is_null(), "{status}");
+        assert_eq!(status["conditions"][1]["message"], "the subject has more than one common name");
+    }
     // A serving certificate under the server's own address.
     let names = ["127.0.0.1".to_owned()];
     let (_, request) = coracle_agent::identity::request::make("node-a", &names).unwrap();
@@ -117,6 +145,47 @@ fn replayed(server: &Server, node: &Caller) {
         denied["type"] == "Denied"
     });
     assert_eq!(denied["reason"], "ReservedName", "{denied}");
+}
+
+/// A request for a subject as openssl writes it.
+fn asked_by_openssl(subject: &str) -> Vec<u8> {
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "/dev/null"];
+    let output = Command::new("openssl").args(["req", "-new", "-subj", subject]).args(key).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// Somebody of two groups, with a key of the kind that most people make, gets both by a request.
+#[test]
+fn a_person_gets_a_certificate_with_all_groups() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("key").display().to_string();
+    let args = ["req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", &key, "-multivalue-rdn", "-subj"];
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let admin = Caller::admin(&server);
+    // One after the other, and together as Go writes them.
+    for (number, subject) in ["/O=dev/O=ops/CN=ann", "/O=dev+O=ops/CN=ann"].into_iter().enumerate() {
+        let output = Command::new("openssl").args(args).arg(subject).output().unwrap();
+        let body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+            "metadata": {"name": format!("ann-{number}")}, "spec": {"request": STANDARD.encode(&output.stdout),
+                "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]}});
+        let mut made = admin.create(path, &body);
+        made["status"]["conditions"] =
+            json!([{"type": "Approved", "status": "True", "reason": "x", "message": "x"}]);
+        let (code, answer) = admin.send("PUT", &format!("{path}/ann-{number}/approval"), Some(&made));
+        assert_eq!(code, 200, "{answer}");
+        let mut status = Value::Null;
+        coracle_tests::eventually("it is signed", std::time::Duration::from_secs(20), || {
+            status = admin.get(&format!("{path}/ann-{number}")).1["status"].clone();
+            status["certificate"].is_string() || status["conditions"][1].is_object()
+        });
+        let certificate = status["certificate"].as_str().unwrap_or_else(|| panic!("{status}"));
+        let certificate = String::from_utf8(STANDARD.decode(certificate).unwrap()).unwrap();
+        let pem = format!("{certificate}{}", std::fs::read_to_string(&key).unwrap());
+        let (name, groups) = Caller::with_pem(&server, "ann", &pem).whoami().unwrap();
+        assert_eq!((name.as_str(), groups.join(",")), ("ann", "dev,ops,system:authenticated".into()));
+    }
 }
 
 fn revoke(server: &Server, node: &str, more: &[&str]) -> (bool, String) {
@@ -144,8 +213,17 @@ fn revoked(server: &Server, admin: &Caller, node: &Caller) -> String {
         "metadata": {"name": "pending"}, "spec": {"request": STANDARD.encode(&request),
             "signerName": "kubernetes.io/kubelet-serving", "usages": ["digital signature", "server auth"]}});
     node.create(path, &body);
+    // What it has open ends with it, and nothing of anybody else's.
+    let nodes = "/api/v1/nodes?watch=true";
+    let mut own = [node.watch(nodes), node.with(&["--http1.1"]).watch(nodes)];
+    let other = Caller::certified(server, "system:node:node-b", &["system:nodes"]);
+    let mut others = [admin.watch(nodes), other.watch(nodes)];
     let (worked, said) = revoke(server, "node-a", &[]);
     assert!(worked && said.contains("request pending deleted"), "{said}");
+    coracle_tests::eventually("its watches end", std::time::Duration::from_secs(20), || {
+        own.iter_mut().all(Watch::over)
+    });
+    assert!(!others.iter_mut().any(Watch::over), "watches of others go on");
     assert_eq!(node.whoami(), Err(401), "its certificate does not count any more");
     assert_eq!(admin.get("/api/v1/nodes/node-a").0, 404);
     assert_eq!(admin.get(&format!("{path}/pending")).0, 404);

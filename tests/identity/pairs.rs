@@ -347,6 +347,33 @@ fn two_hundred_pairs_are_decided_as_upstream_does() {
     reviews_agree(&admin);
     refusals_have_words(&who);
     nobody_escalates(&server, &admin, &who);
+    one_name_is_not_all(&who);
+}
+
+/// Who may list or watch one object sees that one, however the request is written.
+fn one_name_is_not_all(who: &HashMap<&'static str, Caller>) {
+    let secrets = "namespaces/default/secrets";
+    let selected = "fieldSelector=metadata.name%3Ds-a";
+    for path in [
+        format!("/api/v1/{secrets}?{selected}"),
+        format!("/api/v1/{secrets}?{selected}&fieldSelector="),
+        format!("/api/v1/{secrets}?{selected}&fieldSelector=metadata.name%3Ds-b"),
+        format!("/api/v1/{secrets}?{selected}&watch=true&timeoutSeconds=1&fieldSelector="),
+        format!("/api/v1/watch/{secrets}/s-a?timeoutSeconds=1"),
+    ] {
+        let (code, body) = who["node-a"].get(&path);
+        let text = body.to_string();
+        assert!(code == 200 && text.contains("s-a"), "{path}: {code} {text}");
+        assert!(!text.contains("s-b") && !text.contains("s-free"), "{path}: {text}");
+    }
+    for path in [
+        format!("/api/v1/{secrets}?fieldSelector=&{selected}"),
+        format!("/api/v1/{secrets}?fieldSelector=type!%3Dx%5C,metadata.name%3Ds-a"),
+        format!("/api/v1/watch/{secrets}/s-b"),
+        format!("/api/v1/watch/{secrets}?timeoutSeconds=1"),
+    ] {
+        assert_eq!(who["node-a"].get(&path).0, 403, "{path}");
+    }
 }
 
 /// A review says what the chain does.
