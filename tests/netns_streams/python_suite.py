@@ -49,9 +49,13 @@ settings = client.ApiClient().configuration
 
 def connect(protocols, command, **more):
     query = [("command", word) for word in command] + [("stdout", "true"), ("stderr", "true"), *more.items()]
-    url = settings.host.replace("https", "wss") + "/api/v1/namespaces/default/pods/talk/exec?"
+    return open_socket(protocols, "talk/exec?" + urllib.parse.urlencode(query))
+
+
+def open_socket(protocols, path):
     return websocket.create_connection(
-        url + urllib.parse.urlencode(query), subprotocols=protocols, timeout=60,
+        settings.host.replace("https", "wss") + "/api/v1/namespaces/default/pods/" + path,
+        subprotocols=protocols, timeout=60,
         sslopt={"cert_reqs": ssl.CERT_REQUIRED, "ca_certs": settings.ssl_ca_cert,
                 "certfile": settings.cert_file, "keyfile": settings.key_file})
 
@@ -120,3 +124,25 @@ try:
     raise SystemExit("an unknown protocol was accepted")
 except websocket.WebSocketException:
     pass
+
+# Logs, too, come by WebSocket: an empty message at once, then what was written.
+for protocol in ["binary.k8s.io", "base64.binary.k8s.io", None]:
+    socket = open_socket(protocol and [protocol], "talk/log?tailLines=2")
+    assert socket.getsubprotocol() == protocol, socket.getsubprotocol()
+    messages = []
+    while True:
+        code, data = socket.recv_data()
+        if code == websocket.ABNF.OPCODE_CLOSE:
+            break
+        messages.append(base64.b64decode(data) if protocol and "base64" in protocol else data)
+    assert messages[0] == b"" and b"".join(messages) == b"oops\nlast\n", (protocol, messages)
+    assert data[:2] == (1000).to_bytes(2, "big"), data
+socket = open_socket(["binary.k8s.io"], "talk/log?tailLines=1&follow=true")
+assert [socket.recv(), socket.recv()] == [b"", b"last\n"]
+socket.close()
+for protocols, path, code in [(["v4.channel.k8s.io"], "talk/log", 403), (["binary.k8s.io"], "talk/log?container=none", 400)]:
+    try:
+        open_socket(protocols, path)
+        raise SystemExit("a log was opened: " + path)
+    except websocket.WebSocketBadStatusException as refused:
+        assert refused.status_code == code, refused

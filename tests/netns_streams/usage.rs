@@ -34,6 +34,10 @@ pub fn top(stage: &mut Stage) {
         assert!(nodes.starts_with("node1") && nodes.contains('%'), "{nodes}");
         let all = k.run("top pods --containers --no-headers");
         assert!(all.lines().any(|line| line.starts_with("pair") && line.contains(" b ")), "{all}");
+        for (asked, name) in [("-l app=web", "web "), ("--field-selector=metadata.name=pair", "pair ")] {
+            let some = k.run(&format!("top pods {asked} --no-headers"));
+            assert!(some.lines().count() == 1 && some.starts_with(name), "{asked}: {some}");
+        }
     }
     stage.cluster.delete("busy");
 }

@@ -7,6 +7,8 @@ pub mod tunnel;
 pub mod node;
 // One HTTP exchange passed on, upgrades included.
 pub mod forward;
+// A log in WebSocket messages.
+pub mod socket;
 // Subresources of pods.
 pub mod pods;
 // What nodes and pods use.

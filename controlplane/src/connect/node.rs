@@ -135,7 +135,7 @@ impl Nodes {
         let connect = async {
             let stream = TcpStream::connect((host.as_str(), port))
                 .await
-                .map_err(|e| format!("dial tcp {host}:{port}: {e}"))?;
+                .map_err(|e| format!("dial tcp {host}:{port}: connect: {}", words(&e)))?;
             let _ = stream.set_nodelay(true);
             let name = ServerName::try_from(host.clone()).map_err(|e| e.to_string())?;
             let stream: Box<dyn Io> = Box::new(stream);
@@ -177,6 +177,12 @@ impl Nodes {
         let body = self.ask(Method::GET, node, path).await?;
         serde_json::from_slice(&body).map_err(ApiError::internal)
     }
+}
+
+/// A failure of the system in its own words, without the number.
+fn words(error: &std::io::Error) -> String {
+    let known = error.raw_os_error().map(|code| nix::errno::Errno::from_raw(code).desc().to_lowercase());
+    known.unwrap_or_else(|| error.to_string())
 }
 
 /// One HTTP/1.1 exchange over a connection of its own.

@@ -2,6 +2,7 @@
 
 use super::forward;
 use super::node::Nodes;
+use super::socket;
 use crate::apiserver::admission::Operation;
 use crate::apiserver::chain::{Context, Server};
 use crate::apiserver::hook::Connector;
@@ -86,6 +87,14 @@ impl Connector for Pods {
         if self.what != Stream::Log && !forward::wants_upgrade(request.headers()) {
             return Err(ApiError::bad_request("Upgrade request required"));
         }
+        let socket = if self.what == Stream::Log && socket::asked(request.headers()) {
+            match socket::accept(&mut request) {
+                Ok(socket) => Some(socket),
+                Err((code, why)) => return Ok(crate::apiserver::respond::text(code, why)),
+            }
+        } else {
+            None
+        };
         let client = forward::client_side(&mut request);
         let (request, _) = forward::rewritten(request, node, &path)?;
         let mut response = forward::answer(client, self.nodes.send(node, request).await?);
@@ -99,7 +108,10 @@ impl Connector for Pods {
         {
             response = response.map(forward::until_failure);
         }
-        Ok(response)
+        Ok(match socket {
+            Some(socket) if response.status().is_success() => socket.carry(response.into_body()),
+            _ => response,
+        })
     }
 }
 

@@ -162,11 +162,12 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
     let running = node.agent.as_ref().is_some_and(Process::alive);
     let dir = args.data_dir.join(&name);
     let log = dir.join("agent.log");
+    std::fs::create_dir_all(&dir)?;
+    let program = process::beside("coracle-agent")?;
+    // A node that runs takes new ones, too.
+    load_images(&program, &dir, &args.image)?;
     if !running {
-        std::fs::create_dir_all(&dir)?;
         let kubeconfig = ensure_node_identity(&args.data_dir, &dir, &node)?;
-        let program = process::beside("coracle-agent")?;
-        load_images(&program, &dir, &args.image)?;
         let mut flags: Vec<String> = vec!["run".into(), "--node-name".into(), name.clone()];
         for (flag, value) in [
             ("--kubeconfig", kubeconfig.display().to_string()),
