@@ -115,11 +115,13 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         usage: usage.clone(),
     };
     let ledger = Arc::new(Ledger::default());
+    let reach = Arc::new(connect::reach::Reach::default());
     let settings = config.admission_control_config_file.as_deref().map(Configuration::read).transpose();
     let settings = settings.context("--admission-control-config-file")?;
     let admission = plugins::chain(&plugins::Needs {
         access: access.clone(),
         ledger: ledger.clone(),
+        reach: reach.clone(),
         enabled: config.enable_admission_plugins.clone(),
         disabled: config.disable_admission_plugins.clone(),
         configuration: settings.unwrap_or_default(),
@@ -145,6 +147,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let _ = access.authn.set(Arc::downgrade(&authn));
     let nodes = Arc::new(connect::node::Nodes::new(api.clone(), &pki)?);
     usage.connect(&nodes);
+    reach.connect(&nodes);
     let server = Arc::new(Server {
         api: api.clone(),
         filters: guard::filters(&config.security, &api)?,
@@ -155,7 +158,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         tunnels: nodes.tunnels.clone(),
         connectors: connect::connectors(nodes.clone()),
         wellknown: WellKnown {
-            issuer: issuer(&config, &keys, &url),
+            // Pods ask for the keys, too, and they know nothing of a socket that was handed over.
+            issuer: issuer(&config, &keys, &format!("https://{}", reachable(&config, bound))),
             stop: stop.clone(),
             ..WellKnown::default()
         },
@@ -404,7 +408,15 @@ async fn bootstrap(
         "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
         "ports": [{"name": "https", "port": bound.port(), "protocol": "TCP"}],
     });
-    replace(client, slice).await
+    replace(client, slice).await?;
+    // Older clients look here; the label says that there is a slice already.
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": address.to_string()}],
+            "ports": [{"name": "https", "port": bound.port(), "protocol": "TCP"}]}],
+    });
+    replace(client, endpoints).await
 }
 
 fn kind_of(client: &Client, object: &serde_json::Value) -> anyhow::Result<Arc<Kind>> {

@@ -202,6 +202,7 @@ pub fn writer<'a>(
     let has_status = target.kind.subresources.contains(&Subresource::Status);
     apply::Writer {
         ty,
+        custom: target.kind.custom.as_deref(),
         api_version: version,
         manager: &target.options.field_manager,
         subresource: target.subresource,

@@ -46,6 +46,7 @@ fn write(kind: &Kind, object: &Value) {
     decode::settle(kind, &mut object);
     let (version, now) = (kind.api_version(), metadata::now());
     let writer = apply::Writer {
+        custom: None,
         ty: types::named(&kind.schema),
         api_version: &version,
         manager: "test",

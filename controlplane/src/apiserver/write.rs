@@ -10,6 +10,7 @@ use super::patch::{apply, types};
 use super::patching;
 use super::user::User;
 use crate::object::{Object, stored_bytes};
+use crate::registry::custom::fill;
 use crate::registry::kinds::Kind;
 use crate::store::{Durability, Revision, StoreError, Write};
 use bytes::Bytes;
@@ -355,8 +356,10 @@ pub fn view(kind: &Kind, object: &Object) -> Value {
     let mut value = object.value();
     if let Some(stored) = &kind.stored_as {
         (stored.decode)(&mut value);
-    } else if kind.is_view() {
+    } else if let Some(custom) = kind.custom.as_ref().filter(|_| kind.is_view()) {
         value["apiVersion"] = kind.api_version().into();
+        // Stored before the schema had its defaults, or in a version that has others.
+        fill::root(&custom.schema, &mut value);
     }
     value
 }

@@ -5,6 +5,8 @@
 pub mod tunnel;
 // A connection to a node's agent.
 pub mod node;
+// Connections of the server's own into the cluster.
+pub mod reach;
 // One HTTP exchange passed on, upgrades included.
 pub mod forward;
 // A log in WebSocket messages.
@@ -15,6 +17,8 @@ pub mod pods;
 pub mod usage;
 // What nodes keep of volumes.
 pub mod volumes;
+// Links of pages that come through a proxy.
+mod rewrite;
 // `/proxy` of pods, services and nodes.
 pub mod proxy;
 

@@ -29,6 +29,8 @@ use tokio_rustls::client::TlsStream;
 const DIAL: Duration = Duration::from_secs(10);
 /// Tunnels that may turn out to be dead.
 const TUNNEL_TRIES: usize = 8;
+/// The protocol of a raw connection through an agent.
+const REACH: &str = "coracle-dial";
 /// The agent's port when the Node does not say.
 const PORT: u64 = 10250;
 
@@ -170,6 +172,24 @@ impl Nodes {
             return Err(ApiError::internal(format!("{node} answered {path} with {status}: {}", why.trim())));
         }
         Ok(body)
+    }
+
+    /// A raw connection to something on a node's network, or in a pod of it, through the node's agent.
+    pub async fn reach(&self, node: &str, address: &str) -> Result<Box<dyn Io>, ApiError> {
+        let request = Request::get(format!("/dial/{address}"))
+            .header("host", node)
+            .header("connection", "Upgrade")
+            .header("upgrade", REACH)
+            .body(Empty::<Bytes>::new())
+            .map_err(ApiError::internal)?;
+        let mut response = self.send(node, request).await?;
+        if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
+            let why =
+                format!("error trying to reach service: dial tcp {address}: connect: connection refused");
+            return Err(ApiError::new(503, "ServiceUnavailable", why));
+        }
+        let upgraded = hyper::upgrade::on(&mut response).await.map_err(ApiError::internal)?;
+        Ok(Box::new(TokioIo::new(upgraded)))
     }
 
     /// A small JSON document from a node's agent, such as `/stats/summary`.

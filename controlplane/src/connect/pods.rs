@@ -42,6 +42,40 @@ impl Stream {
             Self::PortForward => "portforward",
         }
     }
+
+    /// What is asked for, as the object that admission sees.
+    fn options(self, query: &[(String, String)]) -> Value {
+        let all = |key: &str| -> Vec<&str> {
+            query.iter().filter(|(k, _)| k == key).map(|(_, value)| value.as_str()).collect()
+        };
+        let kind = match self {
+            Self::Log => "PodLogOptions",
+            Self::Exec => "PodExecOptions",
+            Self::Attach => "PodAttachOptions",
+            Self::PortForward => "PodPortForwardOptions",
+        };
+        let mut made = json!({"kind": kind, "apiVersion": "v1"});
+        if self == Self::PortForward {
+            let ports = all("ports").into_iter().flat_map(|ports| ports.split(','));
+            let ports: Vec<i32> = ports.filter_map(|port| port.trim().parse().ok()).collect();
+            if !ports.is_empty() {
+                made["ports"] = json!(ports);
+            }
+            return made;
+        }
+        for key in ["stdin", "stdout", "stderr", "tty"] {
+            if all(key).first().is_some_and(|value| matches!(*value, "true" | "1")) {
+                made[key] = json!(true);
+            }
+        }
+        if let Some(container) = all("container").first().filter(|name| !name.is_empty()) {
+            made["container"] = json!(container);
+        }
+        if self == Self::Exec {
+            made["command"] = json!(all("command"));
+        }
+        made
+    }
 }
 
 /// The connector.
@@ -73,7 +107,7 @@ impl Connector for Pods {
         }
         let pod = server.api.get(kind, &info.namespace, &info.name).await?.value();
         if self.what != Stream::Log {
-            admit(server, context, kind).await?;
+            admit(server, context, kind, &self.what.options(&context.query)).await?;
         }
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         let path = self.path(&pod, context)?;
@@ -135,7 +169,12 @@ async fn refused(response: Response<Body>, pod: &str) -> Response<Body> {
     crate::apiserver::respond::error(&error)
 }
 
-async fn admit(server: &Arc<Server>, context: &Context, kind: &Kind) -> Result<(), ApiError> {
+async fn admit(
+    server: &Arc<Server>,
+    context: &Context,
+    kind: &Kind,
+    options_asked: &Value,
+) -> Result<(), ApiError> {
     let options = WriteOptions { notes: context.notes.clone(), ..WriteOptions::default() };
     let target = Target {
         user: &context.user,
@@ -147,7 +186,7 @@ async fn admit(server: &Arc<Server>, context: &Context, kind: &Kind) -> Result<(
         applied: false,
     };
     let mut at = server.api.attributes(&target, Operation::Connect, None);
-    server.api.admission.validate(&mut at, &Value::Null).await
+    server.api.admission.validate(&mut at, options_asked).await
 }
 
 impl Pods {
@@ -324,6 +363,18 @@ mod tests {
         }
         assert_eq!(refused(&[("tailLines", "x")]), "strconv.ParseInt: parsing \"x\": invalid syntax");
         assert!(refused(&[("sinceTime", "yesterday")]).starts_with("parsing time \"yesterday\" as"));
+    }
+
+    #[test]
+    fn admission_sees_what_is_asked_for() {
+        let query: Vec<(String, String)> =
+            [("stdin", "true"), ("tty", "false"), ("container", "c"), ("command", "ls"), ("command", "-l")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into();
+        let exec = json!({"kind": "PodExecOptions", "apiVersion": "v1", "stdin": true, "container": "c", "command": ["ls", "-l"]});
+        assert_eq!(Stream::Exec.options(&query), exec);
+        let attach = json!({"kind": "PodAttachOptions", "apiVersion": "v1", "stdin": true, "container": "c"});
+        assert_eq!(Stream::Attach.options(&query), attach);
     }
 
     #[test]

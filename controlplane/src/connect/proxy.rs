@@ -2,24 +2,23 @@
 //! the connection goes through the agent of the node where the backend runs.
 
 use super::forward;
-use super::node::{Nodes, exchange};
+use super::node::{Io, Nodes, exchange};
+use super::rewrite::Frame;
 use crate::apiserver::chain::{Context, Server};
 use crate::apiserver::hook::Connector;
 use crate::apiserver::inbound::Inbound;
 use crate::apiserver::respond::{self, Body};
 use crate::registry::kinds::Kind;
 use async_trait::async_trait;
+use coracle_cli::judge;
 use coracle_proto::status::ApiError;
 use http::header::LOCATION;
 use http::{HeaderValue, Method, Request, Response};
-use http_body_util::Empty;
-use hyper_util::rt::TokioIo;
 use rand::seq::IndexedRandom;
+use rustls_pki_types::ServerName;
 use serde_json::Value;
 use std::sync::Arc;
-
-/// The protocol of a raw connection through an agent.
-pub const DIAL: &str = "coracle-dial";
+use tokio_rustls::TlsConnector;
 
 /// The connector.
 pub struct Proxy {
@@ -104,36 +103,33 @@ impl Connector for Proxy {
         if let Some(elsewhere) = elsewhere {
             return Ok(elsewhere);
         }
+        let called = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
+        let frame = Frame {
+            prefix: format!("/api/v1/namespaces/{}/{}/{}/proxy", info.namespace, info.resource, info.name),
+            hosts: called.map(str::to_owned).into_iter().chain([backend.address.clone()]).collect(),
+        };
         let (request, _) = forward::rewritten(request, &backend.address, &path)?;
-        let stream = self.tunnel(&backend).await?;
-        if backend.tls {
-            return Err(ApiError::bad_request("https backends are reached with port-forward"));
-        }
-        Ok(forward::answer(client, exchange(stream, request).await?))
+        let stream = backend.connect(&self.nodes).await?;
+        Ok(frame.answer(forward::answer(client, exchange(stream, request).await?)).await)
     }
 }
 
-impl Proxy {
-    /// A raw connection to a backend through the agent of its node.
-    async fn tunnel(&self, backend: &Backend) -> Result<TokioIo<hyper::upgrade::Upgraded>, ApiError> {
-        let request = Request::get(format!("/dial/{}", backend.address))
-            .header("host", &backend.node)
-            .header("connection", "Upgrade")
-            .header("upgrade", DIAL)
-            .body(Empty::<bytes::Bytes>::new())
-            .map_err(ApiError::internal)?;
-        let mut response = self.nodes.send(&backend.node, request).await?;
-        if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-            return Err(ApiError::new(
-                503,
-                "ServiceUnavailable",
-                format!(
-                    "error trying to reach service: dial tcp {}: connect: connection refused",
-                    backend.address
-                ),
-            ));
+impl Backend {
+    /// The connection, inside TLS when the address says so; like upstream, whoever answers is believed.
+    async fn connect(&self, nodes: &Nodes) -> Result<Box<dyn Io>, ApiError> {
+        let stream = nodes.reach(&self.node, &self.address).await?;
+        if !self.tls {
+            return Ok(stream);
         }
-        Ok(TokioIo::new(hyper::upgrade::on(&mut response).await.map_err(ApiError::internal)?))
+        let failed = |why: &dyn std::fmt::Display| {
+            ApiError::new(503, "ServiceUnavailable", format!("error trying to reach service: tls: {why}"))
+        };
+        let config = judge::client(Arc::new(judge::Anybody)).map_err(|error| failed(&error))?;
+        let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+        let name = name.map_err(|error| failed(&error))?;
+        let connector = TlsConnector::from(Arc::new(config.with_no_client_auth()));
+        Ok(Box::new(connector.connect(name, stream).await.map_err(|error| failed(&error))?))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Adoption and release: which objects a controller may call its own. An object with a controller is never taken from
 //! it; the write that adopts is a compare-and-swap, so that of two who try one wins.
 
+use super::job::view::TRACKING;
 use super::pod::controller_of;
 use super::selector::Selector;
 use crate::object::{Meta, Object};
@@ -58,9 +59,12 @@ pub fn adopted(object: &Arc<Object>, reference: Value) -> Value {
     value
 }
 
-/// The object without the references to an owner.
+/// The object without the references to an owner, and without what held it for a Job to count: nobody else counts it.
 pub fn released(object: &Arc<Object>, uid: &str) -> Value {
     let mut value = object.value();
+    if let Some(list) = value["metadata"]["finalizers"].as_array_mut() {
+        list.retain(|finalizer| finalizer != TRACKING);
+    }
     if let Some(list) = value["metadata"]["ownerReferences"].as_array_mut() {
         list.retain(|r| r["uid"] != uid);
     }
@@ -103,7 +107,10 @@ mod tests {
         }
         let taken = adopted(&pod(web(), None, false), reference("apps/v1", "ReplicaSet", &owner.meta));
         assert_eq!(taken["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
+        let mut taken = taken;
+        taken["metadata"]["finalizers"] = json!([TRACKING, "x.io/mine"]);
         let left = released(&object(taken), "u1");
         assert!(left["metadata"]["ownerReferences"].as_array().unwrap().is_empty());
+        assert_eq!(left["metadata"]["finalizers"], json!(["x.io/mine"]));
     }
 }

@@ -47,11 +47,24 @@ impl Revision {
     }
 }
 
-/// The patch that brings an owner's template back.
+/// The patch that brings an owner's template back. Its keys are sorted: clients compare its bytes with those of the patch
+/// that they would make.
 pub fn data(template: &Value) -> Value {
     let mut template = template.clone();
     template["$patch"] = json!("replace");
-    json!({"spec": {"template": template}})
+    sorted(&json!({"spec": {"template": template}}))
+}
+
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut names: Vec<&String> = fields.keys().collect();
+            names.sort();
+            Value::Object(names.into_iter().map(|name| (name.clone(), sorted(&fields[name]))).collect())
+        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        other => other.clone(),
+    }
 }
 
 /// Which revision holds the owner's template.
@@ -185,6 +198,14 @@ mod tests {
     fn revision(number: i64, image: &str) -> Revision {
         Revision::read(&object(json!({"metadata": {"name": format!("r{number}")}, "revision": number,
             "data": data(&json!({"spec": {"image": image}}))})))
+    }
+
+    #[test]
+    fn the_patch_has_the_bytes_that_clients_make() {
+        let template =
+            json!({"spec": {"b": [{"z": 1, "a": 2}], "a": {}}, "metadata": {"labels": {"l": "1"}}});
+        let bytes = r#"{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"l":"1"}},"spec":{"a":{},"b":[{"a":2,"z":1}]}}}}"#;
+        assert_eq!(data(&template).to_string(), bytes);
     }
 
     #[test]

@@ -297,7 +297,7 @@ impl Kind {
 
     /// Whether objects are shown in another form than they may be stored in.
     pub fn is_view(&self) -> bool {
-        self.stored_as.is_some() || self.custom.as_ref().is_some_and(|custom| custom.several)
+        self.stored_as.is_some() || self.custom.as_ref().is_some_and(|custom| custom.several || custom.fills)
     }
 
     /// Directly in the cluster instead of in a namespace.

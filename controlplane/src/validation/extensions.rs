@@ -154,8 +154,33 @@ fn webhook_service(service: &Spot<'_>) {
         service.at("port").invalid(format!("port is not valid: {}", wrong.join(",")));
     }
     let path = service.at("path");
-    if path.is_set() && !path.text().starts_with('/') {
+    service_path(&path);
+}
+
+/// The path of a webhook behind a Service; none, an empty one and `/` are the same.
+fn service_path(path: &Spot<'_>) {
+    let text = path.text();
+    if matches!(text, "" | "/") {
+        return;
+    }
+    if text == "//" {
+        return path.invalid("segment[0] may not be empty");
+    }
+    if !text.starts_with('/') {
         path.invalid("must start with a '/'");
+    }
+    let mut segments: Vec<&str> = text.trim_start_matches('/').split('/').collect();
+    if segments.last() == Some(&"") {
+        segments.pop();
+    }
+    for (i, segment) in segments.into_iter().enumerate() {
+        if segment.is_empty() {
+            path.invalid(format!("segment[{i}] may not be empty"));
+            continue;
+        }
+        for why in dns1123_subdomain(segment) {
+            path.invalid(format!("segment[{i}]: {why}"));
+        }
     }
 }
 
@@ -486,6 +511,13 @@ mod tests {
             "clientConfig": {"service": {"name": "s", "namespace": "n"}},
             "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]});
         assert_eq!(errors(webhooks, &json!({"webhooks": [hook]})), [""; 0]);
+        for (path, wrong) in
+            [("", 0), ("/", 0), ("/a/b", 0), ("/a/", 0), ("a", 1), ("//", 1), ("/a//b", 1), ("/a?b", 1)]
+        {
+            let mut hook = hook.clone();
+            hook["clientConfig"]["service"]["path"] = json!(path);
+            assert_eq!(errors(webhooks, &json!({"webhooks": [hook]})).len(), wrong, "{path}");
+        }
         let cases = [
             (
                 "name",

@@ -74,9 +74,14 @@ pub async fn bind_all(
     join_all(answered).await
 }
 
-/// Whether no webhook could want to know.
+/// Whether no webhook and no policy could want to know.
 fn nobody_is_asked(api: &Api) -> bool {
-    ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"].iter().all(|plural| {
+    let who = [
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+        "validatingadmissionpolicybindings",
+    ];
+    who.iter().all(|plural| {
         let kind = api.registry.preferred("admissionregistration.k8s.io", plural);
         kind.and_then(|kind| api.cache(&kind).ok()).is_none_or(|all| all.is_empty())
     })

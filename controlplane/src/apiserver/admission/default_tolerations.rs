@@ -17,7 +17,8 @@ impl Plugin for DefaultTolerationSeconds {
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {
-        if at.operation != Operation::Create || !at.is("", "pods") {
+        // Of a change, too: one that leaves them out does not mean to take them away.
+        if !matches!(at.operation, Operation::Create | Operation::Update) || !at.is("", "pods") {
             return Ok(());
         }
         let mut all = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();

@@ -47,6 +47,8 @@ pub mod default_ingress_class;
 pub mod external_ips;
 // Nodes change what is theirs.
 pub mod node_restriction;
+// The cluster's own rules.
+pub mod policy;
 // Others have a say.
 pub mod webhook;
 // No more than a namespace may have.

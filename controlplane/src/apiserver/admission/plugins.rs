@@ -4,6 +4,7 @@ use super::config::{Configuration, ConfigurationError};
 use super::resource_quota::Ledger;
 use super::*;
 use crate::actions::reviews::Access;
+use crate::connect::reach::Reach;
 
 /// What is on without being asked for.
 const DEFAULT_ON: &[&str] = &[
@@ -24,6 +25,7 @@ const DEFAULT_ON: &[&str] = &[
     "CertificateSubjectRestriction",
     "DefaultIngressClass",
     "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
     "ValidatingAdmissionWebhook",
     "ResourceQuota",
     role_escalation::NAME,
@@ -36,6 +38,8 @@ pub struct Needs {
     pub access: Arc<Access>,
     /// Shares of quotas that are taken but not stored yet; the quota controller knows it too.
     pub ledger: Arc<Ledger>,
+    /// The way to webhooks; connected once the agents' dialler stands.
+    pub reach: Arc<Reach>,
     /// Plugins that are on although they are off by default.
     pub enabled: Vec<String>,
     /// Plugins that are off although they are on by default.
@@ -72,8 +76,9 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         Box::new(certificates::CertificateSubjectRestriction),
         Box::new(default_ingress_class::DefaultIngressClass),
         Box::new(external_ips::DenyServiceExternalIps),
-        Box::new(webhook::MutatingAdmissionWebhook),
-        Box::new(webhook::ValidatingAdmissionWebhook),
+        Box::new(webhook::MutatingAdmissionWebhook(needs.reach.clone())),
+        Box::<policy::ValidatingAdmissionPolicy>::default(),
+        Box::new(webhook::ValidatingAdmissionWebhook(needs.reach.clone())),
         Box::new(resource_quota::ResourceQuota::new(needs.ledger.clone(), settings)?),
         Box::new(role_escalation::RoleEscalation(access())),
     ];

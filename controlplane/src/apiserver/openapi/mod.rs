@@ -7,6 +7,8 @@
 mod descriptions;
 // Types as JSON schemas.
 mod schemas;
+// Schemas of custom resources.
+mod custom;
 // Kinds as operations.
 mod paths;
 // OpenAPI 2 as protobuf.
@@ -273,11 +275,8 @@ impl Source<'_> {
         if schema::type_of(name).is_none()
             && let Some(kind) = self.kinds.iter().find(|kind| kind.schema == name)
         {
-            if let Some(custom) = kind.custom.as_ref().filter(|_| self.dialect == Dialect::V3) {
-                made = custom.schema.clone();
-                made["properties"]["apiVersion"] = json!({"type": "string"});
-                made["properties"]["kind"] = json!({"type": "string"});
-                made["properties"]["metadata"] = self.dialect.reference(OBJECT_META);
+            if let Some(custom) = &kind.custom {
+                made = custom::definition(&custom.schema, self.dialect, &self.docs);
             }
             made["x-kubernetes-group-version-kind"] =
                 json!([{"group": kind.group, "kind": kind.kind, "version": kind.version}]);

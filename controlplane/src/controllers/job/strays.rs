@@ -46,7 +46,16 @@ impl Controller for Strays {
 
     async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
         let Some(pod) = self.index.get(name).filter(|pod| tracked(&pod.object)) else { return Ok(Again::No) };
-        let Some(owner) = pod.controller().filter(|owner| owner.kind == "Job") else { return Ok(Again::No) };
+        let Some(owner) = pod.controller() else {
+            // A pod that ends is nobody's to adopt, and nothing else would let it go.
+            if pod.terminating() {
+                release(&self.pods, name, pod.uid()).await?;
+            }
+            return Ok(Again::No);
+        };
+        if owner.kind != "Job" {
+            return Ok(Again::No);
+        }
         let job = self.jobs.get(&Name::new(&name.namespace, &owner.name));
         if job.is_some_and(|job| job.meta.uid == owner.uid) {
             return Ok(Again::No);

@@ -7,6 +7,14 @@ pub fn root(schema: &Value, object: &mut Value) {
     fill(schema, object);
 }
 
+/// Whether a schema fills in anything.
+pub fn fills(schema: &Value) -> bool {
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    !schema["default"].is_null()
+        || properties.into_iter().any(|(_, of)| fills(of))
+        || ["items", "additionalProperties"].iter().any(|one| schema[one].is_object() && fills(&schema[one]))
+}
+
 fn fill(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -45,6 +53,8 @@ mod tests {
         let schema = json!({"properties": {"spec": {"default": {}, "properties": {
             "replicas": {"type": "integer", "default": 1},
             "ports": {"type": "array", "items": {"properties": {"protocol": {"default": "TCP"}}}}}}}});
+        assert!(fills(&schema) && fills(&schema["properties"]["spec"]["properties"]["ports"]));
+        assert!(!fills(&json!({"properties": {"a": {"type": "string"}}})));
         let mut object = json!({});
         root(&schema, &mut object);
         assert_eq!(object, json!({"spec": {"replicas": 1}}));

@@ -23,6 +23,8 @@ pub struct Custom {
     pub storage_version: String,
     /// Whether objects may have been written in other versions.
     pub several: bool,
+    /// Whether the schema fills in what objects may have been stored without.
+    pub fills: bool,
     /// Whether `/status` alone changes the status.
     pub status: bool,
     /// Where `/scale` finds replicas wanted, replicas there, and the selector.
@@ -48,6 +50,12 @@ impl Custom {
         let dropped = prune::root(&self.schema, object);
         fill::root(&self.schema, object);
         dropped
+    }
+
+    /// What an applied configuration has that the schema does not know.
+    pub fn undeclared(&self, config: &Value) -> Vec<String> {
+        let dropped = prune::root(&self.schema, &mut config.clone()).into_iter();
+        dropped.map(|path| format!(".{path}: field not declared in schema")).collect()
     }
 
     /// The rules that an object breaks; `old` is what it was.

@@ -1,5 +1,6 @@
 //! Pruning: what a structural schema does not know is dropped.
 
+use coracle_proto::schema;
 use serde_json::Value;
 
 const KEPT: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -34,6 +35,9 @@ fn prune(schema: &Value, value: &mut Value, path: &str, embedded: bool, dropped:
             for name in names {
                 let inside = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 if embedded && KEPT.contains(&name.as_str()) {
+                    if name == "metadata" {
+                        prune_metadata(&mut fields["metadata"], &inside, dropped);
+                    }
                     continue;
                 }
                 let of = match known.get(&name) {
@@ -55,6 +59,19 @@ fn prune(schema: &Value, value: &mut Value, path: &str, embedded: bool, dropped:
     }
 }
 
+/// Metadata is the same for all objects, whatever their schemas say.
+fn prune_metadata(metadata: &mut Value, path: &str, dropped: &mut Vec<String>) {
+    let Some(known) = schema::type_of("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta") else { return };
+    let Some(fields) = metadata.as_object_mut() else { return };
+    fields.retain(|name, _| {
+        let kept = known.field(name).is_some();
+        if !kept {
+            dropped.push(format!("{path}.{name}"));
+        }
+        kept
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,11 +83,11 @@ mod tests {
             "a": {"type": "string"}, "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
             "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": {}}}},
             "list": {"type": "array", "items": {"type": "object", "properties": {"n": {}}}}}}}});
-        let mut object = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"labels": {"l": "1"}},
+        let mut object = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"labels": {"l": "1"}, "more": 1},
             "spec": {"a": "1", "b": 2, "free": {"any": 1}, "map": {"k": {"x": 1, "y": 2}}, "list": [{"n": 1, "m": 2}]}, "top": 1});
         let mut dropped = root(&schema, &mut object);
         dropped.sort();
-        assert_eq!(dropped, ["spec.b", "spec.list[0].m", "spec.map.k.y", "top"]);
+        assert_eq!(dropped, ["metadata.more", "spec.b", "spec.list[0].m", "spec.map.k.y", "top"]);
         assert_eq!(
             object["spec"],
             json!({"a": "1", "free": {"any": 1}, "map": {"k": {"x": 1}}, "list": [{"n": 1}]})

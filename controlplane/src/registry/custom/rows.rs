@@ -1,6 +1,6 @@
 //! From a CustomResourceDefinition to rows: one per version that is served.
 
-use super::{Custom, Scale, at, rules};
+use super::{Custom, Scale, at, fill, rules};
 use crate::registry::columns;
 use crate::registry::kinds::{ALL_VERBS, Cell, Column, Field, Kind, Scope};
 use serde_json::{Value, json};
@@ -66,9 +66,9 @@ fn row(definition: &Value, version: &Value, stored: &str, several: bool) -> Kind
     if spec["preserveUnknownFields"] == true || schema.is_null() {
         schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
     }
-    let rules = rules::of(&schema);
-    kind.custom =
-        Some(Arc::new(Custom { schema, storage_version: stored.to_owned(), several, status, scale, rules }));
+    let (rules, fills) = (rules::of(&schema), fill::fills(&schema));
+    let storage_version = stored.to_owned();
+    kind.custom = Some(Arc::new(Custom { schema, storage_version, several, fills, status, scale, rules }));
     kind
 }
 

@@ -1,6 +1,8 @@
 //! The connection to a webhook: by URL, or to a Service's endpoints under the Service's name.
 
 use crate::apiserver::admission::Attributes;
+use crate::connect::node::Io;
+use crate::connect::reach::{Reach, Spot};
 use crate::remote::trusted;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -12,7 +14,7 @@ use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use serde_json::Value;
 use std::sync::Arc;
-use tokio::net::TcpStream;
+use std::time::Duration;
 use tokio_rustls::TlsConnector;
 
 /// The largest answer that is read.
@@ -30,17 +32,35 @@ fn failed(why: impl std::fmt::Display) -> CallError {
 /// Where to go, and who must be there.
 #[derive(Debug, PartialEq)]
 struct Place {
-    addresses: Vec<(String, u16)>,
+    spots: Vec<Spot>,
     host: String,
     path: String,
 }
 
-/// Sends a review; the answer.
-pub async fn post(config: &Value, at: &Attributes<'_>, body: &Value) -> Result<Value, CallError> {
-    let place = match config["url"].as_str() {
+/// Sends a review; the answer, if it comes in time.
+pub async fn post(
+    reach: &Reach,
+    config: &Value,
+    at: &Attributes<'_>,
+    body: &Value,
+    patience: Duration,
+) -> Result<Value, CallError> {
+    let mut place = match config["url"].as_str() {
         Some(url) => by_url(url)?,
         None => by_service(&config["service"], at)?,
     };
+    // Webhooks that work for long want to know how long they may.
+    let mark = if place.path.contains('?') { '&' } else { '?' };
+    place.path = format!("{}{mark}timeout={}s", place.path, patience.as_secs());
+    let late = format!(
+        "failed to call webhook: Post \"https://{}{}\": context deadline exceeded",
+        place.host, place.path
+    );
+    let answer = tokio::time::timeout(patience, ask(reach, config, &place, body)).await;
+    answer.unwrap_or(Err(CallError(late)))
+}
+
+async fn ask(reach: &Reach, config: &Value, place: &Place, body: &Value) -> Result<Value, CallError> {
     let head = format!("failed to call webhook: Post \"https://{}{}\"", place.host, place.path);
     let wrapped = |error: CallError| CallError(format!("{head}: {error}"));
     let name = place.host.rsplit_once(':').map_or(place.host.as_str(), |(host, _)| host);
@@ -48,17 +68,17 @@ pub async fn post(config: &Value, at: &Attributes<'_>, body: &Value) -> Result<V
     let server =
         ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).map_err(|e| wrapped(failed(e)))?;
     let mut last = failed("no endpoints available for service");
-    for (address, port) in &place.addresses {
-        let stream = match TcpStream::connect((address.as_str(), *port)).await {
+    for spot in &place.spots {
+        let stream = match reach.dial(spot).await {
             Ok(stream) => stream,
             Err(error) => {
-                last = failed(format!("dial tcp {address}:{port}: {error}"));
+                last = failed(format!("dial tcp {}:{}: {error}", spot.host, spot.port));
                 continue;
             }
         };
         let stream = tls.connect(server.clone(), stream).await;
         let stream = stream.map_err(|error| wrapped(failed(handshake(&error, name))))?;
-        return exchange(stream, &place, body).await.map_err(wrapped);
+        return exchange(stream, place, body).await.map_err(wrapped);
     }
     Err(wrapped(last))
 }
@@ -85,7 +105,7 @@ fn handshake(error: &std::io::Error, name: &str) -> String {
 }
 
 async fn exchange(
-    stream: tokio_rustls::client::TlsStream<TcpStream>,
+    stream: tokio_rustls::client::TlsStream<Box<dyn Io>>,
     place: &Place,
     body: &Value,
 ) -> Result<Value, CallError> {
@@ -116,8 +136,8 @@ fn by_url(url: &str) -> Result<Place, CallError> {
         Some((name, port)) if !port.contains(']') => (name, port.parse().map_err(failed)?),
         _ => (host, 443),
     };
-    let address = (name.trim_matches(['[', ']']).to_owned(), port);
-    Ok(Place { addresses: vec![address], host: host.to_owned(), path })
+    let spot = Spot { host: name.trim_matches(['[', ']']).to_owned(), port, node: String::new() };
+    Ok(Place { spots: vec![spot], host: host.to_owned(), path })
 }
 
 /// The endpoints of a Service, then its address: the server may or may not have a service network of its own.
@@ -134,29 +154,37 @@ fn by_service(service: &Value, at: &Attributes<'_>) -> Result<Place, CallError> 
         .find(|p| p["port"].as_u64() == Some(port))
         .map(|p| p["name"].as_str().unwrap_or_default().to_owned())
         .ok_or_else(|| failed(format!("no service port {port} found for service {name:?}")))?;
-    let mut addresses = Vec::new();
+    let mut spots = Vec::new();
     for slice in at.cached("discovery.k8s.io", "endpointslices", Some(namespace)) {
         if slice.meta.labels.get("kubernetes.io/service-name").map(String::as_str) == Some(name) {
-            addresses.extend(ready(&slice.value(), &port_name));
+            spots.extend(ready(&slice.value(), &port_name));
         }
     }
     let cluster = found["spec"]["clusterIP"].as_str().filter(|ip| !ip.is_empty() && *ip != "None");
-    addresses.extend(cluster.map(|ip| (ip.to_owned(), port as u16)));
+    spots.extend(cluster.map(|ip| Spot { host: ip.to_owned(), port: port as u16, node: String::new() }));
     let path = match text("path") {
         "" => "/".to_owned(),
         path => path.to_owned(),
     };
-    Ok(Place { addresses, host: format!("{name}.{namespace}.svc:{port}"), path })
+    Ok(Place { spots, host: format!("{name}.{namespace}.svc:{port}"), path })
 }
 
-fn ready(slice: &Value, port_name: &str) -> Vec<(String, u16)> {
+fn ready(slice: &Value, port_name: &str) -> Vec<Spot> {
     let ports = slice["ports"].as_array().into_iter().flatten();
     let port = ports.into_iter().find(|p| p["name"].as_str().unwrap_or_default() == port_name);
     let Some(port) = port.and_then(|p| p["port"].as_u64()) else { return Vec::new() };
     let endpoints = slice["endpoints"].as_array().into_iter().flatten();
     let serving = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != false);
-    let addresses = serving.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten());
-    addresses.filter_map(Value::as_str).map(|address| (address.to_owned(), port as u16)).collect()
+    let spot = |endpoint: &Value, address: &str| Spot {
+        host: address.to_owned(),
+        port: port as u16,
+        node: endpoint["nodeName"].as_str().unwrap_or_default().to_owned(),
+    };
+    let all = serving.flat_map(|endpoint| {
+        let addresses = endpoint["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        addresses.map(move |address| spot(endpoint, address))
+    });
+    all.collect()
 }
 
 /// Trusts the bundle of the webhook and nobody else; the system's authorities when it has none.
@@ -186,15 +214,15 @@ mod tests {
     fn places() {
         let of = |url: &str| {
             let place = by_url(url).unwrap();
-            (place.addresses[0].clone(), place.path)
+            ((place.spots[0].host.clone(), place.spots[0].port), place.path)
         };
         assert_eq!(of("https://h.example.com/a/b"), (("h.example.com".into(), 443), "/a/b".into()));
         assert_eq!(of("https://127.0.0.1:8443"), (("127.0.0.1".into(), 8443), "/".into()));
         assert_eq!(of("https://[::1]:9/x"), (("::1".into(), 9), "/x".into()));
         assert!(by_url("http://h").is_err());
         let slice = json!({"ports": [{"name": "https", "port": 8443}], "endpoints": [
-            {"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}]});
-        assert_eq!(ready(&slice, "https"), [("10.0.0.1".to_owned(), 8443)]);
+            {"addresses": ["10.0.0.1"], "nodeName": "n1"}, {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}]});
+        assert_eq!(ready(&slice, "https"), [Spot { host: "10.0.0.1".into(), port: 8443, node: "n1".into() }]);
         assert_eq!(ready(&slice, "other"), []);
     }
 }

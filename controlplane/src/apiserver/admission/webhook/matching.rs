@@ -19,14 +19,7 @@ pub enum Matched {
 /// Decides for one request.
 pub async fn matches(hook: &Value, at: &Attributes<'_>, object: &Value) -> Matched {
     let rules = hook["rules"].as_array().into_iter().flatten();
-    let subject = Subject {
-        operation: at.operation.as_str(),
-        group: &at.kind.group,
-        version: &at.kind.version,
-        resource: &at.kind.plural,
-        subresource: at.subresource,
-        namespaced: at.kind.namespaced(),
-    };
+    let subject = Subject::of(at);
     if !rules.into_iter().any(|rule| subject.matches(rule)) {
         return Matched::No;
     }
@@ -39,7 +32,7 @@ pub async fn matches(hook: &Value, at: &Attributes<'_>, object: &Value) -> Match
 }
 
 /// A request in the words of rules.
-struct Subject<'a> {
+pub struct Subject<'a> {
     operation: &'a str,
     group: &'a str,
     version: &'a str,
@@ -48,8 +41,23 @@ struct Subject<'a> {
     namespaced: bool,
 }
 
+impl<'a> Subject<'a> {
+    /// The request.
+    pub fn of(at: &'a Attributes<'_>) -> Self {
+        Self {
+            operation: at.operation.as_str(),
+            group: &at.kind.group,
+            version: &at.kind.version,
+            resource: &at.kind.plural,
+            subresource: at.subresource,
+            namespaced: at.kind.namespaced(),
+        }
+    }
+}
+
 impl Subject<'_> {
-    fn matches(&self, rule: &Value) -> bool {
+    /// Whether a rule is about it.
+    pub fn matches(&self, rule: &Value) -> bool {
         let has = |field: &str, wanted: &str| {
             let list = rule[field].as_array().into_iter().flatten();
             list.filter_map(Value::as_str).any(|item| item == "*" || item == wanted)
@@ -85,7 +93,8 @@ fn selects(selector: &Value, labels: &Value) -> bool {
     selector.is_ok_and(|selector| selector.matches(|key| labels[key].as_str()))
 }
 
-async fn in_namespaces(selector: &Value, at: &Attributes<'_>, object: &Value) -> bool {
+/// The request's namespace has the labels; it needs none.
+pub async fn in_namespaces(selector: &Value, at: &Attributes<'_>, object: &Value) -> bool {
     let empty = selector.as_object().is_none_or(serde_json::Map::is_empty);
     // A namespace is in itself; what lives in the cluster is in all of them.
     if at.kind.group.is_empty() && at.kind.plural == "namespaces" {
@@ -102,7 +111,7 @@ async fn in_namespaces(selector: &Value, at: &Attributes<'_>, object: &Value) ->
 }
 
 /// The object before or after has the labels.
-fn labelled(selector: &Value, at: &Attributes<'_>, object: &Value) -> bool {
+pub fn labelled(selector: &Value, at: &Attributes<'_>, object: &Value) -> bool {
     let has = |object: &Value| object.is_object() && selects(selector, &object["metadata"]["labels"]);
     selector.as_object().is_none_or(serde_json::Map::is_empty) || has(object) || at.old.is_some_and(has)
 }
@@ -112,13 +121,18 @@ fn conditions(conditions: &Value, at: &Attributes<'_>, object: &Value) -> Matche
     if all.is_empty() {
         return Matched::Yes;
     }
-    let request = json!({
+    decide(all, &request(at), object, at.old.unwrap_or(&Value::Null))
+}
+
+/// The request as expressions see it.
+pub fn request(at: &Attributes<'_>) -> Value {
+    json!({
         "operation": at.operation.as_str(), "name": at.name, "namespace": at.namespace, "subResource": at.subresource,
         "resource": {"group": at.kind.group, "version": at.kind.version, "resource": at.kind.plural},
         "kind": {"group": at.kind.group, "version": at.kind.version, "kind": at.kind.kind},
-        "userInfo": {"username": at.user.name, "groups": at.user.groups, "uid": at.user.uid}, "dryRun": at.dry_run,
-    });
-    decide(all, &request, object, at.old.unwrap_or(&Value::Null))
+        "userInfo": {"username": at.user.name, "groups": at.user.groups, "uid": at.user.uid, "extra": at.user.extra},
+        "dryRun": at.dry_run,
+    })
 }
 
 /// False beats failure beats true, as upstream has it.

@@ -9,20 +9,22 @@ pub mod call;
 
 use super::{Attributes, Plugin};
 use crate::apiserver::patch::json as json_patch;
+use crate::connect::reach::Reach;
 use async_trait::async_trait;
 use call::CallError;
 use coracle_proto::status::ApiError;
 use matching::Matched;
 use review::Verdict;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
 /// Those that may change objects, one after the other.
-pub struct MutatingAdmissionWebhook;
+pub struct MutatingAdmissionWebhook(pub Arc<Reach>);
 /// Those that may only refuse them, all at the same time.
-pub struct ValidatingAdmissionWebhook;
+pub struct ValidatingAdmissionWebhook(pub Arc<Reach>);
 
 /// One webhook of a configuration.
 struct Webhook {
@@ -58,7 +60,12 @@ fn webhooks(at: &Attributes<'_>, plural: &str) -> Vec<Webhook> {
 }
 
 /// What a webhook says, once it is known whether it wants to be asked; `None` when it is not asked or its failure ignored.
-async fn ask(hook: &Webhook, at: &Attributes<'_>, object: &Value) -> Result<Option<Verdict>, ApiError> {
+async fn ask(
+    reach: &Reach,
+    hook: &Webhook,
+    at: &Attributes<'_>,
+    object: &Value,
+) -> Result<Option<Verdict>, ApiError> {
     let name = hook.name();
     match matching::matches(&hook.spec, at, object).await {
         Matched::Yes => {}
@@ -74,9 +81,7 @@ async fn ask(hook: &Webhook, at: &Attributes<'_>, object: &Value) -> Result<Opti
         return Err(ApiError::bad_request(format!("admission webhook {name:?} does not support dry run")));
     }
     let (uid, body) = review::request(&hook.spec, at, object);
-    let answer =
-        tokio::time::timeout(hook.patience(), call::post(&hook.spec["clientConfig"], at, &body)).await;
-    let answer = answer.unwrap_or(Err(CallError("context deadline exceeded".into())));
+    let answer = call::post(reach, &hook.spec["clientConfig"], at, &body, hook.patience()).await;
     let verdict = answer.and_then(|answer| review::verdict(&answer, &uid).map_err(CallError));
     match verdict {
         Ok(verdict) => Ok(Some(verdict)),
@@ -110,14 +115,14 @@ impl Plugin for MutatingAdmissionWebhook {
         let hooks = webhooks(at, "mutatingwebhookconfigurations");
         let mut after = vec![None; hooks.len()];
         for (i, hook) in hooks.iter().enumerate() {
-            run(hook, at, object).await?;
+            run(&self.0, hook, at, object).await?;
             after[i] = Some(object.clone());
         }
         // Who wants to see what others changed after it is asked once more.
         for (hook, seen) in hooks.iter().zip(after) {
             let again = hook.spec["reinvocationPolicy"] == "IfNeeded";
             if again && seen.is_some_and(|seen| seen != *object) {
-                run(hook, at, object).await?;
+                run(&self.0, hook, at, object).await?;
             }
         }
         Ok(())
@@ -125,8 +130,13 @@ impl Plugin for MutatingAdmissionWebhook {
 }
 
 /// Asks a webhook and applies its patch.
-async fn run(hook: &Webhook, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
-    let Some(verdict) = ask(hook, at, object).await? else { return Ok(()) };
+async fn run(
+    reach: &Reach,
+    hook: &Webhook,
+    at: &mut Attributes<'_>,
+    object: &mut Value,
+) -> Result<(), ApiError> {
+    let Some(verdict) = ask(reach, hook, at, object).await? else { return Ok(()) };
     heed(hook, at, &verdict)?;
     let Some(patch) = &verdict.patch else { return Ok(()) };
     match json_patch::apply(object, patch) {
@@ -154,7 +164,8 @@ impl Plugin for ValidatingAdmissionWebhook {
             return Ok(());
         }
         let asked = &*at;
-        let answers = futures::future::join_all(hooks.iter().map(|hook| ask(hook, asked, object))).await;
+        let answers =
+            futures::future::join_all(hooks.iter().map(|hook| ask(&self.0, hook, asked, object))).await;
         for (hook, answer) in hooks.iter().zip(answers) {
             if let Some(verdict) = answer? {
                 heed(hook, at, &verdict)?;

@@ -48,7 +48,13 @@ pub fn request(hook: &Value, at: &Attributes<'_>, object: &Value) -> (String, Va
     let uid = uuid::Uuid::new_v4().to_string();
     let versions = hook["admissionReviewVersions"].as_array().into_iter().flatten();
     let version = versions.filter_map(Value::as_str).find(|v| matches!(*v, "v1" | "v1beta1")).unwrap_or("v1");
-    let kind = json!({"group": at.kind.group, "version": at.kind.version, "kind": at.kind.kind});
+    // Of a stream, the object is what is asked for, not the pod.
+    let streams = at.operation == Operation::Connect;
+    let own = streams.then(|| object["kind"].as_str()).flatten();
+    let kind = match own {
+        Some(own) => json!({"group": "", "version": "v1", "kind": own}),
+        None => json!({"group": at.kind.group, "version": at.kind.version, "kind": at.kind.kind}),
+    };
     let resource = json!({"group": at.kind.group, "version": at.kind.version, "resource": at.kind.plural});
     let mut user = json!({"username": at.user.name, "groups": at.user.groups});
     if !at.user.uid.is_empty() {
@@ -59,23 +65,23 @@ pub fn request(hook: &Value, at: &Attributes<'_>, object: &Value) -> (String, Va
     }
     let shown = |object: &Value| {
         let mut object = object.clone();
-        if object.is_object() {
+        if object.is_object() && own.is_none() {
             object["kind"] = json!(at.kind.kind);
             object["apiVersion"] = json!(at.kind.api_version());
         }
         object
     };
     let options = match at.operation {
-        Operation::Create => "CreateOptions",
-        Operation::Update => "UpdateOptions",
-        Operation::Delete => "DeleteOptions",
-        Operation::Connect => "PodExecOptions",
+        Operation::Create => json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        Operation::Update => json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        Operation::Delete => json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}),
+        Operation::Connect => Value::Null,
     };
     let mut request = json!({
         "uid": uid, "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
         "operation": at.operation.as_str(), "userInfo": user, "dryRun": at.dry_run,
         "object": shown(object), "oldObject": at.old.map_or(Value::Null, shown),
-        "options": {"kind": options, "apiVersion": "meta.k8s.io/v1"},
+        "options": options,
     });
     for (field, text) in [("name", at.name), ("namespace", at.namespace), ("subResource", at.subresource)] {
         if !text.is_empty() {

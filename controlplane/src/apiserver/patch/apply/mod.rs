@@ -25,12 +25,15 @@ pub use run::apply;
 pub use track::update;
 
 use super::types::Type;
+use crate::registry::custom::Custom;
 
 /// Who writes, and through which endpoint.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
     /// The type of the object.
     pub ty: Type<'a>,
+    /// What a custom resource is held to.
+    pub custom: Option<&'a Custom>,
     /// `v1`, `apps/v1`.
     pub api_version: &'a str,
     /// The field manager: `fieldManager` of the request or the product of its user agent.

@@ -59,7 +59,8 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), ApiError> {
     if !config["metadata"]["managedFields"].is_null() {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
-    let misfits = check::misfits(config, writer.ty);
+    let mut misfits = check::misfits(config, writer.ty);
+    misfits.extend(writer.custom.map(|custom| custom.undeclared(config)).unwrap_or_default());
     if misfits.is_empty() {
         return Ok(());
     }

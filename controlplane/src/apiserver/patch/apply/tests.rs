@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 fn writer<'a>(manager: &'a str, now: &'a str) -> Writer<'a> {
     Writer {
+        custom: None,
         ty: named("io.k8s.api.apps.v1.Deployment"),
         api_version: "apps/v1",
         manager,
@@ -315,6 +316,18 @@ fn moving_from_client_side_apply_is_no_conflict() {
         done["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"].as_str().unwrap();
     assert_eq!(serde_json::from_str::<Value>(note).unwrap()["spec"]["replicas"], 4);
     assert_eq!(apply(Some(&live), &config, &writer("other", T1), false).unwrap_err().code, 409);
+}
+
+#[test]
+fn a_custom_resource_is_held_to_its_schema() {
+    let schema =
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {}}}}});
+    let custom = Custom { schema, ..Custom::default() };
+    let who = Writer { ty: Type::Deduced, custom: Some(&custom), api_version: "x.io/v1", ..writer("a", T0) };
+    let config = |more: &str| json!({"apiVersion": "x.io/v1", "kind": "Foo", "metadata": {"name": "f"}, "spec": {"a": 1}, more: "x"});
+    assert!(apply(None, &config("kind"), &who, false).is_ok());
+    let said = apply(None, &config("unknownField"), &who, false).unwrap_err().message;
+    assert!(said.ends_with(": .unknownField: field not declared in schema"), "{said}");
 }
 
 #[test]
