@@ -31,6 +31,17 @@ pub enum Threshold {
     Percent(f64),
 }
 
+impl Threshold {
+    /// As an amount of the whole.
+    fn of(&self, total: i64) -> i64 {
+        match self {
+            Threshold::Amount(amount) => *amount,
+            #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+            Threshold::Percent(percent) => (total as f64 * percent / 100.0) as i64,
+        }
+    }
+}
+
 /// `memory.available<100Mi,nodefs.available<10%,…`; what is not understood is left out.
 pub fn parse_thresholds(text: &str) -> BTreeMap<String, Threshold> {
     text.split(',')
@@ -80,18 +91,23 @@ pub fn read_signals(data: &Path) -> Signals {
 
 /// The signals below their threshold, with threshold and free amount.
 pub fn met(signals: &Signals, thresholds: &BTreeMap<String, Threshold>) -> Vec<(&'static str, i64, i64)> {
-    let least = |threshold: &Threshold, total: i64| match threshold {
-        Threshold::Amount(amount) => *amount,
-        #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
-        Threshold::Percent(percent) => (total as f64 * percent / 100.0) as i64,
-    };
     signals
         .iter()
         .filter_map(|(signal, (free, total))| {
-            let least = least(thresholds.get(*signal)?, *total);
+            let least = thresholds.get(*signal)?.of(*total);
             (*free < least).then_some((*signal, least, *free))
         })
         .collect()
+}
+
+/// What pods cannot have, by resource: a node that is full to its capacity would evict pods that keep to what they asked for.
+pub fn kept(thresholds: &BTreeMap<String, Threshold>, resource: &str, capacity: i64) -> i64 {
+    let signal = match resource {
+        "memory" => "memory.available",
+        "ephemeral-storage" => "nodefs.available",
+        _ => return 0,
+    };
+    thresholds.get(signal).map_or(0, |threshold| threshold.of(capacity))
 }
 
 /// Who goes first: pods that use more than they asked for, then lower priority, then the largest excess.
@@ -295,6 +311,10 @@ mod tests {
         let signals =
             Signals::from([("memory.available", (100 << 20, 1 << 30)), ("nodefs.available", (9, 100))]);
         assert_eq!(met(&signals, &thresholds), [("nodefs.available", 10, 9)]);
+        for (resource, want) in [("memory", 100 << 20), ("ephemeral-storage", 50), ("cpu", 0)] {
+            assert_eq!(kept(&thresholds, resource, 500), want, "{resource}");
+        }
+        assert_eq!(kept(&BTreeMap::new(), "memory", 500), 0);
     }
 
     #[test]

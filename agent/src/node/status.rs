@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::machine::Machine;
+use super::pressure;
 use crate::config::NodeConfig;
 use crate::policy::NOT_ENFORCED;
 
@@ -37,13 +38,12 @@ impl Pressure {
     }
 }
 
-/// What pods may use: capacity less what is kept back. Cpu in thousandths.
+/// What pods may use: capacity less what is reserved and what must stay free. Cpu in thousandths.
 pub fn allocatable(config: &NodeConfig, machine: &Machine) -> BTreeMap<String, i64> {
     let mut all = machine.capacity.clone();
-    for (key, kept) in &config.reserved {
-        if let Some(amount) = all.get_mut(key) {
-            *amount = (*amount - kept).max(0);
-        }
+    for (key, amount) in &mut all {
+        let reserved = config.reserved.get(key).copied().unwrap_or(0);
+        *amount = (*amount - reserved - pressure::kept(&config.eviction, key, *amount)).max(0);
     }
     all.insert("pods".to_owned(), i64::from(config.max_pods));
     all
