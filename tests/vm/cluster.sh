@@ -78,9 +78,10 @@ is() { [ "$(field "$1" "$2")" = "$3" ] || { echo "($1 $2 is $(field "$1" "$2"), 
 holds() { [ "$(field "$1" "$2" 2>/dev/null)" = "$3" ]; }
 uid() { field "pod/$1" '{.metadata.uid}'; }
 
-# pod NAME REQUESTS LIMITS COMMAND: of busybox; the amounts are JSON members.
-pod() {
-    kubectl create --validate=false -f - <<POD >/dev/null
+# pod NAME REQUESTS LIMITS COMMAND: of busybox; the amounts are JSON members. A machine that is starved of time is asked again.
+pod() { until_true 120 create_pod "$@"; }
+create_pod() {
+    kubectl create --validate=false -f - <<POD || kubectl get pod "$1"
 {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "$1"}, "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
  "containers": [{"name": "c", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", $(jq -Rn --arg x "$4" '$x')],
    "resources": {"requests": {$2}, "limits": {$3}}}]}}
