@@ -137,6 +137,9 @@ pub struct Session {
     pub exit: oneshot::Receiver<Result<i32>>,
 }
 
+/// Brings the configuration of a sandbox's first container when it is known; one that is dropped brings none.
+pub type First = oneshot::Receiver<cri::ContainerConfig>;
+
 /// What pod life needs from a container runtime.
 ///
 /// Stop and remove verbs are idempotent and succeed for ids that are gone; create verbs are not retried inside:
@@ -152,6 +155,22 @@ pub trait Runtime: Send + Sync {
 
     /// Creates and starts a sandbox with its network; returns its id.
     async fn run_pod_sandbox(&self, config: cri::PodSandboxConfig, handler: &str) -> Result<String>;
+    /// Whether `run_pod_sandbox_with` creates containers.
+    fn creates_first(&self) -> bool {
+        false
+    }
+    /// As `run_pod_sandbox`, and creates the first container beside the sandbox's network; the ids of both.
+    ///
+    /// Without a second id no container was created, for whatever reason: `create_container` does it, or says why not.
+    async fn run_pod_sandbox_with(
+        &self,
+        config: cri::PodSandboxConfig,
+        handler: &str,
+        first: First,
+    ) -> Result<(String, Option<String>)> {
+        drop(first);
+        Ok((self.run_pod_sandbox(config, handler).await?, None))
+    }
     /// Kills what runs in the sandbox and gives its network back.
     async fn stop_pod_sandbox(&self, id: &str) -> Result<()>;
     /// Removes the sandbox and its containers.

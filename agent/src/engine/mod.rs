@@ -115,6 +115,8 @@ pub(crate) struct Container {
     releasing: tokio::sync::Mutex<()>,
     /// True once it has ended.
     exited: watch::Sender<bool>,
+    /// Its process, while that waits to be started.
+    waiting: Mutex<Option<container::first::Waiting>>,
     /// How commands enter it; found out by the first.
     entry: std::sync::OnceLock<Option<Arc<crate::enter::Request>>>,
 }
@@ -130,6 +132,7 @@ impl Container {
             verb: tokio::sync::Mutex::default(),
             releasing: tokio::sync::Mutex::default(),
             exited: watch::Sender::new(exited),
+            waiting: Mutex::default(),
             entry: std::sync::OnceLock::new(),
         })
     }
@@ -178,11 +181,14 @@ struct Inner {
     objects: Mutex<Objects>,
     /// Who waits for which exec, and on which connection to the keeper it was asked for.
     execs: Mutex<HashMap<String, (u64, oneshot::Sender<Exit>)>>,
-    events: broadcast::Sender<cri::ContainerEventResponse>,
+    /// Shared: the channel has room for all of them from the beginning.
+    events: broadcast::Sender<Arc<cri::ContainerEventResponse>>,
     cpu_samples: stats::Samples,
     /// Held while what an earlier engine left is taken up.
     recovery: tokio::sync::Mutex<()>,
     layers: layers::Layers,
+    /// The runtime's containers can be made before they are started; none while that is not known.
+    waits_at_fifo: std::sync::OnceLock<bool>,
     /// A move between cgroups is under way that was made only to be made.
     moving: AtomicBool,
     _tenure: Tenure,
@@ -223,6 +229,7 @@ impl Engine {
                 recovery: tokio::sync::Mutex::default(),
                 _tenure: tenure,
                 layers: layers::Layers::default(),
+                waits_at_fifo: std::sync::OnceLock::new(),
                 moving: AtomicBool::new(false),
                 options,
                 paths,
@@ -240,6 +247,11 @@ impl Engine {
         engine.recover().await?;
         drop(recovering);
         tokio::spawn(engine.clone().keep_ports());
+        let asking = engine.clone();
+        tokio::spawn(async move {
+            let answer = container::first::waits_at_fifo(&asking.inner.options.runtime).await;
+            let _ = asking.inner.waits_at_fifo.set(answer);
+        });
         Ok(engine)
     }
 

@@ -7,10 +7,10 @@ use coracle_proto::cri::{self, NamespaceMode};
 use super::cni::{Dns, PodNet, PortMapping};
 use super::error::internal;
 use super::record::{SandboxPhase, SandboxRecord};
-use super::{Engine, Sandbox, new_id, now, sandbox_files};
+use super::{Container, Engine, Sandbox, new_id, now, sandbox_files};
 use crate::keeper::pidfd;
 use crate::keeper::wire::{Call, SandboxSpec, UserMaps};
-use crate::runtime::{Result, RuntimeError};
+use crate::runtime::{First, Result, RuntimeError};
 
 /// Who `pause` runs as when nobody says: nobody's number.
 const PAUSE_USER: u32 = 65535;
@@ -51,7 +51,13 @@ fn name_of(config: &cri::PodSandboxConfig) -> Result<String> {
 }
 
 impl Engine {
-    pub(super) async fn run_sandbox(&self, config: cri::PodSandboxConfig, handler: &str) -> Result<String> {
+    /// Makes a sandbox, and its first container where one is offered in time; the ids of both.
+    pub(super) async fn run_sandbox(
+        &self,
+        config: cri::PodSandboxConfig,
+        handler: &str,
+        first: Option<First>,
+    ) -> Result<(String, Option<String>)> {
         if !handler.is_empty() && handler != self.handler_name() {
             return Err(RuntimeError::InvalidArgument(format!(
                 "failed to get sandbox runtime: no runtime for {handler:?} is configured"
@@ -76,11 +82,14 @@ impl Engine {
         }
         let sandbox = self.reserve_sandbox(config, handler)?;
         let _verb = sandbox.verb.lock().await;
-        match self.build_sandbox(&sandbox).await {
-            Ok(()) => {
+        match self.build_sandbox(&sandbox, first).await {
+            Ok(container) => {
                 self.emit_sandbox(&sandbox, cri::ContainerEventType::ContainerCreatedEvent);
                 self.emit_sandbox(&sandbox, cri::ContainerEventType::ContainerStartedEvent);
-                Ok(sandbox.id.clone())
+                if let Some(container) = &container {
+                    self.emit_container(container, cri::ContainerEventType::ContainerCreatedEvent);
+                }
+                Ok((sandbox.id.clone(), container.map(|container| container.id.clone())))
             }
             Err(error) => {
                 if let Err(cleanup) = self.discard_sandbox(&sandbox).await {
@@ -135,7 +144,11 @@ impl Engine {
         Ok(sandbox)
     }
 
-    async fn build_sandbox(&self, sandbox: &Arc<Sandbox>) -> Result<()> {
+    async fn build_sandbox(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        first: Option<First>,
+    ) -> Result<Option<Arc<Container>>> {
         let record = sandbox.record.lock().clone();
         let options = namespace_options(&record.config);
         let (host_net, host_ipc) = (is_host(options.network()), is_host(options.ipc()));
@@ -176,21 +189,26 @@ impl Engine {
                 sandbox_files::pin(started.pid, kind, &path).map_err(internal("pinning a namespace"))?;
             }
         }
-        let mut ips = Vec::new();
-        if !host_net {
-            let attachment = self.inner.network.attach(&self.pod_net(sandbox)).await.map_err(|error| {
-                RuntimeError::Internal(format!(
-                    "failed to setup network for sandbox {:?}: {}",
-                    sandbox.id,
-                    coracle_proto::causes::chain(&error)
-                ))
-            })?;
-            ips = attachment.ips.iter().map(ToString::to_string).collect();
-        }
+        let addresses = async { if host_net { Ok(Vec::new()) } else { self.join_network(sandbox).await } };
+        // Without addresses it is discarded, and what was made in it too.
+        let (ips, container) = tokio::join!(addresses, self.make_first(sandbox, first));
+        let ips = ips?;
         self.change_sandbox(sandbox, |record| {
             record.ips = ips;
             record.phase = SandboxPhase::Ready;
-        })
+        })?;
+        Ok(container)
+    }
+
+    async fn join_network(&self, sandbox: &Sandbox) -> Result<Vec<String>> {
+        let attachment = self.inner.network.attach(&self.pod_net(sandbox)).await.map_err(|error| {
+            RuntimeError::Internal(format!(
+                "failed to setup network for sandbox {:?}: {}",
+                sandbox.id,
+                coracle_proto::causes::chain(&error)
+            ))
+        })?;
+        Ok(attachment.ips.iter().map(ToString::to_string).collect())
     }
 
     /// The pod as its network sees it.
@@ -218,6 +236,8 @@ impl Engine {
                 domain: String::new(),
             },
             cgroup: Some(record.cgroup.clone()),
+            // The keeper raised it before `pause` ran.
+            has_loopback: true,
             ..Default::default()
         }
     }

@@ -182,12 +182,12 @@ impl Engine {
             return;
         }
         let status = self.sandbox_status_of(sandbox, false);
-        let _ = self.inner.events.send(cri::ContainerEventResponse {
+        let _ = self.inner.events.send(Arc::new(cri::ContainerEventResponse {
             container_id: id.to_owned(),
             container_event_type: kind.into(),
             created_at: now(),
             pod_sandbox_status: status.status,
             containers_statuses: status.containers_statuses,
-        });
+        }));
     }
 }

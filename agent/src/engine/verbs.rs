@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ use super::error::internal;
 use super::image::{Credentials, ImageRecord};
 use super::{Engine, now};
 use crate::keeper::wire::Call;
-use crate::runtime::{Duplex, Result, Runtime, RuntimeError, Session};
+use crate::runtime::{Duplex, First, Result, Runtime, RuntimeError, Session};
 
 /// As an image's own configuration names it.
 fn image_info(record: &ImageRecord) -> serde_json::Value {
@@ -134,7 +135,22 @@ impl Runtime for Engine {
 
     async fn run_pod_sandbox(&self, config: cri::PodSandboxConfig, handler: &str) -> Result<String> {
         let handler = handler.to_owned();
-        self.to_the_end(|engine| async move { engine.run_sandbox(config, &handler).await }).await
+        let made = self.to_the_end(|engine| async move { engine.run_sandbox(config, &handler, None).await });
+        Ok(made.await?.0)
+    }
+
+    fn creates_first(&self) -> bool {
+        self.inner.waits_at_fifo.get() == Some(&true)
+    }
+
+    async fn run_pod_sandbox_with(
+        &self,
+        config: cri::PodSandboxConfig,
+        handler: &str,
+        first: First,
+    ) -> Result<(String, Option<String>)> {
+        let handler = handler.to_owned();
+        self.to_the_end(|engine| async move { engine.run_sandbox(config, &handler, Some(first)).await }).await
     }
 
     async fn stop_pod_sandbox(&self, id: &str) -> Result<()> {
@@ -301,7 +317,9 @@ impl Runtime for Engine {
 
     async fn events(&self) -> Result<BoxStream<'static, cri::ContainerEventResponse>> {
         // A subscriber that fell behind goes on with what is next: it has to look at the state anyway.
-        Ok(BroadcastStream::new(self.inner.events.subscribe()).filter_map(async |event| event.ok()).boxed())
+        Ok(BroadcastStream::new(self.inner.events.subscribe())
+            .filter_map(async |event| event.ok().map(Arc::unwrap_or_clone))
+            .boxed())
     }
 
     async fn pull_image(

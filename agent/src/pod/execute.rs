@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::container_config::{ContainerFacts, container_config};
 use super::dns::{self, Resolver};
 use super::downward::Downward;
 use super::env::{self, Sources};
+use super::image::Present;
 use super::observed::Observed;
 use super::plan::Start;
 use super::sandbox_config::{SandboxFacts, sandbox_config};
@@ -25,6 +27,7 @@ use crate::cluster::Name;
 use crate::context::Context;
 use crate::events::{Kind, pod_reference};
 use crate::policy::{self, PolicyError};
+use crate::runtime::First;
 use crate::volume::mounts::{self, Source};
 use crate::volume::prepare::{Maker, Prepared};
 
@@ -72,8 +75,19 @@ pub struct Job {
     pub starts: Vec<Start>,
     /// Volumes were asked for in vain before: the sandbox waits for them now. Otherwise both are made at once.
     pub volumes_failed: bool,
+    /// Addresses of the sandbox that this job made.
+    pub addresses: Option<Vec<String>>,
     /// Ends long waits; what was begun is finished.
     pub cancel: CancellationToken,
+}
+
+/// A sandbox that was made.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    /// Its id.
+    pub(super) id: String,
+    /// The id of the first container, where that was created along with it.
+    pub(super) first: Option<String>,
 }
 
 const RETRY: Duration = Duration::from_secs(10);
@@ -91,19 +105,23 @@ impl Job {
         let wanted = self.create_sandbox.is_some() || !self.starts.is_empty();
         let lacking = wanted && self.prepared.is_none();
         let sandbox = if lacking && !self.volumes_failed {
-            let (made, sandbox) = tokio::join!(self.volumes(), self.sandbox());
+            let (offer, first) = oneshot::channel();
+            let (made, sandbox) = tokio::join!(self.volumes_and_first(offer), self.sandbox(Some(first)));
             let kept = self.take_volumes(made, &mut outcome);
-            if !kept && let Some(Ok(id)) = &sandbox {
-                self.discard(id).await;
+            if !kept && let Some(Ok(made)) = &sandbox {
+                self.discard(&made.id).await;
             }
             sandbox.filter(|_| kept)
         } else if lacking {
             let made = self.volumes().await;
-            if self.take_volumes(made, &mut outcome) { self.sandbox().await } else { None }
+            if self.take_volumes(made, &mut outcome) { self.sandbox(None).await } else { None }
         } else {
-            self.sandbox().await
+            self.sandbox(None).await
         };
         outcome.prepared = self.prepared.clone();
+        if let Some(Ok(Made { id, first: Some(first) })) = &sandbox {
+            self.start_first(id, first, &mut outcome).await;
+        }
         if let Some(Err(message)) = sandbox {
             let text = format!("Failed to create pod sandbox: {message}");
             self.context.events.pod(&self.pod, Kind::Warning, "FailedCreatePodSandBox", text.clone());
@@ -116,16 +134,9 @@ impl Job {
         }
         // Rules before the first container, and so before the first packet.
         if !self.starts.is_empty()
-            && let Err(error) = self.settle_policies().await
+            && let Err(failure) = self.settle_policies().await
         {
-            let message = error.to_string();
-            self.context.events.pod(&self.pod, Kind::Warning, "NetworkNotReady", message.clone());
-            outcome.failures.push(Failure {
-                container: None,
-                reason: "NetworkNotReady".into(),
-                message,
-                retry: Duration::from_secs(2),
-            });
+            outcome.failures.push(failure);
             return outcome;
         }
         // 4 to 8.
@@ -141,7 +152,16 @@ impl Job {
         outcome
     }
 
-    async fn settle_policies(&self) -> Result<(), PolicyError> {
+    pub(super) async fn settle_policies(&self) -> Result<(), Failure> {
+        self.policies().await.map_err(|error| {
+            let message = error.to_string();
+            self.context.events.pod(&self.pod, Kind::Warning, "NetworkNotReady", message.clone());
+            let (reason, retry) = ("NetworkNotReady".into(), Duration::from_secs(2));
+            Failure { container: None, reason, message, retry }
+        })
+    }
+
+    async fn policies(&self) -> Result<(), PolicyError> {
         let (Some(policies), pod) = (&self.context.policies, &self.pod) else { return Ok(()) };
         if spec::spec(pod).host_network == Some(true) {
             return Ok(());
@@ -152,7 +172,7 @@ impl Job {
     }
 
     /// The volumes; `None` when the pod ends meanwhile.
-    async fn volumes(&self) -> Option<Result<Prepared, String>> {
+    pub(super) async fn volumes(&self) -> Option<Result<Prepared, String>> {
         tokio::select! {
             made = self.prepare() => Some(made),
             () = self.cancel.cancelled() => None,
@@ -184,10 +204,10 @@ impl Job {
         prepare(context, &self.pod).await
     }
 
-    /// The sandbox, where one is asked for: its id.
-    async fn sandbox(&self) -> Option<Result<String, String>> {
+    /// The sandbox, where one is asked for.
+    async fn sandbox(&self, first: Option<First>) -> Option<Result<Made, String>> {
         match self.create_sandbox {
-            Some(attempt) => Some(self.make_sandbox(attempt).await),
+            Some(attempt) => Some(self.make_sandbox(attempt, first).await),
             None => None,
         }
     }
@@ -203,7 +223,7 @@ impl Job {
         }
     }
 
-    async fn make_sandbox(&self, attempt: u32) -> Result<String, String> {
+    async fn make_sandbox(&self, attempt: u32, first: Option<First>) -> Result<Made, String> {
         if let Some(hierarchy) = &self.context.cgroups {
             let (parent, max_pids) = (&self.context.config.cgroup_parent, self.context.config.max_pids);
             if let Err(error) = cgroup::ensure(hierarchy, parent, &self.pod, max_pids) {
@@ -217,12 +237,12 @@ impl Job {
             self.check_users(&handler).await?;
         }
         let config = self.sandbox_config(attempt)?;
-        let id = self
-            .context
-            .runtime
-            .run_pod_sandbox(config, &handler)
-            .await
-            .map_err(|error| error.to_string())?;
+        let runtime = &self.context.runtime;
+        let made = match first {
+            Some(first) => runtime.run_pod_sandbox_with(config, &handler, first).await,
+            None => runtime.run_pod_sandbox(config, &handler).await.map(|id| (id, None)),
+        };
+        let (id, first) = made.map_err(|error| error.to_string())?;
         tracing::info!(
             pod = spec::name(&self.pod),
             namespace = spec::namespace(&self.pod),
@@ -230,7 +250,7 @@ impl Job {
             sandbox = id,
             "sandbox made"
         );
-        Ok(id)
+        Ok(Made { id, first })
     }
 
     /// Asks the runtime before it is too late: one that does not know user namespaces would give the host's.
@@ -253,7 +273,7 @@ impl Job {
         has_own_users(&self.pod).then(users).transpose().map_err(|error| error.to_string())
     }
 
-    fn sandbox_config(&self, attempt: u32) -> Result<cri::PodSandboxConfig, String> {
+    pub(super) fn sandbox_config(&self, attempt: u32) -> Result<cri::PodSandboxConfig, String> {
         let config = &self.context.config;
         let host = Resolver::parse(&std::fs::read_to_string(&config.resolv_conf).unwrap_or_default());
         let logs =
@@ -285,6 +305,9 @@ impl Job {
     fn ips(&self) -> Vec<String> {
         if spec::spec(&self.pod).host_network == Some(true) {
             return self.context.config.ips.clone();
+        }
+        if let Some(addresses) = &self.addresses {
+            return addresses.clone();
         }
         self.observed.ready_sandbox().map(|sandbox| sandbox.ips.clone()).unwrap_or_default()
     }
@@ -342,19 +365,39 @@ impl Job {
         })?;
 
         // 5: configuration.
-        security::verify_non_root(pod, &container, &present.user)
-            .map_err(|error| tell("CreateContainerConfigError", error.to_string()))?;
-        let env =
-            self.environment(&container).await.map_err(|error| tell("CreateContainerConfigError", error))?;
-        let mounts = self
-            .mounts(&container, start, &env, &sandbox_config)
+        let config = self
+            .configure(role, &container, start, present, self.prepared.as_deref(), &sandbox_config)
             .await
             .map_err(|error| tell("CreateContainerConfigError", error))?;
+
+        // 6: create.
+        let id = context
+            .runtime
+            .create_container(&sandbox.id, config, sandbox_config)
+            .await
+            .map_err(|error| tell("CreateContainerError", error.to_string()))?;
+        self.launch(&container, start, &id).await
+    }
+
+    /// 5: the configuration of a container.
+    pub(super) async fn configure(
+        &self,
+        role: Role,
+        container: &Container,
+        start: &Start,
+        present: Present,
+        prepared: Option<&Prepared>,
+        sandbox_config: &cri::PodSandboxConfig,
+    ) -> Result<cri::ContainerConfig, String> {
+        let (context, pod) = (&self.context, &self.pod);
+        security::verify_non_root(pod, container, &present.user).map_err(|error| error.to_string())?;
+        let env = self.environment(container).await?;
+        let mounts = self.mounts(container, start, &env, prepared, sandbox_config).await?;
         let target = self.target(role, &start.name);
         let node_memory = context.facts.read().memory;
         let mut config = container_config(
             pod,
-            &container,
+            container,
             start,
             ContainerFacts {
                 image: present.spec,
@@ -368,7 +411,7 @@ impl Job {
                     .as_ref()
                     .map(|cpus| cpus.of(spec::uid(pod), &start.name))
                     .unwrap_or_default(),
-                userns: self.users().map_err(|error| tell("CreateContainerConfigError", error))?,
+                userns: self.users()?,
             },
         );
         // Files of cgroups of the second version: a runtime on a host with the first refuses them.
@@ -377,21 +420,26 @@ impl Job {
         {
             limits.unified.clear();
         }
+        Ok(config)
+    }
 
-        // 6: create.
-        let id = context
-            .runtime
-            .create_container(&sandbox.id, config, sandbox_config)
-            .await
-            .map_err(|error| tell("CreateContainerError", error.to_string()))?;
+    /// 7 and 8: starts a container that was created.
+    pub(super) async fn launch(&self, container: &Container, start: &Start, id: &str) -> Result<(), Failure> {
+        let (context, pod) = (&self.context, &self.pod);
+        let failed = |reason: &str, message: String| Failure {
+            container: Some(start.name.clone()),
+            reason: reason.to_owned(),
+            message,
+            retry: RETRY,
+        };
         context.events.container(pod, &start.name, Kind::Normal, "Created", "Container created");
 
         // 7: start.
-        context
-            .runtime
-            .start_container(&id)
-            .await
-            .map_err(|error| tell("RunContainerError", error.to_string()))?;
+        context.runtime.start_container(id).await.map_err(|error| {
+            let text = format!("Error: {error}");
+            context.events.container(pod, &start.name, Kind::Warning, "Failed", text);
+            failed("RunContainerError", error.to_string())
+        })?;
         context.events.container(pod, &start.name, Kind::Normal, "Started", "Container started");
         tracing::info!(
             pod = spec::name(pod),
@@ -407,7 +455,7 @@ impl Job {
         let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref());
         if let Some(hook) = hook {
             let ip = self.ips().into_iter().next().unwrap_or_default();
-            let run = hooks::run(&*context.runtime, hook, &container, &id, &ip);
+            let run = hooks::run(&*context.runtime, hook, container, id, &ip);
             let result = tokio::select! {
                 result = run => result,
                 () = self.cancel.cancelled() => return Ok(()),
@@ -422,7 +470,7 @@ impl Job {
                 );
                 let grace = Duration::from_secs(u64::try_from(spec::grace(pod)).unwrap_or(30));
                 context.events.container(pod, &start.name, Kind::Normal, "Killing", "FailedPostStartHook");
-                let _ = context.runtime.stop_container(&id, grace).await;
+                let _ = context.runtime.stop_container(id, grace).await;
                 return Err(failed("PostStartHookError", message));
             }
         }
@@ -476,10 +524,11 @@ impl Job {
         container: &Container,
         start: &Start,
         env: &BTreeMap<String, String>,
+        prepared: Option<&Prepared>,
         sandbox_config: &cri::PodSandboxConfig,
     ) -> Result<Vec<cri::Mount>, String> {
         let (context, pod, uid) = (&self.context, &self.pod, spec::uid(&self.pod));
-        let mut sources = self.prepared.as_ref().map(|prepared| prepared.sources.clone()).unwrap_or_default();
+        let mut sources = prepared.map(|prepared| prepared.sources.clone()).unwrap_or_default();
         self.image_volumes(&mut sources, container, sandbox_config).await?;
         let mut all = mounts::mounts(&context.config, pod, container, &sources, env)?;
         let own = |path: &str| {
@@ -538,7 +587,7 @@ impl Job {
         Ok(())
     }
 
-    fn hosts_file(&self) -> Result<PathBuf, String> {
+    pub(super) fn hosts_file(&self) -> Result<PathBuf, String> {
         let config = &self.context.config;
         let (name, domain) = dns::hostname(&self.pod, &config.cluster.domain, &config.name);
         let host = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
@@ -563,7 +612,7 @@ impl Job {
 }
 
 /// True for a pod whose root is not the host's.
-fn has_own_users(pod: &Pod) -> bool {
+pub(super) fn has_own_users(pod: &Pod) -> bool {
     spec::spec(pod).host_users == Some(false)
 }
 

@@ -106,6 +106,13 @@ impl Images {
         self.pull(pod, about, image, wanted, credentials, sandbox).await
     }
 
+    /// Whether `ensure` will find an image without asking anybody else.
+    pub async fn is_at_hand(&self, image: &str, policy: Option<&str>) -> bool {
+        let wanted = cri::ImageSpec { image: with_tag(image), ..cri::ImageSpec::default() };
+        policy.unwrap_or_else(|| default_policy(image)) != "Always"
+            && matches!(self.present(&wanted).await, Ok(Some(_)))
+    }
+
     async fn present(&self, wanted: &cri::ImageSpec) -> Result<Option<Present>, String> {
         let image = self.runtime.image_status(wanted.clone()).await.map_err(|error| error.to_string())?;
         Ok(image.map(|image| Present {

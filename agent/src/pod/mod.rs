@@ -46,6 +46,8 @@ pub mod table;
 pub mod observe;
 // Carrying out a plan.
 pub mod execute;
+// A new pod's first container, beside its sandbox.
+mod first;
 // Lifecycle hooks.
 pub mod hooks;
 // Stopping a container.

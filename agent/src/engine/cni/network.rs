@@ -81,6 +81,8 @@ pub struct PodNet {
     pub bandwidth: Option<Bandwidth>,
     /// Path of its cgroup, for plugins with the `cgroupPath` capability.
     pub cgroup: Option<String>,
+    /// Its loopback is up already.
+    pub has_loopback: bool,
 }
 
 /// The cluster network of this node.
@@ -125,7 +127,7 @@ impl Network {
         entry.cni_args = pod.cni_args();
         entry.capability_args = pod.capabilities();
         self.cache.put(&entry)?;
-        match self.add_chain(&list, &mut entry).await {
+        match self.add_chain(&list, &mut entry, pod.has_loopback).await {
             Ok(result) => Ok(Attachment::from_result(result)),
             Err(error) => {
                 if let Err(undo) = self.del_entry(&entry).await {
@@ -136,11 +138,16 @@ impl Network {
         }
     }
 
-    async fn add_chain(&self, list: &NetworkList, entry: &mut Entry) -> Result<Value> {
-        loopback_up(Path::new(&entry.netns)).await?;
+    async fn add_chain(&self, list: &NetworkList, entry: &mut Entry, has_loopback: bool) -> Result<Value> {
+        if !has_loopback {
+            loopback_up(Path::new(&entry.netns)).await?;
+        }
         let args = call_args(entry);
         let mut prev = None;
         for plugin in &list.plugins {
+            if prev.is_some() && is_idle(plugin, entry) {
+                continue;
+            }
             let stdin = list.stdin_of(plugin, &entry.capability_args, prev.as_ref());
             prev = Some(exec::run(&self.dirs.bin, &list.name, Verb::Add, &args, &stdin).await?);
         }
@@ -187,7 +194,11 @@ impl Network {
         }
         let prev = Some(&entry.result).filter(|r| !r.is_null() && list.at_least("0.4.0"));
         let mut errors = Vec::new();
+        let first = list.plugins.first();
         for plugin in list.plugins.iter().rev() {
+            if first != Some(plugin) && is_idle(plugin, entry) {
+                continue;
+            }
             let stdin = list.stdin_of(plugin, &entry.capability_args, prev);
             match exec::run(&self.dirs.bin, &list.name, Verb::Del, &args, &stdin).await {
                 // An ADD that ended without a result stopped at the plugin that is not there: it made nothing.
@@ -358,6 +369,14 @@ impl PodNet {
         }
         offered
     }
+}
+
+/// The plugin that maps ports, for a pod that has none to map: it would hand its input on and do nothing.
+fn is_idle(plugin: &Map<String, Value>, entry: &Entry) -> bool {
+    plugin.get("type").is_some_and(|kind| kind == "portmap")
+        && plugin.get("capabilities").is_some_and(|capabilities| capabilities[PORTS] == true)
+        && !plugin.contains_key("runtimeConfig")
+        && !entry.capability_args.contains_key(PORTS)
 }
 
 /// Every pod has a loopback, whatever its network is made of.

@@ -80,6 +80,25 @@ async fn chain_passes_results_and_capabilities_and_deletes_in_reverse() {
 }
 
 #[tokio::test]
+async fn the_plugin_for_ports_is_asked_only_for_pods_that_have_some() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = network(dir.path());
+    fs::rename(dir.path().join("two"), dir.path().join("portmap")).unwrap();
+    let list = json!({
+        "name": "net", "cniVersion": "1.1.0",
+        "plugins": [{ "type": "one" }, { "type": "portmap", "capabilities": { "portMappings": true } }],
+    });
+    fs::write(dir.path().join("conf/10-net.conflist"), list.to_string()).unwrap();
+    let plain = PodNet { port_mappings: Vec::new(), ..pod("a") };
+    let attachment = network.attach(&plain).await.unwrap();
+    assert_eq!(attachment.ips, ["10.1.0.9".parse::<std::net::IpAddr>().unwrap()]);
+    network.detach(&plain).await.unwrap();
+    network.attach(&pod("b")).await.unwrap();
+    network.detach(&pod("b")).await.unwrap();
+    assert_eq!(verbs(dir.path()), ["one ADD", "one DEL", "one ADD", "portmap ADD", "portmap DEL", "one DEL"]);
+}
+
+#[tokio::test]
 async fn detach_after_restart_uses_the_configuration_of_the_attach() {
     let dir = tempfile::tempdir().unwrap();
     network(dir.path()).attach(&pod("a")).await.unwrap();

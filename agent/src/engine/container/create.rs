@@ -41,7 +41,10 @@ impl Engine {
         let built = match sandbox.phase() {
             SandboxPhase::Ready => {
                 let container = container.clone();
-                self.blocking(move |e| e.build_container(&container, &sandbox_record, &image.config)).await
+                self.blocking(move |e| {
+                    e.build_container(&container, &sandbox_record, &image.config, ContainerPhase::Created)
+                })
+                .await
             }
             _ => Err(RuntimeError::FailedPrecondition(format!("sandbox {sandbox_id:?} is being stopped"))),
         };
@@ -55,7 +58,7 @@ impl Engine {
         Ok(container.id.clone())
     }
 
-    fn reserve_container(
+    pub(super) fn reserve_container(
         &self,
         sandbox: &SandboxRecord,
         config: cri::ContainerConfig,
@@ -113,11 +116,13 @@ impl Engine {
         Rootfs { mount: self.inner.paths.rootfs(id), layer: self.inner.paths.layer(id) }
     }
 
-    fn build_container(
+    /// Makes everything that the runtime needs; the container is in phase `then` afterwards.
+    pub(super) fn build_container(
         &self,
         container: &Container,
         sandbox: &SandboxRecord,
         image: &ImageConfig,
+        then: ContainerPhase,
     ) -> Result<()> {
         let record = container.record.lock().clone();
         let rootfs = self.rootfs(&container.id);
@@ -146,7 +151,7 @@ impl Engine {
         let spec = spec::generate(&config, &sandbox.config, image, &facts, &self.inner.host)?;
         self.write_bundle(container, &spec, userns.is_some()).map_err(internal("container configuration"))?;
         self.change_container(container, |record| {
-            record.phase = ContainerPhase::Created;
+            record.phase = then;
             record.uid = facts.user.uid;
             record.gid = facts.user.gid;
             record.groups = facts.user.groups;

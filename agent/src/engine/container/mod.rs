@@ -8,6 +8,8 @@ mod volumes;
 mod facts;
 // The OCI runtime at work.
 mod start;
+// The first one of a sandbox, made beside its network.
+pub(super) mod first;
 // Stopped, killed, removed.
 mod end;
 // Resources of a running one.

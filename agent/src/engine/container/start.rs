@@ -15,7 +15,7 @@ use crate::keeper::wire::{Call, LaunchSpec};
 use crate::runtime::{Result, RuntimeError};
 
 /// An OCI runtime that takes longer is killed.
-const LAUNCH_PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const LAUNCH_PATIENCE: Duration = Duration::from_secs(120);
 /// Exit code of a container that could not be started.
 const START_FAILED: i32 = 128;
 
@@ -24,7 +24,8 @@ impl Engine {
         let container = self.container(id)?;
         let _verb = container.verb.lock().await;
         let phase = container.phase();
-        if phase != ContainerPhase::Created {
+        let waiting = container.waiting.lock().take();
+        if phase != ContainerPhase::Created && waiting.is_none() {
             return Err(RuntimeError::FailedPrecondition(format!(
                 "container {id:?} is in {phase:?} state, not created"
             )));
@@ -39,10 +40,13 @@ impl Engine {
         self.change_container(&container, |record| record.phase = ContainerPhase::Starting)?;
         // Looked at again: who stops the sandbox marks it first, then looks for what is starting.
         let launched = match sandbox.phase() {
-            SandboxPhase::Ready => {
-                self.hasten_moves(&sandbox);
-                self.launch(&container).await
-            }
+            SandboxPhase::Ready => match waiting {
+                Some(waiting) => self.let_go(&container, waiting).await,
+                None => {
+                    self.hasten_moves(&sandbox);
+                    self.launch(&container).await
+                }
+            },
             _ => Err(RuntimeError::FailedPrecondition(format!("sandbox {:?} is being stopped", sandbox.id))),
         };
         match launched {
@@ -57,12 +61,9 @@ impl Engine {
         }
     }
 
-    async fn launch(&self, container: &Arc<Container>) -> Result<()> {
+    pub(super) async fn launch(&self, container: &Arc<Container>) -> Result<()> {
         let record = container.record.lock().clone();
-        // Delegates controllers down to the parent; the runtime makes the leaf.
-        if let Some((parent, _)) = record.cgroup.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
-            self.inner.hierarchy.ensure(parent)?;
-        }
+        self.ensure_parent(&record)?;
         let spec = self.launch_spec(&record);
         let call = self.inner.keeper.start(Call::Launch(spec), &[]);
         let started = match tokio::time::timeout(LAUNCH_PATIENCE, call).await {
@@ -83,6 +84,18 @@ impl Engine {
             }
             other => other.into(),
         })?;
+        self.note_started(container, started)
+    }
+
+    /// Delegates controllers down to the parent of the container's cgroup; the runtime makes the leaf.
+    pub(super) fn ensure_parent(&self, record: &ContainerRecord) -> Result<()> {
+        if let Some((parent, _)) = record.cgroup.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
+            self.inner.hierarchy.ensure(parent)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn note_started(&self, container: &Container, started: keeper::Started) -> Result<()> {
         *container.held.lock() = started.held;
         self.change_container(container, |record| {
             // It may have ended already, and that may be written down already.
@@ -98,12 +111,16 @@ impl Engine {
 
     /// How the runtime is run for a container.
     pub(in crate::engine) fn launch_spec(&self, record: &ContainerRecord) -> LaunchSpec {
+        self.runtime_spec(record, &["run", "--detach"])
+    }
+
+    pub(super) fn runtime_spec(&self, record: &ContainerRecord, verb: &[&str]) -> LaunchSpec {
         let dir = self.inner.paths.bundle(&record.id);
         let pid_file = self.inner.paths.transient(&record.id, "pid");
         let runtime_log = self.inner.paths.transient(&record.id, "log");
         let mut argv = self.runtime_command(&self.inner.options.runtime, &runtime_log);
-        argv.extend(["run", "--detach", "--bundle"].map(str::to_owned));
-        argv.push(dir.display().to_string());
+        argv.extend(verb.iter().map(|&word| word.to_owned()));
+        argv.extend(["--bundle".to_owned(), dir.display().to_string()]);
         argv.extend(["--pid-file".to_owned(), pid_file.display().to_string(), record.id.clone()]);
         LaunchSpec {
             id: record.id.clone(),

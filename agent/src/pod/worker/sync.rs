@@ -212,6 +212,7 @@ impl Worker {
             create_sandbox,
             starts,
             volumes_failed: self.volumes_failed,
+            addresses: None,
             cancel: self.cancel.clone(),
         };
         let own = self.own.clone();
