@@ -20,7 +20,6 @@ use crate::connect;
 use crate::controllers::{self, election::lead};
 use crate::definitions::Definitions;
 use crate::guard;
-use crate::metrics::Metrics;
 use crate::pki::authority::Authority;
 use crate::pki::{Pki, kubeconfig};
 use crate::registrations::Registrations;
@@ -175,10 +174,10 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let mut custom = JoinSet::new();
     custom.spawn(definitions.follow());
     custom.spawn(Registrations::start(client.clone()).await.follow());
-    let metrics = &server.wellknown.metrics;
+    let shown = &server.wellknown;
     let mut loops = match config.api_only {
         true => Vec::new(),
-        false => start_loops(&client, &config, &pki, (ledger, keys.clone(), nodes), metrics, &stop)?,
+        false => start_loops(&client, &config, &pki, (ledger, keys.clone(), nodes), shown, &stop)?,
     };
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
@@ -269,7 +268,7 @@ fn start_loops(
     config: &Config,
     pki: &Pki,
     (ledger, keys, nodes): (Arc<Ledger>, Arc<Keys>, Arc<connect::node::Nodes>),
-    metrics: &Metrics,
+    shown: &WellKnown,
     stop: &CancellationToken,
 ) -> anyhow::Result<Vec<JoinSet<()>>> {
     let ranges = config.cluster_cidr.split(',').map(|cidr| cidr.trim().parse());
@@ -285,7 +284,7 @@ fn start_loops(
         }),
         ledger,
         disks: Some(nodes),
-        work: metrics.work.clone(),
+        work: shown.metrics.work.clone(),
         shared_store: shared,
         ..controllers::Options::default()
     };
@@ -295,8 +294,8 @@ fn start_loops(
         let client = for_controllers.clone();
         controllers::start(&move |name: &str| client.controller(name), &options)
     };
-    let counted = metrics.scheduling.clone();
-    let scheduler = move || scheduler::start(&for_scheduler, profiles.clone(), counted.clone()).0;
+    let (counted, verdicts) = (shown.metrics.scheduling.clone(), shown.verdicts.clone());
+    let scheduler = move || scheduler::start(&for_scheduler, profiles.clone(), counted.clone(), &verdicts);
     if !shared {
         return Ok(vec![controllers(), scheduler()]);
     }

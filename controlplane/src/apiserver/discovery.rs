@@ -61,7 +61,7 @@ impl Discovery {
     /// Every path that is served.
     pub fn paths(&self) -> Vec<String> {
         let mut paths: Vec<String> =
-            ["/api", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/version"]
+            ["/api", "/apis", "/debug/scheduler", "/healthz", "/livez", "/metrics", "/readyz", "/version"]
                 .iter()
                 .chain(&[
                     "/openapi/v2",

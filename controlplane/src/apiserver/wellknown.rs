@@ -1,9 +1,11 @@
-//! Paths that are neither resources nor discovery: health, version, metrics, and the keys of service-account tokens.
+//! Paths that are neither resources nor discovery: health, version, metrics, why pods wait, and the keys of service-account
+//! tokens.
 
 use super::chain::{Context, Server};
 use super::request_info::RequestInfo;
 use super::respond::{self, Body};
 use crate::metrics::Metrics;
+use crate::scheduler::Verdicts;
 use coracle_proto::exposition::Form;
 use coracle_proto::status::ApiError;
 use http::Response;
@@ -21,6 +23,8 @@ pub struct WellKnown {
     pub stop: CancellationToken,
     /// What is counted.
     pub metrics: Metrics,
+    /// Why pods wait for a node.
+    pub verdicts: Verdicts,
     /// OpenID discovery document and keys of the token issuer; null when they are not published.
     pub issuer: Value,
 }
@@ -58,10 +62,27 @@ impl WellKnown {
             }
             "/.well-known/openid-configuration" => Ok(respond::json(200, &self.issuer["configuration"])),
             "/openid/v1/jwks" => Ok(respond::json(200, &self.issuer["keys"])),
+            "/debug/scheduler" => {
+                let waiting = self.verdicts.sentences();
+                let lines: String = waiting.iter().map(|(pod, why)| format!("{pod}: {why}\n")).collect();
+                Ok(respond::text(200, lines))
+            }
             "" => Ok(respond::json(200, &json!({"paths": server.discovery.paths()}))),
             _ if is_public(path) => Ok(self.health(server, path, context).await),
+            _ if path.starts_with("/debug/scheduler/") => self.why(path),
             _ => Err(ApiError::no_such_path()),
         }
+    }
+
+    /// `/debug/scheduler/NAMESPACE/POD`: the verdict of every node on a pod that waits.
+    fn why(&self, path: &str) -> Result<Response<Body>, ApiError> {
+        let pod = path.trim_start_matches("/debug/scheduler/");
+        let verdict = pod.split_once('/').and_then(|(namespace, name)| self.verdicts.of(namespace, name));
+        let Some((why, sentence)) = verdict else {
+            let text = format!("the scheduler of this server has no pod \"{pod}\" that waits for a node");
+            return Err(ApiError::new(404, "NotFound", text));
+        };
+        Ok(respond::text(200, format!("{sentence}\n\n{}", why.table())))
     }
 
     async fn health(&self, server: &Arc<Server>, path: &str, context: &Context) -> Response<Body> {

@@ -116,8 +116,14 @@ async fn a_namespace_gets_its_basics_and_goes_with_its_content() {
     let pod =
         json!({"metadata": {"name": "a", "namespace": "team"}, "spec": template(json!({}), "v1")["spec"]});
     cluster.create("", "pods", "team", pod).await;
-    let held = json!({"metadata": {"name": "held", "namespace": "team", "finalizers": ["example.com/hold"]}});
+    let waits = Name::new("team", "waits");
+    let owner = cluster.create("", "configmaps", "team", json!({"metadata": {"name": "waits"}})).await;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "waits", "uid": owner.meta.uid,
+        "blockOwnerDeletion": true});
+    let held = json!({"metadata": {"name": "held", "namespace": "team", "finalizers": ["example.com/hold"],
+        "ownerReferences": [owner]}});
     cluster.create("", "configmaps", "team", held).await;
+    cluster.delete("configmaps", &waits, "Foreground").await;
     cluster.until("pods", |c| c.list("pods", "team").len() == 1).await;
     cluster.delete("namespaces", &Name::new("", "team"), "Background").await;
     let remaining = |c: &Cluster| {
@@ -126,6 +132,7 @@ async fn a_namespace_gets_its_basics_and_goes_with_its_content() {
         all.iter().any(|c| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True")
     };
     cluster.until("it says what holds it", remaining).await;
+    cluster.until("nobody waits for dependents", |c| c.get("configmaps", &waits).is_null()).await;
     cluster.patch("configmaps", &Name::new("team", "held"), json!({"metadata": {"finalizers": null}})).await;
     cluster.until("gone", |c| c.get("namespaces", &Name::new("", "team")).is_null()).await;
     assert!(cluster.list("pods", "team").is_empty());
@@ -239,6 +246,54 @@ async fn a_daemon_runs_on_every_node_that_fits() {
                 && c.list("pods", "default").len() == 1
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sets_made_anew_go_on_with_pods_and_revisions_that_were_let_go() {
+    let cluster = Cluster::start().await;
+    cluster.node("node-1", json!({})).await;
+    for kind in ["daemonsets", "statefulsets"] {
+        let resource = format!("apps/{kind}");
+        let mut set = json!({"metadata": {"name": kind, "namespace": "default"}, "spec": {
+            "selector": {"matchLabels": {"app": kind}}, "template": template(json!({"app": kind}), "v1")}});
+        if kind == "statefulsets" {
+            set["spec"]["serviceName"] = json!("before");
+        }
+        let name = Name::new("default", kind);
+        let status = |c: &Cluster| c.get(&resource, &name)["status"].clone();
+        let updated = |c: &Cluster| {
+            let seen = status(c);
+            [&seen["updatedNumberScheduled"], &seen["updatedReplicas"]].into_iter().any(|n| *n == 1)
+        };
+        cluster.create("apps", kind, "default", set.clone()).await;
+        cluster.until("a pod", updated).await;
+        let change = json!({"spec": {"template": template(json!({"app": kind}), "v2")}});
+        cluster.patch(&resource, &name, change).await;
+        let pods = |c: &Cluster| -> Vec<Value> {
+            let all = c.list("pods", "default").into_iter();
+            all.filter(|p| p["metadata"]["labels"]["app"] == kind).collect()
+        };
+        let image = |c: &Cluster| pods(c).iter().all(|p| p["spec"]["containers"][0]["image"] == "v2");
+        cluster.until("the second template", |c| updated(c) && image(c) && pods(c).len() == 1).await;
+        let uid = pods(&cluster)[0]["metadata"]["uid"].clone();
+
+        cluster.delete(&resource, &name, "Orphan").await;
+        cluster.until("the set is gone", |c| c.get(&resource, &name).is_null()).await;
+        set["spec"]["template"] = template(json!({"app": kind}), "v2");
+        if kind == "statefulsets" {
+            set["spec"]["serviceName"] = json!("after");
+        }
+        let made = cluster.create("apps", kind, "default", set).await;
+        cluster.until("the new set has a pod", updated).await;
+        let left = pods(&cluster);
+        assert_eq!((left.len(), &left[0]["metadata"]["uid"]), (1, &uid), "{kind}: the pod is the same");
+        let owner = |object: &Value| object["metadata"]["ownerReferences"][0]["uid"] == made.meta.uid;
+        let revisions = cluster.list("apps/controllerrevisions", "default").into_iter();
+        let mine = revisions.filter(|r| r["metadata"]["labels"]["app"] == kind);
+        let mine: Vec<(Value, bool)> = mine.map(|r| (r["revision"].clone(), owner(&r))).collect();
+        assert_eq!(mine.len(), 2, "{kind}: {mine:?}");
+        assert!(mine.iter().all(|(_, adopted)| *adopted), "{kind}: {mine:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,11 @@
 //! ControllerRevisions: the templates a DaemonSet or StatefulSet had, so that pods can be told apart and rolled back.
 
+use super::claim::{self, Claim};
 use super::index::Owned;
 use super::informer::Name;
 use super::resource::Resource;
 use super::runner::Failure;
+use super::selector::Selector;
 use super::template;
 use crate::object::Object;
 use serde_json::{Value, json};
@@ -105,8 +107,12 @@ pub struct History {
 
 /// An owner, as far as its revisions are concerned.
 pub struct Subject<'a> {
+    /// Where owners are.
+    pub owners: &'a Resource,
     /// The owner.
     pub object: &'a Arc<Object>,
+    /// Which revisions may be its own.
+    pub selector: &'a Selector,
     /// The reference to it.
     pub reference: Value,
     /// Its pod template.
@@ -122,7 +128,8 @@ impl History {
         Self { revisions, owned, label }
     }
 
-    /// The owner's revisions, oldest first; the last one holds its template. Returns the count of collisions too.
+    /// The owner's revisions, oldest first; the last one holds its template. Returns the count of collisions too. An owner
+    /// that is being deleted gets none: its revisions are on their way out, or were let go on purpose.
     pub async fn sync(&self, subject: &Subject<'_>) -> Result<(Vec<Revision>, i64), Failure> {
         let list = || {
             let mut all: Vec<Revision> =
@@ -132,6 +139,10 @@ impl History {
         };
         let data = data(subject.template);
         let mut collisions = subject.collisions;
+        if subject.object.meta.deletion_timestamp.is_some() {
+            return Ok((list(), collisions));
+        }
+        self.adopt(subject).await?;
         loop {
             let all = list();
             match newest(&all, &data) {
@@ -157,6 +168,29 @@ impl History {
                 }
             }
         }
+    }
+
+    /// Takes revisions that were let go: pods that came with them are told apart as before, and are not made anew.
+    /// Those that somebody else changes at the same time are left to the next turn.
+    async fn adopt(&self, subject: &Subject<'_>) -> Result<(), Failure> {
+        let meta = &subject.object.meta;
+        let mut orphans = self.owned.orphans(&meta.namespace);
+        orphans.retain(|o| claim::plan_claim(meta, subject.selector, o) == Claim::Adopt);
+        if orphans.is_empty() {
+            return Ok(());
+        }
+        // An owner that went away meanwhile must not get children.
+        let fresh = subject.owners.fresh(&Name::of(subject.object)).await?;
+        if fresh.meta.uid != meta.uid || fresh.meta.deletion_timestamp.is_some() {
+            return Err(Failure::Other(format!("{} is being deleted", meta.name)));
+        }
+        for orphan in orphans {
+            match self.revisions.update(claim::adopted(&orphan, subject.reference.clone())).await {
+                Err(error) if !error.is_conflict() && !error.is_not_found() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn body(&self, subject: &Subject<'_>, data: &Value, number: i64, collisions: i64) -> Value {

@@ -2,6 +2,7 @@
 
 use super::conditions::{self, Condition};
 use super::everything::{Listener, kinds};
+use super::gc::graph::{FOREGROUND, ORPHAN};
 use super::informer::{Change, Name};
 use super::queue::Queue;
 use super::resource::{Resource, same_uid};
@@ -186,8 +187,11 @@ impl Namespaces {
     async fn delete_kind(&self, kind: &Arc<Kind>, namespace: &str, remains: &mut Remains) {
         let Ok(cache) = self.client.api().cache(kind) else { return };
         for object in cache.list(Some(namespace)) {
-            if object.meta.deletion_timestamp.is_none() {
-                let options = same_uid(&object);
+            // One that waits for its dependents, or to let them go, need not: everything here goes.
+            let waits = object.meta.finalizers.iter().any(|f| f == FOREGROUND || f == ORPHAN);
+            if object.meta.deletion_timestamp.is_none() || waits {
+                let mut options = same_uid(&object);
+                options.propagation_policy = Some("Background".into());
                 match self.client.delete(kind, namespace, &object.meta.name, options).await {
                     Ok(_) => {}
                     Err(error) if error.is_not_found() || error.is_conflict() => {}

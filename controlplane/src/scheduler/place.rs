@@ -210,11 +210,8 @@ impl Placer {
         let verdicts = self.snapshot.nodes().filter_map(|(id, node)| {
             Some((node.name.clone(), filters::check(&self.snapshot, &query, id).err()?))
         });
-        Diagnosis {
-            nodes: self.snapshot.node_count(),
-            verdicts: verdicts.collect(),
-            general: None,
-            others: None,
-        }
+        let mut verdicts: Vec<_> = verdicts.collect();
+        verdicts.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Diagnosis { nodes: self.snapshot.node_count(), verdicts, general: None, others: None }
     }
 }

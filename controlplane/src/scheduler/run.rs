@@ -19,7 +19,7 @@ use crate::watch::cache::{Cache, Cursor, EventType};
 use coracle_proto::status::ApiError;
 use futures::future::select_all;
 use parking_lot::RwLock;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -48,21 +48,31 @@ impl Verdicts {
         self.0.write().remove(key.as_str());
     }
 
+    /// Every waiting pod and the sentence about it, sorted.
+    pub fn sentences(&self) -> BTreeMap<String, String> {
+        self.0.read().iter().map(|(pod, (_, sentence))| (pod.to_string(), sentence.clone())).collect()
+    }
+
     /// What was found for a waiting pod.
     pub fn of(&self, namespace: &str, name: &str) -> Option<Verdict> {
         self.0.read().get(format!("{namespace}/{name}").as_str()).cloned()
     }
 }
 
-/// Starts the scheduler; it ends when the set is dropped. `counted` shows what it counts.
-pub fn start(client: &Client, profiles: Profiles, counted: Arc<Scheduling>) -> (JoinSet<()>, Verdicts) {
+/// Starts the scheduler; it ends when the set is dropped. `counted` shows what it counts, `verdicts` why pods wait for as
+/// long as it runs.
+pub fn start(
+    client: &Client,
+    profiles: Profiles,
+    counted: Arc<Scheduling>,
+    verdicts: &Verdicts,
+) -> JoinSet<()> {
     let client = Client::new(client.api().clone(), User::new("system:kube-scheduler", []));
     let (writes, events) = Writes::new(&client);
-    let verdicts = Verdicts::default();
     let mut tasks = JoinSet::new();
     tasks.spawn(events);
     tasks.spawn(Runner::new(client, profiles, writes, verdicts.clone(), counted).run());
-    (tasks, verdicts)
+    tasks
 }
 
 /// A kind that is followed.
@@ -107,6 +117,13 @@ struct Runner {
     counted: Arc<Scheduling>,
     begin: Instant,
     flushed: Instant,
+}
+
+impl Drop for Runner {
+    /// Another server may decide from now on: what was found here is no longer true.
+    fn drop(&mut self) {
+        self.verdicts.0.write().clear();
+    }
 }
 
 impl Runner {

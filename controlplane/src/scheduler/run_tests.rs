@@ -21,7 +21,8 @@ async fn fixture() -> Fixture {
     let cluster = Cluster::without_nodes().await;
     let account = Name::new("default", "default");
     cluster.until("a service account", |c| !c.get("serviceaccounts", &account).is_null()).await;
-    let (tasks, verdicts) = start(&cluster.client, Profiles::default(), Arc::default());
+    let verdicts = Verdicts::default();
+    let tasks = start(&cluster.client, Profiles::default(), Arc::default(), &verdicts);
     Fixture { cluster, verdicts, _tasks: tasks }
 }
 

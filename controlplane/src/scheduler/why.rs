@@ -35,6 +35,27 @@ impl Diagnosis {
         Some(&self.verdicts[at].1)
     }
 
+    /// A line for each node: which rule refuses it, why, and whether fewer pods there could change that.
+    pub fn table(&self) -> String {
+        let mut rows = vec![["NODE", "RULE", "PREEMPTION", "REASONS"].map(str::to_owned)];
+        for (node, rejection) in &self.verdicts {
+            let helps = if rejection.hopeless { "cannot help" } else { "may help" };
+            let rule = format!("{:?}", rejection.plugin);
+            rows.push([node.clone(), rule, helps.into(), rejection.reasons.join(", ")]);
+        }
+        let all = self.general.iter().map(|(plugin, why)| ("(all)", *plugin, why));
+        let others = self.others.iter().map(|why| ("(others)", Plugin::NodeAffinity, why));
+        for (nodes, plugin, why) in all.chain(others) {
+            rows.push([nodes.into(), format!("{plugin:?}"), "cannot help".into(), why.clone()]);
+        }
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let (first, second, third) = (width(0), width(1), width(2));
+        let line = |[node, rule, helps, reasons]: &[String; 4]| {
+            format!("{node:first$}   {rule:second$}   {helps:third$}   {reasons}\n")
+        };
+        rows.iter().map(line).collect()
+    }
+
     /// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: …`
     pub fn message(&self, preemption: &str) -> String {
         if self.nodes == 0 {
@@ -89,6 +110,15 @@ mod tests {
             "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient cpu, 2 Insufficient memory. \
              preemption: 0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod."
         );
+        assert_eq!(
+            why.table().lines().collect::<Vec<_>>(),
+            [
+                "NODE   RULE               PREEMPTION    REASONS",
+                "a      TaintToleration    cannot help   node(s) had untolerated taint {a: b}",
+                "b      NodeResourcesFit   may help      Insufficient cpu, Insufficient memory",
+                "c      NodeResourcesFit   may help      Insufficient cpu, Insufficient memory",
+            ]
+        );
         let general = Diagnosis::of_all(
             2,
             Plugin::VolumeBinding,
@@ -98,6 +128,9 @@ mod tests {
             general.message(""),
             "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
         );
+        assert!(general.table().ends_with(
+            "\n(all)   VolumeBinding   cannot help   pod has unbound immediate PersistentVolumeClaims\n"
+        ));
         assert_eq!(Diagnosis::default().message(""), "no nodes available to schedule pods");
     }
 }

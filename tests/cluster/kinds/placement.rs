@@ -16,6 +16,11 @@ pub fn waits_for_its_node(room: &Room) {
     let events =
         room.run("get events --field-selector reason=FailedScheduling -o jsonpath={.items[0].message}");
     assert!(events.starts_with("0/2 nodes are available: 2 node(s) didn't match"), "{events}");
+    let table = room.kubectl.run(&format!("get --raw /debug/scheduler/{}/picky", room.name));
+    let verdict = "   NodeAffinity   cannot help   node(s) didn't match Pod's node affinity/selector";
+    for node in ["node-1", "node-2"] {
+        assert!(table.lines().any(|line| line == format!("{node}{verdict}")), "{table}");
+    }
     // The cause goes away and nobody waits for a timer.
     let begun = Instant::now();
     room.kubectl.run("label node node-2 placement-disk=ssd");

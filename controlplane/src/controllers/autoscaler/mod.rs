@@ -29,7 +29,7 @@ use metrics::Metrics;
 use parking_lot::Mutex;
 use replicas::{Answer, Question, Target, Tolerance};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The controller's name and identity.
@@ -44,6 +44,8 @@ struct Autoscalers {
     pods: Resource,
     metrics: Arc<dyn Metrics>,
     histories: Mutex<HashMap<Name, History>>,
+    /// Which pods each autoscaler is about.
+    selectors: Mutex<BTreeMap<Name, LabelSelector>>,
 }
 
 /// Starts the controller; without `metrics` it asks the server's own `metrics.k8s.io`.
@@ -53,7 +55,8 @@ pub fn start(setup: &mut Setup<'_>, metrics: Option<Arc<dyn Metrics>>) {
     let pods = setup.resource(NAME, "", "pods");
     let queue = setup.feed(&autoscalers).queue.clone();
     let metrics = metrics.unwrap_or_else(|| Arc::new(metrics::Served(client.clone())));
-    let controller = Autoscalers { client, autoscalers, pods, metrics, histories: Mutex::default() };
+    let (histories, selectors) = Default::default();
+    let controller = Autoscalers { client, autoscalers, pods, metrics, histories, selectors };
     setup.run(controller, &queue, 2);
 }
 
@@ -66,6 +69,7 @@ impl Controller for Autoscalers {
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
         let Some(object) = self.autoscalers.get(name) else {
             self.histories.lock().remove(name);
+            self.selectors.lock().remove(name);
             return Ok(Again::No);
         };
         let mut turn = Turn::new(&object.value(), now);
@@ -167,7 +171,7 @@ impl Autoscalers {
         } else if current < bounds.min {
             (bounds.min, "Current number of replicas below Spec.MinReplicas".to_owned())
         } else {
-            self.by_metrics(name, &target, bounds, turn).await?
+            self.by_metrics(name, (&target, &scale), bounds, turn).await?
         };
         if wanted == current {
             return Ok(());
@@ -215,11 +219,20 @@ impl Autoscalers {
         }
     }
 
+    /// Every autoscaler that is about one of these pods, this one among them: two would undo each other's work.
+    fn rivals(&self, name: &Name, selector: LabelSelector, pods: &[Arc<Object>]) -> Vec<Name> {
+        let mut selectors = self.selectors.lock();
+        selectors.insert(name.clone(), selector);
+        let about = |s: &LabelSelector| pods.iter().any(|pod| selects(s, pod));
+        let near = selectors.iter().filter(|(other, s)| other.namespace == name.namespace && about(s));
+        near.map(|(other, _)| other.clone()).collect()
+    }
+
     /// What the metrics ask for, bent to what bounds and behavior allow, and why.
     async fn by_metrics(
         &self,
         name: &Name,
-        target: &Value,
+        (target, scale): (&Value, &Value),
         bounds: Bounds,
         turn: &mut Turn,
     ) -> Result<(i64, String), Refusal> {
@@ -236,13 +249,20 @@ impl Autoscalers {
             );
             return Err(("SelectorRequired", "selector is required".into()));
         };
-        let pods: Vec<Value> = self
-            .pods
-            .list(&name.namespace)
-            .iter()
-            .filter(|pod| selector.matches(|key| pod.meta.labels.get(key).map(String::as_str)))
-            .map(|pod| pod.value())
-            .collect();
+        let mut pods = self.pods.list(&name.namespace);
+        pods.retain(|pod| selects(&selector, pod));
+        let rivals = self.rivals(name, selector, &pods);
+        if rivals.len() > 1 {
+            let each: Vec<String> =
+                rivals.iter().map(|n| format!("{{{} {}}}", n.name, n.namespace)).collect();
+            let labels = scale["status"]["selector"].as_str().unwrap_or_default();
+            let why =
+                format!("pods by selector {labels} are controlled by multiple HPAs: [{}]", each.join(" "));
+            turn.condition("ScalingActive", false, "AmbiguousSelector", why.clone());
+            turn.failed.push(("AmbiguousSelector", why.clone()));
+            return Err(("FailedComputeMetricsReplicas", why));
+        }
+        let pods: Vec<Value> = pods.iter().map(|pod| pod.value()).collect();
         let usage = self.metrics.pods(&name.namespace).await;
         let specs = turn.hpa["spec"]["metrics"].as_array().cloned().unwrap_or_default();
         let tolerance = tolerance(&turn.hpa);
@@ -314,6 +334,10 @@ impl Autoscalers {
         };
         Ok((decision.replicas, why))
     }
+}
+
+fn selects(selector: &LabelSelector, pod: &Object) -> bool {
+    selector.matches(|key| pod.meta.labels.get(key).map(String::as_str))
 }
 
 fn tolerance(hpa: &Value) -> Tolerance {

@@ -78,3 +78,30 @@ async fn load_makes_replicas() {
     assert_eq!(able["status"], "True", "{status}");
     assert!(status["lastScaleTime"].is_string(), "{status}");
 }
+
+#[tokio::test]
+async fn two_autoscalers_of_the_same_pods_both_stop() {
+    let said = Arc::new(Said { milli: 1_000_000, ..Said::default() });
+    let cluster = Cluster::start_with(Options { metrics: Some(said.clone()), ..Options::default() }).await;
+    said.client.set(cluster.client.clone()).ok();
+    let template =
+        json!({"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"replicas": 1, "selector": {"matchLabels": {"app": "a"}}, "template": template});
+    cluster.create("apps", "deployments", "default", json!({"metadata": {"name": "a"}, "spec": spec})).await;
+    let pod = |c: &Cluster| !c.client.cache(&c.client.kind("", "pods")).list(Some("default")).is_empty();
+    cluster.until("a pod", pod).await;
+    let hpas = cluster.client.kind("autoscaling", "horizontalpodautoscalers");
+    let status = |c: &Cluster, name: &str| {
+        c.client.cache(&hpas).get("default", name).unwrap().value()["status"].to_string()
+    };
+    for name in ["one", "two"] {
+        let hpa = json!({"metadata": {"name": name}, "spec": {"maxReplicas": 2,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"},
+            "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1k"}}}]}});
+        cluster.create("autoscaling", "horizontalpodautoscalers", "default", hpa).await;
+        cluster.until("it is looked at", |c| status(c, name).contains("ScalingActive")).await;
+    }
+    let told = status(&cluster, "two");
+    let why = "pods by selector app=a are controlled by multiple HPAs: [{one default} {two default}]";
+    assert!(told.contains(why) && told.contains("AmbiguousSelector"), "{told}");
+}

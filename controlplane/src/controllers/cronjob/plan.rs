@@ -205,7 +205,13 @@ pub fn plan(
             plan.events.push((false, "JobAlreadyActive", message.into()));
             return plan;
         }
-        "Replace" => plan.delete.extend(active.iter().map(|j| (*j).clone())),
+        "Replace" => {
+            plan.delete.extend(active.iter().map(|j| (*j).clone()));
+            // What we delete ourselves does not go missing.
+            if let Some(status) = plan.status.as_object_mut() {
+                status.remove("active");
+            }
+        }
         _ => {}
     }
     plan.start = Some(due);
@@ -289,7 +295,7 @@ mod tests {
         assert_eq!((forbid.start, forbid.events[0].1), (None, "JobAlreadyActive"));
         let replace =
             run(json!({"schedule": "* * * * *", "concurrencyPolicy": "Replace"}), json!({}), &running);
-        assert!(replace.start.is_some());
+        assert!(replace.start.is_some() && replace.status["active"].is_null());
         assert_eq!(replace.delete[0].object.meta.name, "a");
         let allow = run(json!({"schedule": "* * * * *", "concurrencyPolicy": "Allow"}), json!({}), &running);
         assert_eq!((allow.start.is_some(), allow.delete.len()), (true, 0));

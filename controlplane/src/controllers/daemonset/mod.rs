@@ -81,7 +81,9 @@ impl Controller for Daemons {
         let mine = self.control.claim(&set, &spec.selector, candidates).await?;
 
         let subject = Subject {
+            owners: &self.control.owners,
             object: &set,
+            selector: &spec.selector,
             reference: self.control.reference(&set),
             template: &spec.template,
             collisions: status["collisionCount"].as_i64().unwrap_or(0),

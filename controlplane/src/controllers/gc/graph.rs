@@ -162,8 +162,10 @@ impl Graph {
             return Decision::Orphan(dependents);
         }
         if node.foreground {
+            // Nobody waits for itself.
+            let others = dependents.into_iter().filter(|d| d != uid);
             let blocking: Vec<String> =
-                dependents.into_iter().filter(|d| self.nodes.get(d).is_some_and(|n| n.blocks(uid))).collect();
+                others.filter(|d| self.nodes.get(d).is_some_and(|n| n.blocks(uid))).collect();
             return if blocking.is_empty() {
                 Decision::Finish
             } else {
@@ -269,7 +271,7 @@ mod tests {
             let mut graph = Graph::default();
             let mut objects: std::collections::BTreeMap<String, Node> = (0..8).map(|n| {
                 let name = format!("n{n}");
-                let owners: Vec<(String, bool)> = edges.iter().filter(|(a, b, _)| *b == n && a != b)
+                let owners: Vec<(String, bool)> = edges.iter().filter(|(_, b, _)| *b == n)
                     .map(|(a, _, block)| (format!("n{a}"), *block)).collect();
                 let owners: Vec<(&str, bool)> = owners.iter().map(|(o, b)| (o.as_str(), *b)).collect();
                 (name.clone(), node(&name, &owners, &[]))

@@ -75,8 +75,14 @@ impl Controller for Sets {
             mine.iter().filter_map(|p| Some((ordinal(&name.name, p.name())?, &**p))).collect();
 
         let reference = self.control.reference(&set);
-        let subject =
-            Subject { object: &set, reference, template: &spec.template, collisions: status.collision_count };
+        let subject = Subject {
+            owners: &self.control.owners,
+            object: &set,
+            selector: &spec.selector,
+            reference,
+            template: &spec.template,
+            collisions: status.collision_count,
+        };
         let (revisions, collisions) = match self.history.sync(&subject).await {
             Err(Failure::Api(error)) if namespace_is_ending(&error) => return Ok(Again::No),
             result => result?,
