@@ -236,7 +236,8 @@ fn note(
         cel::Value::Null => Ok(None),
         cel::Value::String(text) => {
             let mut text = text.trim().to_owned();
-            text.truncate(text.floor_char_boundary(NOTE));
+            let end = (0..=NOTE.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+            text.truncate(end.unwrap_or(0));
             Ok(Some(text).filter(|text| !text.is_empty()))
         }
         other => Err(format!(
