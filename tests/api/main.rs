@@ -30,6 +30,8 @@ mod webhooks;
 mod election;
 // Rollouts while the server is killed.
 mod rollout;
+// Bindings while the server is killed.
+mod bindings;
 
 use coracle_tests::etcd::Etcd;
 use coracle_tests::server::Server;

@@ -13,12 +13,14 @@ const SURGE: usize = 10;
 const UNAVAILABLE: usize = 5;
 
 /// Nodes without containers, gone when dropped.
-struct Hollow(Child);
+pub struct Hollow(Child);
 
 impl Hollow {
-    fn start(server: &Server, nodes: usize) -> Self {
+    /// As many nodes, each with room for as many pods.
+    pub fn start(server: &Server, nodes: usize, room: usize) -> Self {
         let child = Command::new(program("coracle"))
-            .args(["hollow", "--nodes", &nodes.to_string(), "--start-delay", "50", "--kubeconfig"])
+            .args(["hollow", "--nodes", &nodes.to_string(), "--pods", &room.to_string()])
+            .args(["--start-delay", "50", "--kubeconfig"])
             .arg(server.kubeconfig())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -83,7 +85,7 @@ fn check(pods: &[Value], sets: &[Value]) {
 fn a_killed_server_finishes_its_rollout() {
     let mut server = Server::start();
     let kubectl = newest(&server.kubeconfig());
-    let _hollow = Hollow::start(&server, 5);
+    let _hollow = Hollow::start(&server, 5, 110);
     eventually("the default account is there", Duration::from_secs(60), || {
         kubectl.try_with("get serviceaccount default", "").ok
     });
