@@ -18,7 +18,7 @@ if ! ip -br addr | grep -q "$address/"; then
 fi
 
 need=()
-for pair in runc:runc nft:nftables ip:iproute2; do command -v "${pair%%:*}" >/dev/null || need+=("${pair##*:}"); done
+for pair in runc:runc nft:nftables ip:iproute2 curl:curl; do command -v "${pair%%:*}" >/dev/null || need+=("${pair##*:}"); done
 [ ${#need[@]} -eq 0 ] || { apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${need[@]}"; }
 rm -rf /opt/coracle-release
 mkdir -p /opt/coracle-release
@@ -32,7 +32,14 @@ case $role in
         # Joining needs the server's token, which comes with the Vagrantfile's trigger.
         cat > /usr/local/sbin/coracle-join <<JOIN
 #!/bin/sh
-exec /opt/coracle-release/install agent --node-name $name --node-ip $address --server https://$server:6443 --token "\$1"
+/opt/coracle-release/install agent --node-name $name --node-ip $address --server https://$server:6443 --token "\$1" || exit
+pki=/var/lib/coracle/agent/pki
+for _ in \$(seq 300); do
+    curl -s --max-time 5 --cacert \$pki/ca.crt --cert \$pki/client.pem https://$server:6443/api/v1/nodes/$name | grep -q KubeletReady && exit
+    sleep 1
+done
+echo "$name is not ready: journalctl -u coracle-agent" >&2
+exit 1
 JOIN
         chmod +x /usr/local/sbin/coracle-join
         ;;

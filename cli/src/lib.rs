@@ -12,3 +12,5 @@ pub mod kubeconfig;
 pub mod clients;
 // Servers whose certificate is judged in another way than the usual.
 pub mod judge;
+// Listings.
+pub mod print;

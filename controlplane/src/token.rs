@@ -11,7 +11,8 @@ use coracle_proto::names::dns1123_subdomain;
 use http::Method;
 use rand::RngExt;
 use serde_json::{Value, json};
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 /// The group that tokens of ours are in, besides `system:bootstrappers`.
@@ -152,21 +153,24 @@ pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
         TokenCommand::List { server } => {
             let path = format!("{SECRETS}?fieldSelector=type%3D{}", SECRET_TYPE.replace('/', "%2F"));
             let list = ask(&server.remote()?, Method::GET, &path, None).await?;
-            println!("{:<8} {:<26} {:<22} DESCRIPTION", "ID", "EXPIRES", "USAGES");
+            let mut listing = String::new();
+            writeln!(listing, "{:<8} {:<26} {:<22} DESCRIPTION", "ID", "EXPIRES", "USAGES")?;
             for secret in list["items"].as_array().into_iter().flatten() {
                 let usages = ["authentication", "signing"].into_iter();
                 let usages: Vec<&str> = usages
                     .filter(|usage| field(secret, &format!("usage-bootstrap-{usage}")) == "true")
                     .collect();
                 let expires = Some(field(secret, "expiration")).filter(|e| !e.is_empty());
-                println!(
+                writeln!(
+                    listing,
                     "{:<8} {:<26} {:<22} {}",
                     field(secret, "token-id"),
                     expires.unwrap_or_else(|| "never".into()),
                     usages.join(","),
                     field(secret, "description")
-                );
+                )?;
             }
+            coracle_cli::print::print(&listing)?;
         }
         TokenCommand::Revoke { server, id } => {
             let id = id_of(id);

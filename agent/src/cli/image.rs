@@ -1,6 +1,7 @@
 //! `coracle-agent image`: the node's images, with or without a running agent.
 
 use std::{
+    fmt::Write,
     io::Read,
     path::{Path, PathBuf},
     sync::Arc,
@@ -8,6 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use coracle_cli::print::print;
 
 use crate::engine::image::{Credentials, DockerConfig, Hosts, ImageStore, ProgressEvent, gc, reference};
 
@@ -180,16 +182,16 @@ fn pull(
 fn list(store: &ImageStore, json: bool, quiet: bool) -> Result<()> {
     let records = store.list()?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&records)?);
-        return Ok(());
+        return Ok(print(&(serde_json::to_string_pretty(&records)? + "\n"))?);
     }
+    let mut listing = String::new();
     if !quiet {
-        println!("{:<60} {:<14} {:>12}", "IMAGE", "ID", "SIZE");
+        writeln!(listing, "{:<60} {:<14} {:>12}", "IMAGE", "ID", "SIZE")?;
     }
     for record in &records {
         let short = record.id.trim_start_matches("sha256:").get(..12).unwrap_or_default();
         if quiet {
-            println!("{}", record.id);
+            writeln!(listing, "{}", record.id)?;
             continue;
         }
         let tags = if record.repo_tags.is_empty() {
@@ -198,8 +200,8 @@ fn list(store: &ImageStore, json: bool, quiet: bool) -> Result<()> {
             record.repo_tags.clone()
         };
         for tag in tags {
-            println!("{tag:<60} {short:<14} {:>12}", record.size);
+            writeln!(listing, "{tag:<60} {short:<14} {:>12}", record.size)?;
         }
     }
-    Ok(())
+    Ok(print(&listing)?)
 }
