@@ -32,7 +32,7 @@ kubectl=$(scripts/kubectl)
 "$kubectl" create deployment web --image=nginx --replicas=4
 "$kubectl" expose deployment web --port=80
 "$kubectl" rollout status deployment web --timeout=120s
-hub=$(grep -A1 '"hub"' /mnt/cluster/up.json | grep -o '[0-9]*')
+hub=$(grep -A2 '"hub"' /mnt/cluster/up.json | grep -o '[0-9]*' | paste -sd-)
 [ -n "$(find /sys/fs/cgroup -maxdepth 3 -type d -name "coracle-$hub-*")" ] || echo "(no control groups are seen from here)"
 
 # A second run is quick and changes nothing; another one loads an image that is new, and changes nothing else.
