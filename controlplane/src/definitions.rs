@@ -4,6 +4,7 @@
 use crate::apiserver::options::DeleteOptions;
 use crate::client::Client;
 use crate::object::Object;
+use crate::registry::custom::conversion::broken_bundle;
 use crate::registry::custom::rows;
 use crate::registry::kinds::Kind;
 use crate::registry::strategy::cluster::CLEANUP;
@@ -99,7 +100,7 @@ impl Definitions {
         if !ending {
             self.tell(&name, &value, conflict.as_deref()).await?;
         }
-        if conflict.is_none() {
+        if conflict.is_none() && (!lacks_authority(&value) || was(&value, "Established") == Some("True")) {
             self.register(&name, &value, definition.meta.generation, ending).await?;
         }
         if ending && definition.meta.finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
@@ -131,16 +132,14 @@ impl Definitions {
 
     /// Says in the status whether the names are accepted and the resource is served.
     async fn tell(&self, name: &str, value: &Value, conflict: Option<&str>) -> Result<(), ApiError> {
-        let was = |kind: &str| {
-            let all = value["status"]["conditions"].as_array().into_iter().flatten();
-            all.into_iter().find(|c| c["type"] == kind).map(|c| c["status"].clone())
-        };
+        let before = if was(value, "Established") == Some("True") { "True" } else { "False" };
         let (accepted, established) = match conflict {
+            None if lacks_authority(value) => ("True", before),
             None => ("True", "True"),
-            Some(_) => ("False", if was("Established") == Some(json!("True")) { "True" } else { "False" }),
+            Some(_) => ("False", before),
         };
-        let same = was("NamesAccepted") == Some(json!(accepted))
-            && was("Established") == Some(json!(established))
+        let same = was(value, "NamesAccepted") == Some(accepted)
+            && was(value, "Established") == Some(established)
             && (conflict.is_some() || value["status"]["acceptedNames"] == value["spec"]["names"]);
         if same {
             return Ok(());
@@ -157,12 +156,11 @@ impl Definitions {
             match &conflict {
                 None => {
                     set("NamesAccepted", "True", "NoConflicts", "no conflicts found");
-                    set(
-                        "Established",
-                        "True",
-                        "InitialNamesAccepted",
-                        "the initial names have been accepted",
-                    );
+                    let (reason, message) = match established {
+                        "True" => ("InitialNamesAccepted", "the initial names have been accepted"),
+                        _ => ("InvalidCABundle", "The conversion webhook CABundle is invalid"),
+                    };
+                    set("Established", established, reason, message);
                     object["status"]["acceptedNames"] = object["spec"]["names"].clone();
                 }
                 Some(why) => {
@@ -191,7 +189,8 @@ impl Definitions {
         let mut rows = Vec::new();
         for row in rows::of(value) {
             // Who finds the row must find its objects.
-            api.feed.register(Arc::new(row.clone())).await.map_err(ApiError::internal)?;
+            // What selectors read differs between versions: it is read where it is asked for.
+            api.feed.register(Arc::new(row.clone().fields(Vec::new()))).await.map_err(ApiError::internal)?;
             rows.push(api.registry.register(row));
         }
         let old = self.made.insert(name.to_owned(), Made { generation, ending, rows: rows.clone() });
@@ -243,4 +242,15 @@ impl Definitions {
             api.feed.remove(row);
         }
     }
+}
+
+/// What a condition of a definition says.
+fn was<'v>(definition: &'v Value, kind: &str) -> Option<&'v str> {
+    let mut all = definition["status"]["conditions"].as_array().into_iter().flatten();
+    all.find(|condition| condition["type"] == kind)?["status"].as_str()
+}
+
+/// Whether the webhook that converts could never be trusted.
+fn lacks_authority(definition: &Value) -> bool {
+    broken_bundle(&definition["spec"]["conversion"]["webhook"]["clientConfig"])
 }

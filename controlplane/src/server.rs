@@ -13,6 +13,7 @@ use crate::apiserver::discovery::Discovery;
 use crate::apiserver::openapi::OpenApi;
 use crate::apiserver::tls;
 use crate::apiserver::user::User;
+use crate::apiserver::view::Converter;
 use crate::apiserver::wellknown::WellKnown;
 use crate::client::Client;
 use crate::config::Config;
@@ -132,6 +133,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let api = Arc::new(Api {
         hooks: actions::hooks(&registry, &needs).map_err(anyhow::Error::msg)?,
         actions: actions::actions(&registry, &needs),
+        converter: Converter::new(registry.clone(), feed.clone(), reach.clone()),
         registry: registry.clone(),
         store,
         feed,

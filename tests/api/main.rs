@@ -24,6 +24,8 @@ mod services;
 mod admission;
 // Kinds that are made at run time.
 mod custom;
+// Versions of them that a webhook converts.
+mod conversion;
 // Others have a say.
 mod webhooks;
 // Which of two servers acts.

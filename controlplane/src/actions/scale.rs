@@ -3,8 +3,7 @@
 use crate::apiserver::api::Reply;
 use crate::apiserver::hook::{Action, Call};
 use crate::apiserver::patching::{self, PatchKind};
-use crate::apiserver::write::{Target, view};
-use crate::object::Object;
+use crate::apiserver::write::Target;
 use crate::registry::custom;
 use crate::registry::kinds::Kind;
 use async_trait::async_trait;
@@ -20,7 +19,10 @@ impl Action for Scale {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
         let current = call.api.get(call.kind, call.namespace, call.name).await?;
         let change: Box<dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync> = match call.verb {
-            "get" => return Ok(Reply::Value(200, of(call.kind, &current))),
+            "get" => {
+                let object = call.api.converter.view(call.kind, &current).await?;
+                return Ok(Reply::Value(200, of_value(call.kind, &object)));
+            }
             "update" => {
                 let body = call.body.clone();
                 Box::new(move |_| Ok(body.clone()))
@@ -60,7 +62,7 @@ impl Action for Scale {
                 Ok(new)
             })
             .await?;
-        Ok(Reply::Value(200, of(call.kind, &written.object)))
+        Ok(Reply::Value(200, of_value(call.kind, &written.object.value())))
     }
 }
 
@@ -74,10 +76,6 @@ fn check(name: &str, scale: &Value) -> Result<i64, ApiError> {
             Err(ApiError::invalid("autoscaling", "Scale", name, vec![cause]))
         }
     }
-}
-
-fn of(kind: &Kind, object: &Object) -> Value {
-    of_value(kind, &view(kind, object))
 }
 
 /// The Scale of an object that has replicas.

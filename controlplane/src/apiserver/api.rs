@@ -3,6 +3,7 @@
 
 use super::admission::Chain;
 use super::hook::{Action, Hook};
+use super::view::Converter;
 use crate::object::Object;
 use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;
@@ -43,6 +44,8 @@ pub struct Api {
     pub store: Arc<dyn Store>,
     /// Where reads come from.
     pub feed: Arc<Feed>,
+    /// From the form that is stored to the one that is asked for.
+    pub converter: Converter,
     /// The admission chain.
     pub admission: Chain,
     /// Side effects by key prefix of the kind.

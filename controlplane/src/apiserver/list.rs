@@ -4,6 +4,7 @@ use super::api::Api;
 use super::options::ListOptions;
 use super::page::Token;
 use super::select::Selection;
+use super::view::differs;
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::store::Revision;
@@ -70,7 +71,14 @@ impl Api {
             all.partition_point(|o| object_key(&o.meta.namespace, &o.meta.name) <= after)
         });
         let everything = selection.is_everything();
-        let mut matching = all[start..].iter().filter(|object| selection.matches(object));
+        let mut rest = &all[start..];
+        let seen;
+        if differs(kind, selection) {
+            let named = rest.iter().filter(|object| selection.names(object)).cloned().collect();
+            seen = self.converter.selectable(kind, named, selection).await?;
+            rest = &seen;
+        }
+        let mut matching = rest.iter().filter(|object| selection.matches(object));
         if options.limit == 0 {
             let items = matching.cloned().collect();
             return Ok(Page { items, revision, continue_token: String::new(), remaining: None });

@@ -40,6 +40,8 @@ pub mod patch;
 pub mod patching;
 // The one place where a write is written down.
 pub mod write;
+// The form that is stored, and the form that is shown.
+pub mod view;
 // Metadata of every object.
 pub mod metadata;
 // Removal.

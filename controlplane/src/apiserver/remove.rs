@@ -4,7 +4,8 @@ use super::admission::Operation;
 use super::api::{Api, store_failed};
 use super::metadata;
 use super::options::DeleteOptions;
-use super::write::{Raced, Target, durability, stored_form, view};
+use super::view::object_of;
+use super::write::{Raced, Target, durability};
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::store::{StoreError, Write};
@@ -34,7 +35,7 @@ impl Api {
         loop {
             let current = self.get(kind, target.namespace, target.name).await?;
             check_preconditions(kind, &current, options)?;
-            let old = view(kind, &current);
+            let old = self.converter.view(kind, &current).await?;
             let mut at = self.attributes(target, Operation::Delete, Some(&old));
             self.admission.validate(&mut at, &Value::Null).await?;
             let warnings = std::mem::take(&mut at.warnings);
@@ -43,7 +44,7 @@ impl Api {
             let outcome = match plan(kind, &mut new, &old, options) {
                 Plan::Erase => self.erase(target, &current, &new).await.map(|object| (object, true)),
                 Plan::Mark => self.replace(target, &current, &new).await.map(|object| (object, false)),
-                Plan::Wait => Ok((current.clone(), false)),
+                Plan::Wait => Ok((object_of(kind, &old, current.revision)?, false)),
             };
             match outcome {
                 Ok((object, gone)) => return Ok(Removed { object, gone, warnings }),
@@ -61,7 +62,6 @@ impl Api {
         last: &Value,
     ) -> Result<Arc<Object>, Raced> {
         let kind = target.kind;
-        let bytes = stored_form(kind, last);
         let mut revision = current.revision;
         if !target.options.dry_run {
             let key = kind.key(target.namespace, &current.meta.name);
@@ -79,9 +79,12 @@ impl Api {
                 hook.after_delete(self, last).await;
             }
         }
-        let object =
-            Object::from_stored(kind, &bytes, revision).map_err(|e| Raced::Failed(ApiError::internal(e)))?;
-        Ok(super::write::built_view(kind, &Arc::new(object))?)
+        // Those who may have converted it need not do so again.
+        if kind.stored_as.is_none() {
+            return Ok(object_of(kind, last, revision)?);
+        }
+        let bytes = self.converter.stored_form(kind, last).await?;
+        Ok(self.converter.built(kind, &bytes, revision).await?)
     }
 }
 

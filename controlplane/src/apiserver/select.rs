@@ -23,7 +23,7 @@ pub struct Selection {
 
 /// kubectl puts the selector before it.
 fn unknown_field(kind: &Kind, field: &str) -> ApiError {
-    ApiError::bad_request(if kind.fields.is_empty() {
+    ApiError::bad_request(if kind.fields.is_empty() && kind.custom.is_none() {
         format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
     } else {
         format!("field label not supported: {field}")
@@ -63,6 +63,25 @@ impl Selection {
     /// Whether everything is selected.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether more is looked at than names, which are the same in all versions.
+    pub fn looks_inside(&self) -> bool {
+        !self.labels.is_empty() || self.reads_fields()
+    }
+
+    /// Whether fields are looked at that not all kinds have.
+    pub fn reads_fields(&self) -> bool {
+        self.fields.iter().any(|(place, ..)| matches!(place, Place::Field(_)))
+    }
+
+    /// Whether the names of an object are among those selected.
+    pub fn names(&self, object: &Object) -> bool {
+        self.fields.iter().all(|(place, value, negated)| match place {
+            Place::Name => (object.meta.name == *value) != *negated,
+            Place::Namespace => (object.meta.namespace == *value) != *negated,
+            Place::Field(_) => true,
+        })
     }
 
     /// Whether an object that is stored nowhere is selected, by its metadata: other fields it offers none.

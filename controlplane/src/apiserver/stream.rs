@@ -7,7 +7,7 @@ use super::options::ListOptions;
 use super::respond::BoxError;
 use super::select::Selection;
 use super::table;
-use super::write::built_view;
+use super::view::{Converter, built, differs_for_watchers, object_of};
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::store::Revision;
@@ -39,7 +39,11 @@ pub struct Watch {
     cursor: Cursor,
     deadline: Instant,
     header_sent: bool,
+    converter: Converter,
 }
+
+/// An object and what it was before, as a watcher sees them.
+type Seen = (Arc<Object>, Option<Arc<Object>>);
 
 impl Api {
     /// Opens a watch; every refusal comes before the first byte.
@@ -65,7 +69,11 @@ impl Api {
             Some(at) => self.wait_for_version(at).await?,
         }
         let (initial, start) = if with_initial {
-            let (all, revision) = cache.snapshot(namespace);
+            let (mut all, revision) = cache.snapshot(namespace);
+            if differs_for_watchers(kind, &selection) {
+                all.retain(|object| selection.names(object));
+                all = self.converter.watched(kind, all, &selection).await?;
+            }
             (all.into_iter().filter(|o| selection.matches(o)).collect(), revision)
         } else {
             (Vec::new(), version.filter(|v| *v > 0).unwrap_or_else(|| cache.revision()))
@@ -88,6 +96,7 @@ impl Api {
             cursor,
             deadline: Instant::now() + Duration::from_secs(seconds),
             header_sent: false,
+            converter: self.converter.clone(),
         })
     }
 }
@@ -144,14 +153,58 @@ impl Watch {
                 let status = too_old(self.start).to_json();
                 return Some(Err(line("ERROR", &status)));
             };
+            let seen = match self.seen(&batch).await {
+                Ok(seen) => seen,
+                Err(error) => return Some(Err(line("ERROR", &error.to_json()))),
+            };
             let mut frame = Vec::new();
-            for event in &batch {
-                self.render(event, &mut frame);
+            for (i, event) in batch.iter().enumerate() {
+                match seen.get(i) {
+                    Some((object, previous)) => self.render(event, object, previous.as_ref(), &mut frame),
+                    None => self.render(event, &event.object, event.previous.as_ref(), &mut frame),
+                }
             }
             if !frame.is_empty() {
                 return Some(Ok(frame.into()));
             }
         }
+    }
+
+    /// The objects of events as this watcher sees them; none when that is as they are stored. A definition may have changed
+    /// since the watch began.
+    async fn seen(&mut self, batch: &[Arc<Event>]) -> Result<Vec<Seen>, ApiError> {
+        if self.kind.custom.is_none() {
+            return Ok(Vec::new());
+        }
+        let newest = self.converter.newest(&self.kind);
+        // The watcher knows other columns.
+        self.header_sent &= newest.columns.len() == self.kind.columns.len();
+        self.kind = newest;
+        if !differs_for_watchers(&self.kind, &self.selection) {
+            return Ok(Vec::new());
+        }
+        let inside = self.selection.looks_inside();
+        let concerned = |event: &Event| self.is_within(event) && self.selection.names(&event.object);
+        let before = |event: &Event| event.previous.clone().filter(|_| inside);
+        let all = batch.iter().filter(|event| concerned(event));
+        let all = all.flat_map(|event| [Some(event.object.clone()), before(event)]).flatten().collect();
+        let mut all = self.converter.watched(&self.kind, all, &self.selection).await?.into_iter();
+        let mut seen = Vec::with_capacity(batch.len());
+        for event in batch {
+            let (mut object, mut previous) = (event.object.clone(), event.previous.clone());
+            if concerned(event) {
+                object = all.next().unwrap_or(object);
+                if inside && previous.is_some() {
+                    previous = all.next();
+                }
+            }
+            seen.push((object, previous));
+        }
+        Ok(seen)
+    }
+
+    fn is_within(&self, event: &Event) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| event.object.meta.namespace == *namespace)
     }
 
     /// What is there already, and the bookmark that says so.
@@ -188,14 +241,18 @@ impl Watch {
     }
 
     /// An event as this watcher sees it: entering the selection is ADDED, leaving it DELETED.
-    fn render(&mut self, event: &Event, out: &mut Vec<u8>) {
-        if let Some(namespace) = &self.namespace
-            && event.object.meta.namespace != *namespace
-        {
+    fn render(
+        &mut self,
+        event: &Event,
+        object: &Arc<Object>,
+        previous: Option<&Arc<Object>>,
+        out: &mut Vec<u8>,
+    ) {
+        if !self.is_within(event) {
             return;
         }
-        let before = event.previous.as_ref().is_some_and(|o| self.selection.matches(o));
-        let after = event.what != EventType::Deleted && self.selection.matches(&event.object);
+        let before = previous.is_some_and(|o| self.selection.matches(o));
+        let after = event.what != EventType::Deleted && self.selection.matches(object);
         let what = match (before, after) {
             (false, false) => return,
             (false, true) => "ADDED",
@@ -208,25 +265,19 @@ impl Watch {
         }
         if what == "DELETED"
             && event.what != EventType::Deleted
-            && let Some(previous) = &event.previous
+            && let Some(previous) = previous
         {
             // It left the selection: the watcher gets the last state it could see, at the revision of the change.
-            let mut value = previous.value();
-            value["metadata"]["resourceVersion"] = json!(event.object.revision.to_string());
-            let object = Object {
-                revision: event.object.revision,
-                json: serde_json::to_vec(&value).unwrap_or_default().into(),
-                meta: previous.meta.clone(),
-                fields: previous.fields.clone(),
-            };
-            self.render_object(what, &Arc::new(object), out);
+            if let Ok(object) = object_of(&self.kind, &previous.value(), event.object.revision) {
+                self.render_object(what, &object, out);
+            }
             return;
         }
-        self.render_object(what, &event.object, out);
+        self.render_object(what, object, out);
     }
 
     fn render_object(&mut self, what: &str, object: &Arc<Object>, out: &mut Vec<u8>) {
-        let Ok(object) = built_view(&self.kind, object) else { return };
+        let Ok(object) = built(&self.kind, object) else { return };
         match self.form {
             Form::Plain => {
                 out.extend_from_slice(b"{\"type\":\"");

@@ -9,8 +9,8 @@ use super::options::WriteOptions;
 use super::patch::{apply, types};
 use super::patching;
 use super::user::User;
-use crate::object::{Object, stored_bytes};
-use crate::registry::custom::fill;
+use super::view::object_of;
+use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::store::{Durability, Revision, StoreError, Write};
 use bytes::Bytes;
@@ -126,9 +126,10 @@ impl Api {
             if self.get(kind, target.namespace, name).await.is_ok() {
                 return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
             }
-            return built(kind, stored_form(kind, object), 0);
+            let bytes = self.converter.stored_form(kind, object).await?;
+            return self.converter.built(kind, &bytes, 0).await;
         }
-        let bytes = stored_form(kind, object);
+        let bytes = self.converter.stored_form(kind, object).await?;
         let key = kind.key(target.namespace, name);
         match self
             .store
@@ -163,7 +164,7 @@ impl Api {
         change: &Change<'_>,
     ) -> Result<Written, Raced> {
         let kind = target.kind;
-        let old = view(kind, current);
+        let old = self.converter.view(kind, current).await?;
         let mut new = change(&old)?;
         metadata::check_body(kind, target.namespace, target.name, &new)?;
         let insists = metadata::check_preconditions(kind, &new, current)?;
@@ -202,8 +203,14 @@ impl Api {
         insists: bool,
     ) -> Result<Arc<Object>, Raced> {
         let kind = target.kind;
-        if new == *old {
-            return Ok(built_view(kind, current)?);
+        // What is stored in a version that is no longer the stored one is written anew: so objects are migrated.
+        let current_form = kind.custom.as_ref().is_none_or(|custom| custom.is_current(current));
+        if new == *old && current_form {
+            return Ok(if kind.is_view() {
+                object_of(kind, old, current.revision)?
+            } else {
+                current.clone()
+            });
         }
         if metadata::ends_with(kind, &new) {
             // The last finalizer is gone from an object that is being deleted: the change is its removal.
@@ -231,9 +238,9 @@ impl Api {
         new: &Value,
     ) -> Result<Arc<Object>, Raced> {
         let kind = target.kind;
-        let bytes = stored_form(kind, new);
+        let bytes = self.converter.stored_form(kind, new).await?;
         if target.options.dry_run {
-            return Ok(built(kind, bytes, current.revision)?);
+            return Ok(self.converter.built(kind, &bytes, current.revision).await?);
         }
         let write = Write {
             key: kind.key(target.namespace, &current.meta.name),
@@ -262,8 +269,8 @@ impl Api {
         self.feed.wait_for(revision).await;
         // The cache has read it already, unless somebody has written again since.
         match self.cache(target.kind)?.get(target.namespace, name) {
-            Some(object) if object.revision == revision => built_view(target.kind, &object),
-            _ => built(target.kind, bytes, revision),
+            Some(object) if object.revision == revision => self.converter.shown(target.kind, &object).await,
+            _ => self.converter.built(target.kind, &bytes, revision).await,
         }
     }
 
@@ -318,50 +325,6 @@ impl Raced {
 
 pub(super) fn durability(kind: &Kind) -> Durability {
     if kind.lazy { Durability::Lazy } else { Durability::Sync }
-}
-
-/// The bytes to store: `{"kind","apiVersion","metadata"` first, no resource version, in the stored version's form.
-pub(super) fn stored_form(kind: &Kind, object: &Value) -> Bytes {
-    if let Some(stored) = &kind.stored_as {
-        let mut converted = object.clone();
-        (stored.encode)(&mut converted);
-        return stored_bytes(&converted);
-    }
-    if let Some(custom) = kind.custom.as_ref().filter(|custom| custom.several) {
-        let mut converted = object.clone();
-        converted["apiVersion"] = format!("{}/{}", kind.group, custom.storage_version).into();
-        return stored_bytes(&converted);
-    }
-    stored_bytes(object)
-}
-
-/// The object that clients of this kind see.
-fn built(kind: &Kind, bytes: Bytes, revision: Revision) -> Result<Arc<Object>, ApiError> {
-    let object = Object::from_stored(kind, &bytes, revision).map_err(ApiError::internal)?;
-    built_view(kind, &Arc::new(object))
-}
-
-/// A stored object as clients of this kind see it; the same object unless the kind is a view on another.
-pub fn built_view(kind: &Kind, object: &Arc<Object>) -> Result<Arc<Object>, ApiError> {
-    if !kind.is_view() {
-        return Ok(object.clone());
-    }
-    let json = serde_json::to_vec(&view(kind, object)).map_err(ApiError::internal)?;
-    let (meta, fields) = (object.meta.clone(), object.fields.clone());
-    Ok(Arc::new(Object { revision: object.revision, json: json.into(), meta, fields }))
-}
-
-/// A stored object as a tree in the form of this kind.
-pub fn view(kind: &Kind, object: &Object) -> Value {
-    let mut value = object.value();
-    if let Some(stored) = &kind.stored_as {
-        (stored.decode)(&mut value);
-    } else if let Some(custom) = kind.custom.as_ref().filter(|_| kind.is_view()) {
-        value["apiVersion"] = kind.api_version().into();
-        // Stored before the schema had its defaults, or in a version that has others.
-        fill::root(&custom.schema, &mut value);
-    }
-    value
 }
 
 /// Notes who owns which field after a write that is not an apply. As upstream, a binding is nobody's.

@@ -11,6 +11,7 @@ use crate::apiserver::authz::Always;
 use crate::apiserver::options::DeleteOptions;
 use crate::apiserver::patching::Patch;
 use crate::apiserver::user::User;
+use crate::apiserver::view::Converter;
 use crate::client::Client;
 use crate::object::Object;
 use crate::pki::Pki;
@@ -69,6 +70,7 @@ impl Cluster {
         let api = Arc::new(Api {
             hooks: actions::hooks(&registry, &needs).expect("hooks"),
             actions: actions::actions(&registry, &needs),
+            converter: Converter::new(registry.clone(), feed.clone(), chain.reach.clone()),
             registry,
             store,
             feed,

@@ -65,7 +65,11 @@ impl Registry {
     pub fn preferred(&self, group: &str, plural: &str) -> Option<Arc<Kind>> {
         let tables = self.tables.load();
         let matching = || tables.rows.iter().filter(|row| row.group == group && row.plural == plural);
-        matching().find(|row| row.stored_as.is_none()).or_else(|| matching().next()).cloned()
+        let as_stored = |row: &&Arc<Kind>| {
+            row.stored_as.is_none()
+                && row.custom.as_ref().is_none_or(|custom| custom.storage_version == row.version)
+        };
+        matching().find(as_stored).or_else(|| matching().next()).cloned()
     }
 
     /// Every row, in the order of the table; run-time rows last.

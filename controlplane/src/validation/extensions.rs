@@ -1,5 +1,6 @@
 //! Field rules of webhooks, admission policies, custom resource definitions and aggregated servers.
 
+use super::conversion;
 use super::meta;
 use super::spot::{Spot, walk};
 use crate::tree::Tree;
@@ -116,7 +117,8 @@ fn admission_rule(rule: &Spot<'_>) {
     }
 }
 
-fn client_config(config: &Spot<'_>) {
+/// Where a webhook is.
+pub(super) fn client_config(config: &Spot<'_>) {
     let (url, service) = (config.at("url"), config.at("service"));
     match (url.is_set(), service.is_set()) {
         (true, false) => web_address(&url),
@@ -336,20 +338,7 @@ pub fn definition(object: &Value, errors: &mut Vec<FieldError>) {
         spec.at("scope").required_one_of(&["Cluster", "Namespaced"]);
         versions(&spec.at("versions"));
         definition_names(&spec.at("names"));
-        let conversion = spec.at("conversion");
-        conversion.at("strategy").required_one_of(&["None", "Webhook"]);
-        let hook = conversion.at("webhook");
-        match (conversion.value.text("strategy"), hook.is_set()) {
-            ("Webhook", true) => {
-                client_config(&hook.at("clientConfig"));
-                if hook.at("conversionReviewVersions").is_empty() {
-                    hook.at("conversionReviewVersions").required("");
-                }
-            }
-            ("Webhook", false) => hook.required("required when strategy is set to Webhook"),
-            (_, true) => hook.forbidden("should not be set when strategy is not set to Webhook"),
-            (_, false) => {}
-        }
+        conversion::strategy(&spec);
         stored_versions(&root.at("status.storedVersions"), &spec.at("versions"));
     });
 }
@@ -371,6 +360,7 @@ fn versions(list: &Spot<'_>) {
         if warning.is_set() && !version.value.flag("deprecated") {
             warning.invalid("can only be set for deprecated versions");
         }
+        conversion::selectable(&version);
         for column in version.each("additionalPrinterColumns") {
             column.at("name").has_text("");
             column.at("type").required_one_of(&["integer", "number", "string", "boolean", "date"]);
@@ -449,6 +439,7 @@ pub fn definition_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>)
             spec.at("scope").immutable(old.at("spec.scope"));
             spec.at("names.kind").immutable(old.at("spec.names.kind"));
         }
+        conversion::authority(&spec, old);
     });
     super::schemas::changed(new, old, errors);
 }

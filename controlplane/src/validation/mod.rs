@@ -31,6 +31,8 @@ pub mod access;
 pub mod scaling;
 // Webhooks, admission policies, custom resource definitions.
 pub mod extensions;
+// Versions of custom resources.
+pub mod conversion;
 // Schemas of custom resources.
 pub mod schemas;
 // Rules that such schemas carry.

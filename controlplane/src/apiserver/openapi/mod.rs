@@ -399,7 +399,7 @@ mod tests {
         let mut boat = Kind::new("demo.io", "v1", "Boat", "boats");
         boat.schema = "io.demo.v1.Boat".into();
         let schema = json!({"type": "object"});
-        boat.custom = Some(Arc::new(Custom { schema, ..Custom::default() }));
+        boat.custom = Some(Arc::new(Custom { schema: schema.into(), ..Custom::default() }));
         registry.register(boat);
         let after = json_of(&api, "/openapi/v3").await;
         assert!(

@@ -39,7 +39,8 @@ impl Asked<'_> {
         let selection = Selection::parse(self.kind, &list_options)?.named(&self.context.info.name);
         let options = self.delete_options(request).await?;
         let write = self.write_options(&options);
-        let page = self.server.api.list(self.kind, self.scope(), &list_options, &selection).await?;
+        let mut page = self.server.api.list(self.kind, self.scope(), &list_options, &selection).await?;
+        page.items = self.server.api.converter.views(self.kind, page.items).await?;
         for object in &page.items {
             let mut target = self.target("", &write);
             target.namespace = &object.meta.namespace;

@@ -6,7 +6,6 @@ use crate::apiserver::negotiate::Form;
 use crate::apiserver::options::ListOptions;
 use crate::apiserver::respond::{self, Body, JSON};
 use crate::apiserver::select::Selection;
-use crate::apiserver::write::built_view;
 use crate::apiserver::{list, table};
 use crate::object::Object;
 use bytes::Bytes;
@@ -26,7 +25,7 @@ impl Asked<'_> {
             self.server.api.wait_for_version(at).await?;
         }
         let object = self.server.api.get(self.kind, self.namespace(), &self.context.info.name).await?;
-        self.show(200, &built_view(self.kind, &object)?, form)
+        self.show(200, &self.server.api.converter.shown(self.kind, &object).await?, form)
     }
 
     /// One object in the form that was asked for.
@@ -57,9 +56,7 @@ impl Asked<'_> {
         let plain = matches!(form, Form::Plain) && !self.context.header("accept-encoding").contains("gzip");
         let size = if plain { 0 } else { page.items.iter().map(|object| object.json.len()).sum() };
         let work = async {
-            if self.kind.is_view() {
-                page.items = page.items.iter().map(|o| built_view(self.kind, o)).collect::<Result<_, _>>()?;
-            }
+            page.items = self.server.api.converter.views(self.kind, page.items).await?;
             Ok(self.show_list(&page, form, &options))
         };
         apart(size, work).await

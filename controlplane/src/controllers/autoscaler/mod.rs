@@ -203,8 +203,11 @@ impl Autoscalers {
                 Err(format!("no matches for kind \"{}\" in version \"{}\"", text("kind"), text("apiVersion")))
             }
             Some(kind) => {
-                let object = self.client.get(kind, &name.namespace, text("name")).await;
-                object.map(|object| object.value()).map_err(|error| error.to_string())
+                let target = async {
+                    let object = self.client.get(kind, &name.namespace, text("name")).await?;
+                    self.client.api().converter.view(kind, &object).await
+                };
+                target.await.map_err(|error| error.to_string())
             }
         };
         match (kind, found) {

@@ -10,19 +10,34 @@ pub mod fill;
 pub mod check;
 // Rules in CEL.
 pub mod rules;
+// Versions that a webhook converts.
+pub mod conversion;
 
+use crate::object::Object;
+use conversion::{Memo, Webhook};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// What a version of a custom resource does to its objects.
 #[derive(Debug, Default)]
 pub struct Custom {
     /// The structural schema.
-    pub schema: Value,
+    pub schema: Arc<Value>,
+    /// The schemas of all versions, this one's among them.
+    pub schemas: Arc<HashMap<String, Arc<Value>>>,
     /// The version that objects are stored in.
     pub storage_version: String,
     /// Whether objects may have been written in other versions.
     pub several: bool,
+    /// How the bytes of objects in this version begin, and of those in the version that is stored.
+    pub heads: (String, String),
+    /// Who turns other versions into this one; without, they differ in name only.
+    pub webhook: Option<Webhook>,
+    /// What watchers of this version have seen converted.
+    pub memo: Mutex<Memo>,
     /// Whether the schema fills in what objects may have been stored without.
     pub fills: bool,
     /// Whether `/status` alone changes the status.
@@ -50,6 +65,41 @@ impl Custom {
         let dropped = prune::root(&self.schema, object);
         fill::root(&self.schema, object);
         dropped
+    }
+
+    /// Whether an object is in this version already.
+    pub fn is_own(&self, object: &Object) -> bool {
+        object.json.starts_with(self.heads.0.as_bytes())
+    }
+
+    /// Whether an object is in the version that is stored now.
+    pub fn is_current(&self, object: &Object) -> bool {
+        object.json.starts_with(self.heads.1.as_bytes())
+    }
+
+    /// The version that an object says it is in, when the definition has none such.
+    pub fn unknown_version<'v>(&self, object: &'v Value) -> Option<&'v str> {
+        let is = object["apiVersion"].as_str().unwrap_or_default();
+        Some(is).filter(|_| self.schema_of(object).is_none())
+    }
+
+    fn schema_of(&self, object: &Value) -> Option<Arc<Value>> {
+        let version = object["apiVersion"].as_str()?.rsplit('/').next()?;
+        self.schemas.get(version).cloned()
+    }
+
+    /// Fills in a stored object by the schema of the version it is stored in.
+    pub fn fill_stored(&self, object: &mut Value) {
+        if let Some(schema) = self.schema_of(object) {
+            fill::root(&schema, object);
+        }
+    }
+
+    /// Drops what another version does not know.
+    pub fn prune_as(&self, version: &str, object: &mut Value) {
+        if let Some(schema) = self.schemas.get(version) {
+            prune::root(schema, object);
+        }
     }
 
     /// What an applied configuration has that the schema does not know.

@@ -1,10 +1,14 @@
 //! From a CustomResourceDefinition to rows: one per version that is served.
 
+use super::conversion::Webhook;
 use super::{Custom, Scale, at, fill, rules};
 use crate::registry::columns;
 use crate::registry::kinds::{ALL_VERBS, Cell, Column, Field, Kind, Scope};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::sync::Arc;
+
+type Schemas = Arc<HashMap<String, Arc<Value>>>;
 
 /// What is left of the verbs when the definition is going.
 const ENDING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -14,14 +18,28 @@ pub fn of(definition: &Value) -> Vec<Kind> {
     let versions = definition["spec"]["versions"].as_array().map_or(&[][..], Vec::as_slice);
     let stored = versions.iter().find(|version| version["storage"] == true);
     let stored = stored.and_then(|version| version["name"].as_str()).unwrap_or_default();
+    let schemas: Schemas = Arc::new(
+        versions.iter().map(|version| (text(&version["name"]), schema(definition, version))).collect(),
+    );
     let mut served: Vec<&Value> = versions.iter().filter(|version| version["served"] == true).collect();
     served.sort_by_key(|version| version["name"] != stored);
-    served.into_iter().map(|version| row(definition, version, stored, versions.len() > 1)).collect()
+    served.into_iter().map(|version| row(definition, version, stored, &schemas)).collect()
 }
 
-fn row(definition: &Value, version: &Value, stored: &str, several: bool) -> Kind {
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn schema(definition: &Value, version: &Value) -> Arc<Value> {
+    let mut schema = version["schema"]["openAPIV3Schema"].clone();
+    if definition["spec"]["preserveUnknownFields"] == true || schema.is_null() {
+        schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    }
+    Arc::new(schema)
+}
+
+fn row(definition: &Value, version: &Value, stored: &str, schemas: &Schemas) -> Kind {
     let (spec, names) = (&definition["spec"], &definition["spec"]["names"]);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let list = |value: &Value| -> Vec<String> { value.as_array().into_iter().flatten().map(text).collect() };
     let (group, name) = (text(&spec["group"]), text(&version["name"]));
     let mut kind = Kind::new(&group, &name, &text(&names["kind"]), &text(&names["plural"]));
@@ -62,13 +80,24 @@ fn row(definition: &Value, version: &Value, stored: &str, several: bool) -> Kind
         };
         kind.fields.push(Field::new(path.trim_start_matches('.'), read));
     }
-    let mut schema = version["schema"]["openAPIV3Schema"].clone();
-    if spec["preserveUnknownFields"] == true || schema.is_null() {
-        schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
-    }
+    let schema = schemas.get(&name).cloned().unwrap_or_default();
     let (rules, fills) = (rules::of(&schema), fill::fills(&schema));
-    let storage_version = stored.to_owned();
-    kind.custom = Some(Arc::new(Custom { schema, storage_version, several, fills, status, scale, rules }));
+    let several = schemas.len() > 1;
+    // As stored bytes have it.
+    let head = |version: &str| format!("{{\"kind\":\"{}\",\"apiVersion\":\"{group}/{version}\",", kind.kind);
+    kind.custom = Some(Arc::new(Custom {
+        schema,
+        schemas: schemas.clone(),
+        storage_version: stored.to_owned(),
+        several,
+        heads: (head(&name), head(stored)),
+        webhook: Webhook::of(&spec["conversion"]).filter(|_| several),
+        memo: Default::default(),
+        fills,
+        status,
+        scale,
+        rules,
+    }));
     kind
 }
 

@@ -30,18 +30,19 @@ pub async fn collect(kind: &Value, reference: &Value, at: &Attributes<'_>) -> Re
         (true, true) => at.namespace.to_owned(),
     };
     let named = text(reference, "name");
-    let mut found = if named.is_empty() {
+    let found = if named.is_empty() {
         let selector =
             LabelSelector::from_object(&reference["selector"]).map_err(|error| error.to_string())?;
         let all =
             at.cached(&known.group, &known.plural, Some(&namespace).filter(|n| !n.is_empty()).map(|n| &**n));
         let chosen =
-            all.iter().filter(|o| selector.matches(|key| o.meta.labels.get(key).map(String::as_str)));
-        chosen.map(|object| object.value()).collect::<Vec<_>>()
+            all.into_iter().filter(|o| selector.matches(|key| o.meta.labels.get(key).map(String::as_str)));
+        chosen.collect::<Vec<_>>()
     } else {
-        let one = at.find(&known.group, &known.plural, &namespace, &named).await;
-        one.iter().map(|object| object.value()).collect()
+        at.find(&known.group, &known.plural, &namespace, &named).await.into_iter().collect()
     };
+    let found = at.api.converter.views(&known, found).await.map_err(|error| error.message)?;
+    let mut found: Vec<Value> = found.iter().map(|object| object.value()).collect();
     for object in &mut found {
         object["apiVersion"] = kind["apiVersion"].clone();
         object["kind"] = kind["kind"].clone();

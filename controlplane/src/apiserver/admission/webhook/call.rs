@@ -1,8 +1,8 @@
-//! The connection to a webhook: by URL, or to a Service's endpoints under the Service's name.
+//! The connection to a webhook, of admission or of conversion: by URL, or to a Service's endpoints under the Service's name.
 
-use crate::apiserver::admission::Attributes;
 use crate::connect::node::Io;
 use crate::connect::reach::{Reach, Spot};
+use crate::object::Object;
 use crate::remote::trusted;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -17,70 +17,89 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_rustls::TlsConnector;
 
-/// The largest answer that is read.
+/// The largest answer that is read, unless more was asked.
 const LIMIT: usize = 3 * 1024 * 1024;
 
 /// Why a webhook did not answer.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct CallError(pub String);
+pub enum CallError {
+    /// It could not be asked, or what it said was not understood.
+    #[error("{0}")]
+    Unasked(String),
+    /// It was asked in vain.
+    #[error("failed to call webhook: {0}")]
+    Failed(String),
+}
 
-fn failed(why: impl std::fmt::Display) -> CallError {
-    CallError(why.to_string())
+impl CallError {
+    /// The reason alone.
+    pub fn why(&self) -> &str {
+        let (Self::Unasked(why) | Self::Failed(why)) = self;
+        why
+    }
+}
+
+fn unasked(why: impl std::fmt::Display) -> CallError {
+    CallError::Unasked(why.to_string())
 }
 
 /// Where to go, and who must be there.
 #[derive(Debug, PartialEq)]
-struct Place {
+pub struct Place {
     spots: Vec<Spot>,
     host: String,
     path: String,
+    /// Why there is no spot, if there is none.
+    none: String,
+}
+
+impl Place {
+    /// The place that a `clientConfig` means; `cached` knows the objects of a resource in a namespace.
+    pub fn of(
+        config: &Value,
+        cached: impl Fn(&str, &str, &str) -> Vec<Arc<Object>>,
+    ) -> Result<Self, CallError> {
+        match config["url"].as_str() {
+            Some(url) => by_url(url),
+            None => Ok(by_service(&config["service"], cached)),
+        }
+    }
 }
 
 /// Sends a review; the answer, if it comes in time.
 pub async fn post(
     reach: &Reach,
     config: &Value,
-    at: &Attributes<'_>,
-    body: &Value,
+    mut place: Place,
+    body: Bytes,
     patience: Duration,
 ) -> Result<Value, CallError> {
-    let mut place = match config["url"].as_str() {
-        Some(url) => by_url(url)?,
-        None => by_service(&config["service"], at)?,
-    };
     // Webhooks that work for long want to know how long they may.
     let mark = if place.path.contains('?') { '&' } else { '?' };
     place.path = format!("{}{mark}timeout={}s", place.path, patience.as_secs());
-    let late = format!(
-        "failed to call webhook: Post \"https://{}{}\": context deadline exceeded",
-        place.host, place.path
-    );
-    let answer = tokio::time::timeout(patience, ask(reach, config, &place, body)).await;
-    answer.unwrap_or(Err(CallError(late)))
+    let tls = trust(config["caBundle"].as_str().unwrap_or_default())?;
+    let answer = tokio::time::timeout(patience, ask(reach, tls, &place, body)).await;
+    let answer = answer.unwrap_or_else(|_| Err("context deadline exceeded".into()));
+    answer.map_err(|why| CallError::Failed(format!("Post \"https://{}{}\": {why}", place.host, place.path)))
 }
 
-async fn ask(reach: &Reach, config: &Value, place: &Place, body: &Value) -> Result<Value, CallError> {
-    let head = format!("failed to call webhook: Post \"https://{}{}\"", place.host, place.path);
-    let wrapped = |error: CallError| CallError(format!("{head}: {error}"));
+async fn ask(reach: &Reach, tls: TlsConnector, place: &Place, body: Bytes) -> Result<Value, String> {
     let name = place.host.rsplit_once(':').map_or(place.host.as_str(), |(host, _)| host);
-    let tls = trust(config["caBundle"].as_str().unwrap_or_default())?;
-    let server =
-        ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).map_err(|e| wrapped(failed(e)))?;
-    let mut last = failed("no endpoints available for service");
+    let server = ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).map_err(|e| e.to_string())?;
+    let mut last = place.none.clone();
     for spot in &place.spots {
         let stream = match reach.dial(spot).await {
             Ok(stream) => stream,
             Err(error) => {
-                last = failed(format!("dial tcp {}:{}: {error}", spot.host, spot.port));
+                last = format!("dial tcp {}:{}: {error}", spot.host, spot.port);
                 continue;
             }
         };
         let stream = tls.connect(server.clone(), stream).await;
-        let stream = stream.map_err(|error| wrapped(failed(handshake(&error, name))))?;
-        return exchange(stream, place, body).await.map_err(wrapped);
+        let stream = stream.map_err(|error| handshake(&error, name))?;
+        return exchange(stream, place, body).await;
     }
-    Err(wrapped(last))
+    Err(last)
 }
 
 /// A handshake that failed, in Go's words where people look for them.
@@ -107,66 +126,67 @@ fn handshake(error: &std::io::Error, name: &str) -> String {
 async fn exchange(
     stream: tokio_rustls::client::TlsStream<Box<dyn Io>>,
     place: &Place,
-    body: &Value,
-) -> Result<Value, CallError> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    body: Bytes,
+) -> Result<Value, String> {
+    let text = |error: hyper::Error| error.to_string();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
     let connection = tokio::spawn(connection);
+    // Many objects to convert come back as many.
+    let limit = LIMIT.max(body.len().saturating_mul(4));
     let request = Request::post(&place.path)
         .header("host", &place.host)
         .header("content-type", "application/json")
         .header("accept", "application/json")
-        .body(Full::new(Bytes::from(body.to_string())))
-        .map_err(failed)?;
-    let response = sender.send_request(request).await.map_err(failed)?;
+        .body(Full::new(body))
+        .map_err(|error| error.to_string())?;
+    let response = sender.send_request(request).await.map_err(text)?;
     let code = response.status();
-    let bytes = Limited::new(response.into_body(), LIMIT).collect().await.map_err(failed)?.to_bytes();
+    let bytes = Limited::new(response.into_body(), limit).collect().await.map_err(|e| e.to_string())?;
     connection.abort();
     if !code.is_success() {
-        return Err(failed(format!("the server answered {code}")));
+        return Err(format!("the server answered {code}"));
     }
-    serde_json::from_slice(&bytes).map_err(|e| failed(format!("couldn't decode the answer: {e}")))
+    serde_json::from_slice(&bytes.to_bytes()).map_err(|e| format!("couldn't decode the answer: {e}"))
 }
 
 fn by_url(url: &str) -> Result<Place, CallError> {
     let rest =
-        url.strip_prefix("https://").ok_or_else(|| failed("a webhook's URL must begin with https://"))?;
+        url.strip_prefix("https://").ok_or_else(|| unasked("a webhook's URL must begin with https://"))?;
     let (host, path) =
         rest.split_once('/').map_or((rest, "/".to_owned()), |(host, path)| (host, format!("/{path}")));
     let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') => (name, port.parse().map_err(failed)?),
+        Some((name, port)) if !port.contains(']') => (name, port.parse().map_err(unasked)?),
         _ => (host, 443),
     };
     let spot = Spot { host: name.trim_matches(['[', ']']).to_owned(), port, node: String::new() };
-    Ok(Place { spots: vec![spot], host: host.to_owned(), path })
+    Ok(Place { spots: vec![spot], host: host.to_owned(), path, none: String::new() })
 }
 
 /// The endpoints of a Service, then its address: the server may or may not have a service network of its own.
-fn by_service(service: &Value, at: &Attributes<'_>) -> Result<Place, CallError> {
+fn by_service(service: &Value, cached: impl Fn(&str, &str, &str) -> Vec<Arc<Object>>) -> Place {
     let text = |field: &str| service[field].as_str().unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
     let port = service["port"].as_u64().unwrap_or(443);
-    let services = at.cached("", "services", Some(namespace));
+    let path = if text("path").is_empty() { "/" } else { text("path") };
+    let (host, path) = (format!("{name}.{namespace}.svc:{port}"), path.to_owned());
+    let nowhere = |none: String| Place { spots: Vec::new(), host: host.clone(), path: path.clone(), none };
+    let services = cached("", "services", namespace);
     let found = services.iter().find(|object| object.meta.name == name).map(|object| object.value());
-    let found = found.ok_or_else(|| failed(format!("service {name:?} not found")))?;
-    let ports = found["spec"]["ports"].as_array().into_iter().flatten();
-    let port_name = ports
-        .into_iter()
-        .find(|p| p["port"].as_u64() == Some(port))
-        .map(|p| p["name"].as_str().unwrap_or_default().to_owned())
-        .ok_or_else(|| failed(format!("no service port {port} found for service {name:?}")))?;
+    let Some(found) = found else { return nowhere(format!("service {name:?} not found")) };
+    let mut ports = found["spec"]["ports"].as_array().into_iter().flatten();
+    let Some(own) = ports.find(|p| p["port"].as_u64() == Some(port)) else {
+        return nowhere(format!("no service port {port} found for service {name:?}"));
+    };
+    let port_name = own["name"].as_str().unwrap_or_default();
     let mut spots = Vec::new();
-    for slice in at.cached("discovery.k8s.io", "endpointslices", Some(namespace)) {
+    for slice in cached("discovery.k8s.io", "endpointslices", namespace) {
         if slice.meta.labels.get("kubernetes.io/service-name").map(String::as_str) == Some(name) {
-            spots.extend(ready(&slice.value(), &port_name));
+            spots.extend(ready(&slice.value(), port_name));
         }
     }
     let cluster = found["spec"]["clusterIP"].as_str().filter(|ip| !ip.is_empty() && *ip != "None");
     spots.extend(cluster.map(|ip| Spot { host: ip.to_owned(), port: port as u16, node: String::new() }));
-    let path = match text("path") {
-        "" => "/".to_owned(),
-        path => path.to_owned(),
-    };
-    Ok(Place { spots, host: format!("{name}.{namespace}.svc:{port}"), path })
+    Place { spots, ..nowhere(format!("no endpoints available for service {name:?}")) }
 }
 
 fn ready(slice: &Value, port_name: &str) -> Vec<Spot> {
@@ -189,16 +209,16 @@ fn ready(slice: &Value, port_name: &str) -> Vec<Spot> {
 
 /// Trusts the bundle of the webhook and nobody else; the system's authorities when it has none.
 fn trust(bundle: &str) -> Result<TlsConnector, CallError> {
-    let pem = STANDARD.decode(bundle).map_err(failed)?;
-    let roots = trusted(Some(pem.as_slice()).filter(|pem| !pem.is_empty()));
+    let pem = STANDARD.decode(bundle).map_err(unasked)?;
+    let roots = trusted(Some(pem.as_slice()).filter(|pem| !pem.trim_ascii().is_empty()));
     let roots = roots.map_err(|why| {
         let text =
             "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block";
-        failed(format!("{text}: {why}"))
+        unasked(format!("{text}: {why}"))
     })?;
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(failed)?
+        .map_err(unasked)?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))

@@ -11,7 +11,7 @@ use super::{Attributes, Plugin};
 use crate::apiserver::patch::json as json_patch;
 use crate::connect::reach::Reach;
 use async_trait::async_trait;
-use call::CallError;
+use call::{CallError, Place};
 use coracle_proto::status::ApiError;
 use matching::Matched;
 use review::Verdict;
@@ -81,15 +81,20 @@ async fn ask(
         return Err(ApiError::bad_request(format!("admission webhook {name:?} does not support dry run")));
     }
     let (uid, body) = review::request(&hook.spec, at, object);
-    let answer = call::post(reach, &hook.spec["clientConfig"], at, &body, hook.patience()).await;
-    let verdict = answer.and_then(|answer| review::verdict(&answer, &uid).map_err(CallError));
+    let config = &hook.spec["clientConfig"];
+    let place = Place::of(config, |group, plural, namespace| at.cached(group, plural, Some(namespace)));
+    let answer = match place {
+        Ok(place) => call::post(reach, config, place, body.to_string().into(), hook.patience()).await,
+        Err(unknown) => Err(unknown),
+    };
+    let verdict = answer.and_then(|answer| review::verdict(&answer, &uid).map_err(CallError::Unasked));
     match verdict {
         Ok(verdict) => Ok(Some(verdict)),
-        Err(CallError(why)) if hook.ignores_failure() => {
-            tracing::warn!(webhook = name, why, "a webhook failed and is ignored");
+        Err(why) if hook.ignores_failure() => {
+            tracing::warn!(webhook = name, %why, "a webhook failed and is ignored");
             Ok(None)
         }
-        Err(CallError(why)) => Err(ApiError::internal(format!("failed calling webhook {name:?}: {why}"))),
+        Err(why) => Err(ApiError::internal(format!("failed calling webhook {name:?}: {why}"))),
     }
 }
 

@@ -322,7 +322,7 @@ fn moving_from_client_side_apply_is_no_conflict() {
 fn a_custom_resource_is_held_to_its_schema() {
     let schema =
         json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {}}}}});
-    let custom = Custom { schema, ..Custom::default() };
+    let custom = Custom { schema: schema.into(), ..Custom::default() };
     let who = Writer { ty: Type::Deduced, custom: Some(&custom), api_version: "x.io/v1", ..writer("a", T0) };
     let config = |more: &str| json!({"apiVersion": "x.io/v1", "kind": "Foo", "metadata": {"name": "f"}, "spec": {"a": 1}, more: "x"});
     assert!(apply(None, &config("kind"), &who, false).is_ok());

@@ -1,0 +1,274 @@
+//! The form that objects are stored in and the form that they are shown in. Kinds may be views on other kinds; the versions
+//! of a custom resource differ in name only, or a webhook converts them. Where nothing differs nothing is read or copied.
+
+use super::admission::webhook::call::{self, Place};
+use super::select::Selection;
+use crate::connect::reach::Reach;
+use crate::object::{Object, stored_bytes};
+use crate::registry::custom::conversion::{self, Webhook};
+use crate::registry::custom::{Custom, fill};
+use crate::registry::index::Registry;
+use crate::registry::kinds::Kind;
+use crate::store::Revision;
+use crate::watch::feed::Feed;
+use bytes::Bytes;
+use coracle_proto::status::ApiError;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a webhook may take to convert, as upstream.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Turns objects into the form that is stored or asked for; cheap to clone.
+///
+/// A webhook that does not convert is a 500 with its reason; nothing was stored then, unless the object that was stored
+/// could not be turned back for the answer.
+#[derive(Clone)]
+pub struct Converter {
+    registry: Arc<Registry>,
+    feed: Arc<Feed>,
+    reach: Arc<Reach>,
+}
+
+/// The webhook of a kind that has one.
+fn hooked(kind: &Kind) -> Option<(&Custom, &Webhook)> {
+    let custom = kind.custom.as_deref()?;
+    Some((custom, custom.webhook.as_ref()?))
+}
+
+impl Converter {
+    /// One that knows where the webhooks are and how to reach them.
+    pub fn new(registry: Arc<Registry>, feed: Arc<Feed>, reach: Arc<Reach>) -> Self {
+        Self { registry, feed, reach }
+    }
+
+    /// The row of a kind as it is now; a definition may have changed since.
+    pub fn newest(&self, kind: &Arc<Kind>) -> Arc<Kind> {
+        let now = self.registry.resource(&kind.group, &kind.version, &kind.plural);
+        now.unwrap_or_else(|| kind.clone())
+    }
+
+    /// A stored object as clients of this kind see it; the same object where nothing differs.
+    pub async fn shown(&self, kind: &Kind, object: &Arc<Object>) -> Result<Arc<Object>, ApiError> {
+        if hooked(kind).is_none() {
+            return built(kind, object);
+        }
+        let mut one = self.views(kind, vec![object.clone()]).await?;
+        one.pop().ok_or_else(|| ApiError::internal("an object was lost"))
+    }
+
+    /// A stored object as a tree in the form of this kind.
+    pub async fn view(&self, kind: &Kind, object: &Arc<Object>) -> Result<Value, ApiError> {
+        if hooked(kind).is_none() {
+            return Ok(tree(kind, object));
+        }
+        Ok(self.shown(kind, object).await?.value())
+    }
+
+    /// Stored objects as clients of this kind see them; a webhook gets all that it has to convert at once.
+    pub async fn views(
+        &self,
+        kind: &Kind,
+        mut objects: Vec<Arc<Object>>,
+    ) -> Result<Vec<Arc<Object>>, ApiError> {
+        if !kind.is_view() {
+            return Ok(objects);
+        }
+        let mut others = Vec::new();
+        if let Some((custom, hook)) = hooked(kind) {
+            others = (0..objects.len()).filter(|i| !custom.is_own(&objects[*i])).collect();
+            let stored = others.iter().map(|i| {
+                let mut value = objects[*i].value();
+                custom.fill_stored(&mut value);
+                value
+            });
+            let converted = self.convert(kind, custom, hook, stored.collect(), &kind.version).await?;
+            for (i, value) in others.iter().zip(converted) {
+                objects[*i] = object_of(kind, &value, objects[*i].revision)?;
+            }
+        }
+        for (_, object) in objects.iter_mut().enumerate().filter(|(i, _)| others.binary_search(i).is_err()) {
+            *object = built(kind, object)?;
+        }
+        Ok(objects)
+    }
+
+    /// Objects as selectors of this kind see them.
+    pub async fn selectable(
+        &self,
+        kind: &Kind,
+        objects: Vec<Arc<Object>>,
+        selection: &Selection,
+    ) -> Result<Vec<Arc<Object>>, ApiError> {
+        Ok(with_fields(kind, self.views(kind, objects).await?, selection))
+    }
+
+    /// The same for watchers, who share what was converted; in the order given.
+    pub async fn watched(
+        &self,
+        kind: &Kind,
+        objects: Vec<Arc<Object>>,
+        selection: &Selection,
+    ) -> Result<Vec<Arc<Object>>, ApiError> {
+        let Some((custom, _)) = hooked(kind) else {
+            return self.selectable(kind, objects, selection).await;
+        };
+        if objects.iter().all(|object| custom.is_own(object)) {
+            return self.selectable(kind, objects, selection).await;
+        }
+        // Others who watch the same wait here for what is being converted.
+        let mut memo = custom.memo.lock().await;
+        let mut all: Vec<Option<Arc<Object>>> = objects.iter().map(|object| memo.find(object)).collect();
+        let missing = objects.iter().zip(&all).filter(|(_, found)| found.is_none());
+        let missing = missing.map(|(object, _)| object.clone()).collect();
+        let mut made = self.views(kind, missing).await?.into_iter();
+        for place in all.iter_mut().filter(|place| place.is_none()) {
+            *place = made.next();
+        }
+        let all: Vec<Arc<Object>> = all.into_iter().flatten().collect();
+        all.iter().for_each(|object| memo.keep(object.clone()));
+        Ok(with_fields(kind, all, selection))
+    }
+
+    /// The bytes to store: `{"kind","apiVersion","metadata"` first, no resource version, in the stored version's form.
+    pub async fn stored_form(&self, kind: &Kind, object: &Value) -> Result<Bytes, ApiError> {
+        if let Some(stored) = &kind.stored_as {
+            let mut converted = object.clone();
+            (stored.encode)(&mut converted);
+            return Ok(stored_bytes(&converted));
+        }
+        let Some(custom) = kind.custom.as_deref().filter(|custom| custom.storage_version != kind.version)
+        else {
+            return Ok(stored_bytes(object));
+        };
+        let mut converted = object.clone();
+        match &custom.webhook {
+            None => renamed(kind, custom, &mut converted, &custom.storage_version),
+            Some(hook) => {
+                let one = self.convert(kind, custom, hook, vec![converted], &custom.storage_version).await?;
+                converted = one.into_iter().next().unwrap_or_default();
+            }
+        }
+        Ok(stored_bytes(&converted))
+    }
+
+    /// The object that clients of this kind see, from what was stored; without a revision, of a dry run.
+    pub async fn built(
+        &self,
+        kind: &Kind,
+        bytes: &Bytes,
+        revision: Revision,
+    ) -> Result<Arc<Object>, ApiError> {
+        let object = Object::from_stored(kind, bytes, revision).map_err(ApiError::internal)?;
+        self.shown(kind, &Arc::new(object)).await
+    }
+
+    async fn convert(
+        &self,
+        kind: &Kind,
+        custom: &Custom,
+        hook: &Webhook,
+        objects: Vec<Value>,
+        version: &str,
+    ) -> Result<Vec<Value>, ApiError> {
+        let Some(first) = objects.first() else { return Ok(objects) };
+        if let Some(strange) = objects.iter().find_map(|object| custom.unknown_version(object)) {
+            let why = format!("request to convert CR from an invalid group/version: {strange}");
+            return Err(ApiError::new(500, "", why));
+        }
+        let subject = conversion::named(first);
+        // As upstream: neither a reason nor more than the sentence.
+        let failed = |why: String| ApiError::new(500, "", format!("conversion webhook for {subject} {why}"));
+        let wanted = format!("{}/{version}", kind.group);
+        let uid = uuid::Uuid::new_v4().to_string();
+        let body = Bytes::from(hook.request(&uid, &wanted, &objects));
+        let cached = |group: &str, plural: &str, namespace: &str| {
+            let cache = self.registry.preferred(group, plural).and_then(|kind| self.feed.cache(&kind));
+            cache.map(|cache| cache.list(Some(namespace))).unwrap_or_default()
+        };
+        let answer = match Place::of(&hook.config, cached) {
+            Ok(place) => call::post(&self.reach, &hook.config, place, body, PATIENCE).await,
+            Err(unknown) => Err(unknown),
+        };
+        let answer = answer.map_err(|error| failed(format!("failed: {}", error.why())))?;
+        let mut converted = hook.read(&uid, answer, &objects, &wanted).map_err(failed)?;
+        for object in &mut converted {
+            custom.prune_as(version, object);
+        }
+        Ok(converted)
+    }
+}
+
+/// Whether selectors may see something else than what is cached.
+pub fn differs(kind: &Kind, selection: &Selection) -> bool {
+    kind.custom.is_some()
+        && (selection.reads_fields() || (selection.looks_inside() && hooked(kind).is_some()))
+}
+
+/// Whether watchers of a kind see something else than what is cached, beyond the name of the version.
+pub fn differs_for_watchers(kind: &Kind, selection: &Selection) -> bool {
+    hooked(kind).is_some() || differs(kind, selection)
+}
+
+/// The fields that this version offers are read when somebody asks for them.
+fn with_fields(kind: &Kind, objects: Vec<Arc<Object>>, selection: &Selection) -> Vec<Arc<Object>> {
+    if !selection.reads_fields() {
+        return objects;
+    }
+    let read = |object: Arc<Object>| {
+        if object.fields.len() == kind.fields.len() {
+            return object;
+        }
+        let value = object.value();
+        let fields = kind.fields.iter().map(|field| (field.get)(&value)).collect();
+        let (revision, json, meta) = (object.revision, object.json.clone(), object.meta.clone());
+        Arc::new(Object { revision, json, meta, fields })
+    };
+    objects.into_iter().map(read).collect()
+}
+
+/// An object from a tree in the form of this kind.
+pub fn object_of(kind: &Kind, value: &Value, revision: Revision) -> Result<Arc<Object>, ApiError> {
+    let object = Object::from_stored(kind, &stored_bytes(value), revision);
+    object.map(Arc::new).map_err(ApiError::internal)
+}
+
+/// An object as clients of this kind see it, when no webhook is needed for that.
+pub fn built(kind: &Kind, object: &Arc<Object>) -> Result<Arc<Object>, ApiError> {
+    let custom = kind.custom.as_deref();
+    if !kind.is_view() || custom.is_some_and(|custom| !custom.fills && custom.is_own(object)) {
+        return Ok(object.clone());
+    }
+    let value = tree(kind, object);
+    if custom.is_some() {
+        return object_of(kind, &value, object.revision);
+    }
+    // Selectors see what a view on another kind is stored as.
+    let json = serde_json::to_vec(&value).map_err(ApiError::internal)?;
+    let (meta, fields) = (object.meta.clone(), object.fields.clone());
+    Ok(Arc::new(Object { revision: object.revision, json: json.into(), meta, fields }))
+}
+
+/// The same as a tree.
+fn tree(kind: &Kind, object: &Object) -> Value {
+    let mut value = object.value();
+    if let Some(stored) = &kind.stored_as {
+        (stored.decode)(&mut value);
+    } else if let Some(custom) = kind.custom.as_deref().filter(|_| kind.is_view()) {
+        // It may have been stored before the schema had its defaults.
+        if custom.is_own(object) {
+            fill::root(&custom.schema, &mut value);
+        } else {
+            custom.fill_stored(&mut value);
+            renamed(kind, custom, &mut value, &kind.version);
+        }
+    }
+    value
+}
+
+/// Another version that differs in name, and in what its schema knows.
+fn renamed(kind: &Kind, custom: &Custom, value: &mut Value, version: &str) {
+    value["apiVersion"] = format!("{}/{version}", kind.group).into();
+    custom.prune_as(version, value);
+}
