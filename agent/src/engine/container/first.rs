@@ -17,10 +17,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::start::LAUNCH_PATIENCE;
 use crate::engine::image::ImageRecord;
-use crate::engine::keeper::{self, Started};
+use crate::engine::keeper::Started;
 use crate::engine::record::{ContainerPhase, SandboxRecord};
 use crate::engine::{Container, Engine, Sandbox};
-use crate::keeper::wire::Call;
 use crate::runtime::{First, Result, Runtime, RuntimeError};
 
 /// A process of the runtime's that waits to become the container's.
@@ -89,19 +88,7 @@ impl Engine {
         self.ensure_parent(&record)?;
         let generation = self.inner.keeper.generation();
         let spec = self.runtime_spec(&record, &["create"]);
-        let call = self.inner.keeper.start(Call::Launch(spec), &[]);
-        let started = match tokio::time::timeout(LAUNCH_PATIENCE, call).await {
-            Ok(started) => started,
-            Err(_) => {
-                self.inner.keeper.abort(&container.id).await?;
-                return Err(RuntimeError::DeadlineExceeded("the OCI runtime takes too long".into()));
-            }
-        };
-        if matches!(started, Err(keeper::Error::Gone)) {
-            // The runtime ends with its keeper; when the next one answers, it has.
-            self.inner.keeper.greet().await?;
-        }
-        self.remove_transient(&container.id);
+        let started = self.begin(&container.id, spec).await?;
         *container.waiting.lock() = Some(Waiting { generation, started: started? });
         Ok(())
     }

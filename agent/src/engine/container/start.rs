@@ -64,20 +64,7 @@ impl Engine {
     pub(super) async fn launch(&self, container: &Arc<Container>) -> Result<()> {
         let record = container.record.lock().clone();
         self.ensure_parent(&record)?;
-        let spec = self.launch_spec(&record);
-        let call = self.inner.keeper.start(Call::Launch(spec), &[]);
-        let started = match tokio::time::timeout(LAUNCH_PATIENCE, call).await {
-            Ok(started) => started,
-            Err(_) => {
-                self.inner.keeper.abort(&container.id).await?;
-                return Err(RuntimeError::DeadlineExceeded("the OCI runtime takes too long".into()));
-            }
-        };
-        if matches!(started, Err(keeper::Error::Gone)) {
-            // The runtime ends with its keeper; when the next one answers, it has.
-            self.inner.keeper.greet().await?;
-        }
-        self.remove_transient(&container.id);
+        let started = self.begin(&container.id, self.launch_spec(&record)).await?;
         let started = started.map_err(|error| match error {
             keeper::Error::Failed(failure) => {
                 RuntimeError::Internal(format!("OCI runtime run failed: {}", failure.message))
@@ -85,6 +72,26 @@ impl Engine {
             other => other.into(),
         })?;
         self.note_started(container, started)
+    }
+
+    /// Lets the keeper start the OCI runtime, and waits for what becomes of it. Whoever is told of a failure of the engine's
+    /// own finds nothing running.
+    pub(super) async fn begin(
+        &self,
+        id: &str,
+        spec: LaunchSpec,
+    ) -> Result<std::result::Result<keeper::Started, keeper::Error>> {
+        let call = self.inner.keeper.start(Call::Launch(spec), &[]);
+        let Ok(started) = tokio::time::timeout(LAUNCH_PATIENCE, call).await else {
+            self.inner.keeper.abort(id).await?;
+            return Err(RuntimeError::DeadlineExceeded("the OCI runtime takes too long".into()));
+        };
+        if matches!(started, Err(keeper::Error::Gone)) {
+            // The runtime ends with its keeper; when the next one answers, it has.
+            self.inner.keeper.greet().await?;
+        }
+        self.remove_transient(id);
+        Ok(started)
     }
 
     /// Delegates controllers down to the parent of the container's cgroup; the runtime makes the leaf.
