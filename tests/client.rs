@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// How to reach a server.
 #[derive(Clone)]
@@ -42,12 +43,16 @@ impl Target {
 
     /// One more connection.
     pub async fn connect(&self) -> anyhow::Result<Connection> {
-        let stream = TcpStream::connect(&self.address).await?;
-        stream.set_nodelay(true)?;
-        let stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        let (sender, connection) = handshake(TokioIo::new(self.raw().await?)).await?;
         tokio::spawn(connection);
         Ok(Connection { sender })
+    }
+
+    /// The same without HTTP on it.
+    pub async fn raw(&self) -> anyhow::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(self.tls.connect(ServerName::try_from("localhost")?, stream).await?)
     }
 }
 

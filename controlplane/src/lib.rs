@@ -31,6 +31,8 @@ pub mod actions;
 pub mod definitions;
 // APIServices of what is served here.
 pub mod registrations;
+// API servers of others.
+pub mod aggregation;
 // Requests that end at a node.
 pub mod connect;
 // Counters.

@@ -12,7 +12,7 @@ use crate::watch::cache::Cache;
 use coracle_proto::status::ApiError;
 use futures::future::join_all;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +52,17 @@ const PRIORITIES: [(&str, &str, i64, i64); 21] = [
     ("flowcontrol.apiserver.k8s.io", "v1", 16_100, 21),
 ];
 
+/// The priorities of a group and version that is served here, also of the group that needs no APIService.
+pub fn priority(group: &str, version: &str, custom: bool) -> (i64, i64) {
+    let known = PRIORITIES.iter().find(|(g, v, ..)| (*g, *v) == (group, version));
+    match known {
+        Some((.., of_group, of_version)) => (*of_group, *of_version),
+        None if group == OWN => (20_000, 100),
+        None if custom => CUSTOM,
+        None => OTHER,
+    }
+}
+
 /// What an APIService is to say, and how long it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Wanted {
@@ -71,13 +82,7 @@ impl Wanted {
 
     /// Of a group and version of the table.
     fn of_table(group: &str, version: &str) -> Self {
-        let known = PRIORITIES.iter().find(|(g, v, ..)| (*g, *v) == (group, version));
-        Self::new(
-            group,
-            version,
-            known.map_or(OTHER, |(.., of_group, of_version)| (*of_group, *of_version)),
-            "onstart",
-        )
+        Self::new(group, version, priority(group, version, false), "onstart")
     }
 }
 
@@ -160,7 +165,8 @@ impl Registrations {
                     event = definitions.next() => event.is_err(),
                     event = services.next() => event.is_err(),
                 };
-                if lost {
+                // Many come at once, and one look is enough for all that is there by now.
+                if lost || definitions.try_batch().is_err() || services.try_batch().is_err() {
                     break;
                 }
             }
@@ -175,7 +181,8 @@ impl Registrations {
 
     fn wanted(&mut self) -> BTreeMap<String, Wanted> {
         let definitions = self.definitions.list(None);
-        self.served.retain(|name, _| definitions.iter().any(|definition| definition.meta.name == *name));
+        let names: HashSet<&str> = definitions.iter().map(|definition| &*definition.meta.name).collect();
+        self.served.retain(|name, _| names.contains(name.as_str()));
         for definition in &definitions {
             let seen = self.served.get(&definition.meta.name).map(|(revision, _)| *revision);
             if seen != Some(definition.revision) {

@@ -1,6 +1,7 @@
 //! The parts put together: keys, store, caches, chain, listener.
 
 use crate::actions::{self, Needs};
+use crate::aggregation::{self, Extensions};
 use crate::apiserver::admission::config::{Configuration, ConfigurationError};
 use crate::apiserver::admission::plugins;
 use crate::apiserver::admission::resource_quota::Ledger;
@@ -149,13 +150,16 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let nodes = Arc::new(connect::node::Nodes::new(api.clone(), &pki)?);
     usage.connect(&nodes);
     reach.connect(&nodes);
+    let elsewhere = Arc::new(aggregation::table::Table::default());
+    let extensions = Arc::new(Extensions::new(api.clone(), reach, pki.clone(), elsewhere.clone()));
     let server = Arc::new(Server {
         api: api.clone(),
         filters: guard::filters(&config.security, &api)?,
         authn,
         authz,
-        discovery: Discovery::new(registry.clone()),
-        openapi: OpenApi::new(registry),
+        discovery: Discovery::new(registry.clone(), elsewhere.clone()),
+        openapi: OpenApi::new(registry, elsewhere),
+        extensions: extensions.clone(),
         tunnels: nodes.tunnels.clone(),
         connectors: connect::connectors(nodes.clone()),
         wellknown: WellKnown {
@@ -176,10 +180,11 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let mut custom = JoinSet::new();
     custom.spawn(definitions.follow());
     custom.spawn(Registrations::start(client.clone()).await.follow());
+    custom.spawn(aggregation::follow(extensions.clone(), client.clone()));
     let shown = &server.wellknown;
     let mut loops = match config.api_only {
         true => Vec::new(),
-        false => start_loops(&client, &config, &pki, (ledger, keys.clone(), nodes), shown, &stop)?,
+        false => start_loops(&client, &config, &pki, (ledger, keys.clone(), nodes, extensions), shown, &stop)?,
     };
     server.wellknown.ready.store(true, Ordering::Release);
     tracing::info!(%url, kubeconfig = %path.display(), "serving");
@@ -269,7 +274,7 @@ fn start_loops(
     client: &Client,
     config: &Config,
     pki: &Pki,
-    (ledger, keys, nodes): (Arc<Ledger>, Arc<Keys>, Arc<connect::node::Nodes>),
+    (ledger, keys, nodes, extensions): (Arc<Ledger>, Arc<Keys>, Arc<connect::node::Nodes>, Arc<Extensions>),
     shown: &WellKnown,
     stop: &CancellationToken,
 ) -> anyhow::Result<Vec<JoinSet<()>>> {
@@ -286,6 +291,7 @@ fn start_loops(
         }),
         ledger,
         disks: Some(nodes),
+        extensions: Some(extensions),
         work: shown.metrics.work.clone(),
         shared_store: shared,
         ..controllers::Options::default()

@@ -28,6 +28,8 @@ mod custom;
 mod conversion;
 // Others have a say.
 mod webhooks;
+// API servers of others.
+mod aggregation;
 // Which of two servers acts.
 mod election;
 // Rollouts while the server is killed.

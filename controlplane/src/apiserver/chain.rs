@@ -16,6 +16,7 @@ use super::respond::{self, Body};
 use super::tls::Peer;
 use super::user::User;
 use super::{resource, wellknown};
+use crate::aggregation::Extensions;
 use crate::apiserver::inbound::Inbound;
 use crate::connect::tunnel;
 use coracle_proto::status::ApiError;
@@ -42,6 +43,8 @@ pub struct Server {
     pub connectors: HashMap<(String, String), Arc<dyn Connector>>,
     /// Connections that agents opened.
     pub tunnels: Arc<tunnel::Tunnels>,
+    /// API servers of others.
+    pub extensions: Arc<Extensions>,
     /// Health and metrics.
     pub wellknown: wellknown::WellKnown,
     /// What stands between who asks and who may.
@@ -134,7 +137,9 @@ impl Server {
         let (user, permit) = self.pass(&mut request, &info, peer, id, trail).await?;
         let notes = trail.as_ref().map(|(trail, _)| trail.notes.clone()).unwrap_or_default();
         let mut context = Context { info, query, user, headers: request.headers().clone(), notes };
-        let pretty = pretty::wanted(&context.query, context.header("user-agent"));
+        // Those who serve elsewhere print for people themselves.
+        let pretty = pretty::wanted(&context.query, context.header("user-agent"))
+            && self.extensions.table.route(&context.info.path).is_none();
         if pretty {
             context.headers.remove(http::header::ACCEPT_ENCODING);
         }
@@ -260,6 +265,9 @@ impl Server {
         context: Context,
         request: Request<Inbound>,
     ) -> Result<Response<Body>, ApiError> {
+        if let Some(elsewhere) = self.extensions.table.route(&context.info.path) {
+            return self.extensions.pass(&elsewhere, &context.user, request).await;
+        }
         if context.info.is_resource {
             return resource::serve(self, context, request).await;
         }

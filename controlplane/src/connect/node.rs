@@ -200,7 +200,7 @@ impl Nodes {
 }
 
 /// A failure of the system in its own words, without the number.
-fn words(error: &std::io::Error) -> String {
+pub fn words(error: &std::io::Error) -> String {
     let known = error.raw_os_error().map(|code| nix::errno::Errno::from_raw(code).desc().to_lowercase());
     known.unwrap_or_else(|| error.to_string())
 }

@@ -118,6 +118,8 @@ pub struct Options {
     pub metrics: Option<Arc<dyn autoscaler::metrics::Metrics>>,
     /// The nodes' own disks; none: directories of volumes stay on them.
     pub disks: Option<Arc<dyn volumes::directories::Disks>>,
+    /// API servers of others; none: nothing of theirs is looked after.
+    pub extensions: Option<Arc<crate::aggregation::Extensions>>,
     /// Where the queues show what they count.
     pub work: Arc<crate::metrics::work::Work>,
     /// Whether other servers write to the same store.
@@ -152,7 +154,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     }
     bootstrap_tokens::start(&mut setup);
     let quotas = quota::start(&mut setup, options.ledger.clone(), options.shared_store);
-    let namespaces = namespace::start(&mut setup);
+    let namespaces = namespace::start(&mut setup, options.extensions.clone());
     let client = setup.client(gc::NAME);
     let collector = gc::Collector::new(client.clone());
     setup.counted(gc::NAME, collector.queue());

@@ -8,22 +8,27 @@ use super::queue::Queue;
 use super::resource::{Resource, same_uid};
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
+use crate::aggregation::Extensions;
+use crate::apiserver::user::User;
 use crate::client::Client;
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::watch::cache::Cache;
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const NAME: &str = "namespace-controller";
+/// What others keep is asked for again after this long: nobody tells when it is gone.
+const AGAIN: SignedDuration = SignedDuration::from_secs(8);
 
 struct Namespaces {
     client: Client,
     namespaces: Resource,
+    extensions: Option<Arc<Extensions>>,
 }
 
 /// Queues a namespace that is ending whenever something in it changes.
@@ -54,12 +59,12 @@ impl Listener for Content {
 }
 
 /// Starts the controller; returns what listens to every object for it.
-pub fn start(setup: &mut Setup<'_>) -> Arc<dyn Listener> {
+pub fn start(setup: &mut Setup<'_>, extensions: Option<Arc<Extensions>>) -> Arc<dyn Listener> {
     let client = setup.client(NAME);
     let namespaces = setup.resource(NAME, "", "namespaces");
     let queue = setup.feed(&namespaces).queue.clone();
     let content = Content { namespaces: namespaces.cache.clone(), queue: queue.clone() };
-    setup.run(Namespaces { client, namespaces }, &queue, 5);
+    setup.run(Namespaces { client, namespaces, extensions }, &queue, 5);
     Arc::new(content)
 }
 
@@ -70,11 +75,25 @@ struct Remains {
     resources: BTreeMap<String, usize>,
     /// How many objects each finalizer holds.
     finalizers: BTreeMap<String, usize>,
+    /// Groups and versions of others that do not say what they have.
+    stale: Vec<String>,
+    /// Whether some of it is with others.
+    elsewhere: bool,
     /// What went wrong.
     errors: Vec<String>,
 }
 
 impl Remains {
+    /// Discovery that failed, in the words of upstream's client.
+    fn undiscovered(&self) -> Option<String> {
+        let mut each: Vec<String> =
+            self.stale.iter().map(|of| format!("{of}: stale GroupVersion discovery: {of}")).collect();
+        each.sort();
+        let list = each.join(", ");
+        let text = format!("unable to retrieve the complete list of server APIs: {list}");
+        (!each.is_empty()).then_some(text)
+    }
+
     fn count(&mut self, kind: &Kind, object: &Object) {
         *self.resources.entry(format!("{}.{}", kind.plural, kind.group)).or_default() += 1;
         for finalizer in &object.meta.finalizers {
@@ -100,11 +119,14 @@ impl Remains {
             Condition::new(kind, bad, reason, message, now)
         };
         let never = || ("", String::new());
+        let undiscovered = self.undiscovered().unwrap_or_default();
+        let undiscovered =
+            format!("Discovery failed for some groups, {} failing: {undiscovered}", self.stale.len());
         vec![
             row(
                 "NamespaceDeletionDiscoveryFailure",
-                false,
-                never(),
+                !self.stale.is_empty(),
+                ("DiscoveryFailed", undiscovered),
                 ("ResourcesDiscovered", "All resources successfully discovered"),
             ),
             row(
@@ -155,13 +177,14 @@ impl Controller for Namespaces {
         }
         let remains = self.delete_content(&name.name).await;
         self.tell(&namespace, &remains, now).await?;
-        if !remains.errors.is_empty() {
-            return Err(Failure::Other(remains.errors.join(", ")));
+        let failed: Vec<String> = remains.undiscovered().into_iter().chain(remains.errors).collect();
+        if !failed.is_empty() {
+            return Err(Failure::Other(failed.join(", ")));
         }
         if remains.resources.is_empty() {
             self.finalize(name).await?;
         }
-        Ok(Again::No)
+        Ok(if remains.elsewhere { Again::At(now + AGAIN) } else { Again::No })
     }
 }
 
@@ -180,8 +203,24 @@ impl Namespaces {
             for kind in others {
                 self.delete_kind(kind, namespace, &mut remains).await;
             }
+            self.delete_elsewhere(namespace, &mut remains).await;
         }
         remains
+    }
+
+    /// What others keep goes, too.
+    async fn delete_elsewhere(&self, namespace: &str, remains: &mut Remains) {
+        let Some(extensions) = &self.extensions else { return };
+        let left = extensions.empty(namespace, &User::service_account("kube-system", NAME)).await;
+        remains.elsewhere = !left.resources.is_empty();
+        for (resource, count) in left.resources {
+            *remains.resources.entry(resource).or_default() += count;
+        }
+        for (finalizer, count) in left.finalizers {
+            *remains.finalizers.entry(finalizer).or_default() += count;
+        }
+        remains.errors.extend(left.errors);
+        remains.stale = left.stale;
     }
 
     async fn delete_kind(&self, kind: &Arc<Kind>, namespace: &str, remains: &mut Remains) {
@@ -255,5 +294,11 @@ mod tests {
         );
         assert_eq!(text("NamespaceDeletionContentFailure").0, "False");
         assert!(Remains::default().conditions(now).iter().all(|c| c.status == "False"));
+        let remains = Remains { stale: vec!["demo.io/v1".into()], ..Remains::default() };
+        let all = remains.conditions(now);
+        let failure = conditions::find(&all, "NamespaceDeletionDiscoveryFailure").unwrap();
+        let message = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: \
+            demo.io/v1: stale GroupVersion discovery: demo.io/v1";
+        assert_eq!((failure.status.as_str(), failure.message.as_str()), ("True", message));
     }
 }

@@ -63,8 +63,7 @@ impl Pki {
         private_directory(dir)?;
         let authority = Authority::ensure(dir, "ca", "coracle-ca")?;
         let front_proxy = Authority::ensure(dir, "front-proxy-ca", "coracle-front-proxy-ca")?;
-        let proxy = Profile::client("front-proxy-client", &[]).lasting(life);
-        front_proxy.ensure_signed(dir, "front-proxy-client", &proxy)?;
+        ensure_front_proxy_client(&front_proxy, dir, life)?;
         let serving = ensure_serving(&authority, dir, names, life)?;
         let admin = ensure_admin(&authority, dir, life)?;
         let service_account_key = ensure_key(&dir.join("sa.key"))?;
@@ -86,6 +85,11 @@ impl Pki {
         Ok((serving, ensure_admin(&self.authority, &self.dir, self.life)?))
     }
 
+    /// What the server shows to those it vouches for users to; made anew when it is past two thirds of its life.
+    pub fn front_proxy_client(&self) -> Result<Signed, PkiError> {
+        ensure_front_proxy_client(&self.front_proxy, &self.dir, self.life)
+    }
+
     /// The names and addresses that the server serves under.
     pub fn names(&self) -> &[String] {
         &self.names
@@ -104,6 +108,10 @@ fn ensure_serving(ca: &Authority, dir: &Path, names: &[String], life: Duration) 
 fn ensure_admin(ca: &Authority, dir: &Path, life: Duration) -> Result<Signed, PkiError> {
     let profile = Profile::client("kubernetes-admin", &["system:masters"]).lasting(life);
     ca.ensure_signed(dir, "admin", &profile)
+}
+
+fn ensure_front_proxy_client(ca: &Authority, dir: &Path, life: Duration) -> Result<Signed, PkiError> {
+    ca.ensure_signed(dir, "front-proxy-client", &Profile::client("front-proxy-client", &[]).lasting(life))
 }
 
 fn ensure_key(path: &Path) -> Result<String, PkiError> {

@@ -17,6 +17,7 @@ mod protobuf;
 use super::chain::Context;
 use super::discovery::{hash, rank};
 use super::respond::{self, Body};
+use crate::aggregation::table::Table;
 use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;
 use bytes::Bytes;
@@ -44,6 +45,7 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 /// The OpenAPI documents.
 pub struct OpenApi {
     registry: Arc<Registry>,
+    elsewhere: Arc<Table>,
     made: Mutex<Made>,
 }
 
@@ -78,9 +80,9 @@ struct Wanted<'a> {
 }
 
 impl OpenApi {
-    /// Of a table of kinds.
-    pub fn new(registry: Arc<Registry>) -> Self {
-        Self { registry, made: Mutex::default() }
+    /// Of the kinds that are served here; where the documents of others are is in the index.
+    pub fn new(registry: Arc<Registry>, elsewhere: Arc<Table>) -> Self {
+        Self { registry, elsewhere, made: Mutex::default() }
     }
 
     /// Serves `/openapi/…`: 304 for what the client has, a redirect for a hash that is out of date.
@@ -141,7 +143,7 @@ impl OpenApi {
     }
 
     fn index(&self) -> Value {
-        let paths: serde_json::Map<String, Value> = self
+        let mut paths: serde_json::Map<String, Value> = self
             .by_version()
             .iter()
             .map(|(name, kinds)| {
@@ -149,6 +151,9 @@ impl OpenApi {
                 (name.clone(), json!({"serverRelativeURL": url}))
             })
             .collect();
+        let elsewhere = self.elsewhere.all();
+        let documents = elsewhere.iter().flat_map(|entry| entry.learned.openapi.clone());
+        paths.extend(documents);
         json!({"paths": paths})
     }
 
@@ -335,7 +340,7 @@ mod tests {
 
     #[tokio::test]
     async fn v3_has_a_document_for_every_group_and_version() {
-        let api = OpenApi::new(Arc::new(Registry::builtin()));
+        let api = OpenApi::new(Arc::new(Registry::builtin()), Arc::default());
         let index = json_of(&api, "/openapi/v3").await;
         let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
         let hash = url.split_once("?hash=").unwrap().1;
@@ -361,7 +366,7 @@ mod tests {
 
     #[tokio::test]
     async fn v2_is_one_document_without_dangling_references() {
-        let api = OpenApi::new(Arc::new(Registry::builtin()));
+        let api = OpenApi::new(Arc::new(Registry::builtin()), Arc::default());
         let first = api.answer("/openapi/v2", &plain("application/json")).unwrap();
         let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
         let bytes = body(first).await;
@@ -394,7 +399,7 @@ mod tests {
     async fn new_kinds_appear() {
         use crate::registry::custom::Custom;
         let registry = Arc::new(Registry::builtin());
-        let api = OpenApi::new(registry.clone());
+        let api = OpenApi::new(registry.clone(), Arc::default());
         let before = json_of(&api, "/openapi/v3").await;
         let mut boat = Kind::new("demo.io", "v1", "Boat", "boats");
         boat.schema = "io.demo.v1.Boat".into();

@@ -2,18 +2,24 @@
 //!
 //! Documents are made when somebody asks and kept until the table of kinds changes.
 
+// Groups and versions, in order.
+mod groups;
+
+pub(crate) use groups::rank;
+
 use super::respond::{self, Body};
+use crate::aggregation::table::Table;
 use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;
 use base64::Engine;
 use bytes::Bytes;
 use coracle_proto::status::ApiError;
+use groups::{Group, Served, Version};
 use http::header::{CACHE_CONTROL, ETAG, HeaderValue, VARY};
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -21,13 +27,14 @@ use std::sync::Arc;
 /// The discovery documents.
 pub struct Discovery {
     registry: Arc<Registry>,
+    elsewhere: Arc<Table>,
     made: Mutex<Made>,
 }
 
-/// Documents of one state of the table of kinds.
+/// Documents of one state of the tables.
 #[derive(Default)]
 struct Made {
-    generation: u64,
+    generation: (u64, u64),
     documents: HashMap<(String, Form), Document>,
 }
 
@@ -46,16 +53,14 @@ struct Document {
     etag: HeaderValue,
 }
 
-/// A group with its versions, the preferred one first, and the kinds of each.
-struct Group {
-    name: String,
-    versions: Vec<(String, Vec<Arc<Kind>>)>,
-}
-
 impl Discovery {
-    /// Of a table of kinds.
-    pub fn new(registry: Arc<Registry>) -> Self {
-        Self { registry, made: Mutex::default() }
+    /// Of the kinds that are served here, and of what others serve.
+    pub fn new(registry: Arc<Registry>, elsewhere: Arc<Table>) -> Self {
+        Self { registry, elsewhere, made: Mutex::default() }
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        groups::all(&self.registry.all(), &self.elsewhere.all())
     }
 
     /// Every path that is served.
@@ -71,10 +76,10 @@ impl Discovery {
                 ])
                 .map(|path| (*path).to_owned())
                 .collect();
-        for group in groups(&self.registry.all()) {
+        for group in self.groups() {
             let root =
                 if group.name.is_empty() { "/api".to_owned() } else { format!("/apis/{}", group.name) };
-            paths.extend(group.versions.iter().map(|(version, _)| format!("{root}/{version}")));
+            paths.extend(group.versions.iter().map(|version| format!("{root}/{}", version.name)));
             paths.push(root);
         }
         paths.sort_unstable();
@@ -108,7 +113,7 @@ impl Discovery {
     }
 
     fn document(&self, path: &str, form: Form) -> Result<Document, ApiError> {
-        let generation = *self.registry.changes().borrow();
+        let generation = (*self.registry.changes().borrow(), self.elsewhere.generation());
         let key = (path.to_owned(), form);
         let mut made = self.made.lock();
         if made.generation != generation {
@@ -117,7 +122,7 @@ impl Discovery {
         if let Some(document) = made.documents.get(&key) {
             return Ok(document.clone());
         }
-        let value = render(&groups(&self.registry.all()), path, form).ok_or_else(ApiError::no_such_path)?;
+        let value = render(&self.groups(), path, form).ok_or_else(ApiError::no_such_path)?;
         let bytes = Bytes::from(serde_json::to_vec(&value).map_err(ApiError::internal)?);
         let etag = HeaderValue::from_str(&format!("\"{}\"", hash(&bytes))).map_err(ApiError::internal)?;
         let document = Document { bytes, etag };
@@ -163,45 +168,6 @@ fn form(accept: &str) -> Form {
     Form::Legacy
 }
 
-/// Groups in the order of the table, versions by maturity and number.
-fn groups(rows: &[Arc<Kind>]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for row in rows {
-        let at = groups.iter().position(|g| g.name == row.group).unwrap_or_else(|| {
-            groups.push(Group { name: row.group.clone(), versions: Vec::new() });
-            groups.len() - 1
-        });
-        let versions = &mut groups[at].versions;
-        match versions.iter_mut().find(|(version, _)| *version == row.version) {
-            Some((_, kinds)) => kinds.push(row.clone()),
-            None => versions.push((row.version.clone(), vec![row.clone()])),
-        }
-    }
-    for group in &mut groups {
-        group.versions.sort_by_key(|(version, _)| Reverse(rank(version)));
-        for (_, kinds) in &mut group.versions {
-            kinds.sort_by(|a, b| a.plural.cmp(&b.plural));
-        }
-    }
-    groups
-}
-
-/// `v2` before `v1` before `v1beta1` before `v1alpha1`; anything else after that.
-pub(crate) fn rank(version: &str) -> (u8, u32, u32, Reverse<String>) {
-    let other = (0, 0, 0, Reverse(version.to_owned()));
-    let Some(rest) = version.strip_prefix('v') else { return other };
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let (major, rest) = rest.split_at(digits);
-    let Ok(major) = major.parse() else { return other };
-    let (stage, minor) = match rest {
-        "" => return (3, major, 0, Reverse(String::new())),
-        _ if rest.starts_with("beta") => (2, &rest[4..]),
-        _ if rest.starts_with("alpha") => (1, &rest[5..]),
-        _ => return other,
-    };
-    minor.parse().map_or(other, |minor| (stage, major, minor, Reverse(String::new())))
-}
-
 fn render(groups: &[Group], path: &str, form: Form) -> Option<Value> {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let find = |name: &str| groups.iter().find(|g| g.name == name);
@@ -211,7 +177,7 @@ fn render(groups: &[Group], path: &str, form: Form) -> Option<Value> {
             Some(aggregated(groups.iter().filter(|g| !g.name.is_empty()), version))
         }
         (["api"], Form::Legacy) => {
-            let versions: Vec<&str> = find("")?.versions.iter().map(|(v, _)| v.as_str()).collect();
+            let versions: Vec<&str> = find("")?.versions.iter().map(|v| v.name.as_str()).collect();
             Some(json!({"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": []}))
         }
         (["apis"], Form::Legacy) => {
@@ -235,7 +201,7 @@ fn group_version(group: &str, version: &str) -> String {
 }
 
 fn legacy_group(group: &Group) -> Value {
-    let named = |(version, _): &(String, Vec<Arc<Kind>>)| json!({"groupVersion": group_version(&group.name, version), "version": version});
+    let named = |version: &Version| json!({"groupVersion": group_version(&group.name, &version.name), "version": version.name});
     let versions: Vec<Value> = group.versions.iter().map(named).collect();
     json!({"name": group.name, "preferredVersion": versions.first(), "versions": versions})
 }
@@ -248,7 +214,9 @@ fn storage_version_hash(kind: &Kind) -> String {
 }
 
 fn resources(group: &Group, version: &str) -> Option<Value> {
-    let (_, kinds) = group.versions.iter().find(|(v, _)| v == version)?;
+    let found = group.versions.iter().find(|v| v.name == version)?;
+    // Who serves elsewhere answers for itself.
+    let Served::Here(kinds) = &found.served else { return None };
     let mut list = Vec::new();
     for kind in kinds {
         let mut row = json!({"name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced(),
@@ -285,9 +253,13 @@ fn aggregated<'a>(groups: impl Iterator<Item = &'a Group>, version: &str) -> Val
             let versions: Vec<Value> = group
                 .versions
                 .iter()
-                .map(|(version, kinds)| {
-                    let resources: Vec<Value> = kinds.iter().map(|kind| resource(kind)).collect();
-                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                .map(|version| {
+                    let (resources, fresh) = match &version.served {
+                        Served::Here(kinds) => (kinds.iter().map(|kind| resource(kind)).collect(), true),
+                        Served::Elsewhere(entry) => (entry.learned.resources.clone(), entry.learned.fresh),
+                    };
+                    let freshness = if fresh { "Current" } else { "Stale" };
+                    json!({"version": version.name, "resources": resources, "freshness": freshness})
                 })
                 .collect();
             json!({"metadata": {"name": group.name}, "versions": versions})
@@ -356,17 +328,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn versions_are_ordered_by_maturity() {
-        let mut versions = ["v1alpha1", "foo1", "v1", "v2beta2", "v10", "v2", "v2beta10", "v1beta1"];
-        versions.sort_by_key(|v| Reverse(rank(v)));
-        assert_eq!(versions, ["v10", "v2", "v1", "v2beta10", "v2beta2", "v1beta1", "v1alpha1", "foo1"]);
-    }
-
     #[tokio::test]
     async fn aggregated_documents_list_everything() {
         let registry = Arc::new(Registry::builtin());
-        let discovery = Discovery::new(registry.clone());
+        let discovery = Discovery::new(registry.clone(), Arc::default());
         let core = get(&discovery, "/api", KUBECTL).await;
         let pods = core["items"][0]["versions"][0]["resources"].as_array().unwrap();
         let pods = pods.iter().find(|r| r["resource"] == "pods").unwrap();
@@ -393,7 +358,7 @@ mod tests {
 
     #[tokio::test]
     async fn legacy_documents_have_one_level_each() {
-        let discovery = Discovery::new(Arc::new(Registry::builtin()));
+        let discovery = Discovery::new(Arc::new(Registry::builtin()), Arc::default());
         assert_eq!(get(&discovery, "/api", "").await["versions"], json!(["v1"]));
         let group = get(&discovery, "/apis/autoscaling", "").await;
         assert_eq!(group["preferredVersion"]["groupVersion"], "autoscaling/v2");
@@ -410,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_known_etag_is_not_sent_again() {
-        let discovery = Discovery::new(Arc::new(Registry::builtin()));
+        let discovery = Discovery::new(Arc::new(Registry::builtin()), Arc::default());
         let first = discovery.serve("/apis", KUBECTL, "").unwrap();
         let etag = first.headers()[ETAG].to_str().unwrap();
         assert_eq!(discovery.serve("/apis", KUBECTL, etag).unwrap().status(), StatusCode::NOT_MODIFIED);
