@@ -272,3 +272,44 @@ fn renamed(kind: &Kind, custom: &Custom, value: &mut Value, version: &str) {
     value["apiVersion"] = format!("{}/{version}", kind.group).into();
     custom.prune_as(version, value);
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::registry::custom::rows;
+    use serde_json::json;
+
+    /// Versions that differ in name: what is stored in one is shown in the other without what that does not know.
+    #[test]
+    fn versions_without_a_webhook() {
+        let version = |name: &str, fields: Value| {
+            json!({"name": name, "served": true, "storage": name == "v1",
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": fields}}})
+        };
+        let text = json!({"type": "string"});
+        let rows = rows::of(&json!({"spec": {"group": "x.io", "scope": "Namespaced",
+            "names": {"plural": "boats", "kind": "Boat"}, "versions": [
+                version("v1", json!({"a": text, "b": text})), version("v2", json!({"b": text})),
+                version("v3", json!({"b": text, "c": {"type": "string", "default": "d"}}))]}}));
+        let stored = |version: &str| {
+            let value = json!({"kind": "Boat", "apiVersion": format!("x.io/{version}"),
+                "metadata": {"name": "one", "namespace": "n"}, "a": "1", "b": "2"});
+            object_of(&rows[0], &value, 7).unwrap()
+        };
+        let one = stored("v1");
+        let shown: Vec<Value> = rows.iter().map(|row| built(row, &one).unwrap().value()).collect();
+        for (value, version, a) in [(&shown[0], "x.io/v1", json!("1")), (&shown[1], "x.io/v2", Value::Null)] {
+            assert_eq!((&value["apiVersion"], &value["a"], &value["b"]), (&json!(version), &a, &json!("2")));
+            assert_eq!(value["metadata"]["resourceVersion"], "7");
+        }
+        assert!(
+            Arc::ptr_eq(&built(&rows[0], &one).unwrap(), &one),
+            "nothing is copied where nothing differs"
+        );
+        // Defaults are those of the version that is stored.
+        assert_eq!((&shown[2]["c"], &tree(&rows[2], &stored("v3"))["c"]), (&Value::Null, &json!("d")));
+        let twice = built(&rows[1], &built(&rows[1], &one).unwrap()).unwrap();
+        assert_eq!(twice.value(), shown[1]);
+    }
+}
