@@ -11,6 +11,8 @@ pub mod pki;
 pub mod guard;
 // What the server's process may do on its machine.
 pub mod privileges;
+// The sockets that clients come to, from one program to the next.
+pub mod doors;
 // The parts put together.
 pub mod server;
 // A whole cluster on this machine.

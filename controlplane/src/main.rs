@@ -50,8 +50,14 @@ fn main() -> anyhow::Result<()> {
                 tracing::warn!(%error, "the server keeps rights that it does not need");
             }
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(coracle::server::run(args.resolve()?))?;
-            Ok(())
+            let handed_on = runtime.block_on(coracle::server::run(args.resolve()?))?;
+            drop(runtime);
+            match handed_on {
+                Some(doors) => {
+                    Err(anyhow::Error::from(doors.hand_on()).context("the program that is to follow"))
+                }
+                None => Ok(()),
+            }
         }
         Command::Hollow(args) => {
             let runtime =

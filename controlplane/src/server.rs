@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::connect;
 use crate::controllers::{self, election::lead};
 use crate::definitions::Definitions;
+use crate::doors::Doors;
 use crate::guard;
 use crate::pki::authority::Authority;
 use crate::pki::{Pki, kubeconfig};
@@ -32,7 +33,7 @@ use crate::scheduler::{self, config::Profiles};
 use crate::store;
 use crate::watch::feed::Feed;
 use anyhow::Context as _;
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, future::join_all};
 use serde_json::json;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -42,18 +43,20 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Runs the server until it is told to stop.
-pub async fn run(config: Config) -> anyhow::Result<()> {
+/// Runs the server until it is told to stop, or to begin again with a newer program: then its sockets are returned.
+pub async fn run(config: Config) -> anyhow::Result<Option<Doors<std::net::TcpListener>>> {
     raise_descriptor_limit();
     let stop = CancellationToken::new();
-    tokio::spawn({
+    let told = tokio::spawn({
         let stop = stop.clone();
         async move {
-            wait_for_signal().await;
+            let again = told_to_begin_again().await;
             stop.cancel();
+            again
         }
     });
-    serve(config, stop).await
+    let doors = serve(config, stop).await?;
+    Ok(if told.await? { Some(doors.leave()?) } else { None })
 }
 
 /// As many descriptors as the system lets us have: every client is one.
@@ -71,26 +74,29 @@ fn raise_descriptor_limit() {
     }
 }
 
-async fn wait_for_signal() {
+/// Waits for a signal that ends this server: whether another is to follow it.
+async fn told_to_begin_again() -> bool {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return;
+    let (Ok(mut term), Ok(mut int), Ok(mut again)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::user_defined2()),
+    ) else {
+        return false;
     };
     tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+        _ = term.recv() => false,
+        _ = int.recv() => false,
+        _ = again.recv() => true,
     }
 }
 
-/// Serves until `stop` is cancelled.
-pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
+/// Serves until `stop` is cancelled; the sockets are still open then.
+async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors> {
     config.security.check()?;
     std::fs::create_dir_all(&config.data_dir).with_context(|| format!("{}", config.data_dir.display()))?;
-    let listener =
-        TcpListener::bind(config.bind).await.with_context(|| format!("listen on {}", config.bind))?;
-    let bound = listener.local_addr()?;
-    let inherited = inherited_listener().context("the socket in LISTEN_FDS")?;
+    let doors = Doors::open(config.bind)?;
+    let bound = doors.own.local_addr()?;
     let service_ip = first_service_address(&config.service_cidr)?;
     let own_names = names(&config, bound, &service_ip);
     let life = config.security.certificate_life();
@@ -98,7 +104,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let keys = Keys::from_pem(&pki.service_account_key).map_err(anyhow::Error::msg)?;
     let keys = Arc::new(keys.of_issuers(&config.security.issuers()?));
     // Whoever handed us a socket wants clients to come that way.
-    let front = inherited.as_ref().map(TcpListener::local_addr).transpose()?;
+    let front = doors.front.as_ref().map(TcpListener::local_addr).transpose()?;
     let url =
         format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
 
@@ -171,34 +177,44 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     });
 
     let client = Client::new(api.clone(), User::server());
-    bootstrap(&client, &config, bound, &service_ip).await?;
-    publish_authentication(&client, &config, &pki).await?;
-    let path = config.data_dir.join("admin.kubeconfig");
-    kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
-    publish_cluster(&client, &url, &pki.authority.certificate).await?;
     let definitions = Definitions::start(client.clone()).await?;
-    let mut custom = JoinSet::new();
-    custom.spawn(definitions.follow());
-    custom.spawn(Registrations::start(client.clone()).await.follow());
-    custom.spawn(aggregation::follow(extensions.clone(), client.clone()));
-    let shown = &server.wellknown;
-    let mut loops = match config.api_only {
-        true => Vec::new(),
-        false => start_loops(&client, &config, &pki, (ledger, keys.clone(), nodes, extensions), shown, &stop)?,
-    };
-    server.wellknown.ready.store(true, Ordering::Release);
-    tracing::info!(%url, kubeconfig = %path.display(), "serving");
     let serving = Arc::new(tls::Serving::new(&pki.serving, &pki.authority.certificate)?);
     let tls = tls::config(&pki, serving.clone())?;
-    let maps = client.kind("", "configmaps");
-    custom.spawn(tls.revocations.clone().follow(client.cache(&maps)));
-    let renewal = tokio::spawn(renew(pki.clone(), serving, path, url));
+    let path = config.data_dir.join("admin.kubeconfig");
+    let mut custom = JoinSet::new();
+    custom.spawn(definitions.follow());
+    custom.spawn(tls.revocations.clone().follow(client.cache(&client.kind("", "configmaps"))));
+    let renewal = tokio::spawn(renew(pki.clone(), serving, path.clone(), url.clone()));
     let memory = tokio::spawn(crate::memory::give_back());
-    let extra = inherited.map(|l| tokio::spawn(tls::serve(l, tls.clone(), server.clone(), stop.clone())));
-    tls::serve(listener, tls, server, stop).await;
-    if let Some(extra) = extra {
-        let _ = extra.await;
+    // A cluster that was here before answers at once; a new one must first have what every cluster has.
+    let opening = CancellationToken::new();
+    if client.cache(&client.kind("", "namespaces")).get("", "default").is_some() {
+        opening.cancel();
     }
+    let settled = async {
+        bootstrap(&client, &config, bound, &service_ip).await?;
+        publish_authentication(&client, &config, &pki).await?;
+        kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
+        publish_cluster(&client, &url, &pki.authority.certificate).await?;
+        custom.spawn(Registrations::start(client.clone()).await.follow());
+        custom.spawn(aggregation::follow(extensions.clone(), client.clone()));
+        let shown = &server.wellknown;
+        let loops = match config.api_only {
+            true => Vec::new(),
+            false => start_loops(&client, &config, &pki, (ledger, keys, nodes, extensions), shown, &stop)?,
+        };
+        shown.ready.store(true, Ordering::Release);
+        tracing::info!(%url, kubeconfig = %path.display(), "serving");
+        opening.cancel();
+        anyhow::Ok(loops)
+    };
+    let answered = async {
+        opening.cancelled().await;
+        let open = std::iter::once(&doors.own).chain(&doors.front);
+        join_all(open.map(|door| tls::serve(door, tls.clone(), server.clone(), stop.clone()))).await;
+        Ok(())
+    };
+    let ((), mut loops) = tokio::try_join!(answered, settled)?;
     renewal.abort();
     memory.abort();
     for tasks in &mut loops {
@@ -210,7 +226,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         tasks.abort_all();
     }
     api.store.flush().await?;
-    Ok(())
+    Ok(doors)
 }
 
 /// Renews the certificates of server and administrator before they end; the next handshake shows the new one.
@@ -255,18 +271,6 @@ async fn publish_cluster(client: &Client, url: &str, authority: &str) -> anyhow:
         "metadata": {"name": "cluster-info", "namespace": "kube-public"},
         "data": {"kubeconfig": kubeconfig.to_string()}});
     replace(client, map).await
-}
-
-/// A listening socket handed over as descriptor 3, the way systemd does.
-fn inherited_listener() -> std::io::Result<Option<TcpListener>> {
-    if std::env::var("LISTEN_FDS").as_deref() != Ok("1") {
-        return Ok(None);
-    }
-    // SAFETY: LISTEN_FDS says that descriptor 3 is ours, and nothing else in this program opens it.
-    #[allow(unsafe_code)]
-    let listener = unsafe { <std::net::TcpListener as std::os::fd::FromRawFd>::from_raw_fd(3) };
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener).map(Some)
 }
 
 /// Scheduler and controllers: at once on a store of our own; on a shared one when this server is elected.

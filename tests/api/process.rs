@@ -57,6 +57,36 @@ fn an_open_watch_does_not_keep_the_server_from_ending() {
     });
 }
 
+/// What `systemctl reload coracle-server` does, as when the program was replaced.
+#[test]
+fn a_server_that_begins_again_refuses_nobody() {
+    on_both_stores(|server| {
+        let pid = server.pid();
+        let begun_again = || {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+            environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(b"CORACLE_LISTENER="))
+        };
+        wait(async {
+            let target = Target::new(server.data_dir(), &server.url()).unwrap();
+            let mut before = target.connect().await.unwrap();
+            let object = br#"{"metadata":{"name":"kept"}}"#;
+            before.call("POST", CONFIG_MAPS, Bytes::from_static(object)).await.unwrap();
+            assert!(!begun_again());
+            for round in 1..=3 {
+                kill(Pid::from_raw(pid as i32), Signal::SIGUSR2).unwrap();
+                let asked = Instant::now();
+                while server.log().matches("serving").count() <= round {
+                    let mut client = target.connect().await.unwrap();
+                    let path = format!("{CONFIG_MAPS}/kept");
+                    client.call("GET", &path, Bytes::new()).await.unwrap();
+                    assert!(asked.elapsed() < Duration::from_secs(60), "{}", server.log());
+                }
+                assert!(begun_again());
+            }
+        });
+    });
+}
+
 #[test]
 fn large_answers_are_compressed_and_people_get_lines() {
     let server = Server::with(&["--api-only"]);

@@ -68,6 +68,26 @@ impl Attendance {
         Served(self.clone())
     }
 
+    /// Drives a connection until its end, which is returned, or until its client owes no request: one that has made none
+    /// yet does, and one that has begun to say it.
+    pub async fn hear<C: Future>(&self, mut connection: Pin<&mut C>) -> Option<C::Output> {
+        let owed = || {
+            let state = self.state.lock();
+            state.begun && state.requests == 0
+        };
+        poll_fn(|context| {
+            if !owed() {
+                return Poll::Ready(None);
+            }
+            match connection.as_mut().poll(context) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending if owed() => Poll::Pending,
+                Poll::Pending => Poll::Ready(None),
+            }
+        })
+        .await
+    }
+
     /// A byte came in. Only HTTP/1.1 tells by it that a request begins: HTTP/2 answers pings.
     fn heard(&self) {
         let mut state = self.state.lock();

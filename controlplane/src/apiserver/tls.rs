@@ -31,6 +31,8 @@ use tokio_util::task::TaskTracker;
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long the last answers of a connection that is closed for its silence may take on their way.
 const FLUSH: Duration = Duration::from_secs(60);
+/// How long those who have just come in at shutdown have for the request that they came with.
+const LATE: Duration = Duration::from_secs(1);
 /// How long requests in flight may go on at shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -124,7 +126,7 @@ pub struct Peer {
 }
 
 /// Serves until `stop` is cancelled, then lets requests in flight end.
-pub async fn serve(listener: TcpListener, tls: Tls, server: Arc<Server>, stop: CancellationToken) {
+pub async fn serve(listener: &TcpListener, tls: Tls, server: Arc<Server>, stop: CancellationToken) {
     let connections = TaskTracker::new();
     loop {
         let (stream, address) = tokio::select! {
@@ -164,7 +166,15 @@ async fn connection(
     stop: CancellationToken,
 ) {
     let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls.config).accept(stream));
-    let Some(Ok(Ok(stream))) = stop.run_until_cancelled(handshake).await else { return };
+    let late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(LATE).await;
+    };
+    let stream = tokio::select! {
+        Ok(Ok(stream)) = handshake => stream,
+        () = late => return,
+        else => return,
+    };
     let session = stream.get_ref().1;
     let chain = session.peer_certificates().unwrap_or_default();
     let certificate = tls.verifier.verify(chain, UnixTime::now());
@@ -197,6 +207,9 @@ async fn connection(
         },
         () = stop.cancelled() => false,
     };
+    if !silence && let Ok(Some(_)) = tokio::time::timeout(LATE, attendance.hear(connection.as_mut())).await {
+        return;
+    }
     connection.as_mut().graceful_shutdown();
     let rest = if silence { FLUSH } else { DRAIN };
     let _ = tokio::time::timeout(rest, connection).await;
