@@ -126,6 +126,7 @@ impl Harbour {
                 boat["metadata"]["namespace"] = json!(namespace);
                 boat["metadata"]["resourceVersion"] = json!("2");
                 let name = boat["metadata"]["name"].as_str().unwrap().to_owned();
+                boat["metadata"]["uid"] = json!(format!("{name}-uid"));
                 self.boats.lock().unwrap().insert(((*namespace).to_owned(), name), boat.clone());
                 let _ = self.news.send(json!({"type": "ADDED", "object": boat}).to_string());
                 reply(201, &boat)
@@ -315,6 +316,17 @@ fn an_api_server_of_somebody_else_is_served() {
         json!({"user": ["anna"], "groups": ["sailors", "system:authenticated"], "token": false})
     );
     assert_eq!(shell(&server), "[\"kubernetes-admin\"]ahoy");
+
+    // What belongs to objects of others lasts as long as they do.
+    for (name, boat) in [("cargo", "gull"), ("wreck", "sunk")] {
+        let owner = json!({"apiVersion": "boats.example.com/v1", "kind": "Boat", "name": boat, "uid": format!("{boat}-uid")});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": [owner]}});
+        kubectl.run_with("create -f -", &map.to_string());
+    }
+    coracle_tests::eventually("what belongs to nobody goes", PATIENCE, || {
+        kubectl.run("get configmap wreck --ignore-not-found").is_empty()
+    });
+    assert!(kubectl.run("get configmap cargo").contains("cargo"));
 
     // A namespace takes along what others keep in it.
     kubectl.run("create namespace harbour");

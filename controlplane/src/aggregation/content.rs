@@ -1,17 +1,28 @@
 //! What others keep in a namespace, and its end.
 
 use super::Extensions;
+use super::table::Entry;
 use super::target::Target;
 use crate::apiserver::user::User;
+use crate::object::Owner;
 use crate::tree::Tree;
 use http::{Method, StatusCode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a server may take to delete what is in a namespace.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What does not stand for itself in a path.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+fn segment(name: &str) -> String {
+    utf8_percent_encode(name, ESCAPED).to_string()
+}
 
 /// What is left in a namespace.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -76,10 +87,46 @@ impl Extensions {
             let list = self.call(target, user, Method::GET, path).await?;
             for item in list.items("items") {
                 let name = item.text("metadata.name");
-                self.call(target, user, Method::DELETE, &format!("{path}/{name}")).await?;
+                self.call(target, user, Method::DELETE, &format!("{path}/{}", segment(name))).await?;
             }
         }
         self.call(target, user, Method::GET, path).await
+    }
+
+    /// Whether an object is there that somebody else keeps, with this uid, for something that it owns in `namespace` (empty: in
+    /// none). Nothing is known about what nobody serves, or nobody answers for.
+    pub async fn keeps(&self, owner: &Owner, namespace: &str, user: &User) -> Option<Result<bool, String>> {
+        let (entry, resource) = self.kind(&owner.api_version, &owner.kind)?;
+        let place = match resource.text("scope") {
+            // Such a reference leads nowhere, and what it is in is left alone.
+            "Namespaced" if namespace.is_empty() => return Some(Ok(true)),
+            "Namespaced" => format!("namespaces/{namespace}/"),
+            _ => String::new(),
+        };
+        let path =
+            format!("{}/{place}{}/{}", entry.target.root(), resource.text("resource"), segment(&owner.name));
+        let asked = (Method::GET, path.as_str(), "application/json");
+        let answer = match self.ask(&entry.target, user, asked, PATIENCE).await {
+            Ok(answer) => answer,
+            Err(error) => return Some(Err(error.to_string())),
+        };
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        Some(match answer.code {
+            code if code.is_success() => Ok(body.text("metadata.uid") == owner.uid),
+            // A path that is not there says nothing about objects.
+            StatusCode::NOT_FOUND if body.text("reason") == "NotFound" => Ok(false),
+            code => Err(format!("{path}: {code}")),
+        })
+    }
+
+    /// Who serves a kind, and as what.
+    fn kind(&self, api_version: &str, kind: &str) -> Option<(Arc<Entry>, Value)> {
+        let entries = self.table.all();
+        let mut there = entries.iter().filter(|entry| entry.available && entry.learned.fresh);
+        let entry = there.find(|entry| entry.target.api_version() == api_version)?;
+        let mut resources = entry.learned.resources.iter();
+        let resource = resources.find(|resource| resource.text("responseKind.kind") == kind)?;
+        Some((entry.clone(), resource.clone()))
     }
 
     /// Null for what is not there, or cannot be done.

@@ -12,7 +12,7 @@ use crate::tree::Tree;
 use crate::watch::cache::{Cache, Cursor, Event, EventType, Expired};
 use coracle_proto::status::ApiError;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -49,8 +49,9 @@ struct Follower {
     asking: HashMap<String, Asking>,
 }
 
-/// Follows APIServices and what their servers depend on, without end.
-pub async fn follow(extensions: Arc<Extensions>, client: Client) {
+/// Follows APIServices and what their servers depend on, without end. What is registered by now is known when this returns:
+/// a server that was just started does not say that it is not there.
+pub fn follow(extensions: Arc<Extensions>, client: Client) -> impl Future<Output = ()> + Send {
     let kind = client.kind(OWN, "apiservices");
     let follower = Follower {
         extensions,
@@ -61,20 +62,38 @@ pub async fn follow(extensions: Arc<Extensions>, client: Client) {
         kind,
         asking: HashMap::new(),
     };
-    follower.run().await;
+    let known = follower.registrations.list(None);
+    known.iter().filter_map(|object| registered(&object.value())).for_each(
+        |(target, priority, available)| {
+            follower.extensions.table.put(target, priority, available);
+        },
+    );
+    follower.run()
+}
+
+/// What an APIService hands over, with its priorities and whether it says that it is available.
+fn registered(value: &Value) -> Option<(Target, (i64, i64), bool)> {
+    let target = Target::of(value).filter(|target| target.group != OWN)?;
+    let priority = |field: &str| value.int(field).unwrap_or_default();
+    let priority = (priority("spec.groupPriorityMinimum"), priority("spec.versionPriority"));
+    Some((target, priority, is_available(value)))
 }
 
 impl Follower {
     async fn run(mut self) {
         loop {
             let (all, _, mut registrations) = self.registrations.list_and_watch(None);
-            let gone: Vec<String> = self
-                .asking
-                .keys()
-                .filter(|name| !all.iter().any(|o| o.meta.name == **name))
-                .cloned()
-                .collect();
+            let there: HashSet<&str> = all.iter().map(|object| &*object.meta.name).collect();
+            let gone: Vec<String> =
+                self.asking.keys().filter(|name| !there.contains(name.as_str())).cloned().collect();
             gone.iter().for_each(|name| self.gone(name));
+            // Those that were known before anybody followed, and are gone since.
+            for entry in self.extensions.table.all().iter() {
+                let Target { group, version, .. } = &entry.target;
+                if !there.contains(format!("{version}.{group}").as_str()) {
+                    self.extensions.table.remove(&entry.target);
+                }
+            }
             for object in &all {
                 self.seen(object).await;
             }
@@ -129,14 +148,12 @@ impl Follower {
 
     async fn seen(&mut self, object: &Arc<Object>) {
         let (name, value) = (&object.meta.name, object.value());
-        let Some(target) = Target::of(&value).filter(|target| target.group != OWN) else {
+        let Some((target, priority, available)) = registered(&value) else {
             self.gone(name);
             let _ = tell(&self.client, &self.kind, &Found::Local, &value).await;
             return;
         };
-        let priority = |field: &str| value.int(field).unwrap_or_default();
-        let priority = (priority("spec.groupPriorityMinimum"), priority("spec.versionPriority"));
-        self.extensions.table.put(target.clone(), priority, is_available(&value));
+        self.extensions.table.put(target.clone(), priority, available);
         match self.asking.get_mut(name) {
             Some(asking) if asking.target == target => {}
             Some(asking) => {
@@ -198,11 +215,7 @@ impl Asker {
                 Ok(()) => Found::Passed,
                 Err(why) => Found::Not(why),
             };
-            let told = tell(&self.client, &self.kind, &found, &registration).await;
-            // What has to do with objects is told by their changes; a server that does not answer is asked again.
-            let again =
-                matches!(&found, Found::Not(why) if why.reason == "FailedDiscoveryCheck") || told.is_err();
-            failures = if again { failures + 1 } else { 0 };
+            // Whoever waits until it is available finds its resources.
             if found == Found::Passed {
                 let known = learned.as_ref().is_some_and(|(of, at)| *of == target && at.elapsed() < RELEARN);
                 if !known {
@@ -214,6 +227,11 @@ impl Asker {
                 learned = None;
                 self.extensions.table.learn(&target, Learned::default());
             }
+            let told = tell(&self.client, &self.kind, &found, &registration).await;
+            // What has to do with objects is told by their changes; a server that does not answer is asked again.
+            let again =
+                matches!(&found, Found::Not(why) if why.reason == "FailedDiscoveryCheck") || told.is_err();
+            failures = if again { failures + 1 } else { 0 };
             let pause = if again { pause(failures) } else { RECHECK };
             let _ = tokio::time::timeout(pause, wake.notified()).await;
         }

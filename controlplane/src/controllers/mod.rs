@@ -156,7 +156,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     let quotas = quota::start(&mut setup, options.ledger.clone(), options.shared_store);
     let namespaces = namespace::start(&mut setup, options.extensions.clone());
     let client = setup.client(gc::NAME);
-    let collector = gc::Collector::new(client.clone());
+    let collector = gc::Collector::new(client.clone(), options.extensions.clone());
     setup.counted(gc::NAME, collector.queue());
     for _ in 0..4 {
         setup.spawn(collector.clone().work());

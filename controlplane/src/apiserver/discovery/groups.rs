@@ -62,9 +62,12 @@ pub fn all(rows: &[Arc<Kind>], elsewhere: &[Arc<Entry>]) -> Vec<Group> {
     groups
 }
 
+/// The kinds of a version, by its name.
+type Kinds = (String, Vec<Arc<Kind>>);
+
 /// Groups in the order of the table, versions by maturity and number.
 fn here(rows: &[Arc<Kind>]) -> Vec<Group> {
-    let mut groups: Vec<(String, Vec<(String, Vec<Arc<Kind>>)>)> = Vec::new();
+    let mut groups: Vec<(String, Vec<Kinds>)> = Vec::new();
     for row in rows {
         let at = groups.iter().position(|(name, _)| *name == row.group).unwrap_or_else(|| {
             groups.push((row.group.clone(), Vec::new()));
@@ -76,11 +79,11 @@ fn here(rows: &[Arc<Kind>]) -> Vec<Group> {
             None => versions.push((row.version.clone(), vec![row.clone()])),
         }
     }
-    let version = |(name, mut kinds): (String, Vec<Arc<Kind>>)| {
+    let version = |(name, mut kinds): Kinds| {
         kinds.sort_by(|a, b| a.plural.cmp(&b.plural));
         Version { name, served: Served::Here(kinds) }
     };
-    let group = |(name, mut versions): (String, Vec<(String, Vec<Arc<Kind>>)>)| {
+    let group = |(name, mut versions): (String, Vec<Kinds>)| {
         versions.sort_by_key(|(version, _)| Reverse(rank(version)));
         Group { name, versions: versions.into_iter().map(version).collect() }
     };

@@ -7,7 +7,9 @@ use super::everything::{Listener, kinds};
 use super::informer::{Change, Name};
 use super::queue::Queue;
 use super::runner::Failure;
+use crate::aggregation::Extensions;
 use crate::apiserver::options::{DeleteOptions, Preconditions};
+use crate::apiserver::user::User;
 use crate::client::Client;
 use crate::object::{Object, Owner};
 use crate::registry::kinds::Kind;
@@ -18,13 +20,18 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The collector's identity.
 pub const NAME: &str = "generic-garbage-collector";
 
+/// How often owners are asked for that others keep: nobody tells when they are gone.
+const ELSEWHERE: Duration = Duration::from_secs(60);
+
 /// The collector: a graph fed with every change, and a queue of uids to look at.
 pub struct Collector {
     client: Client,
+    extensions: Option<Arc<Extensions>>,
     graph: Mutex<Graph>,
     queue: Arc<Queue<String>>,
 }
@@ -69,8 +76,8 @@ impl Listener for Collector {
 
 impl Collector {
     /// A collector with an empty graph.
-    pub fn new(client: Client) -> Arc<Self> {
-        Arc::new(Self { client, graph: Mutex::default(), queue: Arc::new(Queue::new()) })
+    pub fn new(client: Client, extensions: Option<Arc<Extensions>>) -> Arc<Self> {
+        Arc::new(Self { client, extensions, graph: Mutex::default(), queue: Arc::new(Queue::new()) })
     }
 
     /// The uids to look at.
@@ -108,6 +115,9 @@ impl Collector {
         if !node.deleting {
             for owner in &latest.meta.owner_references {
                 owners.push((owner.uid.clone(), self.owner(owner, &kind, &node.name.namespace).await?));
+                if self.is_elsewhere(owner) {
+                    self.queue.add_after(uid.to_owned(), ELSEWHERE);
+                }
             }
         }
         let decision = self.graph.lock().decide(uid, &owners);
@@ -135,14 +145,19 @@ impl Collector {
         }
     }
 
+    fn is_elsewhere(&self, owner: &Owner) -> bool {
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        self.client.api().registry.kind(group, version, &owner.kind).is_none()
+    }
+
     /// The state of the owner that a reference names. A kind that is not served says nothing about its objects: the
     /// dependent stays, and is looked at again later.
     async fn owner(&self, owner: &Owner, dependent: &Kind, namespace: &str) -> Result<OwnerState, Failure> {
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let registry = &self.client.api().registry;
         let Some(kind) = registry.kind(group, version, &owner.kind) else {
-            let what = format!("no matches for kind \"{}\" in version \"{}\"", owner.kind, owner.api_version);
-            return Err(Failure::Other(what));
+            let namespace = if dependent.namespaced() { namespace } else { "" };
+            return self.elsewhere(owner, namespace).await;
         };
         if kind.namespaced() && !dependent.namespaced() {
             // Such a reference cannot be resolved; upstream leaves the dependent alone, too.
@@ -158,6 +173,24 @@ impl Collector {
             Ok(_) => Ok(OwnerState::Absent),
             Err(error) if error.is_not_found() => Ok(OwnerState::Absent),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The same of an owner that somebody else keeps.
+    async fn elsewhere(&self, owner: &Owner, namespace: &str) -> Result<OwnerState, Failure> {
+        let user = User::service_account("kube-system", NAME);
+        let kept = match &self.extensions {
+            Some(extensions) => extensions.keeps(owner, namespace, &user).await,
+            None => None,
+        };
+        match kept {
+            Some(Ok(true)) => Ok(OwnerState::Solid),
+            Some(Ok(false)) => Ok(OwnerState::Absent),
+            Some(Err(why)) => Err(Failure::Other(why)),
+            None => {
+                let (kind, version) = (&owner.kind, &owner.api_version);
+                Err(Failure::Other(format!("no matches for kind \"{kind}\" in version \"{version}\"")))
+            }
         }
     }
 
