@@ -5,8 +5,8 @@ use coracle_tests::https::{self, Https};
 use coracle_tests::kubectl::newest;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How often each path was asked.
@@ -162,4 +162,125 @@ fn a_webhook_without_an_authority_is_known_by_the_systems() {
     let broken = kubectl.try_with("create configmap one --from-literal=a=1", "");
     let said = "failed calling webhook \"mutate.example.com\": could not get REST client: unable to load root certificates";
     assert!(!broken.ok && broken.err.contains(said), "{broken:?}");
+}
+
+/// Lets nobody have what is 9 long; turns 5 into 6. Keeps what it was asked.
+fn watchman(asked: &https::Asked, seen: &Mutex<Vec<Value>>) -> (u16, Value) {
+    let request = &asked.body["request"];
+    let mut response = json!({"uid": request["uid"], "allowed": request["object"]["length"] != "9"});
+    if !asked.path.starts_with("/mutate") {
+        seen.lock().unwrap().push(request.clone());
+    } else if request["object"]["length"] == "5" {
+        response["patchType"] = json!("JSONPatch");
+        response["patch"] = json!(STANDARD.encode(r#"[{"op": "replace", "path": "/length", "value": "6"}]"#));
+    }
+    (200, json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
+}
+
+/// Rules on one version are not evaded through another, unless they say that they are exact.
+#[test]
+fn rules_are_for_equivalent_versions() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let kept = seen.clone();
+    let https = Https::start(move |request| watchman(request, &kept));
+    let server = Server::with(&["--api-only"]);
+    let kubectl = newest(&server.kubeconfig());
+    let version = |name: &str, fields: Value| {
+        json!({"name": name, "served": true, "storage": name == "v1",
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": fields}}})
+    };
+    let text = json!({"type": "string"});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "skiffs.fleet.example.com"},
+        "spec": {"group": "fleet.example.com", "scope": "Namespaced",
+            "names": {"plural": "skiffs", "singular": "skiff", "kind": "Skiff"}, "versions": [
+                version("v1", json!({"length": text})), version("v2", json!({"length": text, "sail": text}))]}});
+    kubectl.run_with("apply -f -", &definition.to_string());
+    kubectl.run("wait --for=condition=Established --timeout=60s crd/skiffs.fleet.example.com");
+    let rules = json!([
+        {"apiGroups": ["fleet.example.com"], "apiVersions": ["v1"], "resources": ["skiffs"], "operations": ["*"]},
+        {"apiGroups": ["autoscaling"], "apiVersions": ["v1"], "resources": ["horizontalpodautoscalers"], "operations": ["*"]},
+    ]);
+    let apply = |kind: &str, path: &str, policy: &str| {
+        let more = json!({"rules": rules, "matchPolicy": policy});
+        let one = configuration(kind, "watchman", &https.url(path), Some(https.authority()), more);
+        kubectl.run_with("apply -f -", &one);
+    };
+    let skiff = |version: &str, name: &str, length: &str| {
+        let mut skiff = json!({"apiVersion": format!("fleet.example.com/{version}"), "kind": "Skiff",
+            "metadata": {"name": name}, "length": length});
+        if version == "v2" {
+            skiff["sail"] = json!("red");
+        }
+        skiff.to_string()
+    };
+    let create = |name: &str, length: &str| kubectl.try_with("create -f -", &skiff("v2", name, length));
+    let last = || seen.lock().unwrap().last().cloned().unwrap_or_default();
+
+    apply("ValidatingWebhookConfiguration", "/validate", "Equivalent");
+    let refused = create("one", "9");
+    let said = "admission webhook \"watchman.example.com\" denied the request";
+    assert!(!refused.ok && refused.err.contains(said), "{refused:?}");
+    let asked = last();
+    for (field, version) in
+        [("kind", "v1"), ("resource", "v1"), ("requestKind", "v2"), ("requestResource", "v2")]
+    {
+        assert_eq!(asked[field]["version"], version, "{field}: {asked}");
+    }
+    assert_eq!(asked["object"]["apiVersion"], "fleet.example.com/v1", "{asked}");
+    assert!(create("two", "7").ok);
+    kubectl.run("delete skiffs.v2.fleet.example.com two");
+    let asked = last();
+    assert_eq!(
+        (&asked["operation"], &asked["object"], &asked["oldObject"]["apiVersion"]),
+        (&json!("DELETE"), &Value::Null, &json!("fleet.example.com/v1")),
+        "{asked}"
+    );
+    // Built-in kinds have their conversions.
+    let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}});
+    let hpa = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"},
+        "spec": {"maxReplicas": 3, "metrics": [cpu], "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
+    kubectl.run_with("create -f -", &hpa.to_string());
+    let asked = last();
+    assert_eq!(
+        (&asked["object"]["apiVersion"], &asked["object"]["spec"]["targetCPUUtilizationPercentage"]),
+        (&json!("autoscaling/v1"), &json!(50)),
+        "{asked}"
+    );
+
+    // What is changed in one version is changed in the one that was asked for, which keeps what only it has.
+    apply("MutatingWebhookConfiguration", "/mutate", "Equivalent");
+    let changed = kubectl
+        .try_with("create -o jsonpath={.apiVersion}:{.length}:{.sail} -f -", &skiff("v2", "three", "5"));
+    assert!(changed.ok && last()["object"]["length"] == "6", "{changed:?} {}", last());
+    assert_eq!(last()["object"]["sail"], "red", "{}", last());
+    assert!(changed.out.starts_with("fleet.example.com/v2:6:"), "{changed:?}");
+    apply("MutatingWebhookConfiguration", "/mutate", "Exact");
+    apply("ValidatingWebhookConfiguration", "/validate", "Exact");
+    let before = seen.lock().unwrap().len();
+    assert!(create("four", "5").ok && create("five", "9").ok, "exact rules are for their version");
+    assert_eq!(kubectl.run("get skiff four -o jsonpath={.length}"), "5");
+    assert_eq!(seen.lock().unwrap().len(), before);
+    let refused = kubectl.try_with("create -f -", &skiff("v1", "six", "9"));
+    assert!(!refused.ok && refused.err.contains(said), "{refused:?}");
+    kubectl.run("delete validatingwebhookconfiguration,mutatingwebhookconfiguration watchman");
+
+    // The same of policies and their bindings.
+    let policy = |policy: &str| {
+        let wanted = json!({"matchPolicy": policy, "resourceRules": [rules[0]]});
+        let expression = "!(object.length == '13' && object.apiVersion == 'fleet.example.com/v1' && request.kind.version == 'v1' && request.resource.version == 'v1' && request.requestResource.version == 'v2')";
+        json!({"apiVersion": "v1", "kind": "List", "items": [
+            {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "luck"},
+                "spec": {"matchConstraints": wanted, "validations": [{"expression": expression, "message": "no luck"}]}},
+            {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "luck"},
+                "spec": {"policyName": "luck", "validationActions": ["Deny"], "matchResources": wanted}}]})
+        .to_string()
+    };
+    kubectl.run_with("apply -f -", &policy("Equivalent"));
+    let refused = create("seven", "13");
+    assert!(!refused.ok && refused.err.contains("denied request: no luck"), "{refused:?}");
+    assert!(create("eight", "12").ok);
+    kubectl.run_with("apply -f -", &policy("Exact"));
+    let passed = create("nine", "13");
+    assert!(passed.ok, "{passed:?}");
 }

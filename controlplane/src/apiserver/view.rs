@@ -7,6 +7,7 @@ use crate::connect::reach::Reach;
 use crate::object::{Object, stored_bytes};
 use crate::registry::custom::conversion::{self, Webhook};
 use crate::registry::custom::{Custom, fill};
+use crate::registry::equivalent::Named;
 use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;
 use crate::store::Revision;
@@ -162,6 +163,42 @@ impl Converter {
     ) -> Result<Arc<Object>, ApiError> {
         let object = Object::from_stored(kind, bytes, revision).map_err(ApiError::internal)?;
         self.shown(kind, &Arc::new(object)).await
+    }
+
+    /// An object of this kind, from one of its names to another. Versions that differ in name keep every field, so that
+    /// nothing is lost on the way there and back.
+    pub async fn across(
+        &self,
+        kind: &Kind,
+        from: &Named,
+        to: &Named,
+        mut object: Value,
+    ) -> Result<Value, ApiError> {
+        if from == to || !object.is_object() {
+            return Ok(object);
+        }
+        let call = |object: &mut Value, name: &Named| {
+            object["kind"] = name.kind.as_str().into();
+            object["apiVersion"] = name.api_version().into();
+        };
+        call(&mut object, from);
+        if let Some((custom, hook)) = hooked(kind) {
+            let one = self.convert(kind, custom, hook, vec![object], &to.version).await?;
+            return one.into_iter().next().ok_or_else(|| ApiError::internal("an object was lost"));
+        }
+        if kind.custom.is_none() {
+            let stored = |name: &Named| {
+                self.registry.resource(&name.group, &name.version, &name.plural).and_then(|row| row.stored_as)
+            };
+            if let Some(stored) = stored(from) {
+                (stored.encode)(&mut object);
+            }
+            if let Some(stored) = stored(to) {
+                (stored.decode)(&mut object);
+            }
+        }
+        call(&mut object, to);
+        Ok(object)
     }
 
     async fn convert(

@@ -72,6 +72,11 @@ impl Registry {
         matching().find(as_stored).or_else(|| matching().next()).cloned()
     }
 
+    /// Every row of a resource of this name, whatever its group and version.
+    pub fn rows_of(&self, plural: &str) -> Vec<Arc<Kind>> {
+        self.tables.load().rows.iter().filter(|row| row.plural == plural).cloned().collect()
+    }
+
     /// Every row, in the order of the table; run-time rows last.
     pub fn all(&self) -> Vec<Arc<Kind>> {
         self.tables.load().rows.clone()

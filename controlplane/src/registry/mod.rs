@@ -6,6 +6,8 @@ pub mod kinds;
 pub mod table;
 // Who finds a row: by resource or by kind, with rows that come and go at run time.
 pub mod index;
+// Resources that are the same objects under other names.
+pub mod equivalent;
 // What discovery says of subresources.
 pub mod subresources;
 // Fields that field selectors may name.

@@ -47,6 +47,8 @@ pub mod default_ingress_class;
 pub mod external_ips;
 // Nodes change what is theirs.
 pub mod node_restriction;
+// A request by the names that others know it by.
+pub mod forms;
 // The cluster's own rules.
 pub mod policy;
 // Others have a say.

@@ -28,6 +28,8 @@ pub struct Custom {
     pub schema: Arc<Value>,
     /// The schemas of all versions, this one's among them.
     pub schemas: Arc<HashMap<String, Arc<Value>>>,
+    /// All versions in the order of the definition, served or not.
+    pub versions: Arc<Vec<Version>>,
     /// The version that objects are stored in.
     pub storage_version: String,
     /// Whether objects may have been written in other versions.
@@ -46,6 +48,15 @@ pub struct Custom {
     pub scale: Option<Scale>,
     /// Rules in CEL, compiled, by where they stand.
     pub rules: Vec<rules::Rule>,
+}
+
+/// A version of a definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// Its name.
+    pub name: String,
+    /// The subresources it has.
+    pub subresources: Vec<&'static str>,
 }
 
 /// Paths of the scale subresource, such as `.spec.replicas`.

@@ -1,7 +1,7 @@
 //! From a CustomResourceDefinition to rows: one per version that is served.
 
 use super::conversion::Webhook;
-use super::{Custom, Scale, at, fill, rules};
+use super::{Custom, Scale, Version, at, fill, rules};
 use crate::registry::columns;
 use crate::registry::kinds::{ALL_VERBS, Cell, Column, Field, Kind, Scope};
 use serde_json::{Value, json};
@@ -21,13 +21,19 @@ pub fn of(definition: &Value) -> Vec<Kind> {
     let schemas: Schemas = Arc::new(
         versions.iter().map(|version| (text(&version["name"]), schema(definition, version))).collect(),
     );
+    let all = Arc::new(versions.iter().map(offered).collect::<Vec<_>>());
     let mut served: Vec<&Value> = versions.iter().filter(|version| version["served"] == true).collect();
     served.sort_by_key(|version| version["name"] != stored);
-    served.into_iter().map(|version| row(definition, version, stored, &schemas)).collect()
+    served.into_iter().map(|version| row(definition, version, stored, &schemas, &all)).collect()
 }
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+fn offered(version: &Value) -> Version {
+    let subresources = ["status", "scale"].into_iter().filter(|sub| version["subresources"][sub].is_object());
+    Version { name: text(&version["name"]), subresources: subresources.collect() }
 }
 
 fn schema(definition: &Value, version: &Value) -> Arc<Value> {
@@ -38,7 +44,13 @@ fn schema(definition: &Value, version: &Value) -> Arc<Value> {
     Arc::new(schema)
 }
 
-fn row(definition: &Value, version: &Value, stored: &str, schemas: &Schemas) -> Kind {
+fn row(
+    definition: &Value,
+    version: &Value,
+    stored: &str,
+    schemas: &Schemas,
+    versions: &Arc<Vec<Version>>,
+) -> Kind {
     let (spec, names) = (&definition["spec"], &definition["spec"]["names"]);
     let list = |value: &Value| -> Vec<String> { value.as_array().into_iter().flatten().map(text).collect() };
     let (group, name) = (text(&spec["group"]), text(&version["name"]));
@@ -88,6 +100,7 @@ fn row(definition: &Value, version: &Value, stored: &str, schemas: &Schemas) -> 
     kind.custom = Some(Arc::new(Custom {
         schema,
         schemas: schemas.clone(),
+        versions: versions.clone(),
         storage_version: stored.to_owned(),
         several,
         heads: (head(&name), head(stored)),

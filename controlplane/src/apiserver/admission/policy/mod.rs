@@ -6,9 +6,11 @@ mod rules;
 // What a binding hands to it.
 mod params;
 
+use super::forms::Forms;
 use super::webhook::matching::{self, Subject};
 use super::{Attributes, Plugin};
 use crate::object::Object;
+use crate::registry::equivalent::Named;
 use crate::store::Revision;
 use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};
@@ -50,12 +52,12 @@ impl Plugin for ValidatingAdmissionPolicy {
         let bindings: Vec<Value> = bindings.iter().map(|binding| binding.value()).collect();
         let mut policies = at.cached(GROUP, "validatingadmissionpolicies", None);
         policies.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
-        let mut refusals = Vec::new();
+        let (mut refusals, forms) = (Vec::new(), Forms::default());
         for policy in &policies {
             let bound = bindings.iter().filter(|binding| binding["spec"]["policyName"] == *policy.meta.name);
             let bound: Vec<&Value> = bound.collect();
             if !bound.is_empty() {
-                self.apply(policy, &bound, at, object, &mut refusals).await;
+                self.apply(policy, &bound, at, object, &forms, &mut refusals).await;
             }
         }
         refusals.into_iter().next().map_or(Ok(()), |refusal| Err(refused(at, refusal)))
@@ -69,24 +71,32 @@ impl ValidatingAdmissionPolicy {
         bindings: &[&Value],
         at: &mut Attributes<'_>,
         object: &Value,
+        forms: &Forms,
         refusals: &mut Vec<Refusal>,
     ) {
         let value = policy.value();
         let spec = &value["spec"];
-        if !concerns(&spec["matchConstraints"], at, object).await {
-            return;
-        }
+        let Some(known) = concerns(&spec["matchConstraints"], at, object).await else { return };
         let rules = self.rules(policy, spec);
         let mut notes = BTreeMap::<String, Vec<String>>::new();
         for binding in bindings {
             let name = binding["metadata"]["name"].as_str().unwrap_or_default();
             let head = format!("ValidatingAdmissionPolicy '{}' with binding '{name}'", policy.meta.name);
             let wanted = &binding["spec"]["matchResources"];
-            if wanted.is_object() && !concerns(wanted, at, object).await {
+            if wanted.is_object() && concerns(wanted, at, object).await.is_none() {
                 continue;
             }
-            let params = match params::collect(&spec["paramKind"], &binding["spec"]["paramRef"], at).await {
-                Ok(params) => params,
+            let params = params::collect(&spec["paramKind"], &binding["spec"]["paramRef"], at).await;
+            let ready = match params {
+                Ok(params) if params.is_empty() => continue,
+                Ok(params) => match forms.of(&known, at, object).await {
+                    Ok(form) => Ok((params, form)),
+                    Err(error) => Err(format!("failed to convert object version: {}", error.message)),
+                },
+                Err(why) => Err(why),
+            };
+            let (params, form) = match ready {
+                Ok(ready) => ready,
                 Err(_) if rules.ignores_failure() => continue,
                 Err(why) => {
                     let message = format!("{head} denied request: failed to configure binding: {why}");
@@ -94,9 +104,8 @@ impl ValidatingAdmissionPolicy {
                     continue;
                 }
             };
-            let namespace = namespace(at).await;
-            let (request, shown) = (matching::request(at), |object: &Value| shown(at, object));
-            let (object, old) = (shown(object), at.old.map_or(Value::Null, shown));
+            let (request, namespace) = (matching::request(at, &known), namespace(at).await);
+            let (object, old) = (shown(&known, &form.object), shown(&known, &form.old));
             for params in &params {
                 let facts =
                     Facts { request: &request, object: &object, old: &old, namespace: &namespace, params };
@@ -146,22 +155,23 @@ fn is_exempt(at: &Attributes<'_>) -> bool {
     }
 }
 
-/// Whether a policy, or a binding, is about the request.
-async fn concerns(criteria: &Value, at: &Attributes<'_>, object: &Value) -> bool {
+/// The name by which a policy, or a binding, knows the request, if it is about it.
+async fn concerns(criteria: &Value, at: &Attributes<'_>, object: &Value) -> Option<Named> {
     let subject = Subject::of(at);
     let named = |rule: &&Value| {
         let mut names = rule["resourceNames"].as_array().into_iter().flatten().peekable();
         names.peek().is_none() || names.any(|name| name == at.name)
     };
-    let any = |field: &str| {
-        let rules = criteria[field].as_array().into_iter().flatten();
-        rules.filter(named).any(|rule| subject.matches(rule))
+    let first = |field: &str| {
+        let rules: Vec<&Value> = criteria[field].as_array().into_iter().flatten().filter(named).collect();
+        matching::known(&rules, &criteria["matchPolicy"], &at.api.registry, at.kind, &subject)
     };
     let all = criteria["resourceRules"].as_array().is_none_or(Vec::is_empty);
-    (all || any("resourceRules"))
-        && !any("excludeResourceRules")
+    let known = if all { Some(Named::of(at.kind)) } else { first("resourceRules") }?;
+    let about = first("excludeResourceRules").is_none()
         && matching::labelled(&criteria["objectSelector"], at, object)
-        && matching::in_namespaces(&criteria["namespaceSelector"], at, object).await
+        && matching::in_namespaces(&criteria["namespaceSelector"], at, object).await;
+    about.then_some(known)
 }
 
 /// The namespace that a namespaced object is in.
@@ -174,11 +184,11 @@ async fn namespace(at: &Attributes<'_>) -> Value {
 }
 
 /// The object with the names of its kind, as clients see it.
-fn shown(at: &Attributes<'_>, object: &Value) -> Value {
+fn shown(name: &Named, object: &Value) -> Value {
     let mut object = object.clone();
     if object.is_object() && object.get("kind").is_none() {
-        object["kind"] = json!(at.kind.kind);
-        object["apiVersion"] = json!(at.kind.api_version());
+        object["kind"] = json!(name.kind);
+        object["apiVersion"] = json!(name.api_version());
     }
     object
 }

@@ -1,7 +1,11 @@
 //! Which requests a webhook wants to see: rules, selectors, conditions in CEL.
 
+use crate::apiserver::admission::forms::Form;
 use crate::apiserver::admission::{Attributes, Operation};
 use crate::expressions::{self, lifted};
+use crate::registry::equivalent::Named;
+use crate::registry::index::Registry;
+use crate::registry::kinds::Kind;
 use coracle_proto::selector::LabelSelector;
 use serde_json::{Value, json};
 
@@ -16,19 +20,32 @@ pub enum Matched {
     Failed(String),
 }
 
-/// Decides for one request.
-pub async fn matches(hook: &Value, at: &Attributes<'_>, object: &Value) -> Matched {
-    let rules = hook["rules"].as_array().into_iter().flatten();
-    let subject = Subject::of(at);
-    if !rules.into_iter().any(|rule| subject.matches(rule)) {
-        return Matched::No;
+/// The name by which a webhook wants to be asked about a request, if it does; its conditions apart.
+pub async fn wanted(hook: &Value, at: &Attributes<'_>, object: &Value) -> Option<Named> {
+    let rules: Vec<&Value> = hook["rules"].as_array().into_iter().flatten().collect();
+    let known = known(&rules, &hook["matchPolicy"], &at.api.registry, at.kind, &Subject::of(at))?;
+    let selected = in_namespaces(&hook["namespaceSelector"], at, object).await
+        && labelled(&hook["objectSelector"], at, object);
+    selected.then_some(known)
+}
+
+/// The name by which rules know a request: its own if one does, else the first that is equivalent where `policy` says so.
+pub fn known(
+    rules: &[&Value],
+    policy: &Value,
+    registry: &Registry,
+    kind: &Kind,
+    subject: &Subject<'_>,
+) -> Option<Named> {
+    if rules.iter().any(|rule| subject.matches(rule)) {
+        return Some(Named::of(kind));
     }
-    if !in_namespaces(&hook["namespaceSelector"], at, object).await
-        || !labelled(&hook["objectSelector"], at, object)
-    {
-        return Matched::No;
+    if rules.is_empty() || policy != "Equivalent" {
+        return None;
     }
-    conditions(&hook["matchConditions"], at, object)
+    let others = registry.equivalents(kind, subject.subresource);
+    let first = |rule: &&Value| others.iter().find(|other| subject.called(other).matches(rule));
+    rules.iter().find_map(first).cloned()
 }
 
 /// A request in the words of rules.
@@ -44,14 +61,17 @@ pub struct Subject<'a> {
 impl<'a> Subject<'a> {
     /// The request.
     pub fn of(at: &'a Attributes<'_>) -> Self {
-        Self {
-            operation: at.operation.as_str(),
-            group: &at.kind.group,
-            version: &at.kind.version,
-            resource: &at.kind.plural,
-            subresource: at.subresource,
-            namespaced: at.kind.namespaced(),
-        }
+        Self::new(at.operation.as_str(), at.kind, at.subresource)
+    }
+
+    fn new(operation: &'a str, kind: &'a Kind, subresource: &'a str) -> Self {
+        let (group, version, resource) = (&kind.group, &kind.version, &kind.plural);
+        Self { operation, group, version, resource, subresource, namespaced: kind.namespaced() }
+    }
+
+    /// The same by another name.
+    fn called(&self, name: &'a Named) -> Self {
+        Self { group: &name.group, version: &name.version, resource: &name.plural, ..*self }
     }
 }
 
@@ -116,20 +136,25 @@ pub fn labelled(selector: &Value, at: &Attributes<'_>, object: &Value) -> bool {
     selector.as_object().is_none_or(serde_json::Map::is_empty) || has(object) || at.old.is_some_and(has)
 }
 
-fn conditions(conditions: &Value, at: &Attributes<'_>, object: &Value) -> Matched {
+/// Whether a webhook's conditions let it be asked.
+pub fn conditions(conditions: &Value, at: &Attributes<'_>, form: &Form<'_>) -> Matched {
     let all = conditions.as_array().map_or(&[][..], Vec::as_slice);
     if all.is_empty() {
         return Matched::Yes;
     }
-    decide(all, &request(at), object, at.old.unwrap_or(&Value::Null))
+    decide(all, &request(at, form.name), &form.object, &form.old)
 }
 
-/// The request as expressions see it.
-pub fn request(at: &Attributes<'_>) -> Value {
+/// The request as expressions see it, by the name that it is known by.
+pub fn request(at: &Attributes<'_>, name: &Named) -> Value {
+    let kind = |name: &Named| json!({"group": name.group, "version": name.version, "kind": name.kind});
+    let resource =
+        |name: &Named| json!({"group": name.group, "version": name.version, "resource": name.plural});
+    let own = Named::of(at.kind);
     json!({
-        "operation": at.operation.as_str(), "name": at.name, "namespace": at.namespace, "subResource": at.subresource,
-        "resource": {"group": at.kind.group, "version": at.kind.version, "resource": at.kind.plural},
-        "kind": {"group": at.kind.group, "version": at.kind.version, "kind": at.kind.kind},
+        "operation": at.operation.as_str(), "name": at.name, "namespace": at.namespace,
+        "kind": kind(name), "resource": resource(name), "subResource": at.subresource,
+        "requestKind": kind(&own), "requestResource": resource(&own), "requestSubResource": at.subresource,
         "userInfo": {"username": at.user.name, "groups": at.user.groups, "uid": at.user.uid, "extra": at.user.extra},
         "dryRun": at.dry_run,
     })
@@ -160,7 +185,9 @@ fn decide(conditions: &[Value], request: &Value, object: &Value, old: &Value) ->
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::registry::custom::rows;
 
     #[test]
     fn rules_name_what_they_want() {
@@ -188,6 +215,67 @@ mod tests {
         let mut cluster = rule(&["*"], &["*"]);
         cluster["scope"] = json!("Cluster");
         assert!(!subject("").matches(&cluster));
+    }
+
+    #[test]
+    fn rules_know_requests_by_equivalent_names() {
+        let registry = Registry::builtin();
+        let version = |name: &str| {
+            json!({"name": name, "served": true, "storage": name == "v1",
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+                "subresources": if name == "v3" { json!({}) } else { json!({"status": {}}) }})
+        };
+        let definition = json!({"spec": {"group": "x.io", "scope": "Namespaced",
+            "names": {"plural": "boats", "kind": "Boat"}, "versions": [version("v1"), version("v2"), version("v3")]}});
+        for row in rows::of(&definition) {
+            registry.register(row);
+        }
+        let rule = |group: &str, version: &str, resource: &str| json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": [version], "resources": [resource]});
+        let boats = |version: &str| rule("x.io", version, "boats");
+        let (exact, equivalent) = (json!("Exact"), json!("Equivalent"));
+        let hpa = "horizontalpodautoscalers";
+        for (policy, rules, asked, expected) in [
+            (&equivalent, vec![boats("v1")], ("x.io", "v1", "boats", ""), Some("x.io/v1")),
+            (&equivalent, vec![boats("v1")], ("x.io", "v2", "boats", ""), Some("x.io/v1")),
+            (&exact, vec![boats("v1")], ("x.io", "v2", "boats", ""), None),
+            (&Value::Null, vec![boats("v1")], ("x.io", "v2", "boats", ""), None),
+            // Its own name comes first, then the order of the rules, then that of the versions.
+            (&equivalent, vec![boats("v1"), boats("v2")], ("x.io", "v2", "boats", ""), Some("x.io/v2")),
+            (&equivalent, vec![boats("v3"), boats("v1")], ("x.io", "v2", "boats", ""), Some("x.io/v3")),
+            (&equivalent, vec![boats("*")], ("x.io", "v2", "boats", ""), Some("x.io/v2")),
+            (&equivalent, vec![boats("v4")], ("x.io", "v2", "boats", ""), None),
+            (&equivalent, vec![rule("y.io", "v1", "boats")], ("x.io", "v2", "boats", ""), None),
+            // Subresources are equivalent where both have them.
+            (&equivalent, vec![boats("v1")], ("x.io", "v2", "boats", "status"), None),
+            (
+                &equivalent,
+                vec![rule("x.io", "v1", "boats/status")],
+                ("x.io", "v2", "boats", "status"),
+                Some("x.io/v1"),
+            ),
+            (&equivalent, vec![rule("x.io", "v3", "boats/status")], ("x.io", "v2", "boats", "status"), None),
+            (
+                &equivalent,
+                vec![rule("events.k8s.io", "v1", "events")],
+                ("", "v1", "events", ""),
+                Some("events.k8s.io/v1"),
+            ),
+            (
+                &equivalent,
+                vec![rule("autoscaling", "v1", hpa)],
+                ("autoscaling", "v2", hpa, ""),
+                Some("autoscaling/v1"),
+            ),
+            (&equivalent, vec![rule("apps", "v1", "pods")], ("", "v1", "pods", ""), None),
+        ] {
+            let row = registry.resource(asked.0, asked.1, asked.2).unwrap();
+            let rules: Vec<&Value> = rules.iter().collect();
+            let subject = Subject::new("CREATE", &row, asked.3);
+            let found = known(&rules, policy, &registry, &row, &subject).map(|name| name.api_version());
+            assert_eq!(found.as_deref(), expected, "{policy} {rules:?} {asked:?}");
+            let subject = Subject::new("DELETE", &row, asked.3);
+            assert_eq!(known(&rules, policy, &registry, &row, &subject), None, "another operation");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod review;
 // The connection.
 pub mod call;
 
+use super::forms::{self, Form, Forms};
 use super::{Attributes, Plugin};
 use crate::apiserver::patch::json as json_patch;
 use crate::connect::reach::Reach;
@@ -59,15 +60,15 @@ fn webhooks(at: &Attributes<'_>, plural: &str) -> Vec<Webhook> {
     each.map(|spec| Webhook { spec }).collect()
 }
 
-/// What a webhook says, once it is known whether it wants to be asked; `None` when it is not asked or its failure ignored.
+/// What a webhook says of a request in the form it knows; `None` when its conditions keep it out or its failure is ignored.
 async fn ask(
     reach: &Reach,
     hook: &Webhook,
     at: &Attributes<'_>,
-    object: &Value,
+    form: &Form<'_>,
 ) -> Result<Option<Verdict>, ApiError> {
     let name = hook.name();
-    match matching::matches(&hook.spec, at, object).await {
+    match matching::conditions(&hook.spec["matchConditions"], at, form) {
         Matched::Yes => {}
         Matched::No => return Ok(None),
         Matched::Failed(why) if hook.ignores_failure() => {
@@ -80,7 +81,7 @@ async fn ask(
     if at.dry_run && !matches!(effects, "None" | "NoneOnDryRun") {
         return Err(ApiError::bad_request(format!("admission webhook {name:?} does not support dry run")));
     }
-    let (uid, body) = review::request(&hook.spec, at, object);
+    let (uid, body) = review::request(&hook.spec, at, form);
     let config = &hook.spec["clientConfig"];
     let place = Place::of(config, |group, plural, namespace| at.cached(group, plural, Some(namespace)));
     let answer = match place {
@@ -96,6 +97,11 @@ async fn ask(
         }
         Err(why) => Err(ApiError::internal(format!("failed calling webhook {name:?}: {why}"))),
     }
+}
+
+/// A request that cannot be shown to a webhook fails, as upstream also where the webhook's own failures are ignored.
+fn unshown(error: ApiError) -> ApiError {
+    ApiError::internal(error.message)
 }
 
 /// Takes over what a webhook said besides its patch; its refusal.
@@ -134,19 +140,22 @@ impl Plugin for MutatingAdmissionWebhook {
     }
 }
 
-/// Asks a webhook and applies its patch.
+/// Asks a webhook and applies its patch, in the form that the webhook knows.
 async fn run(
     reach: &Reach,
     hook: &Webhook,
     at: &mut Attributes<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
-    let Some(verdict) = ask(reach, hook, at, object).await? else { return Ok(()) };
+    let Some(name) = matching::wanted(&hook.spec, at, object).await else { return Ok(()) };
+    let form = Forms::default().of(&name, at, object).await.map_err(unshown)?;
+    let Some(verdict) = ask(reach, hook, at, &form).await? else { return Ok(()) };
     heed(hook, at, &verdict)?;
     let Some(patch) = &verdict.patch else { return Ok(()) };
-    match json_patch::apply(object, patch) {
+    match json_patch::apply(&form.object, patch) {
+        Ok(changed) if changed == *form.object => Ok(()),
         Ok(changed) => {
-            *object = changed;
+            *object = forms::asked(&name, at, changed).await?;
             Ok(())
         }
         Err(error) if hook.ignores_failure() => {
@@ -155,6 +164,19 @@ async fn run(
         }
         Err(error) => Err(ApiError::internal(format!("failed calling webhook {:?}: {error}", hook.name()))),
     }
+}
+
+/// What a webhook that may only refuse says, if it wants to be asked.
+async fn consult(
+    reach: &Reach,
+    hook: &Webhook,
+    at: &Attributes<'_>,
+    object: &Value,
+    forms: &Forms,
+) -> Result<Option<Verdict>, ApiError> {
+    let Some(name) = matching::wanted(&hook.spec, at, object).await else { return Ok(None) };
+    let form = forms.of(&name, at, object).await.map_err(unshown)?;
+    ask(reach, hook, at, &form).await
 }
 
 #[async_trait]
@@ -168,9 +190,9 @@ impl Plugin for ValidatingAdmissionWebhook {
         if hooks.is_empty() {
             return Ok(());
         }
-        let asked = &*at;
-        let answers =
-            futures::future::join_all(hooks.iter().map(|hook| ask(&self.0, hook, asked, object))).await;
+        let (asked, forms) = (&*at, Forms::default());
+        let answers = hooks.iter().map(|hook| consult(&self.0, hook, asked, object, &forms));
+        let answers = futures::future::join_all(answers).await;
         for (hook, answer) in hooks.iter().zip(answers) {
             if let Some(verdict) = answer? {
                 heed(hook, at, &verdict)?;

@@ -1,6 +1,8 @@
 //! AdmissionReview: what is sent to a webhook and what comes back.
 
+use crate::apiserver::admission::forms::Form;
 use crate::apiserver::admission::{Attributes, Operation};
+use crate::registry::equivalent::Named;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_proto::status::ApiError;
 use serde_json::{Value, json};
@@ -43,19 +45,21 @@ impl Verdict {
     }
 }
 
-/// The review of a request, with its uid.
-pub fn request(hook: &Value, at: &Attributes<'_>, object: &Value) -> (String, Value) {
+/// The review of a request in the form that the webhook knows, with its uid.
+pub fn request(hook: &Value, at: &Attributes<'_>, form: &Form<'_>) -> (String, Value) {
     let uid = uuid::Uuid::new_v4().to_string();
     let versions = hook["admissionReviewVersions"].as_array().into_iter().flatten();
     let version = versions.filter_map(Value::as_str).find(|v| matches!(*v, "v1" | "v1beta1")).unwrap_or("v1");
     // Of a stream, the object is what is asked for, not the pod.
     let streams = at.operation == Operation::Connect;
-    let own = streams.then(|| object["kind"].as_str()).flatten();
-    let kind = match own {
+    let own = streams.then(|| form.object["kind"].as_str()).flatten();
+    let kind = |name: &Named| match own {
         Some(own) => json!({"group": "", "version": "v1", "kind": own}),
-        None => json!({"group": at.kind.group, "version": at.kind.version, "kind": at.kind.kind}),
+        None => json!({"group": name.group, "version": name.version, "kind": name.kind}),
     };
-    let resource = json!({"group": at.kind.group, "version": at.kind.version, "resource": at.kind.plural});
+    let resource =
+        |name: &Named| json!({"group": name.group, "version": name.version, "resource": name.plural});
+    let (name, asked) = (form.name, Named::of(at.kind));
     let mut user = json!({"username": at.user.name, "groups": at.user.groups});
     if !at.user.uid.is_empty() {
         user["uid"] = json!(at.user.uid);
@@ -66,8 +70,8 @@ pub fn request(hook: &Value, at: &Attributes<'_>, object: &Value) -> (String, Va
     let shown = |object: &Value| {
         let mut object = object.clone();
         if object.is_object() && own.is_none() {
-            object["kind"] = json!(at.kind.kind);
-            object["apiVersion"] = json!(at.kind.api_version());
+            object["kind"] = json!(name.kind);
+            object["apiVersion"] = json!(name.api_version());
         }
         object
     };
@@ -78,12 +82,18 @@ pub fn request(hook: &Value, at: &Attributes<'_>, object: &Value) -> (String, Va
         Operation::Connect => Value::Null,
     };
     let mut request = json!({
-        "uid": uid, "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+        "uid": uid, "kind": kind(name), "resource": resource(name),
+        "requestKind": kind(&asked), "requestResource": resource(&asked),
         "operation": at.operation.as_str(), "userInfo": user, "dryRun": at.dry_run,
-        "object": shown(object), "oldObject": at.old.map_or(Value::Null, shown),
+        "object": shown(&form.object), "oldObject": shown(&form.old),
         "options": options,
     });
-    for (field, text) in [("name", at.name), ("namespace", at.namespace), ("subResource", at.subresource)] {
+    for (field, text) in [
+        ("name", at.name),
+        ("namespace", at.namespace),
+        ("subResource", at.subresource),
+        ("requestSubResource", at.subresource),
+    ] {
         if !text.is_empty() {
             request[field] = json!(text);
         }
