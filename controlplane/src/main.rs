@@ -51,8 +51,8 @@ fn main() -> anyhow::Result<()> {
             }
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             let handed_on = runtime.block_on(coracle::server::run(args.resolve()?))?;
-            drop(runtime);
             match handed_on {
+                // What still runs here ends with this program.
                 Some(doors) => {
                     Err(anyhow::Error::from(doors.hand_on()).context("the program that is to follow"))
                 }

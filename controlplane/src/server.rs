@@ -99,6 +99,11 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
     let bound = doors.own.local_addr()?;
     let service_ip = first_service_address(&config.service_cidr)?;
     let own_names = names(&config, bound, &service_ip);
+    // Reading what is stored takes longest: what does not need it is made meanwhile.
+    let opened = tokio::spawn({
+        let (datastore, data_dir) = (config.datastore.clone(), config.data_dir.clone());
+        async move { store::open(&datastore, &data_dir).await }
+    });
     let life = config.security.certificate_life();
     let pki = Arc::new(Pki::ensure(&config.data_dir.join("pki"), &own_names, life)?);
     let keys = Keys::from_pem(&pki.service_account_key).map_err(anyhow::Error::msg)?;
@@ -109,7 +114,7 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
         format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
 
     let registry = Arc::new(Registry::builtin());
-    let store = store::open(&config.datastore, &config.data_dir).await?;
+    let store = opened.await??;
     let store = guard::sealed(&config.security, store).await?;
     let feed = Arc::new(Feed::start(store.clone(), registry.all()).await?);
     connect::usage::register(&registry);
