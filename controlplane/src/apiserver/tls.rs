@@ -170,11 +170,11 @@ async fn connection(
         stop.cancelled().await;
         tokio::time::sleep(LATE).await;
     };
-    let stream = tokio::select! {
-        Ok(Ok(stream)) = handshake => stream,
+    let shaken = tokio::select! {
+        shaken = handshake => shaken,
         () = late => return,
-        else => return,
     };
+    let Ok(Ok(stream)) = shaken else { return };
     let session = stream.get_ref().1;
     let chain = session.peer_certificates().unwrap_or_default();
     let certificate = tls.verifier.verify(chain, UnixTime::now());
