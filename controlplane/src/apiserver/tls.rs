@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long the last answers of a connection that is closed for its silence may take on their way.
 const FLUSH: Duration = Duration::from_secs(60);
-/// How long those who have just come in at shutdown have for the request that they came with.
+/// How long after their handshake clients are expected to say the request that they came with, at shutdown.
 const LATE: Duration = Duration::from_secs(1);
 /// How long requests in flight may go on at shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -175,6 +175,7 @@ async fn connection(
         () = late => return,
     };
     let Ok(Ok(stream)) = shaken else { return };
+    let arrived = tokio::time::Instant::now();
     let session = stream.get_ref().1;
     let chain = session.peer_certificates().unwrap_or_default();
     let certificate = tls.verifier.verify(chain, UnixTime::now());
@@ -207,8 +208,11 @@ async fn connection(
         },
         () = stop.cancelled() => false,
     };
-    if !silence && let Ok(Some(_)) = tokio::time::timeout(LATE, attendance.hear(connection.as_mut())).await {
-        return;
+    if !silence {
+        let heard = attendance.hear(connection.as_mut());
+        if let Ok(Some(_)) = tokio::time::timeout_at(arrived + LATE, heard).await {
+            return;
+        }
     }
     connection.as_mut().graceful_shutdown();
     let rest = if silence { FLUSH } else { DRAIN };
