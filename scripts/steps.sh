@@ -56,12 +56,15 @@ compile() {
     local log total=0 done=0 line code
     log=$(mktemp)
     bar_shown=-1
-    # An upper bound: packages that are built already are not counted again, and the bar ends early.
-    total=$(cargo metadata --locked --format-version 1 2>/dev/null | grep -o '"id":"' | wc -l)
     code=0
     cargo build "$@" 2>&1 | tee "$log" | while read -r line; do
         case $line in
-            Compiling*) done=$((done + 1)); [ "$done" -gt "$total" ] || bar "$done" "$total" "${line#Compiling }" ;;
+            Compiling*)
+                # An upper bound: packages that are built already are not counted again, and the bar ends early.
+                [ "$total" -gt 0 ] || total=$(cargo tree --locked -e normal,build --prefix none -f '{p}' 2>/dev/null | sed 's/ (\*)$//' | sort -u | wc -l)
+                done=$((done + 1))
+                [ "$done" -gt "$total" ] || bar "$done" "$total" "${line#Compiling }"
+                ;;
             warning*|error*) printf '    %s\n' "$line" >&2 ;;
         esac
     done || code=1
