@@ -81,7 +81,8 @@ fn flags(flag: &str, value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// A file with every option, what it means and its default, all commented out.
+/// A file with every option, what it means and its default, all commented out: `#name: value`, or `#name: ` where there is
+/// no default. Options that take several values, and only they, have a list in brackets: `#name: []`, `#name: [a, b]`.
 pub fn template(command: &Command, program: &str) -> String {
     let mut text = format!(
         "# Options of `{program} {}`. Every option is here; those in force are not commented out.\n# Flags on the command line win.\n",
@@ -96,13 +97,23 @@ pub fn template(command: &Command, program: &str) -> String {
             argument.get_default_values().iter().map(|v| v.to_string_lossy().into_owned()).collect();
         let example = match argument.get_action() {
             ArgAction::SetTrue => "false".to_owned(),
-            ArgAction::Append => format!("[{}]", defaults.join(", ")),
-            _ => defaults.first().cloned().unwrap_or_default(),
+            ArgAction::Append => {
+                format!("[{}]", defaults.iter().map(|v| scalar(v)).collect::<Vec<_>>().join(", "))
+            }
+            _ => defaults.first().map(|v| scalar(v)).unwrap_or_default(),
         };
-        let quoted = if example.contains(['%', '<', ':', '#']) { format!("{example:?}") } else { example };
-        let _ = writeln!(text, "\n# {help}\n#{}: {quoted}", key(long));
+        let _ = writeln!(text, "\n# {help}\n#{}: {example}", key(long));
     }
     text
+}
+
+/// A value as YAML has it, in quotes where it would mean something else without.
+fn scalar(text: &str) -> String {
+    let plain = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/' || c == '.')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "/.:_=+-".contains(c))
+        && !text.ends_with(':')
+        && !matches!(text, "true" | "false" | "null");
+    if plain { text.to_owned() } else { format!("{text:?}") }
 }
 
 #[cfg(test)]
@@ -117,6 +128,15 @@ mod tests {
             .arg(Arg::new("max-pods").long("max-pods").help("How many.").default_value("110"))
             .arg(Arg::new("node-ip").long("node-ip").help("Addresses.").action(ArgAction::Append))
             .arg(Arg::new("eviction-hard").long("eviction-hard").help("Least.").default_value("memory<5%"))
+            .arg(Arg::new("bind").long("bind").help("Where.").default_value("0.0.0.0:6443"))
+            .arg(Arg::new("pattern").long("pattern").help("Which.").default_value("[a-z]: #"))
+            .arg(
+                Arg::new("dir")
+                    .long("dir")
+                    .help("Dirs.")
+                    .action(ArgAction::Append)
+                    .default_values(["/a", "b, c", "d:1"]),
+            )
             .arg(Arg::new("external-network").long("external-network").help("No.").action(ArgAction::SetTrue))
     }
 
@@ -162,13 +182,27 @@ mod tests {
         let text = template(&command(), "agent");
         assert!(text.contains("\n# How many.\n#maxPods: 110\n"), "{text}");
         assert!(text.contains("#evictionHard: \"memory<5%\"\n"), "{text}");
+        assert!(text.contains("#bind: 0.0.0.0:6443\n"), "{text}");
+        assert!(text.contains("#nodeName: \n"), "no default: {text}");
         let in_force: Vec<String> = text
             .lines()
             .filter(|l| l.starts_with('#') && !l.starts_with("# "))
             .map(|l| l[1..].to_owned())
             .collect();
-        assert_eq!(in_force.len(), 5);
+        assert_eq!(in_force.len(), 8);
         let flags = expanded(&in_force.join("\n"), &[]).unwrap();
-        assert!(flags.contains(&"--max-pods=110".to_owned()), "{flags:?}");
+        for flag in [
+            "--max-pods=110",
+            "--bind=0.0.0.0:6443",
+            "--pattern=[a-z]: #",
+            "--dir=/a",
+            "--dir=b, c",
+            "--dir=d:1",
+        ] {
+            assert!(flags.contains(&flag.to_owned()), "{flag} in {flags:?}");
+        }
+        let lists: Vec<&str> =
+            in_force.iter().filter_map(|line| line.split_once(": [")).map(|(name, _)| name).collect();
+        assert_eq!(lists, ["nodeIp", "dir"], "brackets are the mark of lists: {text}");
     }
 }

@@ -21,6 +21,7 @@ impl ManualArgs {
 
 fn write(mut command: Command, dir: &Path, files: &[(&str, &str)]) -> std::io::Result<()> {
     let name = command.get_name().to_owned();
+    let documented = without_help(command.clone());
     let (man, completions, etc) = (dir.join("man"), dir.join("completions"), dir.join("etc"));
     for dir in [&man, &completions, &etc] {
         std::fs::create_dir_all(dir)?;
@@ -33,7 +34,12 @@ fn write(mut command: Command, dir: &Path, files: &[(&str, &str)]) -> std::io::R
             std::fs::write(etc.join(file), file::template(found, &name))?;
         }
     }
-    clap_mangen::generate_to(command, man)
+    clap_mangen::generate_to(documented, man)
+}
+
+/// Without the commands `help`, on every level: their pages would say nothing.
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
 #[cfg(test)]
@@ -45,11 +51,22 @@ mod tests {
     fn everything_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let run = Command::new("run").about("Runs.").arg(clap::Arg::new("x").long("x-y").help("An x."));
-        let command = Command::new("boat").version("1").about("A boat.").subcommand(run);
+        let image = Command::new("image").subcommand(Command::new("ls").about("Lists."));
+        let command = Command::new("boat").version("1").about("A boat.").subcommands([run, image]);
         write(command, dir.path(), &[("run", "boat.yaml")]).unwrap();
         let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
         assert!(read("completions/boat.bash").contains("--x-y"));
         assert!(read("man/boat-run.1").contains("An x."));
         assert!(read("etc/boat.yaml").contains("#xY: "));
+        let mut pages: Vec<String> = std::fs::read_dir(dir.path().join("man"))
+            .unwrap()
+            .map(|page| page.unwrap().file_name().into_string().unwrap())
+            .collect();
+        pages.sort();
+        assert_eq!(pages, ["boat-image-ls.1", "boat-image.1", "boat-run.1", "boat.1"]);
+        assert!(
+            read("completions/boat.fish").contains("the help of the given subcommand"),
+            "the command stays"
+        );
     }
 }
