@@ -21,6 +21,9 @@ pub mod counted;
 
 pub use client::CriRuntime;
 
+/// Annotation of images that came from an archive: a pull of their names takes them as they are.
+pub const IMPORTED: &str = "coracle/imported";
+
 /// What went wrong in a runtime, by what the caller can do about it; messages follow containerd's wording.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum RuntimeError {

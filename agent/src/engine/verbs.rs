@@ -16,7 +16,7 @@ use super::error::internal;
 use super::image::{Credentials, ImageRecord};
 use super::{Engine, now};
 use crate::keeper::wire::Call;
-use crate::runtime::{Duplex, First, Result, Runtime, RuntimeError, Session};
+use crate::runtime::{Duplex, First, IMPORTED, Result, Runtime, RuntimeError, Session};
 
 /// As an image's own configuration names it.
 fn image_info(record: &ImageRecord) -> serde_json::Value {
@@ -38,6 +38,7 @@ fn image_info(record: &ImageRecord) -> serde_json::Value {
 fn image_of(record: &ImageRecord) -> cri::Image {
     let user = record.config.user.split(':').next().unwrap_or_default();
     let uid = if user.is_empty() { Some(0) } else { user.parse().ok() };
+    let annotations = record.imported.then(|| (IMPORTED.to_owned(), "true".to_owned())).into_iter().collect();
     cri::Image {
         id: record.id.clone(),
         repo_tags: record.repo_tags.clone(),
@@ -45,7 +46,7 @@ fn image_of(record: &ImageRecord) -> cri::Image {
         size: record.size,
         uid: uid.map(|value| cri::Int64Value { value }),
         username: if uid.is_some() { String::new() } else { user.to_owned() },
-        spec: Some(cri::ImageSpec { image: record.id.clone(), ..Default::default() }),
+        spec: Some(cri::ImageSpec { image: record.id.clone(), annotations, ..Default::default() }),
         pinned: record.pinned,
     }
 }
@@ -379,5 +380,23 @@ impl Runtime for Engine {
             image_filesystems: vec![images],
             container_filesystems: vec![containers],
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_image_says_that_it_was_imported() {
+        for imported in [false, true] {
+            let record: ImageRecord = serde_json::from_value(
+                json!({"id": "sha256:1", "size": 1, "imported": imported, "layers": [], "config": {}}),
+            )
+            .unwrap();
+            let spec = image_of(&record).spec.unwrap();
+            assert_eq!(spec.annotations.contains_key(IMPORTED), imported);
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::backoff::Backoffs;
 use super::security::ImageUser;
 use super::spec;
 use crate::events::{Kind, Recorder};
-use crate::runtime::Runtime;
+use crate::runtime::{IMPORTED, Runtime};
 
 /// Why an image is not there: what the container's waiting state says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,16 @@ pub struct Present {
     pub spec: cri::ImageSpec,
     /// The user it runs as.
     pub user: ImageUser,
+    /// Whether somebody brought it to the node by hand.
+    imported: bool,
+}
+
+impl Present {
+    /// Whether it is run as it is, without asking a registry. What somebody imported is what they want to run, whatever
+    /// the policy: the engine would not pull over it either.
+    fn suffices(&self, policy: &str) -> bool {
+        policy != "Always" || self.imported
+    }
 }
 
 /// Pulls images: one pull per image at a time, whoever waits for it.
@@ -71,36 +81,35 @@ impl Images {
             user_specified_image: image.to_owned(),
             ..cri::ImageSpec::default()
         };
-        if policy != "Always" {
-            match self.present(&wanted).await {
-                Ok(Some(present)) => {
-                    let text = format!(
-                        "Container image {image:?} already present on machine and can be accessed by the pod"
-                    );
-                    self.events.record(about.clone(), Kind::Normal, "Pulled", text);
-                    return Ok(present);
-                }
-                Ok(None) if policy == "Never" => {
-                    let message =
-                        format!("Container image {image:?} is not present with pull policy of Never");
-                    self.events.record(about.clone(), Kind::Warning, "ErrImageNeverPull", message.clone());
-                    return Err(PullFailure {
-                        reason: "ErrImageNeverPull",
-                        message,
-                        retry: Duration::from_secs(10),
-                    });
-                }
-                Ok(None) => {}
-                Err(error) if is_invalid(&error) => return Err(self.invalid(about, image, &error)),
-                Err(error) => {
-                    let message = format!("Failed to inspect image {image:?}: {error}");
-                    self.events.record(about.clone(), Kind::Warning, "InspectFailed", message.clone());
-                    return Err(PullFailure {
-                        reason: "ImageInspectError",
-                        message,
-                        retry: Duration::from_secs(10),
-                    });
-                }
+        match self.present(&wanted).await {
+            Ok(Some(present)) if present.suffices(policy) => {
+                let text = format!(
+                    "Container image {image:?} already present on machine and can be accessed by the pod"
+                );
+                self.events.record(about.clone(), Kind::Normal, "Pulled", text);
+                return Ok(present);
+            }
+            // The pull finds out what is wrong, if anything is.
+            _ if policy == "Always" => {}
+            Ok(None) if policy == "Never" => {
+                let message = format!("Container image {image:?} is not present with pull policy of Never");
+                self.events.record(about.clone(), Kind::Warning, "ErrImageNeverPull", message.clone());
+                return Err(PullFailure {
+                    reason: "ErrImageNeverPull",
+                    message,
+                    retry: Duration::from_secs(10),
+                });
+            }
+            Ok(_) => {}
+            Err(error) if is_invalid(&error) => return Err(self.invalid(about, image, &error)),
+            Err(error) => {
+                let message = format!("Failed to inspect image {image:?}: {error}");
+                self.events.record(about.clone(), Kind::Warning, "InspectFailed", message.clone());
+                return Err(PullFailure {
+                    reason: "ImageInspectError",
+                    message,
+                    retry: Duration::from_secs(10),
+                });
             }
         }
         self.pull(pod, about, image, wanted, credentials, sandbox).await
@@ -109,20 +118,13 @@ impl Images {
     /// Whether `ensure` will find an image without asking anybody else.
     pub async fn is_at_hand(&self, image: &str, policy: Option<&str>) -> bool {
         let wanted = cri::ImageSpec { image: with_tag(image), ..cri::ImageSpec::default() };
-        policy.unwrap_or_else(|| default_policy(image)) != "Always"
-            && matches!(self.present(&wanted).await, Ok(Some(_)))
+        let policy = policy.unwrap_or_else(|| default_policy(image));
+        matches!(self.present(&wanted).await, Ok(Some(present)) if present.suffices(policy))
     }
 
     async fn present(&self, wanted: &cri::ImageSpec) -> Result<Option<Present>, String> {
         let image = self.runtime.image_status(wanted.clone()).await.map_err(|error| error.to_string())?;
-        Ok(image.map(|image| Present {
-            spec: cri::ImageSpec {
-                image: image.id,
-                user_specified_image: wanted.user_specified_image.clone(),
-                ..cri::ImageSpec::default()
-            },
-            user: ImageUser { uid: image.uid.map(|uid| uid.value), name: image.username },
-        }))
+        Ok(image.map(|image| found(image, wanted)))
     }
 
     fn invalid(&self, about: &ObjectReference, image: &str, error: &str) -> PullFailure {
@@ -235,6 +237,19 @@ impl Images {
     }
 }
 
+/// What the runtime says of an image, as we use it.
+fn found(image: cri::Image, wanted: &cri::ImageSpec) -> Present {
+    Present {
+        imported: image.spec.is_some_and(|spec| spec.annotations.contains_key(IMPORTED)),
+        spec: cri::ImageSpec {
+            image: image.id,
+            user_specified_image: wanted.user_specified_image.clone(),
+            ..cri::ImageSpec::default()
+        },
+        user: ImageUser { uid: image.uid.map(|uid| uid.value), name: image.username },
+    }
+}
+
 fn nanos() -> i64 {
     i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
@@ -262,6 +277,22 @@ fn with_tag(image: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_imported_image_is_not_pulled_whatever_the_policy() {
+        let marked = [(IMPORTED.to_owned(), "true".to_owned())].into();
+        for (annotations, policy, suffices) in [
+            (Default::default(), "IfNotPresent", true),
+            (Default::default(), "Never", true),
+            (Default::default(), "Always", false),
+            (marked, "Always", true),
+        ] {
+            let spec = cri::ImageSpec { annotations, ..cri::ImageSpec::default() };
+            let image = cri::Image { spec: Some(spec), ..cri::Image::default() };
+            let present = found(image, &cri::ImageSpec::default());
+            assert_eq!(present.suffices(policy), suffices, "{policy} {present:?}");
+        }
+    }
 
     #[test]
     fn tags_and_policies() {
