@@ -40,6 +40,14 @@ fn down_leaves_nothing_and_a_second_up_changes_nothing() {
 }
 
 #[test]
+fn a_cluster_is_as_before_and_what_is_not_done_is_said() {
+    let output = in_sandbox("as_before.sh");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.ends_with("as before\n"), "{text}");
+}
+
+#[test]
 fn doctor_finds_this_machine_fit_and_says_what_is_missing_elsewhere() {
     let dir = tempfile::tempdir().unwrap();
     let doctor = |flags: &[&str]| {
@@ -68,6 +76,17 @@ fn doctor_finds_this_machine_fit_and_says_what_is_missing_elsewhere() {
         (Some(false), "missing")
     );
     assert!(text(&output).contains("apt-get install runc"));
+    // What could not be tried says nothing of the kernel.
+    for name in ["veth", "nftables nat"] {
+        assert_eq!(outcome(&report, name), "limited", "{report:#}");
+    }
+}
+
+#[test]
+fn the_usage_is_the_command_s_own() {
+    let output = Command::new(program("coracle")).args(["up", "--image", "x", "--wrong"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("Usage: coracle up [OPTIONS]\n"), "{}", text(&output));
 }
 
 #[test]

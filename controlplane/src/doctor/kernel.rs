@@ -5,7 +5,7 @@ use super::finding::Finding;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -86,7 +86,21 @@ struct Attempt {
     advice: &'static str,
     /// Without it pods still run.
     optional: bool,
-    attempt: fn(&Path) -> Result<(), String>,
+    attempt: fn(&Path) -> Result<(), Failure>,
+}
+
+/// Why an attempt came to nothing.
+enum Failure {
+    /// The kernel would not.
+    Refused(String),
+    /// The program that asks the kernel is not there, which says nothing of the kernel.
+    NoProgram(&'static str),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Refused(why)
+    }
 }
 
 const ATTEMPTS: [Attempt; 8] = [
@@ -156,7 +170,7 @@ const ATTEMPTS: [Attempt; 8] = [
         purpose: "traffic of pods leaves the node",
         advice: "/proc/sys must be writable: not in an unprivileged container",
         optional: false,
-        attempt: |_| fs::write("/proc/sys/net/ipv4/ip_forward", "1").map_err(|e| e.to_string()),
+        attempt: |_| fs::write("/proc/sys/net/ipv4/ip_forward", "1").map_err(|e| e.to_string().into()),
     },
 ];
 
@@ -188,12 +202,22 @@ fn try_alone(attempt: &Attempt, dir: &Path) -> Finding {
                 .map_err(|e| format!("private mounts: {e}"))?;
             (attempt.attempt)(dir)
         });
-        tried.join().unwrap_or_else(|_| Err("the attempt broke".into()))
+        tried.join().unwrap_or_else(|_| Err("the attempt broke".to_owned().into()))
     });
+    judge_attempt(attempt, outcome)
+}
+
+fn judge_attempt(attempt: &Attempt, outcome: Result<(), Failure>) -> Finding {
     match outcome {
         Ok(()) => Finding::ok(PART, attempt.name, attempt.purpose),
-        Err(why) if attempt.optional => Finding::limited(PART, attempt.name, why, attempt.advice),
-        Err(why) => Finding::missing(PART, attempt.name, why, attempt.advice),
+        Err(Failure::NoProgram(program)) => {
+            let seen = format!("not tried: that needs {program}, which is not in PATH");
+            Finding::limited(PART, attempt.name, seen, super::programs::advice(program))
+        }
+        Err(Failure::Refused(why)) if attempt.optional => {
+            Finding::limited(PART, attempt.name, why, attempt.advice)
+        }
+        Err(Failure::Refused(why)) => Finding::missing(PART, attempt.name, why, attempt.advice),
     }
 }
 
@@ -218,32 +242,35 @@ impl Drop for Scratch {
     }
 }
 
-fn mount_at(dir: &Path, kind: &str, options: &str) -> Result<(), String> {
+fn mount_at(dir: &Path, kind: &str, options: &str) -> Result<(), Failure> {
     mount(Some(kind), &dir.join("merged"), Some(kind), MsFlags::empty(), Some(options))
-        .map_err(|e| format!("mount: {e}"))
+        .map_err(|e| format!("mount: {e}").into())
 }
 
 /// Mounts an overlay, and changes and removes files through it: some upper file systems can do only the first.
-fn overlay(dir: &Path) -> Result<(), String> {
+fn overlay(dir: &Path) -> Result<(), Failure> {
     let d = dir.display();
     mount_at(dir, "overlay", &format!("lowerdir={d}/lower,upperdir={d}/upper,workdir={d}/work"))?;
     let file = dir.join("merged/file");
     fs::write(&file, "above").map_err(|e| format!("copy up: {e}"))?;
-    fs::remove_file(&file).map_err(|e| format!("whiteout: {e}"))
+    fs::remove_file(&file).map_err(|e| format!("whiteout: {e}").into())
 }
 
-fn ip(line: &str) -> Result<(), String> {
+fn ip(line: &str) -> Result<(), Failure> {
     finish("ip", Command::new("ip").args(line.split_whitespace()), "")
 }
 
-fn nft(rules: &str) -> Result<(), String> {
+fn nft(rules: &str) -> Result<(), Failure> {
     finish("nft", Command::new("nft").args(["-f", "-"]), rules)
 }
 
 /// Runs a program; the first line of what it says when it fails.
-fn finish(name: &str, command: &mut Command, input: &str) -> Result<(), String> {
+fn finish(name: &'static str, command: &mut Command, input: &str) -> Result<(), Failure> {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = piped.spawn().map_err(|e| format!("not tried, {name}: {e}"))?;
+    let mut child = match piped.spawn() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(Failure::NoProgram(name)),
+        spawned => spawned.map_err(|e| format!("{name}: {e}"))?,
+    };
     if let Some(mut stdin) = child.stdin.take() {
         let _ = stdin.write_all(input.as_bytes());
     }
@@ -252,7 +279,7 @@ fn finish(name: &str, command: &mut Command, input: &str) -> Result<(), String> 
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{name}: {}", text.lines().next().unwrap_or("failed")))
+    Err(format!("{name}: {}", text.lines().next().unwrap_or("failed")).into())
 }
 
 #[cfg(test)]
@@ -290,5 +317,18 @@ mod tests {
         assert!(scratch.0.starts_with(dir.path()) && scratch.0.join("lower/file").exists());
         drop(scratch);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_program_that_is_missing_says_nothing_of_the_kernel() {
+        let veth = ATTEMPTS.iter().find(|attempt| attempt.name == "veth").unwrap();
+        let untried = finish("ip", &mut Command::new("/nowhere/ip"), "");
+        let finding = judge_attempt(veth, untried);
+        assert_eq!(
+            (finding.outcome, finding.advice.as_str()),
+            (Outcome::Limited, "apt-get install iproute2")
+        );
+        let refused = judge_attempt(veth, finish("ip", &mut Command::new("false"), ""));
+        assert_eq!((refused.outcome, refused.advice.as_str()), (Outcome::Missing, veth.advice));
     }
 }

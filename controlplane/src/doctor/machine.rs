@@ -1,9 +1,8 @@
-//! Privilege, ports, disk, memory, clock.
+//! Privilege, disk, memory, clock.
 
 use super::Role;
 use super::finding::Finding;
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 
 const PART: &str = "machine";
@@ -37,83 +36,6 @@ fn judge_capabilities(mask: u64) -> Finding {
         return Finding::limited(PART, "privilege", seen, "run on the host or in a privileged container");
     }
     Finding::ok(PART, "privilege", "root")
-}
-
-/// The ports that will be listened on.
-pub fn ports(role: Role) -> Vec<Finding> {
-    let tcp: &[(u16, &str)] = match role {
-        Role::Up => &[(6443, "API server")],
-        Role::Server => &[(6443, "API server")],
-        Role::Agent => &[(10250, "node API")],
-    };
-    let mut findings: Vec<Finding> = tcp.iter().map(|(port, what)| tcp_port(*port, what)).collect();
-    if role == Role::Agent {
-        // The kernel's own vxlan device holds its port too: in use by itself is fine, and not told apart from here.
-        findings.push(match UdpSocket::bind(("0.0.0.0", 8472)) {
-            Ok(_) => Finding::ok(PART, "port 8472/udp", "free, for vxlan"),
-            Err(error) => Finding::limited(
-                PART,
-                "port 8472/udp",
-                format!("vxlan: {error}"),
-                "end what holds it, unless it is this node's own vxlan (ss -ulnp 'sport = :8472')",
-            ),
-        });
-    }
-    findings
-}
-
-fn tcp_port(port: u16, what: &str) -> Finding {
-    let name = format!("port {port}/tcp");
-    let error = match TcpListener::bind(("0.0.0.0", port)) {
-        Ok(_) => return Finding::ok(PART, name, format!("free, for the {what}")),
-        Err(error) => error,
-    };
-    match holder(port) {
-        Some((pid, program)) if program.starts_with("coracle") => {
-            Finding::ok(PART, name, format!("{program}, process {pid}"))
-        }
-        Some((pid, program)) => {
-            let seen = format!("held by {program}, process {pid}");
-            Finding::missing(PART, name, seen, format!("end {program}, or choose another port (--bind)"))
-        }
-        None => Finding::missing(
-            PART,
-            name,
-            error.to_string(),
-            format!("end what holds it (ss -tlnp 'sport = :{port}'), or choose another port (--bind)"),
-        ),
-    }
-}
-
-/// Who listens on a port: its process and the program's name. Of several that hold the socket, as who handed it over may
-/// do, ours first.
-fn holder(port: u16) -> Option<(u32, String)> {
-    let sockets: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .filter_map(|table| listener(&fs::read_to_string(table).ok()?, port))
-        .map(|inode| format!("socket:[{inode}]"))
-        .collect();
-    let numbers = fs::read_dir("/proc").ok()?.flatten();
-    let processes = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let holders = processes.filter(|pid| {
-        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        let mut links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-        links.any(|link| sockets.iter().any(|socket| link.as_os_str() == socket.as_str()))
-    });
-    let named = holders.filter_map(|pid| {
-        Some((pid, fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned()))
-    });
-    named.min_by_key(|(_, program)| !program.starts_with("coracle"))
-}
-
-/// The inode of the socket that listens on a port, in a table of `/proc/net`.
-fn listener(table: &str, port: u16) -> Option<String> {
-    const LISTEN: &str = "0A";
-    table.lines().skip(1).find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let here = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;
-        (here == port && *fields.get(3)? == LISTEN).then(|| fields.get(9).map(ToString::to_string))?
-    })
 }
 
 /// Room for state and images.
@@ -219,21 +141,5 @@ mod tests {
         assert_eq!(judge_capabilities(all).outcome, Fine);
         assert_eq!(judge_capabilities(all & !(1 << 24)).outcome, Limited);
         assert_eq!(judge_capabilities(all & !(1 << 21)).seen, "root without CAP_SYS_ADMIN");
-    }
-
-    #[test]
-    fn who_listens_is_found() {
-        let held = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = held.local_addr().unwrap().port();
-        assert_eq!(holder(port).unwrap().0, std::process::id());
-        assert_eq!(tcp_port(port, "test").outcome, {
-            // The tests' program has a name of its own or one that begins with ours.
-            let ours = holder(port).unwrap().1.starts_with("coracle");
-            if ours { Fine } else { Missing }
-        });
-        drop(held);
-        let table = "  sl  local_address rem_address   st\n   0: 0100007F:192B 00000000:0000 01 0 0 0 0 0 1234 1\n   1: 00000000:192B 00000000:0000 0A 0 0 0 0 0 5678 1\n";
-        assert_eq!(listener(table, 6443), Some("5678".to_owned()));
-        assert_eq!(listener(table, 6444), None);
     }
 }

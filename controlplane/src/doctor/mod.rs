@@ -7,13 +7,16 @@ mod finding;
 mod kernel;
 // Control groups and their controllers.
 mod cgroups;
-// Ports, disk, memory, clock.
+// Privilege, disk, memory, clock.
 mod machine;
+// Ports, and who holds them.
+mod ports;
 // Programs that are run.
 mod programs;
 
 use clap::{Args, ValueEnum};
 use finding::{Finding, Outcome};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// What the machine is to become.
@@ -29,13 +32,17 @@ pub enum Role {
 
 /// Options of `coracle doctor`.
 #[derive(Debug, Clone, Args)]
+#[command(override_usage = "coracle doctor [OPTIONS]")]
 pub struct DoctorArgs {
     /// What the machine is to become.
     #[arg(long, value_enum, default_value = "up")]
     role: Role,
     /// Where state will live.
-    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
+    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = crate::up::directory())]
     data_dir: PathBuf,
+    /// Where the API will listen; port 0 is any free one [default: as `up` or `server` would choose].
+    #[arg(long)]
+    bind: Option<SocketAddr>,
     /// One JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -66,7 +73,7 @@ fn examine(args: &DoctorArgs) -> Vec<Finding> {
         findings.extend(cgroups::findings());
         findings.extend(programs::findings(args.role));
     }
-    findings.extend(machine::ports(args.role));
+    findings.extend(ports::findings(args.role, args.bind, &args.data_dir));
     findings.push(machine::disk(&args.data_dir));
     findings.push(machine::memory());
     findings.push(machine::clock());

@@ -1,4 +1,4 @@
-//! Programs that are run, and the packages of Debian they are in.
+//! Programs that are run, and where they are to be had.
 
 use super::Role;
 use super::finding::Finding;
@@ -9,7 +9,7 @@ const PART: &str = "program";
 struct Program {
     /// Any of these will do.
     names: &'static [&'static str],
-    package: &'static str,
+    advice: &'static str,
     purpose: &'static str,
     optional: bool,
     roles: &'static [Role],
@@ -18,49 +18,49 @@ struct Program {
 const PROGRAMS: [Program; 7] = [
     Program {
         names: &["runc", "crun", "youki"],
-        package: "runc",
+        advice: "apt-get install runc",
         purpose: "starts containers",
         optional: false,
         roles: &[Role::Up, Role::Agent],
     },
     Program {
         names: &["ip"],
-        package: "iproute2",
+        advice: "apt-get install iproute2",
         purpose: "links between nodes",
         optional: false,
         roles: &[Role::Up],
     },
     Program {
         names: &["nsenter"],
-        package: "util-linux",
+        advice: "apt-get install util-linux",
         purpose: "namespaces of nodes",
         optional: false,
         roles: &[Role::Up],
     },
     Program {
         names: &["unshare"],
-        package: "util-linux",
+        advice: "apt-get install util-linux",
         purpose: "namespaces of nodes",
         optional: false,
         roles: &[Role::Up],
     },
     Program {
         names: &["nft"],
-        package: "nftables",
+        advice: "apt-get install nftables",
         purpose: "to look at the rules of services",
         optional: true,
         roles: &[Role::Up, Role::Agent],
     },
     Program {
         names: &["conntrack"],
-        package: "conntrack",
+        advice: "apt-get install conntrack",
         purpose: "to look at connections",
         optional: true,
         roles: &[Role::Agent],
     },
     Program {
         names: &["kubectl"],
-        package: "kubernetes-client",
+        advice: "scripts/kubectl fetches one; or apt-get install kubectl, from Debian 13 on (1.27 or later is needed)",
         purpose: "to use the cluster",
         optional: true,
         roles: &[Role::Up],
@@ -75,9 +75,14 @@ pub fn findings(role: Role) -> Vec<Finding> {
     wanted.map(|program| judge(program, find(program.names, &dirs))).collect()
 }
 
+/// Where a program is to be had.
+pub fn advice(name: &str) -> &'static str {
+    PROGRAMS.iter().find(|program| program.names.contains(&name)).map_or("", |program| program.advice)
+}
+
 fn judge(program: &Program, found: Option<PathBuf>) -> Finding {
     let name = program.names.join(" or ");
-    let advice = format!("apt-get install {}", program.package);
+    let advice = program.advice;
     let seen = format!("not in PATH: {}", program.purpose);
     match found {
         Some(path) => Finding::ok(PART, name, path.display().to_string()),

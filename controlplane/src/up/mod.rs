@@ -2,19 +2,27 @@
 //! live in network namespaces of their own, joined by a bridge inside them; the host sees one listener on loopback and
 //! some processes. A node is a holder process that keeps the node's namespaces, and an agent that runs inside them.
 
+// What was asked for, and what is as before.
+mod wishes;
 // What was started, on disk.
 mod state;
 // Links and addresses between the namespaces.
 mod network;
 // Starting and ending processes.
 mod process;
+// The end of all that.
+mod down;
+
+pub use down::{DownArgs, down};
 
 use crate::pki::authority::{Authority, Profile};
 use crate::pki::kubeconfig;
 use anyhow::{Context, bail};
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use state::{Node, Process, State};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,43 +31,44 @@ use std::time::{Duration, Instant};
 const HUB: &str = "10.89.0.1";
 /// The port the nodes reach the server on.
 const PORT: u16 = 6443;
-/// Where the API listens on this machine when nobody says where.
-const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+/// The last address of the bridge's network is nobody's, and the first ten are not nodes'.
+const MOST_NODES: i64 = 244;
 /// How long a part may take to come up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Options of `coracle up`.
 #[derive(Debug, Clone, Args)]
+#[command(override_usage = "coracle up [OPTIONS]")]
 pub struct UpArgs {
     /// Where state, keys, logs and images live.
-    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
+    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = directory())]
     data_dir: PathBuf,
-    /// How many nodes.
-    #[arg(long, default_value_t = 1)]
-    nodes: usize,
+    /// How many nodes [default: as before, or 1].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MOST_NODES))]
+    nodes: Option<u16>,
     /// Where the API listens on this machine; port 0 takes a free one [default: as before, or 127.0.0.1:6443].
     #[arg(long)]
     bind: Option<SocketAddr>,
     /// Image archives to load into every node.
     #[arg(long)]
     image: Vec<PathBuf>,
-    /// More flags for the server [default: as before].
+    /// More flags for the server; an empty one takes those of before away [default: as before].
     #[arg(long = "server-flag", allow_hyphen_values = true)]
     server_flags: Vec<String>,
-    /// More flags for the agents [default: as before].
+    /// More flags for the agents; an empty one takes those of before away [default: as before].
     #[arg(long = "agent-flag", allow_hyphen_values = true)]
     agent_flags: Vec<String>,
 }
 
-/// Options of `coracle down`.
-#[derive(Debug, Clone, Args)]
-pub struct DownArgs {
-    /// Where the cluster's state lives.
-    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
-    data_dir: PathBuf,
-    /// Remove the state too.
-    #[arg(long)]
-    purge: bool,
+/// A directory: parts of the cluster are started elsewhere, and name it by its whole path.
+pub(crate) fn directory() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(std::path::absolute)
+}
+
+/// Where the API of a cluster listens on this machine, or will.
+pub fn address(data_dir: &Path) -> SocketAddr {
+    let state = State::read(data_dir).ok().flatten();
+    state.and_then(|state| state.bind).unwrap_or(wishes::BIND)
 }
 
 /// Starts what is not running and waits until every node is ready.
@@ -68,11 +77,14 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
         bail!("coracle up makes namespaces, bridges and mounts, which needs root");
     }
     std::fs::create_dir_all(&args.data_dir).with_context(|| args.data_dir.display().to_string())?;
-    let mut state = State::read(&args.data_dir)?;
-    let args = &as_before(args, &mut state);
+    let mut state = State::read(&args.data_dir)?.unwrap_or_default();
+    let (args, notes) = &wishes::settle(args, &mut state);
+    for note in notes {
+        eprintln!("{note}");
+    }
     let before = Instant::now();
     ensure_server(args, &mut state)?;
-    for number in 1..=args.nodes.max(state.nodes.len()) {
+    for number in 1..=state.node_count {
         ensure_node(args, &mut state, number)?;
     }
     let kubeconfig = args.data_dir.join("admin.kubeconfig");
@@ -85,42 +97,25 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is not said again is as it was: a part that is started anew is the same part.
-fn as_before(args: &UpArgs, state: &mut State) -> UpArgs {
-    let mut args = args.clone();
-    for (said, kept) in
-        [(&mut args.server_flags, &mut state.server_flags), (&mut args.agent_flags, &mut state.agent_flags)]
-    {
-        if said.is_empty() {
-            said.clone_from(kept);
-        } else {
-            kept.clone_from(said);
-        }
-    }
-    args.bind = args.bind.or(state.bind);
-    args
-}
-
 fn ensure_server(args: &UpArgs, state: &mut State) -> anyhow::Result<()> {
     if state.server.as_ref().is_some_and(Process::alive) {
         return Ok(());
     }
+    // First: who cannot have the address has started nothing.
+    let listener = listen(args.bind.unwrap_or(wishes::BIND))?;
     let hub = match state.hub.as_ref().filter(|hub| hub.alive()) {
         Some(hub) => hub.clone(),
         None => {
+            // The nodes hang on the old hub's bridge: they are made anew.
+            down::end_nodes(state);
+            state.nodes.clear();
             let hub = process::hold("coracle-hub")?;
             network::make_hub(&hub, HUB)?;
             state.hub = Some(hub.clone());
-            // The nodes hang on the old hub's bridge: they are made anew.
-            for node in std::mem::take(&mut state.nodes) {
-                process::end(&node.holder);
-            }
             state.write(&args.data_dir)?;
             hub
         }
     };
-    let bind = args.bind.unwrap_or(BIND);
-    let listener = TcpListener::bind(bind).with_context(|| format!("listen on {bind}"))?;
     state.bind = Some(listener.local_addr()?);
     let log = args.data_dir.join("server.log");
     let mut flags: Vec<String> = vec![
@@ -139,6 +134,16 @@ fn ensure_server(args: &UpArgs, state: &mut State) -> anyhow::Result<()> {
     state.write(&args.data_dir)?;
     wait("the API server serves", &log, &server, || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("serving"))
+    })
+}
+
+fn listen(bind: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(bind).map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => anyhow::anyhow!(
+            "{bind} is in use already: choose another address (--bind 127.0.0.1:0 takes a free one); \
+             a second cluster needs a --data-dir of its own, too"
+        ),
+        _ => anyhow::Error::from(error).context(format!("listen on {bind}")),
     })
 }
 
@@ -299,28 +304,4 @@ fn wait(what: &str, log: &Path, process: &Process, done: impl Fn() -> bool) -> a
 /// Keeps the namespaces of a node until it is killed.
 pub fn hold() -> ! {
     process::hold_forever()
-}
-
-/// Ends every process of the cluster; with them go its namespaces, links, rules and mounts.
-pub fn down(args: &DownArgs) -> anyhow::Result<()> {
-    let state = State::read(&args.data_dir)?;
-    let agents = state.nodes.iter().filter_map(|node| node.agent.as_ref());
-    for process in agents.chain(&state.server) {
-        process::stop(process);
-    }
-    for node in &state.nodes {
-        process::end(&node.holder);
-        if let Some(hub) = &state.hub {
-            process::remove_cgroups(&cgroup(hub, &node.name));
-        }
-    }
-    if let Some(hub) = &state.hub {
-        process::end(hub);
-    }
-    State::forget(&args.data_dir)?;
-    if args.purge && args.data_dir.exists() {
-        std::fs::remove_dir_all(&args.data_dir).with_context(|| args.data_dir.display().to_string())?;
-    }
-    println!("cluster down{}", if args.purge { ", state removed" } else { "" });
-    Ok(())
 }

@@ -1,8 +1,10 @@
 //! What `coracle up` started, kept in `<data-dir>/up.json` so that a later `up` or `down` finds it again.
 
+use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A process, told apart from a later one with the same number by its start time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +61,8 @@ pub struct State {
     pub server: Option<Process>,
     /// The nodes.
     pub nodes: Vec<Node>,
+    /// How many nodes the cluster has; also while they do not run.
+    pub node_count: usize,
     /// Where the API listens on this machine.
     pub bind: Option<SocketAddr>,
     /// What the server was told besides.
@@ -68,25 +72,59 @@ pub struct State {
 }
 
 impl State {
-    /// Reads it; nothing there means that nothing was started.
-    pub fn read(dir: &Path) -> anyhow::Result<Self> {
-        match std::fs::read(dir.join("up.json")) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error.into()),
+    /// Where it is kept.
+    pub fn file(dir: &Path) -> PathBuf {
+        dir.join("up.json")
+    }
+
+    /// Reads it; nothing there means that there is no cluster.
+    pub fn read(dir: &Path) -> anyhow::Result<Option<Self>> {
+        let file = Self::file(dir);
+        let named = || file.display().to_string();
+        match std::fs::read(&file) {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).with_context(named)?)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                bail!("{} is for root alone: run it with sudo", file.display())
+            }
+            Err(error) => Err(error).with_context(named),
         }
     }
 
     /// Writes it.
     pub fn write(&self, dir: &Path) -> anyhow::Result<()> {
-        Ok(crate::pki::write_private(&dir.join("up.json"), &serde_json::to_vec_pretty(self)?)?)
+        let file = Self::file(dir);
+        crate::pki::write_private(&file, &serde_json::to_vec_pretty(self)?)
+            .with_context(|| file.display().to_string())
     }
 
-    /// Removes it.
-    pub fn forget(dir: &Path) -> anyhow::Result<()> {
-        match std::fs::remove_file(dir.join("up.json")) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
+    /// Whether anything was started and not ended by `down`.
+    pub fn started(&self) -> bool {
+        self.hub.is_some() || self.server.is_some() || !self.nodes.is_empty()
+    }
+
+    /// Forgets the processes, and keeps what the next `up` is to be like.
+    pub fn ended(self) -> Self {
+        Self { hub: None, server: None, nodes: Vec::new(), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_ended_is_known_by_what_it_was_like() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(State::read(dir.path()).unwrap().is_none());
+        let ours = Process::of(std::process::id());
+        let bind = Some(SocketAddr::from(([127, 0, 0, 1], 7443)));
+        let state = State { hub: ours, bind, node_count: 3, ..State::default() };
+        assert!(state.started());
+        state.ended().write(dir.path()).unwrap();
+        let kept = State::read(dir.path()).unwrap().unwrap();
+        assert!(!kept.started());
+        assert_eq!((kept.bind, kept.node_count), (bind, 3));
     }
 }

@@ -1,0 +1,181 @@
+//! What was asked for, what the cluster was like before, and what of it counts now.
+
+use super::UpArgs;
+use super::state::{Process, State};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Where the API listens on this machine when nobody says where.
+pub const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), super::PORT);
+
+/// What is not said again is as it was: a part that is started anew is the same part. What is said and cannot be had of
+/// parts that run comes back as lines for the user.
+pub fn settle(args: &UpArgs, state: &mut State) -> (UpArgs, Vec<String>) {
+    let mut args = args.clone();
+    let mut notes = Vec::new();
+    let serves = state.server.as_ref().is_some_and(Process::alive);
+    if serves {
+        notes.extend(settle_running_server(&mut args, state));
+    }
+    if !args.agent_flags.is_empty() {
+        let said = without_empty(&args.agent_flags);
+        let runs = state.nodes.iter().any(|node| node.agent.as_ref().is_some_and(Process::alive));
+        if runs && said != state.agent_flags {
+            notes.push(
+                "--agent-flag: agents that run keep the flags they have; those started now take the new ones"
+                    .into(),
+            );
+        }
+        state.agent_flags = said;
+    }
+    if !args.server_flags.is_empty() {
+        state.server_flags = without_empty(&args.server_flags);
+    }
+    args.agent_flags.clone_from(&state.agent_flags);
+    args.server_flags.clone_from(&state.server_flags);
+    args.bind = args.bind.or(state.bind);
+    notes.extend(settle_nodes(&mut args, state, serves));
+    (args, notes)
+}
+
+/// A server that runs is not changed: what was asked of it otherwise is said, and dropped.
+fn settle_running_server(args: &mut UpArgs, state: &State) -> Vec<String> {
+    const FIRST: &str = "`coracle down` first, to change it";
+    let mut notes = Vec::new();
+    if let (Some(said), Some(has)) = (args.bind.take(), state.bind)
+        && (said.ip() != has.ip() || ![0, has.port()].contains(&said.port()))
+    {
+        notes.push(format!("--bind {said}: not done, the cluster runs and listens on {has}; {FIRST}"));
+    }
+    let said = std::mem::take(&mut args.server_flags);
+    if !said.is_empty() && without_empty(&said) != state.server_flags {
+        let has = match state.server_flags.join(" ") {
+            none if none.is_empty() => "none".to_owned(),
+            some => some,
+        };
+        notes.push(format!("--server-flag: not done, the server runs with other flags ({has}); {FIRST}"));
+    }
+    notes
+}
+
+/// So many nodes as were asked for, or as before, and no fewer than there are beside a server that runs.
+fn settle_nodes(args: &mut UpArgs, state: &mut State, serves: bool) -> Option<String> {
+    let there = state.nodes.len();
+    // State of earlier versions has no count.
+    let before = state.node_count.max(there).max(1);
+    let said = args.nodes.map_or(before, usize::from);
+    state.node_count = if serves { said.max(there) } else { said };
+    if said >= before {
+        return None;
+    }
+    if serves {
+        return Some(format!(
+            "--nodes {said}: not done, {there} nodes run; `coracle down` first, to have fewer"
+        ));
+    }
+    let gone: Vec<String> = (said + 1..=before).map(|number| format!("node-{number}")).collect();
+    let gone = gone.join(" ");
+    Some(format!("--nodes {said}: not started any more: {gone} (`kubectl delete node {gone}` forgets them)"))
+}
+
+/// An empty flag takes those of before away.
+fn without_empty(flags: &[String]) -> Vec<String> {
+    flags.iter().filter(|flag| !flag.is_empty()).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::state::Node;
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        up: UpArgs,
+    }
+
+    fn said(line: &str) -> UpArgs {
+        Cli::try_parse_from(format!("up {line}").split_whitespace()).unwrap().up
+    }
+
+    /// A cluster of three nodes; its processes are this one, or nobody.
+    fn cluster(running: bool) -> State {
+        let ours = Process::of(std::process::id()).unwrap();
+        let process = if running { ours } else { Process { started: 0, ..ours } };
+        let node = |number| Node {
+            name: format!("node-{number}"),
+            holder: process.clone(),
+            agent: Some(process.clone()),
+            address: String::new(),
+            address6: None,
+        };
+        State {
+            hub: Some(process.clone()),
+            server: Some(process.clone()),
+            nodes: (1..=3).map(node).collect(),
+            node_count: 3,
+            bind: Some("127.0.0.1:7443".parse().unwrap()),
+            server_flags: vec!["--v=1".into()],
+            agent_flags: vec!["--w=1".into()],
+            ..State::default()
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_before() {
+        for mut state in [cluster(true), cluster(false), cluster(true).ended()] {
+            let (args, notes) = settle(&said(""), &mut state);
+            assert_eq!((state.node_count, args.bind), (3, state.bind));
+            assert_eq!((args.server_flags[0].as_str(), args.agent_flags[0].as_str()), ("--v=1", "--w=1"));
+            assert!(notes.is_empty(), "{notes:?}");
+        }
+        let mut none = State::default();
+        let (args, notes) = settle(&said(""), &mut none);
+        assert_eq!((none.node_count, args.bind, notes.len()), (1, None, 0));
+    }
+
+    #[test]
+    fn what_runs_is_not_changed_in_silence() {
+        for (line, nodes, note) in [
+            ("--nodes 1", 3, "--nodes 1: not done, 3 nodes run"),
+            ("--nodes 5", 5, ""),
+            ("--bind 127.0.0.1:0", 3, ""),
+            ("--bind 127.0.0.1:7443", 3, ""),
+            (
+                "--bind 127.0.0.1:8443",
+                3,
+                "--bind 127.0.0.1:8443: not done, the cluster runs and listens on 127.0.0.1:7443",
+            ),
+            ("--server-flag=--v=1", 3, ""),
+            ("--server-flag=--v=2", 3, "--server-flag: not done, the server runs with other flags (--v=1)"),
+            ("--agent-flag=--w=2", 3, "--agent-flag: agents that run keep"),
+        ] {
+            let mut state = cluster(true);
+            let (args, notes) = settle(&said(line), &mut state);
+            assert_eq!((state.node_count, args.bind), (nodes, state.bind), "{line}");
+            assert_eq!(args.server_flags, ["--v=1"], "{line}");
+            assert_eq!(notes.len(), usize::from(!note.is_empty()), "{line}: {notes:?}");
+            assert!(notes.concat().starts_with(note), "{line}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_run_is_started_as_it_is_said() {
+        let mut state = cluster(false);
+        let flags = "--nodes 1 --bind 127.0.0.1:8443 --server-flag=--v=2 --agent-flag=";
+        let (args, notes) = settle(&said(flags), &mut state);
+        assert_eq!((state.node_count, args.bind.unwrap().port()), (1, 8443));
+        assert_eq!((args.server_flags, args.agent_flags), (vec!["--v=2".to_owned()], vec![]));
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].contains("not started any more: node-2 node-3"), "{notes:?}");
+    }
+
+    #[test]
+    fn no_cluster_has_no_nodes() {
+        for count in ["0", "245", "x", "-1"] {
+            assert!(Cli::try_parse_from(["up", &format!("--nodes={count}")]).is_err(), "{count}");
+        }
+        assert_eq!(said("--nodes 244").nodes, Some(244));
+    }
+}
