@@ -111,7 +111,6 @@ mod tests {
             address6: None,
         };
         State {
-            hub: Some(process.clone()),
             server: Some(process.clone()),
             nodes: (1..=3).map(node).collect(),
             node_count: 3,
