@@ -47,7 +47,8 @@ port --data-dir two | grep '"missing".*of another cluster in /mnt/one'
 port --data-dir two --bind 127.0.0.1:7443 | grep '"ok".*free'
 
 # Who is not root is told of the file and of sudo, and may see that the port is this cluster's.
-nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"; }
+cp "$BIN/coracle" /run/coracle # who is nobody may not get to the tree
+nobody() { PATH=/run:$PATH setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"; }
 fails nobody coracle down --data-dir one | grep "/mnt/one/up.json.*sudo"
 nobody bash -c "$(declare -f port); port --data-dir one" | grep '"ok".*while coracle, process'
 nobody bash -c "$(declare -f port); port --data-dir two" | grep '"limited".*only root sees'
