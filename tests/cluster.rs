@@ -46,7 +46,7 @@ impl Cluster {
         let mut command = Command::new(program("coracle"));
         command.arg("up").arg("--data-dir").arg(self.dir.path());
         command.args(["--bind", "127.0.0.1:0", "--nodes", &nodes.to_string()]);
-        command.args(&self.flags);
+        command.args(&self.flags).env("CORACLE_OUTBOUND", "false");
         for image in images() {
             command.arg("--image").arg(image);
         }

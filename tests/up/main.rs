@@ -27,6 +27,7 @@ fn in_sandbox(script: &str) -> Output {
         .arg(Path::new(TREE).join("tests/up").join(script))
         .env("BIN", bin())
         .env("TREE", TREE)
+        .env("CORACLE_OUTBOUND", "false")
         .output()
         .unwrap()
 }
@@ -37,6 +38,14 @@ fn down_leaves_nothing_and_a_second_up_changes_nothing() {
     let text = text(&output);
     assert!(output.status.success(), "{text}");
     assert!(text.ends_with("nothing is left\n"), "{text}");
+}
+
+#[test]
+fn pods_reach_what_the_machine_reaches_or_are_refused_at_once() {
+    let output = in_sandbox("way_out.sh");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("in and out\n"), "{text}");
 }
 
 #[test]

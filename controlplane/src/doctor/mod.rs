@@ -14,6 +14,8 @@ mod ports;
 // Programs that are run.
 mod programs;
 
+pub use programs::find_program;
+
 use clap::{Args, ValueEnum};
 use finding::{Finding, Outcome};
 use std::net::SocketAddr;

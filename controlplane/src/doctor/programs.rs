@@ -15,7 +15,7 @@ struct Program {
     roles: &'static [Role],
 }
 
-const PROGRAMS: [Program; 7] = [
+const PROGRAMS: [Program; 8] = [
     Program {
         names: &["runc", "crun", "youki"],
         advice: "apt-get install runc",
@@ -45,9 +45,16 @@ const PROGRAMS: [Program; 7] = [
         roles: &[Role::Up],
     },
     Program {
+        names: &["slirp4netns"],
+        advice: "apt-get install slirp4netns",
+        purpose: "the nodes' way out, to pull images",
+        optional: true,
+        roles: &[Role::Up],
+    },
+    Program {
         names: &["nft"],
         advice: "apt-get install nftables",
-        purpose: "to look at the rules of services",
+        purpose: "the nodes' way out of `coracle up`, and to look at the rules of services",
         optional: true,
         roles: &[Role::Up, Role::Agent],
     },
@@ -69,10 +76,18 @@ const PROGRAMS: [Program; 7] = [
 
 /// What is there and what is not.
 pub fn findings(role: Role) -> Vec<Finding> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let dirs = dirs();
     let wanted = PROGRAMS.iter().filter(|program| program.roles.contains(&role));
     wanted.map(|program| judge(program, find(program.names, &dirs))).collect()
+}
+
+/// A program in PATH.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    find(&[name], &dirs())
+}
+
+fn dirs() -> Vec<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect()
 }
 
 /// Where a program is to be had.

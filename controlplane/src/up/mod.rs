@@ -10,6 +10,8 @@ mod state;
 mod network;
 // Starting and ending processes.
 mod process;
+// The nodes' way out to the machine's network.
+mod outbound;
 // The end of all that.
 mod down;
 
@@ -20,6 +22,7 @@ use crate::pki::kubeconfig;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};
+use outbound::Opening;
 use state::{Node, Process, State};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -58,6 +61,9 @@ pub struct UpArgs {
     /// More flags for the agents; an empty one takes those of before away [default: as before].
     #[arg(long = "agent-flag", allow_hyphen_values = true)]
     agent_flags: Vec<String>,
+    /// Whether nodes and pods reach what this machine reaches, through slirp4netns [default: as before, or true].
+    #[arg(long, env = "CORACLE_OUTBOUND", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    outbound: Option<bool>,
 }
 
 /// A directory: parts of the cluster are started elsewhere, and name it by its whole path.
@@ -83,10 +89,13 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
         eprintln!("{note}");
     }
     let before = Instant::now();
-    ensure_server(args, &mut state)?;
+    let mut way_out = Opening::plan(args.outbound, &mut state, &args.data_dir);
+    ensure_server(args, &mut state, &mut way_out)?;
+    way_out.begin(&mut state)?;
     for number in 1..=state.node_count {
         ensure_node(args, &mut state, number)?;
     }
+    way_out.finish(&mut state)?;
     let kubeconfig = args.data_dir.join("admin.kubeconfig");
     println!(
         "cluster up in {:.2} s: API server and {} node(s)",
@@ -97,7 +106,7 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ensure_server(args: &UpArgs, state: &mut State) -> anyhow::Result<()> {
+fn ensure_server(args: &UpArgs, state: &mut State, way_out: &mut Opening) -> anyhow::Result<()> {
     if state.server.as_ref().is_some_and(Process::alive) {
         return Ok(());
     }
@@ -109,13 +118,15 @@ fn ensure_server(args: &UpArgs, state: &mut State) -> anyhow::Result<()> {
             // The nodes hang on the old hub's bridge: they are made anew.
             down::end_nodes(state);
             state.nodes.clear();
-            let hub = process::hold("coracle-hub")?;
+            let hub = process::hold("coracle-hub", &way_out.ensure_names()?)?;
             network::make_hub(&hub, HUB)?;
             state.hub = Some(hub.clone());
             state.write(&args.data_dir)?;
             hub
         }
     };
+    // It comes up while the server does.
+    way_out.begin(state)?;
     state.bind = Some(listener.local_addr()?);
     let log = args.data_dir.join("server.log");
     let mut flags: Vec<String> = vec![
@@ -154,7 +165,7 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
     let mut node = match known.map(|at| state.nodes.remove(at)).filter(|node| node.holder.alive()) {
         Some(node) => node,
         None => {
-            let holder = process::hold(&name)?;
+            let holder = process::hold(&name, &outbound::names(&args.data_dir))?;
             let address = network::attach(&hub, &holder, number, HUB)?;
             let address6 =
                 match server_flag(args, "--cluster-cidr").is_some_and(|ranges| ranges.contains(':')) {

@@ -3,7 +3,7 @@
 use super::state::Process;
 use anyhow::{Context, bail};
 use std::fs::File;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -35,14 +35,22 @@ pub fn hold_forever() -> ! {
     }
 }
 
-/// Starts a holder: the first process of new net, mount, pid, uts and ipc namespaces. When it ends, the kernel
-/// ends every process inside and drops links and mounts with the namespaces.
-pub fn hold(hostname: &str) -> anyhow::Result<Process> {
+/// What the first process of a holder does. A name server's file that is a link into /run leads nowhere beneath the new
+/// one: it is made there.
+const HOLD: &str = r#"mount -t proc proc /proc && mount -t tmpfs -o mode=755 tmpfs /run && hostname "$1" || exit
+names=$(readlink -m /etc/resolv.conf)
+case $names in /run/*) mkdir -p "${names%/*}" && : > "$names" ;; esac
+[ ! -e "$names" ] || mount --bind "$3" "$names"
+exec "$2" hold"#;
+
+/// Starts a holder: the first process of new net, mount, pid, uts and ipc namespaces, where `names` is the file that
+/// says who is asked for names. When it ends, the kernel ends every process inside and drops links and mounts with the
+/// namespaces.
+pub fn hold(hostname: &str, names: &Path) -> anyhow::Result<Process> {
     let holder = std::env::current_exe()?;
-    let script = "mount -t proc proc /proc && mount -t tmpfs -o mode=755 tmpfs /run && hostname \"$1\" && exec \"$2\" hold";
     let mut unshare = Command::new("unshare");
     unshare.args(["--net", "--mount", "--pid", "--uts", "--ipc", "--propagation", "private", "--fork", "--"]);
-    unshare.args(["sh", "-c", script, "sh", hostname]).arg(&holder);
+    unshare.args(["sh", "-c", HOLD, "sh", hostname]).arg(&holder).arg(names);
     let child = unshare
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -50,20 +58,26 @@ pub fn hold(hostname: &str) -> anyhow::Result<Process> {
         .process_group_of_its_own()
         .spawn()
         .context("unshare")?;
-    let parent = child.id();
+    // unshare forks: the holder is its only child.
+    only_child(child.id(), &holder).with_context(|| {
+        format!("the namespaces of {hostname} could not be made (unshare, mount and hostname are needed)")
+    })
+}
+
+/// The only child of a process, when it has become a program; `None` when that takes too long, or they have ended.
+fn only_child(parent: u32, program: &Path) -> Option<Process> {
     let begun = Instant::now();
     loop {
-        // unshare forks: the holder is its only child.
         let children =
             std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
         if let Some(process) =
             children.split_whitespace().next().and_then(|pid| Process::of(pid.parse().ok()?))
-            && std::fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok_and(|exe| exe == holder)
+            && std::fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok_and(|exe| exe == program)
         {
-            return Ok(process);
+            return Some(process);
         }
-        if begun.elapsed() > Duration::from_secs(5) {
-            bail!("the namespaces of {hostname} could not be made (unshare, mount and hostname are needed)");
+        if begun.elapsed() > Duration::from_secs(5) || Process::of(parent).is_none() {
+            return None;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -99,25 +113,36 @@ pub fn start_inside(
         command.args(["sh", "-c", &script, "sh"]);
     }
     command.arg(program).args(flags).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-    let child = command.process_group_of_its_own().spawn().context("nsenter")?;
-    // nsenter forks to enter the pid namespace; the program is its child.
-    let parent = child.id();
-    let begun = Instant::now();
-    loop {
-        let children =
-            std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-        let process = children.split_whitespace().next().and_then(|pid| Process::of(pid.parse().ok()?));
-        if let Some(process) = process
-            && std::fs::read_link(format!("/proc/{}/exe", process.pid)).is_ok_and(|exe| exe == program)
-        {
-            return Ok(process);
-        }
-        if begun.elapsed() > Duration::from_secs(5) {
-            let text = std::fs::read_to_string(log).unwrap_or_default();
-            bail!("{} did not start: {text}", program.display());
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    start(command, program, log)
+}
+
+/// Starts a program in a holder's pid namespace, so that it ends with the holder, and everything else as it is here.
+pub fn start_beside(
+    holder: &Process,
+    program: &Path,
+    flags: &[String],
+    log: &Path,
+) -> anyhow::Result<Process> {
+    let output = File::create(log).with_context(|| log.display().to_string())?;
+    let mut command = Command::new("nsenter");
+    command.args(["-t", &holder.pid.to_string(), "--pid", "--"]).arg(program).args(flags);
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    start(command, program, log)
+}
+
+/// nsenter forks to enter the pid namespace; the program is its child.
+fn start(mut nsenter: Command, program: &Path, log: &Path) -> anyhow::Result<Process> {
+    let child = nsenter.process_group_of_its_own().spawn().context("nsenter")?;
+    only_child(child.id(), program).with_context(|| {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        format!("{} did not start: {text}", program.display())
+    })
+}
+
+/// Lets programs started from now on have a descriptor; returns its number.
+pub fn inherited(fd: impl AsFd) -> anyhow::Result<RawFd> {
+    nix::fcntl::fcntl(fd.as_fd(), nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
+    Ok(fd.as_fd().as_raw_fd())
 }
 
 fn borrowed(fd: RawFd) -> std::os::fd::BorrowedFd<'static> {

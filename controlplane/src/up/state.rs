@@ -1,5 +1,6 @@
 //! What `coracle up` started, kept in `<data-dir>/up.json` so that a later `up` or `down` finds it again.
 
+use super::outbound::Outbound;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
@@ -69,6 +70,8 @@ pub struct State {
     pub server_flags: Vec<String>,
     /// What the agents were told besides.
     pub agent_flags: Vec<String>,
+    /// The nodes' way out.
+    pub outbound: Outbound,
 }
 
 impl State {
