@@ -113,6 +113,76 @@ fn server_side_apply_knows_who_owns_what() {
     });
 }
 
+/// A Job, a Service and a Pod: the server adds a selector and labels, addresses and ports, volumes and tolerations.
+const FILLED_IN: &str = r#"
+apiVersion: batch/v1
+kind: Job
+metadata: {name: once}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: c, image: busybox:1}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  type: NodePort
+  selector: {app: web}
+  ports: [{port: 80}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: alone}
+spec:
+  containers: [{name: c, image: busybox:1}]
+"#;
+
+/// What kubectl owns of an object, as its managedFields say.
+fn fields_of_kubectl(object: &Value) -> String {
+    let entries = object["metadata"]["managedFields"].as_array().unwrap().iter();
+    let kubectl = |entry: &&Value| entry["manager"].as_str().unwrap().starts_with("kubectl");
+    entries.filter(kubectl).map(|entry| entry["fieldsV1"].to_string()).collect()
+}
+
+#[test]
+fn a_job_may_have_a_generated_name() {
+    each(|k| {
+        let named = FILLED_IN.split("---").next().unwrap().replace("name: once", "generateName: once-");
+        k.run_with("create -f -", &named);
+        let job = &json(&k.run("get jobs -o json"))["items"][0];
+        let label = &job["spec"]["template"]["metadata"]["labels"]["batch.kubernetes.io/job-name"];
+        assert!(label == &job["metadata"]["name"] && label.is_string(), "{job}");
+    });
+}
+
+#[test]
+fn what_the_server_adds_is_nobodys_and_stays_when_apply_moves_to_the_server() {
+    each(|k| {
+        // No controller makes it here.
+        k.run("create serviceaccount default");
+        for first in ["create -f -", "apply -f -"] {
+            k.run_with(first, FILLED_IN);
+            let job = json(&k.run("get job once -o json --show-managed-fields"));
+            let owned = fields_of_kubectl(&job);
+            assert!(!owned.contains("f:selector") && !owned.contains("job-name"), "{owned}");
+            assert!(owned.contains("f:backoffLimit"), "defaults are the client's: {owned}");
+            let pod = json(&k.run("get pod alone -o json --show-managed-fields"));
+            let owned = fields_of_kubectl(&pod);
+            assert!(!owned.contains("f:tolerations") && !owned.contains("kube-api-access"), "{owned}");
+            let address = k.run("get service web -o jsonpath={.spec.clusterIP}{.spec.ports[0].nodePort}");
+            let applied = k.try_with("apply --server-side -f -", FILLED_IN);
+            assert!(applied.ok && applied.err.is_empty(), "after {first}: {}{}", applied.out, applied.err);
+            let now = json(&k.run("get job once -o json"));
+            assert_eq!(now["spec"], job["spec"]);
+            let same = k.run("get service web -o jsonpath={.spec.clusterIP}{.spec.ports[0].nodePort}");
+            assert_eq!(same, address);
+            k.run_with("delete --wait=true --grace-period=0 --force -f -", FILLED_IN);
+        }
+    });
+}
+
 #[test]
 fn every_kind_of_patch() {
     each(|k| {

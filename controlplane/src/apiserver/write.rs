@@ -65,8 +65,11 @@ impl Api {
         let (name, called) = (text("name"), text("generateName"));
         let mut at = self.attributes(target, Operation::Create, None);
         (at.name, at.called) = (&name, called);
-        self.admission.mutate(&mut at, &mut object).await?;
+        track(target, None, &mut object);
+        self.mutate(&mut at, &mut object).await?;
         kind.fill(&mut object);
+        // Before the strategy, which may write the name elsewhere: a Job's pods are labelled with it.
+        let generated = metadata::draw_name(&mut object);
         (kind.strategy.prepare_create)(&mut object);
         if let Some(sign) = kind.strategy.sign {
             sign(&mut object, &target.user.info());
@@ -75,8 +78,6 @@ impl Api {
         if kind.generation {
             object["metadata"]["generation"] = 1.into();
         }
-        let generated = metadata::draw_name(&mut object);
-        track(target, None, &mut object);
         refuse(kind, &object, kind.check_create(&object))?;
         let admitted = self.admission.validate(&mut at, &object).await;
         let mut warnings = std::mem::take(&mut at.warnings);
@@ -172,15 +173,14 @@ impl Api {
         kind.prepare_update(target.subresource, &mut new, &old);
         kind.fill(&mut new);
         let mut at = self.attributes(target, Operation::Update, Some(&old));
-        self.admission.mutate(&mut at, &mut new).await?;
+        track(target, Some(&old), &mut new);
+        self.mutate(&mut at, &mut new).await?;
         kind.fill(&mut new);
         decode::settle(kind, &mut new);
         // To be given a node is no change of what was asked for.
         if target.subresource != "binding" {
             metadata::count_generation(kind, &mut new, &old);
         }
-        track(target, Some(&old), &mut new);
-
         refuse(kind, &new, kind.check_update(target.subresource, &new, &old))?;
         let admitted = self.admission.validate(&mut at, &new).await;
         let mut warnings = std::mem::take(&mut at.warnings);
@@ -274,6 +274,19 @@ impl Api {
         }
     }
 
+    /// Mutating admission. Owners of fields that nobody can read afterwards are again what they were before.
+    async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
+        let owners = object["metadata"]["managedFields"].clone();
+        self.admission.mutate(at, object).await?;
+        if let Err(why) = apply::keep_readable(object, owners) {
+            at.warnings.push(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an \
+                 outdated mutating admission controller; please fix your requests: {why}"
+            ));
+        }
+        Ok(())
+    }
+
     /// A request as admission sees it.
     pub fn attributes<'a>(
         &'a self,
@@ -327,11 +340,15 @@ pub(super) fn durability(kind: &Kind) -> Durability {
     if kind.lazy { Durability::Lazy } else { Durability::Sync }
 }
 
-/// Notes who owns which field after a write that is not an apply. As upstream, a binding is nobody's.
+/// Notes who owns which field after a write that is not an apply: what the client sent and its defaults, in the form that
+/// is stored. As upstream this comes before admission and, for a new object, before its strategy: what those add (a Job's
+/// selector, a pod's token volume) is nobody's, so that an apply that does not name it leaves it alone. Nor is a binding
+/// anybody's.
 fn track(target: &Target<'_>, old: Option<&Value>, new: &mut Value) {
     if target.applied || target.subresource == "binding" {
         return;
     }
+    decode::settle(target.kind, new);
     let now = metadata::now();
     let version = target.kind.api_version();
     apply::update(old, new, &patching::writer(target, types::named(&target.kind.schema), &version, &now));

@@ -209,6 +209,21 @@ pub fn cap(entries: &mut Vec<Entry>) {
     }
 }
 
+/// Puts `before` back when the entries that an object has now cannot be read, and says why they cannot.
+pub fn keep_readable(object: &mut Value, before: Value) -> Result<(), EntryError> {
+    if object["metadata"]["managedFields"] == before {
+        return Ok(());
+    }
+    let read = decode(object);
+    if let (Err(_), Some(metadata)) = (&read, metadata(object)) {
+        metadata.remove("managedFields");
+        if !before.is_null() {
+            metadata.insert("managedFields".into(), before);
+        }
+    }
+    read.map(drop)
+}
+
 /// What a client says about ownership in the object it sends.
 pub enum Sent {
     /// Nothing, or nothing that can be read.

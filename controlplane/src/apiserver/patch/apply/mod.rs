@@ -21,6 +21,7 @@ pub mod run;
 #[cfg(test)]
 mod tests;
 
+pub use entry::keep_readable;
 pub use run::apply;
 pub use track::update;
 

@@ -363,6 +363,23 @@ fn carries(object: &Value, config: &Value) -> bool {
     compare::compare(object, &overlay::overlay(object, config, ty), ty) == compare::Comparison::default()
 }
 
+#[test]
+fn entries_that_admission_broke_are_what_they_were() {
+    let owned =
+        json!([{"manager": "a", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}]);
+    let broken =
+        json!([{"manager": "a", "operation": "Guess", "apiVersion": "v1", "fieldsType": "FieldsV1"}]);
+    let mut object = json!({"metadata": {"managedFields": broken}});
+    assert!(entry::keep_readable(&mut object, owned.clone()).is_err());
+    assert_eq!(object["metadata"]["managedFields"], owned);
+    let mut object = json!({"metadata": {"managedFields": broken}});
+    assert!(entry::keep_readable(&mut object, Value::Null).is_err());
+    assert_eq!(object, json!({"metadata": {}}));
+    // Entries that can be read may be others, or none.
+    assert_eq!(entry::keep_readable(&mut object, owned), Ok(()));
+    assert_eq!(object, json!({"metadata": {}}));
+}
+
 proptest! {
     #[test]
     fn applying_twice_changes_nothing(config in deployment(), other in deployment()) {
