@@ -1,7 +1,8 @@
 //! Options of the server: flags, or a YAML file with the same names; flags win.
 
 use crate::security::Security;
-use clap::Args;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,14 +14,14 @@ pub const SERVICE_CIDR: &str = "10.96.0.0/16";
 #[derive(Debug, Clone, Args)]
 pub struct ServerArgs {
     /// Where state, keys and the admin kubeconfig live.
-    #[arg(long, env = "CORACLE_DATA_DIR")]
-    data_dir: Option<PathBuf>,
+    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
+    data_dir: PathBuf,
     /// Address to listen on; port 0 takes a free one.
-    #[arg(long)]
-    bind: Option<SocketAddr>,
+    #[arg(long, default_value = "0.0.0.0:6443")]
+    bind: SocketAddr,
     /// `embedded`, or `etcd://host:port[,host:port]`.
-    #[arg(long)]
-    datastore: Option<String>,
+    #[arg(long, default_value = "embedded")]
+    datastore: String,
     /// YAML file with any of these options.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -31,11 +32,11 @@ pub struct ServerArgs {
     #[arg(long, value_delimiter = ',')]
     tls_san: Vec<String>,
     /// Addresses of Services.
-    #[arg(long)]
-    service_cidr: Option<String>,
+    #[arg(long, default_value = SERVICE_CIDR)]
+    service_cidr: String,
     /// Addresses of pods, cut into one range per node.
-    #[arg(long)]
-    cluster_cidr: Option<String>,
+    #[arg(long, default_value = "10.244.0.0/16")]
+    cluster_cidr: String,
     /// Admission plugins to have besides the usual ones, by upstream's names.
     #[arg(long, value_delimiter = ',')]
     enable_admission_plugins: Vec<String>,
@@ -137,8 +138,8 @@ pub enum ConfigError {
 }
 
 impl ServerArgs {
-    /// Flags over file over defaults.
-    pub fn resolve(self) -> Result<Config, ConfigError> {
+    /// Flags over file over defaults; `matches` knows which is a flag and which a default.
+    pub fn resolve(self, matches: &ArgMatches) -> Result<Config, ConfigError> {
         let File { plain: file, security } =
             self.config.as_deref().map(read).transpose()?.unwrap_or_default();
         let mut tls_san = self.tls_san;
@@ -148,13 +149,13 @@ impl ServerArgs {
         let mut enable_admission_plugins = self.enable_admission_plugins;
         enable_admission_plugins.extend(file.enable_admission_plugins);
         Ok(Config {
-            data_dir: self.data_dir.or(file.data_dir).unwrap_or_else(|| "/var/lib/coracle".into()),
-            bind: self.bind.or(file.bind).unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 6443))),
-            datastore: self.datastore.or(file.datastore).unwrap_or_else(|| "embedded".into()),
+            data_dir: over(matches, "data_dir", self.data_dir, file.data_dir),
+            bind: over(matches, "bind", self.bind, file.bind),
+            datastore: over(matches, "datastore", self.datastore, file.datastore),
             advertise: self.advertise.or(file.advertise),
             tls_san,
-            service_cidr: self.service_cidr.or(file.service_cidr).unwrap_or_else(|| SERVICE_CIDR.into()),
-            cluster_cidr: self.cluster_cidr.or(file.cluster_cidr).unwrap_or_else(|| "10.244.0.0/16".into()),
+            service_cidr: over(matches, "service_cidr", self.service_cidr, file.service_cidr),
+            cluster_cidr: over(matches, "cluster_cidr", self.cluster_cidr, file.cluster_cidr),
             enable_admission_plugins,
             disable_admission_plugins,
             admission_control_config_file: self
@@ -167,6 +168,12 @@ impl ServerArgs {
     }
 }
 
+/// What the command line (or the environment) says; else the file; else the default, which is `flag` then.
+fn over<T>(matches: &ArgMatches, id: &str, flag: T, file: Option<T>) -> T {
+    let said = matches.value_source(id).is_some_and(|source| source != ValueSource::DefaultValue);
+    file.filter(|_| !said).unwrap_or(flag)
+}
+
 fn read(path: &Path) -> Result<File, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Read(path.into(), e))?;
     serde_saphyr::from_str(&text).map_err(|e| ConfigError::Parse(path.into(), Box::new(e)))
@@ -174,7 +181,24 @@ fn read(path: &Path) -> Result<File, ConfigError> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use clap::FromArgMatches;
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("server.yaml");
+        std::fs::write(&file, "bind: 127.0.0.1:1\nserviceCidr: 10.1.0.0/16\ndatastore:\n").unwrap();
+        let command = ServerArgs::augment_args(clap::Command::new("server"));
+        let file = file.to_str().unwrap();
+        // The first says what is the default otherwise.
+        let matches = command.get_matches_from(["server", "--config", file, "--service-cidr", SERVICE_CIDR]);
+        let config = ServerArgs::from_arg_matches(&matches).unwrap().resolve(&matches).unwrap();
+        assert_eq!(config.service_cidr, SERVICE_CIDR);
+        assert_eq!(config.bind.to_string(), "127.0.0.1:1");
+        assert_eq!((config.datastore.as_str(), config.cluster_cidr.as_str()), ("embedded", "10.244.0.0/16"));
+    }
 
     /// The documented file comes from the flags: each of them must be an option of the file too.
     #[test]
@@ -184,6 +208,7 @@ mod tests {
         let lines = template.lines().filter(|line| line.starts_with('#') && !line.starts_with("# "));
         let in_force: Vec<&str> = lines.map(|line| &line[1..]).collect();
         assert!(in_force.len() > 8, "{template}");
+        assert!(in_force.contains(&"bind: 0.0.0.0:6443") && in_force.contains(&"tlsSan: []"), "{template}");
         if let Err(error) = serde_saphyr::from_str::<File>(&in_force.join("\n")) {
             panic!("{error}\n{template}");
         }

@@ -1,6 +1,6 @@
 //! The `coracle` command.
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use coracle::config::ServerArgs;
 use coracle::doctor::DoctorArgs;
 use coracle::hollow::HollowArgs;
@@ -40,17 +40,19 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<()> {
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let filter = tracing_subscriber::EnvFilter::try_from_env("CORACLE_LOG").unwrap_or_else(|_| "info".into());
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
     match cli.command {
         Command::Server(args) => {
+            let matches = matches.subcommand_matches("server").expect("the command is server");
             if let Err(error) = coracle::privileges::shed() {
                 tracing::warn!(%error, "the server keeps rights that it does not need");
             }
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let handed_on = runtime.block_on(coracle::server::run(args.resolve()?))?;
+            let handed_on = runtime.block_on(coracle::server::run(args.resolve(matches)?))?;
             match handed_on {
                 // What still runs here ends with this program.
                 Some(doors) => {
