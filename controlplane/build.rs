@@ -20,8 +20,14 @@ fn main() {
     packed.write_all(text.as_bytes()).and_then(|()| packed.finish().map(drop)).expect("OUT_DIR is writable");
 }
 
-/// The folder of the types of our version, as cargo resolved it.
+/// The folder of the types of our version.
 fn sources() -> Option<PathBuf> {
+    let root = resolved().or_else(unpacked)?.join("src/v1_35");
+    root.is_dir().then_some(root)
+}
+
+/// The crate as cargo resolved it, wherever it comes from.
+fn resolved() -> Option<PathBuf> {
     let cargo = std::env::var_os("CARGO")?;
     let output = Command::new(cargo)
         // Only this platform: the sources of others may not be there.
@@ -36,8 +42,20 @@ fn sources() -> Option<PathBuf> {
         .split("\"manifest_path\":\"")
         .filter_map(|rest| rest.split('"').next())
         .find(|path| path.contains("k8s-openapi") && path.ends_with("Cargo.toml"))?;
-    let root = Path::new(manifest).parent()?.join("src/v1_35");
-    root.is_dir().then_some(root)
+    Path::new(manifest).parent().map(Path::to_owned)
+}
+
+/// The crate as cargo unpacked it. It answers no questions while it lacks crates of the workspace that this build is without.
+fn unpacked() -> Option<PathBuf> {
+    let own = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
+    let lock = std::fs::read_to_string(own.parent()?.join("Cargo.lock")).ok()?;
+    let version = lock.split_once("name = \"k8s-openapi\"\nversion = \"")?.1.split('"').next()?;
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))?;
+    let registries = std::fs::read_dir(home.join("registry/src")).ok()?.flatten();
+    registries
+        .map(|registry| registry.path().join(format!("k8s-openapi-{version}")))
+        .find(|path| path.is_dir())
 }
 
 fn collect(folder: &Path, text: &mut String) {
