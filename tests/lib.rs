@@ -4,10 +4,16 @@
 pub mod server;
 // Requests as they are, on connections that stay.
 pub mod client;
+// Identities with real credentials.
+pub mod caller;
 // kubectl, in whatever versions are to be had.
 pub mod kubectl;
 // A cluster of one's own.
 pub mod cluster;
+// A server and one node whose pods and directories a test can look into.
+pub mod pods;
+// Debian's containerd.
+pub mod containerd;
 // A webhook or an identity provider.
 pub mod https;
 // A key management service.

@@ -8,10 +8,6 @@ mod api;
 mod engine;
 // Pods.
 mod pod;
-// A server and a node of one's own.
-#[allow(dead_code, missing_docs)]
-#[path = "../netns_pods/cluster.rs"]
-mod cluster;
 // An engine of one's own.
 #[allow(dead_code, missing_docs)]
 #[path = "../netns_engine/node.rs"]

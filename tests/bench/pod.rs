@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
 
-use crate::cluster::{Cluster, IMAGE};
 use crate::report::{Report, percentile};
+use coracle_tests::pods::{Cluster, IMAGE};
 
 const SINGLES: usize = 40;
 const CROWD: usize = 100;

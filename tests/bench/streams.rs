@@ -12,9 +12,9 @@ use kube::api::{Api, AttachParams, LogParams, PostParams};
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 
-use crate::cluster::{Cluster, IMAGE};
 use crate::pod;
 use crate::report::{Report, percentile};
+use coracle_tests::pods::{Cluster, IMAGE};
 
 const EXECS: usize = 100;
 const LOG_LINES: usize = 1_000_000;

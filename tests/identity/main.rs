@@ -3,8 +3,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-// Identities and requests.
-mod caller;
 // Some two hundred pairs of identity and request.
 mod pairs;
 // Authenticators one by one.
@@ -23,6 +21,8 @@ mod rotation;
 mod flood;
 // What strangers try.
 mod attacks;
+
+use coracle_tests::caller;
 
 /// Tests that load the machine on purpose or have deadlines of their own run one after the other.
 fn alone() -> std::sync::MutexGuard<'static, ()> {

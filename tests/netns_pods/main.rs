@@ -1,7 +1,6 @@
 //! Pods through kubectl, on a server and an agent with the built-in engine, as root, in namespaces of their own.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-mod cluster;
 mod life;
 mod containers;
 mod volumes;
@@ -9,7 +8,7 @@ mod refusals;
 mod node;
 mod survival;
 
-use coracle_tests::namespaces;
+use coracle_tests::{namespaces, pods as cluster};
 
 /// What is run again with containerd in the place of the built-in engine.
 const THROUGH_CONTAINERD: [&str; 4] =

@@ -2,9 +2,6 @@
 //! cluster, as root, in namespaces of its own.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../netns_pods/cluster.rs"]
-#[allow(dead_code)]
-mod cluster;
 mod tools;
 mod logs;
 mod commands;
@@ -18,7 +15,7 @@ mod events;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use coracle_tests::namespaces;
+use coracle_tests::{namespaces, pods as cluster};
 use tools::Stage;
 
 /// Runs the suite again inside fresh namespaces. `CORACLE_ONLY` names the parts to run.

@@ -1,13 +1,13 @@
 //! Debian's containerd, in directories of its own.
+#![allow(clippy::unwrap_used, missing_docs, clippy::missing_panics_doc)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use coracle_tests::eventually;
-
-use super::run;
+use crate::eventually;
+use crate::pods::run;
 
 /// A containerd that ends with this value.
 pub struct Containerd {

@@ -1,7 +1,8 @@
 //! Identities with real credentials, and requests of theirs.
+#![allow(clippy::unwrap_used, missing_docs, clippy::missing_panics_doc)]
 
+use crate::server::Server;
 use coracle::pki::authority::{Authority, Profile};
-use coracle_tests::server::Server;
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::PathBuf;
@@ -146,7 +147,7 @@ static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::n
 
 /// A bootstrap token, made by the command.
 pub fn token(server: &Server, args: &[&str]) -> String {
-    let output = Command::new(coracle_tests::program("coracle"))
+    let output = Command::new(crate::program("coracle"))
         .args(["token", "create", "--data-dir"])
         .arg(server.data_dir())
         .args(args)

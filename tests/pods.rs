@@ -1,4 +1,5 @@
 //! A server and a node of one's own, an image for it, and a picture of what pods leave behind.
+#![allow(clippy::unwrap_used, missing_docs, clippy::missing_panics_doc)]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,15 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Once;
 use std::time::Duration;
 
-use coracle_tests::kubectl::{self, Kubectl};
-use coracle_tests::server::Server;
-use coracle_tests::{eventually, namespaces, program};
+use crate::kubectl::{self, Kubectl};
+use crate::server::Server;
+use crate::{eventually, namespaces, program};
 use serde_json::Value;
 
-// Debian's containerd, in the place of the built-in engine.
-#[path = "containerd.rs"]
-mod containerd;
-use self::containerd::Containerd;
+use crate::containerd::Containerd;
 
 pub const IMAGE: &str = "example.test/busybox:1";
 const WAIT: Duration = Duration::from_secs(60);

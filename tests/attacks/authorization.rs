@@ -1,0 +1,1 @@
+//! Requests that mean something else than they look like.

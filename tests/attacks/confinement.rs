@@ -1,0 +1,1 @@
+//! Pods that ask for a confinement the node cannot give.

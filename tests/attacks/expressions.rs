@@ -1,0 +1,1 @@
+//! Expressions that never end.

@@ -1,0 +1,1 @@
+//! Images made to exhaust or to mislead a node.

@@ -1,0 +1,1 @@
+//! Nodes that want to be more than a node.

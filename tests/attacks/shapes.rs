@@ -1,0 +1,1 @@
+//! Objects made to break whoever reads them.

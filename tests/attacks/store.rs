@@ -1,0 +1,1 @@
+//! Disks that fail and bytes that flip under the store.

@@ -1,0 +1,1 @@
+//! Volumes that a pod tries to turn against its node.
