@@ -16,6 +16,7 @@ use crate::objects::Objects;
 use crate::pod::cpus::Cpus;
 use crate::pod::image::Images;
 use crate::pod::qos;
+use crate::pod::support::Confinement;
 use crate::pod::table::{Message, PodTable};
 use crate::pod::users::Users;
 use crate::policy::Policies;
@@ -24,6 +25,7 @@ use crate::runtime::Runtime;
 use crate::runtime::counted::Operations;
 use crate::status::report::Reporter;
 use crate::volume::token::Tokens;
+use coracle_cli::supervise::Supervisor;
 
 /// What the node has and offers: cpu in thousandths, the rest in units.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +40,8 @@ pub struct NodeFacts {
     pub taints: Vec<Taint>,
     /// What runs short.
     pub pressure: Pressure,
+    /// What its kernel enforces.
+    pub confinement: Confinement,
 }
 
 /// The node's parts.
@@ -80,6 +84,8 @@ pub struct Context {
     pub node_changed: Notify,
     /// Cgroups, where the host has version 2 of them.
     pub cgroups: Option<Hierarchy>,
+    /// Keeps the node's tasks running.
+    pub supervisor: Supervisor,
     /// Every pod of the node.
     pub pods: PodTable,
 }

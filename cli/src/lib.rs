@@ -14,3 +14,7 @@ pub mod clients;
 pub mod judge;
 // Listings.
 pub mod print;
+// Tasks that are started again, and objects that made them panic.
+pub mod supervise;
+// Health checks.
+pub mod health;

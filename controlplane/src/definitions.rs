@@ -9,6 +9,7 @@ use crate::registry::custom::rows;
 use crate::registry::kinds::Kind;
 use crate::registry::strategy::cluster::CLEANUP;
 use crate::watch::cache::{Cache, EventType};
+use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_proto::status::ApiError;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -31,16 +32,20 @@ pub struct Definitions {
     kind: Arc<Kind>,
     cache: Arc<Cache>,
     made: HashMap<String, Made>,
+    supervisor: Supervisor,
 }
+
+/// What this is called in metrics and health pages.
+const TASK: &str = "definitions";
 
 impl Definitions {
     /// Makes rows of all definitions that are there.
-    pub async fn start(client: Client) -> Result<Self, ApiError> {
+    pub async fn start(client: Client, supervisor: Supervisor) -> Self {
         let kind = client.kind("apiextensions.k8s.io", "customresourcedefinitions");
         let cache = client.cache(&kind);
-        let mut definitions = Self { client, kind, cache, made: HashMap::new() };
+        let mut definitions = Self { client, kind, cache, made: HashMap::new(), supervisor };
         definitions.look().await;
-        Ok(definitions)
+        definitions
     }
 
     /// Follows the definitions, without end.
@@ -80,10 +85,14 @@ impl Definitions {
 
     /// Makes of one definition what it says; whether to look again soon.
     async fn see(&mut self, definition: &Arc<Object>) -> bool {
-        let outcome = self.apply(definition).await;
-        match outcome {
-            Ok(again) => again,
-            Err(error) => {
+        let plural = self.kind.plural.clone();
+        let supervisor = self.supervisor.clone();
+        let subject = || Subject::new(&plural, "", &definition.meta.name);
+        match supervisor.guard(TASK, subject, self.apply(definition)).await {
+            // Tried again when it changes, and when all are looked at.
+            Err(_) => false,
+            Ok(Ok(again)) => again,
+            Ok(Err(error)) => {
                 if !error.is_conflict() && !error.is_not_found() {
                     tracing::warn!(definition = definition.meta.name, %error, "a definition is not in force yet");
                 }

@@ -26,6 +26,7 @@ use crate::store::Store;
 use crate::store::sealed::{self, Sealed};
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
+use coracle_cli::supervise::Supervisor;
 use std::sync::Arc;
 
 /// Everybody who authenticates, in upstream's order.
@@ -131,7 +132,7 @@ pub fn authorizers(options: &Security, api: &Arc<Api>, rbac: &Arc<Rbac>) -> anyh
 }
 
 /// The filters between authentication and authorization; writers of the audit log run until the server ends.
-pub fn filters(options: &Security, api: &Arc<Api>) -> anyhow::Result<Filters> {
+pub fn filters(options: &Security, api: &Arc<Api>, supervisor: &Supervisor) -> anyhow::Result<Filters> {
     let limits = Limits {
         reading: options.max_requests_inflight.unwrap_or(400).max(1),
         writing: options.max_mutating_requests_inflight.unwrap_or(200).max(1),
@@ -140,12 +141,12 @@ pub fn filters(options: &Security, api: &Arc<Api>) -> anyhow::Result<Filters> {
     Ok(Filters {
         cors: Cors::new(&options.cors_allowed_origins).context("--cors-allowed-origins")?,
         flow: Flow::new(api.clone(), limits),
-        audit: audit(options)?,
+        audit: audit(options, supervisor)?,
         timeout: options.request_timeout(),
     })
 }
 
-fn audit(options: &Security) -> anyhow::Result<Audit> {
+fn audit(options: &Security, supervisor: &Supervisor) -> anyhow::Result<Audit> {
     let policy = match &options.audit_policy_file {
         Some(path) => Policy::read(path).context("--audit-policy-file")?,
         None => Policy::metadata(),
@@ -164,15 +165,19 @@ fn audit(options: &Security) -> anyhow::Result<Audit> {
             backups: options.audit_log_maxbackup.unwrap_or(0),
             age: std::time::Duration::from_secs(options.audit_log_maxage.unwrap_or(0) * 86_400),
         };
-        let log =
+        let mut log =
             Log::open(path, rotation).with_context(|| format!("--audit-log-path {}", path.display()))?;
-        let events = audit.sink();
-        std::thread::Builder::new().name("audit".into()).spawn(move || log.run(events))?;
+        let mut events = audit.sink();
+        supervisor.thread("audit", move || log.run(&mut events))?;
     }
     if let Some(path) = &options.audit_webhook_config_file {
         let remote = Remote::from_kubeconfig(path).context("--audit-webhook-config-file")?;
         let remote = remote.patient(std::time::Duration::from_secs(30));
-        tokio::spawn(webhook::run(remote, audit.sink()));
+        let parts = Arc::new((remote, tokio::sync::Mutex::new(audit.sink())));
+        tokio::spawn(supervisor.clone().finish("audit-webhook", move || {
+            let parts = parts.clone();
+            async move { webhook::run(&parts.0, &mut *parts.1.lock().await).await }
+        }));
     }
     Ok(audit)
 }

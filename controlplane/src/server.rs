@@ -1,6 +1,6 @@
 //! The parts put together: keys, store, caches, chain, listener.
 
-use crate::actions::{self, Needs};
+use crate::actions::{self, Needs, components::Loops};
 use crate::aggregation::{self, Extensions};
 use crate::apiserver::admission::config::{Configuration, ConfigurationError};
 use crate::apiserver::admission::plugins;
@@ -18,7 +18,7 @@ use crate::apiserver::view::Converter;
 use crate::apiserver::wellknown::WellKnown;
 use crate::client::Client;
 use crate::config::Config;
-use crate::connect;
+use crate::connect::{self, address::Addresses};
 use crate::controllers::{self, election::lead};
 use crate::definitions::Definitions;
 use crate::doors::Doors;
@@ -33,6 +33,7 @@ use crate::scheduler::{self, config::Profiles};
 use crate::store;
 use crate::watch::feed::Feed;
 use anyhow::Context as _;
+use coracle_cli::supervise::Supervisor;
 use futures::{StreamExt, TryStreamExt, future::join_all};
 use serde_json::json;
 use std::net::{IpAddr, SocketAddr};
@@ -113,10 +114,11 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
     let url =
         format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
 
+    let supervisor = Supervisor::default();
     let registry = Arc::new(Registry::builtin());
     let store = opened.await??;
     let store = guard::sealed(&config.security, store).await?;
-    let feed = Arc::new(Feed::start(store.clone(), registry.all()).await?);
+    let feed = Arc::new(Feed::supervised(store.clone(), registry.all(), supervisor.clone()).await?);
     connect::usage::register(&registry);
     let usage = Arc::new(connect::usage::Usage::default());
     let access = Arc::new(actions::reviews::Access::default());
@@ -125,6 +127,11 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
         access: access.clone(),
         service_cidr: config.service_cidr.clone(),
         usage: usage.clone(),
+        loops: match (config.api_only, config.datastore.as_str()) {
+            (true, "embedded") => Loops::Unknown,
+            (false, "embedded") => Loops::Here,
+            _ => Loops::Elected,
+        },
     };
     let ledger = Arc::new(Ledger::default());
     let reach = Arc::new(connect::reach::Reach::default());
@@ -158,14 +165,16 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
     let _ = access.rbac.set(rbac);
     let _ = access.authz.set(authz.clone());
     let _ = access.authn.set(Arc::downgrade(&authn));
-    let nodes = Arc::new(connect::node::Nodes::new(api.clone(), &pki)?);
+    let trust = connect::trust::Trust::new(api.clone(), &pki, &config.security.insecure_kubelets)?;
+    let addresses = node_addresses(&config, &[Some(bound), front])?;
+    let nodes = Arc::new(connect::node::Nodes::new(api.clone(), trust, addresses));
     usage.connect(&nodes);
     reach.connect(&nodes);
     let elsewhere = Arc::new(aggregation::table::Table::default());
     let extensions = Arc::new(Extensions::new(api.clone(), reach, pki.clone(), elsewhere.clone()));
     let server = Arc::new(Server {
         api: api.clone(),
-        filters: guard::filters(&config.security, &api)?,
+        filters: guard::filters(&config.security, &api, &supervisor)?,
         authn,
         authz,
         discovery: Discovery::new(registry.clone(), elsewhere.clone()),
@@ -177,20 +186,28 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
             // Pods ask for the keys, too, and they know nothing of a socket that was handed over.
             issuer: issuer(&config, &keys, &format!("https://{}", reachable(&config, bound))),
             stop: stop.clone(),
+            supervisor: supervisor.clone(),
             ..WellKnown::default()
         },
     });
 
+    server.wellknown.checks.add_tasks(supervisor.clone());
     let client = Client::new(api.clone(), User::server());
-    let definitions = Definitions::start(client.clone()).await?;
+    let definitions = Definitions::start(client.clone(), supervisor.clone()).await;
     let serving = Arc::new(tls::Serving::new(&pki.serving, &pki.authority.certificate)?);
     let tls = tls::config(&pki, serving.clone())?;
     let path = config.data_dir.join("admin.kubeconfig");
     let mut custom = JoinSet::new();
-    custom.spawn(definitions.follow());
-    custom.spawn(tls.revocations.clone().follow(client.cache(&client.kind("", "configmaps"))));
-    let renewal = tokio::spawn(renew(pki.clone(), serving, path.clone(), url.clone()));
-    let memory = tokio::spawn(crate::memory::give_back());
+    custom.spawn(follow_definitions(definitions, &client, &supervisor));
+    let (revocations, maps) = (tls.revocations.clone(), client.cache(&client.kind("", "configmaps")));
+    let follow = move || revocations.clone().follow(maps.clone());
+    custom.spawn(supervisor.clone().keep("revocations", follow));
+    let parts = (pki.clone(), serving, path.clone(), url.clone());
+    let renewal = supervisor.spawn("certificate-renewal", move || {
+        let (pki, serving, path, url) = parts.clone();
+        renew(pki, serving, path, url)
+    });
+    let memory = supervisor.spawn("memory", crate::memory::give_back);
     // A cluster that was here before answers at once; a new one must first have what every cluster has.
     let opening = CancellationToken::new();
     if client.cache(&client.kind("", "namespaces")).get("", "default").is_some() {
@@ -201,8 +218,9 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
         publish_authentication(&client, &config, &pki).await?;
         kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
         publish_cluster(&client, &url, &pki.authority.certificate).await?;
-        custom.spawn(Registrations::start(client.clone()).await.follow());
-        custom.spawn(aggregation::follow(extensions.clone(), client.clone()));
+        let registrations = Registrations::start(client.clone(), supervisor.clone()).await;
+        custom.spawn(follow_registrations(registrations, &client, &supervisor));
+        custom.spawn(follow_extensions(&extensions, &client, &supervisor));
         let shown = &server.wellknown;
         let loops = match config.api_only {
             true => Vec::new(),
@@ -232,6 +250,69 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
     }
     api.store.flush().await?;
     Ok(doors)
+}
+
+/// Where nodes can be: not where the API itself is. A cluster whose API is at a loopback address lives on one machine, and so
+/// do its nodes.
+fn node_addresses(config: &Config, bound: &[Option<SocketAddr>]) -> anyhow::Result<Addresses> {
+    let services = actions::service_addresses::ServiceAddresses::new(&config.service_cidr)
+        .map_err(anyhow::Error::msg)?;
+    let mut own: Vec<SocketAddr> = bound.iter().flatten().copied().collect();
+    let said = reachable(config, own[0]);
+    own.extend(said.parse::<SocketAddr>());
+    let host = host_of(&said).trim_matches(['[', ']']);
+    let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    Ok(Addresses::new(services, own, loopback))
+}
+
+/// Follows custom resources; after a failure all of them are looked at anew.
+fn follow_definitions(
+    definitions: Definitions,
+    client: &Client,
+    supervisor: &Supervisor,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (mut first, client, parts) = (Some(definitions), client.clone(), supervisor.clone());
+    supervisor.clone().keep("definitions", move || {
+        let (first, client, supervisor) = (first.take(), client.clone(), parts.clone());
+        async move {
+            let definitions = match first {
+                Some(definitions) => definitions,
+                None => Definitions::start(client, supervisor).await,
+            };
+            definitions.follow().await;
+        }
+    })
+}
+
+/// Keeps the APIServices of what is served here; after a failure all of them are looked at anew.
+fn follow_registrations(
+    registrations: Registrations,
+    client: &Client,
+    supervisor: &Supervisor,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (mut first, client, parts) = (Some(registrations), client.clone(), supervisor.clone());
+    supervisor.clone().keep("registrations", move || {
+        let (first, client, supervisor) = (first.take(), client.clone(), parts.clone());
+        async move {
+            let registrations = match first {
+                Some(registrations) => registrations,
+                None => Registrations::start(client, supervisor).await,
+            };
+            registrations.follow().await;
+        }
+    })
+}
+
+/// Follows aggregated API servers. Those that are known by now are in the table when this returns.
+fn follow_extensions(
+    extensions: &Arc<Extensions>,
+    client: &Client,
+    supervisor: &Supervisor,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (extensions, client, parts) = (extensions.clone(), client.clone(), supervisor.clone());
+    let make = move || aggregation::follow(extensions.clone(), client.clone(), parts.clone());
+    let mut first = Some(make());
+    supervisor.clone().keep("aggregation", move || first.take().unwrap_or_else(&make))
 }
 
 /// Renews the certificates of server and administrator before they end; the next handshake shows the new one.
@@ -303,6 +384,7 @@ fn start_loops(
         extensions: Some(extensions),
         work: shown.metrics.work.clone(),
         shared_store: shared,
+        supervisor: shown.supervisor.clone(),
         ..controllers::Options::default()
     };
     let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
@@ -312,15 +394,26 @@ fn start_loops(
         controllers::start(&move |name: &str| client.controller(name), &options)
     };
     let (counted, verdicts) = (shown.metrics.scheduling.clone(), shown.verdicts.clone());
-    let scheduler = move || scheduler::start(&for_scheduler, profiles.clone(), counted.clone(), &verdicts);
+    let supervisor = shown.supervisor.clone();
+    let kept = supervisor.clone();
+    let scheduler =
+        move || scheduler::start(&for_scheduler, profiles.clone(), counted.clone(), &verdicts, &kept);
     if !shared {
         return Ok(vec![controllers(), scheduler()]);
     }
     let host = nix::unistd::gethostname().unwrap_or_default();
     let me = format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4());
     let mut leading = JoinSet::new();
-    leading.spawn(lead(client.clone(), "kube-controller-manager", me.clone(), stop.clone(), controllers));
-    leading.spawn(lead(client.clone(), "kube-scheduler", me, stop.clone(), scheduler));
+    let parts = (client.clone(), me.clone(), stop.clone(), Arc::new(controllers));
+    leading.spawn(supervisor.clone().finish("election kube-controller-manager", move || {
+        let (client, me, stop, run) = parts.clone();
+        lead(client, "kube-controller-manager", me, stop, move || run())
+    }));
+    let parts = (client.clone(), me, stop.clone(), Arc::new(scheduler));
+    leading.spawn(supervisor.finish("election kube-scheduler", move || {
+        let (client, me, stop, run) = parts.clone();
+        lead(client, "kube-scheduler", me, stop, move || run())
+    }));
     Ok(vec![leading])
 }
 

@@ -100,6 +100,21 @@ pub fn agent(context: &Context, form: Form) -> Answer {
     let version = concat!("v1.35.0+coracle-", env!("CARGO_PKG_VERSION"));
     out.value("kubernetes_build_info", &[("git_version", version), ("major", "1"), ("minor", "35")], 1);
     context.operations.render(&mut out);
+    tasks(context, &mut out);
     out.process();
     page(out.finish(), form)
+}
+
+/// How the agent's tasks do.
+fn tasks(context: &Context, out: &mut Page) {
+    let name = "coracle_task_panics_total";
+    out.family(name, "counter", "Panics that were caught, by the task that panicked.");
+    for (task, count) in context.supervisor.panics() {
+        out.value(name, &[("task", &task)], count);
+    }
+    let name = "coracle_tasks_dead";
+    out.single(name, "gauge", "Tasks that failed many times in a row.", context.supervisor.dead().len());
+    let name = "coracle_quarantined_objects";
+    let count = context.supervisor.quarantined().len();
+    out.single(name, "gauge", "Objects that made a task panic.", count);
 }

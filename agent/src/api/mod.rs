@@ -4,6 +4,8 @@
 pub mod tls;
 // Who may ask.
 pub mod access;
+// How often those may ask whom nobody knows.
+mod strangers;
 // Answers.
 pub mod answer;
 // What containers wrote.
@@ -27,6 +29,8 @@ pub mod volumes;
 // Files of the host's log directory.
 pub mod files;
 
+use coracle_cli::health::{self, Checks, Question, Scope};
+use coracle_cli::supervise::caught;
 use coracle_proto::exposition::Form;
 use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
@@ -34,7 +38,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -57,19 +61,23 @@ pub struct NodeApi {
     usage: Usage,
     access: Access,
     tls: Tls,
+    checks: Checks,
 }
 
 impl NodeApi {
     /// With its certificate and its idea of who may ask.
     pub fn new(context: Arc<Context>, usage: Usage, access: Access, tls: Tls) -> Arc<Self> {
-        Arc::new(Self { context, usage, access, tls })
+        let checks = Checks::default();
+        checks.add("ping", Scope::Live, || Ok(()));
+        checks.add_tasks(context.supervisor.clone());
+        Arc::new(Self { context, usage, access, tls, checks })
     }
 
     /// Serves until the process ends.
     pub async fn serve(self: Arc<Self>) {
         let listener = self.listen().await;
         loop {
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, from)) = listener.accept().await else {
                 // Out of descriptors: others will be closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -79,7 +87,7 @@ impl NodeApi {
             let _ = setsockopt(&stream, sockopt::KeepAlive, &true);
             let _ = setsockopt(&stream, sockopt::TcpKeepIdle, &30);
             let _ = setsockopt(&stream, sockopt::TcpKeepInterval, &15);
-            tokio::spawn(self.clone().connection(stream));
+            tokio::spawn(self.clone().connection(stream, Some(from.ip())));
         }
     }
 
@@ -97,27 +105,39 @@ impl NodeApi {
         }
     }
 
-    async fn connection(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+    /// Serves one connection; `source` is where it comes from, nothing for one that this node opened.
+    async fn connection(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        source: Option<IpAddr>,
+    ) {
         let Ok(Ok(stream)) = tokio::time::timeout(SLOW_CLIENT, self.tls.acceptor.accept(stream)).await else {
             return;
         };
         let peer = self.tls.peer(stream.get_ref().1);
         let service = hyper::service::service_fn(move |request| {
             let (api, peer) = (self.clone(), peer.clone());
-            async move { Ok::<_, Infallible>(api.handle(&peer, request).await) }
+            async move {
+                let answer = caught(api.handle(&peer, source, request)).await;
+                Ok::<_, Infallible>(answer.unwrap_or_else(|panicked| {
+                    api.context.supervisor.panicked("request", &panicked);
+                    text(StatusCode::INTERNAL_SERVER_ERROR, "the agent has panicked")
+                }))
+            }
         });
         converse(stream, service, SLOW_CLIENT).await;
     }
 
-    async fn handle(&self, peer: &Peer, request: Request<Incoming>) -> Answer {
-        if let Err(refused) = self.access.authorize(peer, &request).await {
+    async fn handle(&self, peer: &Peer, source: Option<IpAddr>, request: Request<Incoming>) -> Answer {
+        if let Err(refused) = self.access.authorize(peer, source, &request).await {
             return refused;
         }
         let path = request.uri().path().trim_matches('/').to_owned();
         let parts: Vec<&str> = path.split('/').collect();
         let context = &self.context;
         match (request.method(), parts.as_slice()) {
-            (&Method::GET, ["healthz", ..]) => text(StatusCode::OK, "ok"),
+            (&Method::GET, ["healthz"]) => self.health(None, &request),
+            (&Method::GET, ["healthz", check]) => self.health(Some(check), &request),
             (&Method::GET, ["pods"]) => pods::pods(context),
             (&Method::GET, ["runningpods"]) => pods::running(context),
             (&Method::GET, ["configz"]) => configz::configz(context),
@@ -130,21 +150,21 @@ impl NodeApi {
             (&Method::GET, ["metrics", "cadvisor"]) => metrics::cadvisor(&self.usage, form(&request)),
             (&Method::GET, ["metrics", "probes"]) => metrics::probes(context, form(&request)),
             (&Method::GET, ["logs", ..]) => files::handle(&path["logs".len()..]),
-            (&Method::GET | &Method::POST, ["exec", namespace, pod, container])
-            | (&Method::GET | &Method::POST, ["exec", namespace, pod, _, container]) => {
-                streams::exec(context, (namespace, pod, container), request)
+            (&Method::GET | &Method::POST, ["exec", namespace, pod, uid @ .., container])
+                if uid.len() < 2 =>
+            {
+                streams::exec(context, (namespace, pod, container), uid.first().copied(), request)
             }
-            (&Method::GET | &Method::POST, ["attach", namespace, pod, container])
-            | (&Method::GET | &Method::POST, ["attach", namespace, pod, _, container]) => {
-                streams::attach(context, (namespace, pod, container), request)
+            (&Method::GET | &Method::POST, ["attach", namespace, pod, uid @ .., container])
+                if uid.len() < 2 =>
+            {
+                streams::attach(context, (namespace, pod, container), uid.first().copied(), request)
             }
-            (&Method::GET | &Method::POST, ["portForward", namespace, pod])
-            | (&Method::GET | &Method::POST, ["portForward", namespace, pod, _]) => {
-                streams::port_forward(context, (namespace, pod), request)
+            (&Method::GET | &Method::POST, ["portForward", namespace, pod, uid @ ..]) if uid.len() < 2 => {
+                streams::port_forward(context, (namespace, pod), uid.first().copied(), request)
             }
-            (&Method::POST, ["run", namespace, pod, container])
-            | (&Method::POST, ["run", namespace, pod, _, container]) => {
-                streams::run(context, (namespace, pod, container), &request).await
+            (&Method::POST, ["run", namespace, pod, uid @ .., container]) if uid.len() < 2 => {
+                streams::run(context, (namespace, pod, container), uid.first().copied(), &request).await
             }
             (&Method::POST, ["checkpoint", namespace, pod, container]) => {
                 checkpoint::handle(context, (namespace, pod, container), &request).await
@@ -153,6 +173,23 @@ impl NodeApi {
             (&Method::GET, ["dial", address]) => dial::handle(context, address, request).await,
             _ => text(StatusCode::NOT_FOUND, "404 page not found"),
         }
+    }
+}
+
+impl NodeApi {
+    /// `/healthz`: whoever may ask may also know what is wrong.
+    fn health(&self, only: Option<&str>, request: &Request<Incoming>) -> Answer {
+        let query = query(request);
+        let question = Question {
+            page: "healthz",
+            only,
+            verbose: query.iter().any(|(key, _)| key == "verbose"),
+            exclude: query.iter().filter(|(k, _)| k == "exclude").map(|(_, v)| v.as_str()).collect(),
+            trusted: true,
+            remarks: health::quarantine_remarks(&self.context.supervisor, true),
+        };
+        let (code, page) = health::answer(&question, &self.checks.ask("healthz"));
+        text(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), page)
     }
 }
 

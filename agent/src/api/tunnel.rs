@@ -36,7 +36,8 @@ enum TunnelError {
 /// Keeps tunnels open for as long as the node runs.
 pub fn open(api: &Arc<NodeApi>) {
     for _ in 0..IDLE {
-        tokio::spawn(keep(api.clone()));
+        let kept = api.clone();
+        api.context.supervisor.spawn("tunnel", move || keep(kept.clone()));
     }
 }
 
@@ -74,6 +75,6 @@ async fn one(api: &Arc<NodeApi>) -> Result<(), TunnelError> {
         }
         Err(_) => return Ok(()),
     }
-    tokio::spawn(api.clone().connection(stream));
+    tokio::spawn(api.clone().connection(stream, None));
     Ok(())
 }

@@ -21,12 +21,9 @@ pub use namespace::Namespace;
 pub use node::Node;
 pub use service::{External, Port, Protocol, Service};
 pub use slice::{Endpoint, Slice, SlicePort};
-pub use view::{Changes, Keep, View};
+pub use view::{Changes, Keep, Make, View};
 
-use std::pin::Pin;
-
-/// A task of the background.
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+use coracle_cli::supervise::Supervisor;
 
 /// The cluster as this node sees it.
 #[derive(Clone)]
@@ -42,17 +39,17 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The views, and the tasks that keep them; they end only with the process.
-    pub fn new(client: &kube::Client) -> (Self, Vec<Task>) {
-        let (services, follow_services) = View::follow(client.clone());
-        let (slices, follow_slices) = View::follow(client.clone());
-        let (nodes, follow_nodes) = View::follow(client.clone());
-        let (namespaces, follow_namespaces) = View::follow(client.clone());
-        let tasks: Vec<Task> = vec![
-            Box::pin(follow_services),
-            Box::pin(follow_slices),
-            Box::pin(follow_nodes),
-            Box::pin(follow_namespaces),
+    /// The views, and the tasks that keep them, by name; they end only with the process.
+    pub fn new(client: &kube::Client, supervisor: &Supervisor) -> (Self, Vec<(String, Make)>) {
+        let (services, follow_services) = View::follow(client.clone(), supervisor);
+        let (slices, follow_slices) = View::follow(client.clone(), supervisor);
+        let (nodes, follow_nodes) = View::follow(client.clone(), supervisor);
+        let (namespaces, follow_namespaces) = View::follow(client.clone(), supervisor);
+        let tasks = vec![
+            (View::<Service>::task(), follow_services),
+            (View::<Slice>::task(), follow_slices),
+            (View::<Node>::task(), follow_nodes),
+            (View::<Namespace>::task(), follow_namespaces),
         ];
         (Cluster { services, slices, nodes, namespaces }, tasks)
     }

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{Name, wire};
 use crate::watching;
+use coracle_cli::supervise::{Subject, Supervisor};
 
 /// Objects per page of a list: bounds what is in memory twice while it is read.
 const PAGE: u32 = 200;
@@ -51,7 +52,11 @@ struct Shared<T> {
     known: RwLock<Known<T>>,
     listeners: Mutex<Vec<Weak<Pending>>>,
     listed: watch::Receiver<Listed>,
+    supervisor: Supervisor,
 }
+
+/// Makes the task that keeps a view, as often as it fails.
+pub type Make = Box<dyn Fn() -> futures::future::BoxFuture<'static, ()> + Send + Sync>;
 
 /// All objects of a kind, current to within a watch event. While the server is away, as they were.
 pub struct View<T>(Arc<Shared<T>>);
@@ -63,17 +68,26 @@ impl<T> Clone for View<T> {
 }
 
 impl<T: Keep> View<T> {
-    /// The view, empty at first, and the task that keeps it.
-    pub fn follow(client: kube::Client) -> (Self, impl Future<Output = ()> + Send) {
+    /// The view, empty at first, and what makes the task that keeps it.
+    pub fn follow(client: kube::Client, supervisor: &Supervisor) -> (Self, Make) {
         let (sender, listed) = watch::channel(Listed::NotYet);
         let known = Known { objects: HashMap::new(), groups: HashMap::new() };
-        let shared = Arc::new(Shared { known: RwLock::new(known), listeners: Mutex::default(), listed });
-        let view = View(shared);
-        let task = view.clone().run(client, sender);
-        (view, task)
+        let (known, supervisor) = (RwLock::new(known), supervisor.clone());
+        let view = View(Arc::new(Shared { known, listeners: Mutex::default(), listed, supervisor }));
+        let (following, sender) = (view.clone(), Arc::new(sender));
+        let make = move || {
+            let task = following.clone().run(client.clone(), sender.clone());
+            Box::pin(task) as futures::future::BoxFuture<'static, ()>
+        };
+        (view, Box::new(make))
     }
 
-    async fn run(self, client: kube::Client, progress: watch::Sender<Listed>) {
+    /// What the task of the kind is called in metrics and health pages.
+    pub fn task() -> String {
+        format!("watch {}", T::Wire::plural(&()))
+    }
+
+    async fn run(self, client: kube::Client, progress: Arc<watch::Sender<Listed>>) {
         let api: Api<T::Wire> = Api::all(client);
         let mut stream = watching::watch(api, watcher::Config::default().page_size(PAGE));
         let mut listed = HashSet::new();
@@ -114,7 +128,14 @@ impl<T: Keep> View<T> {
 
     fn apply(&self, object: T::Wire) {
         let name = wire::name_of(object.meta());
-        self.change(name, T::keep(object));
+        let (namespace, own) = (object.meta().namespace.clone(), object.meta().name.clone());
+        let subject = || {
+            let text = |part: &Option<String>| part.clone().unwrap_or_default();
+            Subject::new(&T::Wire::plural(&()), &text(&namespace), &text(&own))
+        };
+        // One that cannot be read is as good as none.
+        let kept = self.0.supervisor.guard_now(&Self::task(), subject, || T::keep(object)).ok().flatten();
+        self.change(name, kept);
     }
 
     /// Puts an object in, or takes it out, and tells who listens. Tests of readers call it directly.
@@ -279,7 +300,8 @@ mod tests {
     fn view() -> View<Slice> {
         let (_, listed) = watch::channel(Listed::Whole);
         let known = Known { objects: HashMap::new(), groups: HashMap::new() };
-        View(Arc::new(Shared { known: RwLock::new(known), listeners: Mutex::default(), listed }))
+        let (known, listeners) = (RwLock::new(known), Mutex::default());
+        View(Arc::new(Shared { known, listeners, listed, supervisor: Supervisor::default() }))
     }
 
     fn slice(service: &str) -> Slice {
@@ -329,8 +351,9 @@ mod tests {
                 Ok::<_, std::convert::Infallible>(Response::builder().status(code).body(body).unwrap())
             }
         });
-        let (view, follow) = View::<Slice>::follow(kube::Client::new(service, "default"));
-        let following = tokio::spawn(follow);
+        let (view, follow) =
+            View::<Slice>::follow(kube::Client::new(service, "default"), &Supervisor::default());
+        let following = tokio::spawn(follow());
         view.answered().await;
         assert!(view.is_refused() && !view.is_synced() && view.is_empty());
         granted.store(true, Ordering::SeqCst);

@@ -11,6 +11,10 @@ mod tenure;
 pub mod paths;
 // What the host is and can.
 pub mod host;
+// The default AppArmor profile.
+mod apparmor;
+// SELinux labels of files.
+mod relabel;
 // Failures in CRI's terms.
 mod error;
 // Sandboxes and containers on disk.
@@ -74,6 +78,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use coracle_cli::supervise::Supervisor;
 use coracle_proto::cri;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, oneshot, watch};
@@ -203,6 +208,11 @@ pub struct Engine {
 impl Engine {
     /// Opens the engine, with its keeper, and takes up what an earlier one left.
     pub async fn open(options: Options) -> Result<Self> {
+        Self::supervised(options, &Supervisor::default()).await
+    }
+
+    /// The same; the supervisor keeps its tasks running.
+    pub async fn supervised(options: Options, supervisor: &Supervisor) -> Result<Self> {
         let paths = Paths::create(&options.root, &options.run).map_err(internal("engine directories"))?;
         let tenure = Tenure::begin(paths.run()).await.map_err(internal("engine"))?;
         let hierarchy = Hierarchy::open(&options.cgroup_root)?;
@@ -242,11 +252,16 @@ impl Engine {
         engine.load_records()?;
         let recovering = engine.inner.recovery.lock().await;
         // Before anything is taken apart: that waits for exits.
-        let listening = engine.clone();
-        tokio::spawn(async move { listening.listen(notices).await });
+        let (listening, notices) = (engine.clone(), Arc::new(tokio::sync::Mutex::new(notices)));
+        let task = supervisor.clone().finish("engine notices", move || {
+            let (engine, notices) = (listening.clone(), notices.clone());
+            async move { engine.listen(&mut *notices.lock().await).await }
+        });
+        tokio::spawn(task);
         engine.recover().await?;
         drop(recovering);
-        tokio::spawn(engine.clone().keep_ports());
+        let keeping = engine.clone();
+        tokio::spawn(supervisor.clone().finish("engine ports", move || keeping.clone().keep_ports()));
         let asking = engine.clone();
         tokio::spawn(async move {
             let answer = container::first::waits_at_fifo(&asking.inner.options.runtime).await;
@@ -265,7 +280,7 @@ impl Engine {
         self.inner.hierarchy.missing()
     }
 
-    async fn listen(&self, mut notices: tokio::sync::mpsc::UnboundedReceiver<Notice>) {
+    async fn listen(&self, notices: &mut tokio::sync::mpsc::UnboundedReceiver<Notice>) {
         while let Some(notice) = notices.recv().await {
             match notice {
                 Notice::Exited(exit) => self.exited(exit),

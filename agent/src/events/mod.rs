@@ -11,7 +11,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use self::correlate::{Correlator, Observed};
+use crate::cluster::Make;
 use crate::pod::spec::{self, Role};
+use std::sync::Arc;
 
 /// How many events wait while the API server is away; later ones are dropped.
 const WAITING: usize = 1000;
@@ -106,16 +108,23 @@ pub fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
     }
 }
 
-/// A recorder, and the task that sends what it records.
-pub fn recorder(client: kube::Client, node: String) -> (Recorder, impl Future<Output = ()> + Send) {
-    let (sender, mut receiver) = mpsc::channel(WAITING);
-    let task = async move {
-        let mut seen = Correlator::default();
-        while let Some(draft) = receiver.recv().await {
-            send(&mut seen, &client, &node, draft).await;
-        }
+/// A recorder, and what makes the task that sends what it records.
+pub fn recorder(client: kube::Client, node: String) -> (Recorder, Make) {
+    let (sender, receiver) = mpsc::channel(WAITING);
+    // A task that is started again goes on with what waits.
+    let parts = Arc::new((client, node, tokio::sync::Mutex::new(receiver)));
+    let make = move || {
+        let parts = parts.clone();
+        let task = async move {
+            let (client, node, receiver) = &*parts;
+            let (mut seen, mut receiver) = (Correlator::default(), receiver.lock().await);
+            while let Some(draft) = receiver.recv().await {
+                send(&mut seen, client, node, draft).await;
+            }
+        };
+        Box::pin(task) as futures::future::BoxFuture<'static, ()>
     };
-    (Recorder { sender }, task)
+    (Recorder { sender }, Box::new(make))
 }
 
 /// Sends one event; failures are logged and the event is lost, as upstream does after its retries.

@@ -6,6 +6,7 @@ use super::{IdentityError, request};
 use coracle_proto::causes::chain;
 use rand::RngExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a renewal may take before it is tried again.
@@ -14,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Renews for ever; a node whose kubeconfig holds its certificate elsewhere is renewed by whoever put it there.
-pub async fn keep(identity: Identity) {
+pub async fn keep(identity: Arc<Identity>) {
     let Some(path) = identity.renewable() else {
         tracing::info!("the client certificate is not in a file of its own: somebody else renews it");
         return;

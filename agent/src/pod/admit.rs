@@ -162,13 +162,14 @@ fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(
         );
     }
     for (key, wanted) in spec::totals(&spec::spec(pod), false) {
-        // A resource the node does not know is somebody else's to count.
-        let Some(capacity) = facts.allocatable.get(&key).copied() else { continue };
+        // A resource the node does not know is somebody else's to count, unless only the kernel can have it.
+        let unknown = key.starts_with("hugepages-").then_some(0);
+        let Some(capacity) = facts.allocatable.get(&key).copied().or(unknown) else { continue };
         let used: i64 = others
             .iter()
             .map(|other| spec::totals(&spec::spec(other), false).get(&key).copied().unwrap_or(0))
-            .sum();
-        if wanted > 0 && wanted + used > capacity {
+            .fold(0, i64::saturating_add);
+        if wanted > 0 && wanted.saturating_add(used) > capacity {
             let text = format!(
                 "Node didn't have enough resource: {key}, requested: {wanted}, used: {used}, capacity: {capacity}"
             );
@@ -195,8 +196,8 @@ pub fn room(
             return Err(("Infeasible", text));
         }
         let of = |other: &Arc<Pod>| spec::totals(&spec::spec(other), false).get(key).copied().unwrap_or(0);
-        let used: i64 = others.iter().map(of).sum();
-        if wanted + used > capacity {
+        let used: i64 = others.iter().map(of).fold(0, i64::saturating_add);
+        if wanted.saturating_add(used) > capacity {
             let text = format!(
                 "Node didn't have enough resource: {key}, requested: {wanted}, used: {used}, capacity: {capacity}"
             );
@@ -290,6 +291,13 @@ mod tests {
                 )),
             ),
             (c(json!({"resources": {"requests": {"example.com/x": "9"}}})), None),
+            (
+                c(json!({"resources": {"requests": {"hugepages-2Mi": "4Mi"}}})),
+                Some((
+                    "OutOfhugepages-2Mi",
+                    "Node didn't have enough resource: hugepages-2Mi, requested: 4194304, used: 0, capacity: 0",
+                )),
+            ),
             (
                 c(json!({"ports": [{"containerPort": 80, "hostPort": 80}]})),
                 Some((

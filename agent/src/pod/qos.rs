@@ -20,13 +20,13 @@ pub fn class(qos: Qos) -> &'static str {
 
 /// `cpu.weight` of every class; pods that ended ask for nothing any more.
 pub fn weights<'a>(pods: impl Iterator<Item = &'a Pod>) -> [(&'static str, u64); 3] {
-    let (mut guaranteed, mut burstable) = (0, 0);
+    let (mut guaranteed, mut burstable) = (0i64, 0i64);
     for pod in pods.filter(|pod| !ended(pod)) {
         let spec = spec::spec(pod);
         let asked = spec::totals(&spec, false).get("cpu").copied().unwrap_or(0);
         match spec::qos(&spec) {
-            Qos::Guaranteed => guaranteed += asked,
-            Qos::Burstable => burstable += asked,
+            Qos::Guaranteed => guaranteed = guaranteed.saturating_add(asked),
+            Qos::Burstable => burstable = burstable.saturating_add(asked),
             Qos::BestEffort => {}
         }
     }

@@ -8,15 +8,17 @@ use super::qos;
 use super::spec::{self, Qos, Role};
 
 const PERIOD: i64 = 100_000;
+/// The kernel takes no larger quota, in microseconds.
+const LARGEST_QUOTA: i64 = (1 << 44) - 1;
 
 /// Cpu shares for thousandths of a cpu.
 pub fn shares(milli: i64) -> i64 {
-    (milli * 1024 / 1000).clamp(2, 262_144)
+    (milli.saturating_mul(1024) / 1000).clamp(2, 262_144)
 }
 
 /// Cpu quota in microseconds per period for thousandths of a cpu; 0 is unlimited.
 pub fn quota(milli: i64) -> i64 {
-    if milli == 0 { 0 } else { (milli * PERIOD / 1000).max(1000) }
+    if milli == 0 { 0 } else { (milli.saturating_mul(PERIOD) / 1000).clamp(1000, LARGEST_QUOTA) }
 }
 
 /// How eagerly the kernel kills it when memory runs out.
@@ -32,7 +34,7 @@ pub fn oom_score(pod: &Pod, role: Role, container: &Container, node_memory: i64)
     }
     let score = |container: &Container| {
         let request = requested(container, "memory");
-        (1000 - 1000 * request / node_memory.max(1)).clamp(3, 999)
+        (1000 - request.saturating_mul(1000) / node_memory.max(1)).clamp(3, 999)
     };
     let own = score(container);
     if role != Role::Sidecar {

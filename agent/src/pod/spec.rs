@@ -263,7 +263,8 @@ pub fn totals(spec: &PodSpec, limits: bool) -> BTreeMap<String, i64> {
     }
     for (key, quantity) in spec.overhead.iter().flatten() {
         if !limits || sum.contains_key(key) {
-            *sum.entry(key.clone()).or_default() += amount(key, quantity);
+            let total = sum.entry(key.clone()).or_default();
+            *total = total.saturating_add(amount(key, quantity));
         }
     }
     sum
@@ -276,7 +277,9 @@ pub fn amount(resource: &str, quantity: &Quantity) -> i64 {
 
 fn add(to: &mut BTreeMap<String, i64>, from: &BTreeMap<String, i64>) {
     for (key, value) in from {
-        *to.entry(key.clone()).or_default() += value;
+        // What a pod asks for may be larger than any number: it then stays the largest.
+        let total = to.entry(key.clone()).or_default();
+        *total = total.saturating_add(*value);
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::backoff::Backoffs;
 use super::execute::{self, Outcome};
@@ -20,6 +21,7 @@ use crate::context::Context;
 use crate::events::Kind;
 use crate::status::generate::Resize;
 use crate::volume::prepare::Prepared;
+use coracle_cli::supervise::Subject;
 
 // Keeping a living pod as its spec says.
 mod sync;
@@ -29,6 +31,8 @@ mod resize;
 mod ending;
 // Telling about it.
 mod tell;
+// Going on after a panic.
+mod keep;
 
 const RETRY: Duration = Duration::from_secs(1);
 /// Nothing is polled; this only limits the harm of news that got lost.
@@ -48,7 +52,6 @@ enum Stage {
 pub struct Worker {
     context: Arc<Context>,
     pod: Arc<Pod>,
-    inbox: UnboundedReceiver<Message>,
     own: UnboundedSender<Message>,
     stage: Stage,
     /// The source has no such pod any more.
@@ -62,6 +65,8 @@ pub struct Worker {
     starting: BTreeSet<String>,
     cancel: CancellationToken,
     stopping: HashMap<String, tokio::task::AbortHandle>,
+    /// What is done beside the worker: another worker of the pod must not begin before its end.
+    jobs: TaskTracker,
     replaced: BTreeSet<String>,
     /// Resources running containers have, by id.
     applied: HashMap<String, resize::Applied>,
@@ -104,40 +109,7 @@ pub fn spawn(context: &Arc<Context>, pod: Arc<Pod>, gone: bool) -> bool {
             "pod arrives"
         );
     }
-    let worker = Worker {
-        context: context.clone(),
-        status: pod.status.clone().unwrap_or_default(),
-        pod,
-        inbox,
-        own,
-        stage: Stage::Syncing,
-        gone,
-        admitted: false,
-        observed: Observed::default(),
-        stale: true,
-        busy: false,
-        starting: BTreeSet::new(),
-        cancel: CancellationToken::new(),
-        stopping: HashMap::new(),
-        replaced: BTreeSet::new(),
-        applied: HashMap::new(),
-        resizing: None,
-        backoffs: Backoffs::default(),
-        not_before: HashMap::new(),
-        waiting: BTreeMap::new(),
-        told_backoff: BTreeSet::new(),
-        failure: None,
-        prepared: None,
-        volumes_failed: false,
-        refreshing: false,
-        refresh_again: false,
-        unsettled: true,
-        began: Instant::now(),
-        wake_at: None,
-        released: false,
-        deletion_asked: false,
-    };
-    tokio::spawn(worker.run());
+    tokio::spawn(keep::keep(context.clone(), pod, gone, own, inbox));
     true
 }
 
@@ -145,23 +117,74 @@ fn now() -> i64 {
     i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
+/// The longest time that anything waits for: the clock does not reach as far as what people may write.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// A time from now.
+fn from_now(after: Duration) -> Instant {
+    Instant::now() + after.min(LONGEST)
+}
+
+/// A pod, as quarantine names it.
+fn subject(pod: &Pod) -> Subject {
+    Subject::new("pods", spec::namespace(pod), spec::name(pod))
+}
+
 impl Worker {
+    fn new(context: &Arc<Context>, pod: Arc<Pod>, gone: bool, own: UnboundedSender<Message>) -> Self {
+        let status = context.reporter.status(spec::uid(&pod)).or_else(|| pod.status.clone());
+        Worker {
+            context: context.clone(),
+            status: status.unwrap_or_default(),
+            pod,
+            own,
+            stage: Stage::Syncing,
+            gone,
+            admitted: false,
+            observed: Observed::default(),
+            stale: true,
+            busy: false,
+            starting: BTreeSet::new(),
+            cancel: CancellationToken::new(),
+            stopping: HashMap::new(),
+            jobs: TaskTracker::new(),
+            replaced: BTreeSet::new(),
+            applied: HashMap::new(),
+            resizing: None,
+            backoffs: Backoffs::default(),
+            not_before: HashMap::new(),
+            waiting: BTreeMap::new(),
+            told_backoff: BTreeSet::new(),
+            failure: None,
+            prepared: None,
+            volumes_failed: false,
+            refreshing: false,
+            refresh_again: false,
+            unsettled: true,
+            began: Instant::now(),
+            wake_at: None,
+            released: false,
+            deletion_asked: false,
+        }
+    }
+
     fn uid(&self) -> &str {
         spec::uid(&self.pod)
     }
 
-    async fn run(mut self) {
+    async fn run(&mut self, inbox: &mut UnboundedReceiver<Message>) {
         loop {
-            while let Ok(message) = self.inbox.try_recv() {
+            while let Ok(message) = inbox.try_recv() {
                 if self.take(message) {
                     return;
                 }
             }
             self.wake_at = None;
             self.pass().await;
+            self.context.supervisor.release(keep::TASK, || subject(&self.pod));
             let wake = self.wake_at.unwrap_or_else(|| Instant::now() + SAFETY_NET);
             let message = tokio::select! {
-                message = self.inbox.recv() => message,
+                message = inbox.recv() => message,
                 () = tokio::time::sleep_until(wake.into()) => {
                     // The safety net looks at everything again.
                     self.stale |= self.wake_at.is_none();
@@ -177,7 +200,7 @@ impl Worker {
     }
 
     fn wake_in(&mut self, after: Duration) {
-        let at = Instant::now() + after;
+        let at = from_now(after);
         self.wake_at = Some(self.wake_at.map_or(at, |old| old.min(at)));
     }
 
@@ -201,6 +224,8 @@ impl Worker {
 
     /// Asks the runtime; `false` when it did not answer, to be tried again.
     async fn observe(&mut self) -> bool {
+        #[cfg(test)]
+        keep::tests::trap(&self.pod);
         let seen =
             observe::observe(&*self.context.runtime, &self.context.config, self.uid(), &self.observed).await;
         match seen {
@@ -304,7 +329,7 @@ impl Worker {
     /// A second deletion may give less time than the first.
     fn shorten(&mut self) {
         let Stage::Terminating(deadline) = self.stage else { return };
-        let sooner = Instant::now() + self.deletion_grace();
+        let sooner = from_now(self.deletion_grace());
         if self.is_deleting() && sooner + Duration::from_millis(500) < deadline {
             self.stage = Stage::Terminating(sooner);
             for (_, task) in self.stopping.drain() {
@@ -333,7 +358,7 @@ impl Worker {
         }
         for failure in outcome.failures {
             let key = failure.container.clone().unwrap_or_default();
-            self.not_before.insert(key, Instant::now() + failure.retry);
+            self.not_before.insert(key, from_now(failure.retry));
             if let Some(container) = failure.container {
                 self.waiting.insert(container, (failure.reason, failure.message));
             }
@@ -353,13 +378,14 @@ impl Worker {
         }
         self.refreshing = true;
         let (context, pod, own) = (self.context.clone(), self.pod.clone(), self.own.clone());
-        tokio::spawn(async move {
-            let prepared = match execute::prepare(&context, &pod).await {
-                Ok(prepared) => Some(Arc::new(prepared)),
-                Err(error) => {
+        self.jobs.spawn(async move {
+            let prepared = match keep::guard(&context, &pod, execute::prepare(&context, &pod)).await {
+                Ok(Ok(prepared)) => Some(Arc::new(prepared)),
+                Ok(Err(error)) => {
                     context.events.pod(&pod, Kind::Warning, "FailedMount", error);
                     None
                 }
+                Err(_) => None,
             };
             let _ = own.send(Message::Prepared(prepared));
         });

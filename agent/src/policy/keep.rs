@@ -1,6 +1,7 @@
 //! Keeping the kernel's rules right: from watches and from the pods that start here, only what changed, in one
 //! transaction at a time.
 
+use coracle_cli::supervise::Supervisor;
 use coracle_cni::netlink::Error as NetlinkError;
 use coracle_cni::nft::{Batch, Nft};
 use k8s_openapi::api::core::v1::Node;
@@ -18,7 +19,7 @@ use super::bridged;
 use super::compile::{Known, compile};
 use super::model::{Pod, Policy, name_server};
 use super::ruleset::{self, Ruleset, TABLE};
-use crate::cluster::{Changes, Name, Namespace, View};
+use crate::cluster::{Changes, Make, Name, Namespace, View};
 use crate::events::{Kind, Recorder};
 use crate::others::{Heard, Others};
 
@@ -63,6 +64,7 @@ struct Inner {
     wake: Notify,
     /// The count that the kernel's rules have reached, or why they have not.
     reached: watch::Sender<(u64, Option<String>)>,
+    supervisor: Supervisor,
 }
 
 /// The watch that only runs while there is a policy.
@@ -87,8 +89,9 @@ impl Policies {
         events: Recorder,
         namespaces: View<Namespace>,
         dns: Vec<IpAddr>,
-    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let (policies, follow) = View::follow(client.clone());
+        supervisor: &Supervisor,
+    ) -> (Self, Vec<(String, Make)>) {
+        let (policies, follow) = View::follow(client.clone(), supervisor);
         let inner = Inner {
             node: node.to_owned(),
             client,
@@ -100,12 +103,12 @@ impl Policies {
             wanted: AtomicU64::new(0),
             wake: Notify::new(),
             reached: watch::Sender::new((0, None)),
+            supervisor: supervisor.clone(),
         };
         let policies = Policies(Arc::new(inner));
         let keeper = policies.0.clone();
-        (policies, async move {
-            tokio::join!(follow, keeper.run());
-        })
+        let keep: Make = Box::new(move || Box::pin(keeper.clone().run()));
+        (policies, vec![("watch networkpolicies".to_owned(), follow), ("network policies".to_owned(), keep)])
     }
 
     /// Returns once the rules for a pod that is about to start are in place; at once where the API server does not let
@@ -233,8 +236,8 @@ impl Inner {
         if let Err(error) = bridged::ensure_filtered() {
             tracing::warn!(%error, "packets between pods of this node pass their policies: br_netfilter is needed");
         }
-        let (pods, follow_pods) = View::follow(self.client.clone());
-        let task = tokio::spawn(follow_pods).abort_handle();
+        let (pods, follow_pods) = View::follow(self.client.clone(), &self.supervisor);
+        let task = self.supervisor.spawn("watch pods of other nodes", follow_pods).abort_handle();
         let (pod_changes, namespace_changes) = (pods.changes(), self.namespaces.changes());
         Watches { pods, pod_changes, namespace_changes, task }
     }

@@ -15,6 +15,7 @@ use crate::objects::Wake;
 use crate::pod::plan::Verdict;
 use crate::pod::spec;
 use crate::runtime::Runtime;
+use coracle_cli::supervise::{Subject, Supervisor};
 
 /// One probe of one running container.
 #[derive(Clone)]
@@ -80,12 +81,18 @@ pub struct Probes {
     runtime: Arc<dyn Runtime>,
     events: Recorder,
     wake: Wake,
+    supervisor: Supervisor,
 }
+
+/// What the checks are called in metrics and health pages.
+const TASK: &str = "prober";
+/// Before a check that panicked is made again.
+const REST: Duration = Duration::from_secs(60);
 
 impl Probes {
     /// No probes yet; `wake` is called with the uid of a pod whose verdicts changed.
-    pub fn new(runtime: Arc<dyn Runtime>, events: Recorder, wake: Wake) -> Self {
-        Probes { state: Arc::default(), changed: Arc::default(), runtime, events, wake }
+    pub fn new(runtime: Arc<dyn Runtime>, events: Recorder, wake: Wake, supervisor: Supervisor) -> Self {
+        Probes { state: Arc::default(), changed: Arc::default(), runtime, events, wake, supervisor }
     }
 
     /// The probes of a pod are exactly these; ones that go on keep their counts.
@@ -193,8 +200,15 @@ impl Probes {
 
     async fn one(&self, key: Key, serial: u64, target: Target, pod: Arc<Pod>) {
         let began = Instant::now();
-        let outcome =
-            check::check(&*self.runtime, &target.probe, &target.container, &target.id, &target.ip).await;
+        let check = check::check(&*self.runtime, &target.probe, &target.container, &target.id, &target.ip);
+        let subject = || Subject::new("pods", spec::namespace(&pod), spec::name(&pod));
+        let checked = self.supervisor.guard(TASK, subject, check).await;
+        let pause = if checked.is_ok() { period(&target.probe) } else { period(&target.probe).max(REST) };
+        let outcome = checked.unwrap_or_else(|panicked| {
+            let text = format!("the {} probe panicked: {panicked}", target.kind.as_str());
+            self.events.pod(&pod, Kind::Warning, "ReconcilePanicked", text);
+            Outcome::Error(panicked.to_string())
+        });
         let (success, event) = match outcome {
             Outcome::Success => (true, None),
             Outcome::Failure(text) => (false, Some(format!("{} probe failed: {text}", target.kind.as_str()))),
@@ -210,7 +224,7 @@ impl Probes {
         *total += 1;
         let changed = entry.count.count(success);
         let uid = entry.uid.clone();
-        let next = (began + period(&target.probe)).max(Instant::now());
+        let next = (began + pause).max(Instant::now());
         state.due.push(Reverse((next, serial, key)));
         drop(state);
         if let Some(text) = event {
@@ -233,6 +247,6 @@ fn first_due(target: &Target) -> Instant {
     let delay =
         target.probe.initial_delay_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
     let now = i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
-    let age = Duration::from_nanos(u64::try_from(now - target.started_at).unwrap_or(0));
+    let age = Duration::from_nanos(u64::try_from(now.saturating_sub(target.started_at)).unwrap_or(0));
     Instant::now() + Duration::from_secs(delay).saturating_sub(age)
 }

@@ -55,9 +55,12 @@ fn socket_path(endpoint: &str) -> Result<PathBuf> {
     Ok(path.into())
 }
 
+/// A header of gRPC cannot say more than so many hours.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 fn request<T>(message: T, timeout: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    request.set_timeout(timeout);
+    request.set_timeout(timeout.min(LONGEST));
     request
 }
 
@@ -152,7 +155,7 @@ impl Runtime for CriRuntime {
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
         let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
         let message = cri::StopContainerRequest { container_id: id.into(), timeout };
-        call!(self.runtime.stop_container(message), grace + SLOW);
+        call!(self.runtime.stop_container(message), grace.saturating_add(SLOW));
         Ok(())
     }
 
@@ -215,7 +218,7 @@ impl Runtime for CriRuntime {
         if timeout.is_zero() {
             return Ok(self.runtime.clone().exec_sync(message).await?.into_inner());
         }
-        Ok(call!(self.runtime.exec_sync(message), timeout + QUICK))
+        Ok(call!(self.runtime.exec_sync(message), timeout.saturating_add(QUICK)))
     }
 
     async fn exec(&self, message: cri::ExecRequest) -> Result<Session> {

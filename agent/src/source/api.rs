@@ -4,6 +4,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::watcher;
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -14,12 +15,14 @@ use crate::pod::table::Message;
 use crate::pod::{spec, worker};
 use crate::watching;
 
+/// Who waits for the first complete list; told once, however often the task is started.
+pub type Listed = Mutex<Option<oneshot::Sender<()>>>;
+
 /// Follows the pods of this node, for ever; `listed` is told when all of them are known for the first time.
-pub async fn follow(context: Arc<Context>, listed: oneshot::Sender<()>) {
+pub async fn follow(context: Arc<Context>, listed: Arc<Listed>) {
     let api: Api<Pod> = Api::all(context.client.clone());
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", context.config.name));
     let mut stream = watching::watch(api, config);
-    let mut listed = Some(listed);
     let mut initial = Vec::new();
     while let Some(event) = stream.next().await {
         match event {
@@ -27,7 +30,7 @@ pub async fn follow(context: Arc<Context>, listed: oneshot::Sender<()>) {
             Ok(watcher::Event::InitApply(pod)) => initial.push(pod),
             Ok(watcher::Event::InitDone) => {
                 reset(&context, std::mem::take(&mut initial));
-                if let Some(listed) = listed.take() {
+                if let Some(listed) = listed.lock().take() {
                     let _ = listed.send(());
                 }
             }

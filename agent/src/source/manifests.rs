@@ -3,6 +3,7 @@
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
 use k8s_openapi::api::core::v1::{Pod, Toleration};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mirror;
+use crate::cluster::Make;
 use crate::context::Context;
 use crate::pod::spec::{self, HASH_ANNOTATION, SOURCE_ANNOTATION};
 use crate::pod::table::Message;
@@ -31,18 +33,19 @@ pub enum ManifestError {
     },
 }
 
-/// Starts the pods that are there now, and returns what follows the directory from then on, for ever. Bad manifests
-/// are logged and skipped.
-pub fn follow(context: Arc<Context>, dir: PathBuf) -> impl Future<Output = ()> + Send {
-    let mut known: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
-    apply(&context, &mut known, read(&dir, &context.config.name));
-    changes(context, dir, known)
+/// Starts the pods that are there now, and returns what makes the task that follows the directory from then on, for ever.
+/// Bad manifests are logged and skipped.
+pub fn follow(context: Arc<Context>, dir: PathBuf) -> Make {
+    // What is known outlives a task that is started again: pods whose manifest went meanwhile are ended.
+    let known: Arc<Mutex<BTreeMap<String, Arc<Pod>>>> = Arc::default();
+    apply(&context, &mut known.lock(), read(&dir, &context.config.name));
+    Box::new(move || Box::pin(changes(context.clone(), dir.clone(), known.clone())))
 }
 
-async fn changes(context: Arc<Context>, dir: PathBuf, mut known: BTreeMap<String, Arc<Pod>>) {
+async fn changes(context: Arc<Context>, dir: PathBuf, known: Arc<Mutex<BTreeMap<String, Arc<Pod>>>>) {
     loop {
         let changes = watch(&dir);
-        apply(&context, &mut known, read(&dir, &context.config.name));
+        apply(&context, &mut known.lock(), read(&dir, &context.config.name));
         match changes {
             Ok(mut changes) => {
                 changes.next().await;

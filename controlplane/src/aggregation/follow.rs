@@ -10,6 +10,7 @@ use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::tree::Tree;
 use crate::watch::cache::{Cache, Cursor, Event, EventType, Expired};
+use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
@@ -47,11 +48,19 @@ struct Follower {
     services: Arc<Cache>,
     slices: Arc<Cache>,
     asking: HashMap<String, Asking>,
+    supervisor: Supervisor,
 }
+
+/// What this is called in metrics and health pages.
+const TASK: &str = "aggregation";
 
 /// Follows APIServices and what their servers depend on, without end. What is registered by now is known when this returns:
 /// a server that was just started does not say that it is not there.
-pub fn follow(extensions: Arc<Extensions>, client: Client) -> impl Future<Output = ()> + Send {
+pub fn follow(
+    extensions: Arc<Extensions>,
+    client: Client,
+    supervisor: Supervisor,
+) -> impl Future<Output = ()> + Send {
     let kind = client.kind(OWN, "apiservices");
     let follower = Follower {
         extensions,
@@ -61,14 +70,21 @@ pub fn follow(extensions: Arc<Extensions>, client: Client) -> impl Future<Output
         client,
         kind,
         asking: HashMap::new(),
+        supervisor,
     };
     let known = follower.registrations.list(None);
-    known.iter().filter_map(|object| registered(&object.value())).for_each(
-        |(target, priority, available)| {
+    for object in &known {
+        let read = || registered(&object.value());
+        let read = follower.supervisor.guard_now(TASK, || subject(object), read);
+        if let Ok(Some((target, priority, available))) = read {
             follower.extensions.table.put(target, priority, available);
-        },
-    );
+        }
+    }
     follower.run()
+}
+
+fn subject(object: &Object) -> Subject {
+    Subject::new("apiservices", "", &object.meta.name)
 }
 
 /// What an APIService hands over, with its priorities and whether it says that it is available.
@@ -95,7 +111,7 @@ impl Follower {
                 }
             }
             for object in &all {
-                self.seen(object).await;
+                self.look(object).await;
             }
             let mut around: Option<(Cursor, Cursor)> = None;
             loop {
@@ -135,7 +151,7 @@ impl Follower {
     async fn changed(&mut self, event: &Event) {
         match event.what {
             EventType::Deleted => self.gone(&event.object.meta.name),
-            _ => self.seen(&event.object).await,
+            _ => self.look(&event.object).await,
         }
     }
 
@@ -143,6 +159,14 @@ impl Follower {
         if let Some(asking) = self.asking.remove(name) {
             self.extensions.table.remove(&asking.target);
             self.extensions.forget(&asking.target);
+        }
+    }
+
+    /// Takes in an APIService; one that cannot be handled serves nothing.
+    async fn look(&mut self, object: &Arc<Object>) {
+        let supervisor = self.supervisor.clone();
+        if supervisor.guard(TASK, || subject(object), self.seen(object)).await.is_err() {
+            self.gone(&object.meta.name);
         }
     }
 
@@ -162,14 +186,17 @@ impl Follower {
             }
             None => {
                 let wake = Arc::new(Notify::new());
-                let asker = Asker {
+                let asker = Arc::new(Asker {
                     extensions: self.extensions.clone(),
                     client: self.client.clone(),
                     kind: self.kind.clone(),
                     registrations: self.registrations.clone(),
                     name: name.clone(),
-                };
-                let task = tokio::spawn(asker.run(wake.clone())).abort_handle();
+                });
+                let (woken, supervisor) = (wake.clone(), self.supervisor.clone());
+                let asking =
+                    supervisor.finish(format!("asker of {name}"), move || asker.clone().run(woken.clone()));
+                let task = tokio::spawn(asking).abort_handle();
                 self.asking.insert(name.clone(), Asking { target, wake, task });
             }
         }
@@ -205,7 +232,7 @@ struct Asker {
 }
 
 impl Asker {
-    async fn run(self, wake: Arc<Notify>) {
+    async fn run(self: Arc<Self>, wake: Arc<Notify>) {
         let (mut failures, mut learned): (u32, Option<(Target, Instant)>) = (0, None);
         loop {
             let registration = self.registrations.get("", &self.name).map(|object| object.value());

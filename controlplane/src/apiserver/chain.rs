@@ -19,12 +19,12 @@ use super::{resource, wellknown};
 use crate::aggregation::Extensions;
 use crate::apiserver::inbound::Inbound;
 use crate::connect::tunnel;
+use coracle_cli::supervise::caught;
+use coracle_proto::node_identity::API_CLIENTS;
 use coracle_proto::status::ApiError;
-use futures::FutureExt;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Everything behind the listener.
@@ -84,8 +84,11 @@ impl Server {
         let pretty = pretty::asked(request.uri().query(), request.headers());
         let mut trail = None;
         // One broken request is not to end the server, nor the other requests of its connection.
-        let answer = AssertUnwindSafe(self.run(request, &peer, &id, &mut trail)).catch_unwind().await;
-        let answer = answer.unwrap_or_else(|_| Err(ApiError::internal("the server has panicked")));
+        let answer = caught(self.run(request, &peer, &id, &mut trail)).await;
+        let answer = answer.unwrap_or_else(|panicked| {
+            self.wellknown.supervisor.panicked("request", &panicked);
+            Err(ApiError::internal("the server has panicked"))
+        });
         let mut response = answer.unwrap_or_else(|error| {
             tracing::debug!(code = error.code, reason = error.reason, message = error.message, "refused");
             let mut refusal = respond::error(&error);
@@ -139,7 +142,7 @@ impl Server {
         let mut context = Context { info, query, user, headers: request.headers().clone(), notes };
         // Those who serve elsewhere print for people themselves.
         let pretty = pretty::wanted(&context.query, context.header("user-agent"))
-            && self.extensions.table.route(&context.info.path).is_none();
+            && self.extensions.table.route(&context.info).is_none();
         if pretty {
             context.headers.remove(http::header::ACCEPT_ENCODING);
         }
@@ -248,6 +251,11 @@ impl Server {
         if wellknown::is_public(&info.path) || own_tunnel {
             return Ok(());
         }
+        if user.in_group(API_CLIENTS) {
+            // Shown to whoever answers for a node: nothing here is for it, whatever the policy says.
+            let why = authz::refusal(user, info, "it is the identity of API servers towards nodes");
+            return Err(ApiError::new(403, "Forbidden", format!("forbidden: {why}")));
+        }
         match self.authz.authorize(user, info).await {
             Decision::Allow => Ok(()),
             Decision::Deny(why) | Decision::NoOpinion(why) => {
@@ -265,7 +273,10 @@ impl Server {
         context: Context,
         request: Request<Inbound>,
     ) -> Result<Response<Body>, ApiError> {
-        if let Some(elsewhere) = self.extensions.table.route(&context.info.path) {
+        if let Some(unrouted) = &context.info.unrouted {
+            return Err(unrouted.error());
+        }
+        if let Some(elsewhere) = self.extensions.table.route(&context.info) {
             return self.extensions.pass(&elsewhere, &context.user, request).await;
         }
         if context.info.is_resource {

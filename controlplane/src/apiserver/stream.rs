@@ -24,6 +24,8 @@ use tokio::time::Instant;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Watches without `timeoutSeconds` end by themselves after half an hour to an hour, so that load spreads again.
 const LONGEST: u64 = 1800;
+/// What clients ask for is cut to this, in seconds: the clock does not reach as far as numbers do.
+const YEAR: u64 = 365 * 24 * 3600;
 
 /// A watch that is about to begin.
 pub struct Watch {
@@ -94,7 +96,7 @@ impl Api {
             initial_end: streaming_list && options.bookmarks,
             start,
             cursor,
-            deadline: Instant::now() + Duration::from_secs(seconds),
+            deadline: Instant::now() + Duration::from_secs(seconds.min(YEAR)),
             header_sent: false,
             converter: self.converter.clone(),
         })

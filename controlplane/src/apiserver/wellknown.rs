@@ -4,15 +4,22 @@
 use super::chain::{Context, Server};
 use super::request_info::RequestInfo;
 use super::respond::{self, Body};
+use crate::apiserver::user;
 use crate::metrics::Metrics;
 use crate::scheduler::Verdicts;
+use coracle_cli::health::{self, Checks, Outcome, Question};
+use coracle_cli::supervise::Supervisor;
 use coracle_proto::exposition::Form;
 use coracle_proto::status::ApiError;
 use http::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// How long the store may take to answer a health check.
+const STORE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Readiness, version and counters.
 #[derive(Default)]
@@ -23,6 +30,10 @@ pub struct WellKnown {
     pub stop: CancellationToken,
     /// What is counted.
     pub metrics: Metrics,
+    /// Keeps the server's tasks running.
+    pub supervisor: Supervisor,
+    /// What `/livez` and `/readyz` ask, besides the store.
+    pub checks: Checks,
     /// Why pods wait for a node.
     pub verdicts: Verdicts,
     /// OpenID discovery document and keys of the token issuer; null when they are not published.
@@ -86,37 +97,34 @@ impl WellKnown {
     }
 
     async fn health(&self, server: &Arc<Server>, path: &str, context: &Context) -> Response<Body> {
-        let mut parts = path.trim_start_matches('/').split('/');
-        let kind = parts.next().unwrap_or("");
-        let only = parts.next();
-        let store = server.api.store.revision().await.is_ok();
-        let ready = self.ready.load(Ordering::Acquire);
-        let mut checks = vec![("ping", true), ("etcd", store)];
-        if kind == "readyz" {
-            checks.extend([("informer-sync", ready), ("poststarthook/bootstrap", ready)]);
-            checks.push(("shutdown", !self.stop.is_cancelled()));
+        let path = path.trim_start_matches('/');
+        let (page, only) = path.split_once('/').map_or((path, None), |(page, only)| (page, Some(only)));
+        let store = match tokio::time::timeout(STORE_PATIENCE, server.api.store.health()).await {
+            Ok(health) => health.map_err(|why| why.to_string()),
+            Err(_) => Err("the store does not answer".to_owned()),
+        };
+        let mut outcomes = vec![Outcome::new("ping", Ok(())), Outcome::new("etcd", store)];
+        if page == "readyz" {
+            let ready = self.ready.load(Ordering::Acquire);
+            let begun = || if ready { Ok(()) } else { Err("the server is starting".to_owned()) };
+            outcomes.push(Outcome::new("informer-sync", begun()));
+            outcomes.push(Outcome::new("poststarthook/bootstrap", begun()));
+            let stays =
+                if self.stop.is_cancelled() { Err("process is shutting down".into()) } else { Ok(()) };
+            outcomes.push(Outcome::new("shutdown", stays));
         }
-        let excluded: Vec<&str> =
-            context.query.iter().filter(|(k, _)| k == "exclude").map(|(_, v)| v.as_str()).collect();
-        checks.retain(|(name, _)| !excluded.contains(name) && only.is_none_or(|wanted| wanted == *name));
-        if checks.is_empty() {
-            return respond::text(404, "404 page not found\n");
-        }
-        let well = checks.iter().all(|(_, ok)| *ok);
-        let verbose = context.query.iter().any(|(k, _)| k == "verbose") || !well;
-        if !verbose {
-            return respond::text(200, "ok");
-        }
-        let lines: String = checks
-            .iter()
-            .map(
-                |(name, ok)| {
-                    if *ok { format!("[+]{name} ok\n") } else { format!("[-]{name} failed: not ready\n") }
-                },
-            )
-            .collect();
-        let verdict = if well { "passed" } else { "failed" };
-        respond::text(if well { 200 } else { 500 }, format!("{lines}{kind} check {verdict}\n"))
+        outcomes.extend(self.checks.ask(page));
+        let trusted = context.user.name != user::ANONYMOUS;
+        let question = Question {
+            page,
+            only,
+            verbose: context.query.iter().any(|(key, _)| key == "verbose"),
+            exclude: context.query.iter().filter(|(k, _)| k == "exclude").map(|(_, v)| v.as_str()).collect(),
+            trusted,
+            remarks: health::quarantine_remarks(&self.supervisor, trusted),
+        };
+        let (code, text) = health::answer(&question, &outcomes);
+        respond::text(code, text)
     }
 }
 

@@ -28,9 +28,9 @@ impl Amount {
             Self::Number(n) => Some(*n),
             Self::Text(text) => {
                 let percent: i64 = text.strip_suffix('%')?.parse().ok()?;
-                let share = percent * i64::from(total);
+                let share = percent.saturating_mul(i64::from(total));
                 let whole = match round {
-                    Round::Up => (share + 99).div_euclid(100),
+                    Round::Up => share.saturating_add(99).div_euclid(100),
                     Round::Down => share.div_euclid(100),
                 };
                 i32::try_from(whole).ok()

@@ -41,9 +41,9 @@ struct Counted<'a> {
 /// How many pods there should be, and how many of them healthy. `scales` are the sizes of the pods' controllers.
 fn wanted(spec: &Spec, pods: usize, scales: &[i32]) -> (i32, i32) {
     let pods = i32::try_from(pods).unwrap_or(i32::MAX);
-    let total: i32 = scales.iter().sum();
+    let total = scales.iter().copied().fold(0, i32::saturating_add);
     match (&spec.max_unavailable, &spec.min_available) {
-        (Some(most), _) => (total, (total - most.of(total, Round::Up).unwrap_or(0)).max(0)),
+        (Some(most), _) => (total, total.saturating_sub(most.of(total, Round::Up).unwrap_or(0)).max(0)),
         (None, Some(least)) if least.is_percent() => (total, least.of(total, Round::Up).unwrap_or(0)),
         (None, Some(least)) => (pods, least.of(pods, Round::Up).unwrap_or(0)),
         (None, None) => (pods, 1),
@@ -70,7 +70,7 @@ fn status(
     }
     let healthy = pods.iter().filter(|p| p.ready && !p.terminating && !kept.contains_key(p.name)).count();
     let healthy = i32::try_from(healthy).unwrap_or(i32::MAX);
-    let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
+    let allowed = if expected > 0 { healthy.saturating_sub(desired).max(0) } else { 0 };
     let mut list: Vec<Condition> = Vec::deserialize(&old["conditions"]).unwrap_or_default();
     let reason = if allowed > 0 { "SufficientPods" } else { "InsufficientPods" };
     let mut condition = Condition::new("DisruptionAllowed", allowed > 0, reason, "", now);

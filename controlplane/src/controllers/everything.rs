@@ -3,7 +3,9 @@
 use super::informer::Change;
 use crate::client::Client;
 use crate::registry::kinds::Kind;
-use crate::watch::cache::Cache;
+use crate::watch::cache::{Cache, Event};
+use coracle_cli::supervise::{Subject, Supervisor, attempt};
+use coracle_proto::status::qualified;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::task::{AbortHandle, JoinSet};
@@ -33,7 +35,7 @@ pub fn kinds(client: &Client) -> BTreeMap<String, Arc<Kind>> {
 }
 
 /// Follows all kinds, without end.
-pub async fn follow(client: Client, listeners: Listeners) {
+pub async fn follow(client: Client, listeners: Listeners, supervisor: Supervisor) {
     let mut changes = client.api().registry.changes();
     let mut tasks = JoinSet::new();
     let mut followed: BTreeMap<String, (Arc<Kind>, AbortHandle)> = BTreeMap::new();
@@ -52,7 +54,15 @@ pub async fn follow(client: Client, listeners: Listeners) {
                 continue;
             }
             if let Ok(cache) = client.api().cache(&kind) {
-                let task = tasks.spawn(follow_kind(kind.clone(), cache, listeners.clone()));
+                let follower = Arc::new(Follower {
+                    task: format!("follower {}", qualified(&kind.group, &kind.plural)),
+                    kind: kind.clone(),
+                    cache,
+                    listeners: listeners.clone(),
+                    supervisor: supervisor.clone(),
+                });
+                let name = follower.task.clone();
+                let task = tasks.spawn(supervisor.clone().keep(name, move || follow_kind(follower.clone())));
                 followed.insert(prefix, (kind, task));
             }
         }
@@ -62,14 +72,39 @@ pub async fn follow(client: Client, listeners: Listeners) {
     }
 }
 
-async fn follow_kind(kind: Arc<Kind>, cache: Arc<Cache>, listeners: Listeners) {
+struct Follower {
+    task: String,
+    kind: Arc<Kind>,
+    cache: Arc<Cache>,
+    listeners: Listeners,
+    supervisor: Supervisor,
+}
+
+async fn follow_kind(follower: Arc<Follower>) {
+    let Follower { kind, cache, listeners, .. } = &*follower;
     loop {
         let (_, _, mut cursor) = cache.list_and_watch(None);
-        listeners.iter().for_each(|l| l.missed(&kind, &cache));
+        listeners.iter().for_each(|l| l.missed(kind, cache));
         while let Ok(events) = cursor.next_batch().await {
-            for event in &events {
-                listeners.iter().for_each(|l| l.seen(&kind, Change::of(event)));
+            events.iter().for_each(|event| follower.tell(event));
+        }
+    }
+}
+
+impl Follower {
+    /// Tells every listener, also when one of them cannot handle the object.
+    fn tell(&self, event: &Event) {
+        let (change, meta) = (Change::of(event), &event.object.meta);
+        let subject = || Subject::new(&self.kind.plural, &meta.namespace, &meta.name);
+        let mut handled = true;
+        for listener in self.listeners.iter() {
+            if let Err(panicked) = attempt(|| listener.seen(&self.kind, change)) {
+                self.supervisor.quarantine(&self.task, subject(), &panicked);
+                handled = false;
             }
+        }
+        if handled {
+            self.supervisor.release(&self.task, subject);
         }
     }
 }

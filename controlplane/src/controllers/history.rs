@@ -82,7 +82,7 @@ pub enum Newest {
 
 /// Finds the revision of some data; `revisions` are sorted by number.
 pub fn newest(revisions: &[Revision], data: &Value) -> Newest {
-    let next = revisions.last().map_or(0, |r| r.number) + 1;
+    let next = revisions.last().map_or(0, |r| r.number).saturating_add(1);
     match revisions.iter().rposition(|r| template::same(&r.data, data)) {
         Some(at) if at + 1 == revisions.len() => Newest::Is(at),
         Some(at) => Newest::Raise(at, next),

@@ -5,6 +5,7 @@ use super::informer::Name;
 use super::pod::{Pod, controller_of};
 use crate::object::Object;
 use crate::watch::cache::{Cache, Cursor, EventType};
+use coracle_cli::supervise::{Subject, Supervisor};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,6 +13,9 @@ use std::time::Duration;
 
 /// How long changes wait to be taken in when nobody asks.
 const KEEP_UP: Duration = Duration::from_millis(250);
+/// What the one index that reads objects is called, and what it reads.
+const INDEX: &str = "pod-index";
+const INDEXED: &str = "pods";
 
 /// Objects of a kind, read as `V`, by keys that each object has.
 pub struct Index<V> {
@@ -19,6 +23,7 @@ pub struct Index<V> {
     read: fn(&Arc<Object>) -> V,
     keys: fn(&V) -> Vec<String>,
     state: Mutex<State<V>>,
+    supervisor: Supervisor,
 }
 
 struct State<V> {
@@ -26,19 +31,28 @@ struct State<V> {
     next: u64,
     objects: HashMap<Name, (u64, Arc<V>)>,
     keyed: HashMap<String, BTreeMap<u64, Arc<V>>>,
+    /// Objects whose reading panicked, with the key of their owner.
+    unreadable: HashMap<Name, String>,
 }
 
 impl<V> Index<V> {
     /// An index of a cache; `keys` must depend on nothing but the value.
     pub fn new(cache: Arc<Cache>, read: fn(&Arc<Object>) -> V, keys: fn(&V) -> Vec<String>) -> Self {
-        let state = State { cursor: None, next: 0, objects: HashMap::new(), keyed: HashMap::new() };
-        Self { cache, read, keys, state: Mutex::new(state) }
+        let (objects, keyed, unreadable) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let state = State { cursor: None, next: 0, objects, keyed, unreadable };
+        Self { cache, read, keys, state: Mutex::new(state), supervisor: Supervisor::default() }
     }
 
-    /// All objects with the key, in the order in which they were first seen.
+    /// All objects with the key, in the order in which they were first seen. Panics when one of them cannot be read: a
+    /// controller that did not know of it would replace it, again and again. The turn of its owner ends so, and no other.
     pub fn find(&self, key: &str) -> Vec<Arc<V>> {
         let mut state = self.state.lock();
         self.catch_up(&mut state);
+        if let Some((name, _)) = state.unreadable.iter().find(|(_, of)| *of == key) {
+            let name = name.clone();
+            drop(state);
+            panic!("{name} cannot be read");
+        }
         state.keyed.get(key).map(|found| found.values().cloned().collect()).unwrap_or_default()
     }
 
@@ -69,6 +83,7 @@ impl<V> Index<V> {
                 let (objects, _, cursor) = self.cache.list_and_watch(None);
                 state.objects.clear();
                 state.keyed.clear();
+                state.unreadable.clear();
                 state.cursor = Some(cursor);
                 for object in &objects {
                     self.put(state, object);
@@ -92,7 +107,16 @@ impl<V> Index<V> {
 
     fn put(&self, state: &mut State<V>, object: &Arc<Object>) {
         let name = Name::of(object);
-        let value = Arc::new((self.read)(object));
+        let subject = || Subject::new(INDEXED, &name.namespace, &name.name);
+        let read = || {
+            let value = Arc::new((self.read)(object));
+            ((self.keys)(&value), value)
+        };
+        let Ok((keys, value)) = self.supervisor.guard_now(INDEX, subject, read) else {
+            self.drop(state, &name);
+            state.unreadable.insert(name, owner_key(object));
+            return;
+        };
         let id = match state.objects.get(&name) {
             Some((id, _)) => *id,
             None => {
@@ -101,13 +125,16 @@ impl<V> Index<V> {
             }
         };
         self.drop(state, &name);
-        for key in (self.keys)(&value) {
+        for key in keys {
             state.keyed.entry(key).or_default().insert(id, value.clone());
         }
         state.objects.insert(name, (id, value));
     }
 
     fn drop(&self, state: &mut State<V>, name: &Name) {
+        if state.unreadable.remove(name).is_some() {
+            self.supervisor.release(INDEX, || Subject::new(INDEXED, &name.namespace, &name.name));
+        }
         let Some((id, value)) = state.objects.remove(name) else { return };
         for key in (self.keys)(&value) {
             if let Some(found) = state.keyed.get_mut(&key) {
@@ -153,14 +180,15 @@ pub type Pods = Index<Pod>;
 
 impl Pods {
     /// The index of pods.
-    pub fn of_cache(cache: Arc<Cache>) -> Self {
-        Self::new(cache, Pod::read, |pod| {
+    pub fn of_cache(cache: Arc<Cache>, supervisor: Supervisor) -> Self {
+        let index = Self::new(cache, Pod::read, |pod| {
             let mut keys = vec![owner_key(&pod.object)];
             if !pod.node.is_empty() {
                 keys.push(format!("node/{}", pod.node));
             }
             keys
-        })
+        });
+        Self { supervisor, ..index }
     }
 
     /// The pods of a controller.

@@ -7,6 +7,8 @@ use super::selector;
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::watch::cache::{Cache, Event, EventType};
+use coracle_cli::supervise::{Subject, Supervisor, attempt};
+use coracle_proto::status::qualified;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -83,7 +85,14 @@ struct Listener {
 /// Listeners by kind, until they are started.
 #[derive(Default)]
 pub struct Informers {
-    kinds: BTreeMap<String, (Arc<Cache>, Vec<Listener>)>,
+    kinds: BTreeMap<String, Followed>,
+}
+
+/// A kind and those who listen to it.
+struct Followed {
+    resource: String,
+    cache: Arc<Cache>,
+    listeners: Vec<Listener>,
 }
 
 impl Informers {
@@ -95,33 +104,62 @@ impl Informers {
         seen: impl Fn(Change<'_>) + Send + Sync + 'static,
         missed: impl Fn() + Send + Sync + 'static,
     ) {
-        let (_, listeners) = self.kinds.entry(kind.prefix()).or_insert_with(|| (cache.clone(), Vec::new()));
-        listeners.push(Listener { seen: Box::new(seen), missed: Box::new(missed) });
+        let followed = self.kinds.entry(kind.prefix()).or_insert_with(|| Followed {
+            resource: qualified(&kind.group, &kind.plural),
+            cache: cache.clone(),
+            listeners: Vec::new(),
+        });
+        followed.listeners.push(Listener { seen: Box::new(seen), missed: Box::new(missed) });
     }
 
     /// Starts one task per kind.
-    pub fn start(self, tasks: &mut JoinSet<()>) {
-        for (cache, listeners) in self.kinds.into_values() {
-            tasks.spawn(follow(cache, listeners));
+    pub fn start(self, supervisor: &Supervisor, tasks: &mut JoinSet<()>) {
+        for followed in self.kinds.into_values() {
+            let task = format!("informer {}", followed.resource);
+            let follower =
+                Arc::new(Follower { task: task.clone(), supervisor: supervisor.clone(), followed });
+            tasks.spawn(supervisor.clone().keep(task, move || follow(follower.clone())));
         }
     }
 }
 
-async fn follow(cache: Arc<Cache>, listeners: Vec<Listener>) {
+struct Follower {
+    task: String,
+    supervisor: Supervisor,
+    followed: Followed,
+}
+
+async fn follow(follower: Arc<Follower>) {
+    let Followed { cache, listeners, .. } = &follower.followed;
     loop {
         let (_, _, mut cursor) = cache.list_and_watch(None);
-        for listener in &listeners {
-            (listener.missed)();
-        }
-        while let Ok(events) = cursor.next_batch().await {
-            for event in &events {
-                let change = Change::of(event);
-                for listener in &listeners {
-                    (listener.seen)(change);
-                }
+        for listener in listeners {
+            if let Err(panicked) = attempt(|| (listener.missed)()) {
+                follower.supervisor.panicked(&follower.task, &panicked);
             }
         }
-        tracing::warn!("an informer was too slow and starts again");
+        while let Ok(events) = cursor.next_batch().await {
+            events.iter().for_each(|event| follower.tell(event));
+        }
+        tracing::warn!(task = follower.task, "an informer was too slow and starts again");
+    }
+}
+
+impl Follower {
+    /// Tells every listener, also when one of them cannot handle the object.
+    fn tell(&self, event: &Event) {
+        let (change, meta) = (Change::of(event), &event.object.meta);
+        let subject = || Subject::new(&self.followed.resource, &meta.namespace, &meta.name);
+        let mut handled = true;
+        for listener in &self.followed.listeners {
+            if let Err(panicked) = attempt(|| (listener.seen)(change)) {
+                self.supervisor.quarantine(&self.task, subject(), &panicked);
+                handled = false;
+            }
+        }
+        if handled {
+            self.supervisor.release(&self.task, subject);
+        }
     }
 }
 
@@ -176,7 +214,9 @@ impl<'a> Feed<'a> {
         let seen = move |change: Change<'_>| names(change, &mut |name| queue.add(name));
         let (queue, primary, wanted) = (self.queue.clone(), self.primary.clone(), self.wanted.clone());
         let missed = move || {
-            primary.list(None).iter().filter(|o| wanted(o)).for_each(|o| queue.add(Name::of(o)));
+            // What cannot be judged is queued: its own turn shows what is wrong with it.
+            let judged = |o: &Object| attempt(|| wanted(o)).unwrap_or(true);
+            primary.list(None).iter().filter(|o| judged(o)).for_each(|o| queue.add(Name::of(o)));
         };
         self.informers.on(kind, cache, seen, missed);
     }
@@ -213,5 +253,49 @@ fn queue_owners(change: Change<'_>, kind: &str, add: &mut dyn FnMut(Name)) {
         if let Some(owner) = controller_of(object).filter(|o| o.kind == kind) {
             add(Name::new(&object.meta.namespace, &owner.name));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::cluster::Cluster;
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_object_that_one_listener_cannot_read_reaches_the_others() {
+        let cluster = Cluster::without_nodes().await;
+        let client = &cluster.client;
+        let kind = client.kind("", "configmaps");
+        let (cache, seen) = (client.cache(&kind), Arc::new(Mutex::new(Vec::new())));
+        let (supervisor, mut informers) = (Supervisor::default(), Informers::default());
+        let of_test = |change: Change<'_>| change.object().is_some_and(|o| o.meta.namespace == "default");
+        informers.on(
+            &kind,
+            &cache,
+            move |change| assert!(!of_test(change) || change.object().is_none_or(|o| o.meta.name != "bad")),
+            || panic!("cannot list"),
+        );
+        let noted = seen.clone();
+        informers.on(
+            &kind,
+            &cache,
+            move |change| noted.lock().extend(change.object().map(|o| o.meta.name.clone())),
+            || (),
+        );
+        let mut tasks = JoinSet::new();
+        informers.start(&supervisor, &mut tasks);
+        cluster
+            .until("the informer runs", |_| supervisor.panics().first().is_some_and(|(_, count)| *count == 1))
+            .await;
+        for name in ["bad", "good"] {
+            cluster.create("", "configmaps", "default", json!({"metadata": {"name": name}})).await;
+        }
+        let has = |name: &str| seen.lock().iter().any(|one| one == name);
+        cluster.until("both are seen", |_| has("bad") && has("good")).await;
+        let aside = supervisor.quarantined();
+        assert_eq!((aside.len(), aside[0].subject.to_string()), (1, "configmaps default/bad".to_owned()));
+        assert_eq!(supervisor.panics(), [("informer configmaps".to_owned(), 2)]);
     }
 }

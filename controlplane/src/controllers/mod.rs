@@ -90,7 +90,7 @@ pub mod balancer;
 pub mod election;
 // Objects for tests.
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 // A cluster for tests.
 #[cfg(test)]
 pub(crate) mod cluster;
@@ -124,11 +124,13 @@ pub struct Options {
     pub work: Arc<crate::metrics::work::Work>,
     /// Whether other servers write to the same store.
     pub shared_store: bool,
+    /// Keeps the tasks running.
+    pub supervisor: coracle_cli::supervise::Supervisor,
 }
 
 /// Starts all controllers. They end when the returned set is dropped.
 pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
-    let mut setup = Setup::new(factory, options.work.clone());
+    let mut setup = Setup::new(factory, options.work.clone(), options.supervisor.clone());
     account::start(&mut setup, options.ca.clone());
     if let Some(keys) = &options.keys {
         account_tokens::start(&mut setup, keys.clone(), options.ca.clone());
@@ -156,11 +158,17 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     let quotas = quota::start(&mut setup, options.ledger.clone(), options.shared_store);
     let namespaces = namespace::start(&mut setup, options.extensions.clone());
     let client = setup.client(gc::NAME);
-    let collector = gc::Collector::new(client.clone(), options.extensions.clone());
+    let watched = (setup.recorder(gc::NAME), setup.supervisor());
+    let collector = gc::Collector::new(client.clone(), options.extensions.clone(), watched);
     setup.counted(gc::NAME, collector.queue());
     for _ in 0..4 {
-        setup.spawn(collector.clone().work());
+        let collector = collector.clone();
+        setup.spawn(gc::NAME, move || collector.clone().work());
     }
-    setup.spawn(everything::follow(client, Arc::new(vec![namespaces, quotas, collector])));
+    let (listeners, supervisor) = (Arc::new(vec![namespaces, quotas, collector]), setup.supervisor());
+    let listeners: everything::Listeners = listeners;
+    setup.spawn("follower of all kinds", move || {
+        everything::follow(client.clone(), listeners.clone(), supervisor.clone())
+    });
     setup.start()
 }

@@ -15,6 +15,12 @@ use tokio::sync::Notify;
 const FIRST_DELAY: Duration = Duration::from_millis(5);
 /// The longest delay after failures: what was repaired elsewhere is picked up within it.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// The delays after the first panic; they double with each further one. A key that changes is tried earlier, though not at
+/// once: a turn that writes before it panics would otherwise never end.
+const FIRST_REST: Duration = Duration::from_secs(10);
+const FIRST_REST_OF_CHANGED: Duration = Duration::from_secs(1);
+/// The longest of them.
+const LONGEST_REST: Duration = Duration::from_secs(300);
 
 /// What can be queued.
 pub trait Item: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static {}
@@ -29,6 +35,8 @@ struct State<K> {
     /// Keys that are worked on, and since when.
     processing: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
+    /// Keys whose work panicked: how often, and when they may be tried again at the earliest.
+    resting: HashMap<K, (u32, Instant)>,
     delayed: BinaryHeap<Reverse<(Instant, K)>>,
     /// The earliest due time of each delayed key; entries of `delayed` that differ are stale.
     due: HashMap<K, Instant>,
@@ -40,6 +48,10 @@ struct State<K> {
 
 impl<K: Item> State<K> {
     fn add(&mut self, key: K, now: Instant) -> bool {
+        if let Some((_, earliest)) = self.resting.get(&key).copied().filter(|(_, earliest)| *earliest > now) {
+            self.add_at(key, earliest);
+            return false;
+        }
         self.due.remove(&key);
         if self.dirty.contains_key(&key) {
             return false;
@@ -67,6 +79,8 @@ impl<K: Item> State<K> {
             if let Some(Reverse((at, key))) = self.delayed.pop()
                 && self.due.get(&key) == Some(&at)
             {
+                // A key that rests is delayed anew by `add`: its old time must not stand in the way.
+                self.due.remove(&key);
                 self.add(key, now);
             }
         }
@@ -96,6 +110,17 @@ impl<K: Item> State<K> {
         delay
     }
 
+    fn panicked(&mut self, key: &K, now: Instant) -> Duration {
+        let count = self.resting.get(key).map_or(0, |(count, _)| *count);
+        let rest = |first: Duration| first.saturating_mul(1 << count.min(20)).min(LONGEST_REST);
+        let (earliest, delay) = (now + rest(FIRST_REST_OF_CHANGED), rest(FIRST_REST));
+        self.resting.insert(key.clone(), (count.saturating_add(1), earliest));
+        // What changed meanwhile may have helped.
+        let at = if self.dirty.remove(key).is_some() { earliest } else { now + delay };
+        self.add_at(key.clone(), at);
+        delay
+    }
+
     fn next_due(&self) -> Option<Instant> {
         self.delayed.peek().map(|Reverse((at, _))| *at)
     }
@@ -122,6 +147,7 @@ impl<K: Item> Queue<K> {
             dirty: HashMap::new(),
             processing: HashMap::new(),
             failures: HashMap::new(),
+            resting: HashMap::new(),
             delayed: BinaryHeap::new(),
             due: HashMap::new(),
             adds: 0,
@@ -144,8 +170,12 @@ impl<K: Item> Queue<K> {
         if delay.is_zero() {
             return self.add(key);
         }
-        self.state.lock().add_at(key, Instant::now() + delay);
-        self.wake.notify_one();
+        let now = Instant::now();
+        // A delay that ends after the clock does is none that anybody waits for.
+        if let Some(at) = now.checked_add(delay) {
+            self.state.lock().add_at(key, at);
+            self.wake.notify_one();
+        }
     }
 
     /// Takes the next key, waiting for one. Give it back with [`Queue::done`].
@@ -177,6 +207,7 @@ impl<K: Item> Queue<K> {
     pub fn done(&self, key: &K) {
         let mut state = self.state.lock();
         state.failures.remove(key);
+        state.resting.remove(key);
         state.done(key, Instant::now());
         drop(state);
         self.wake.notify_one();
@@ -187,6 +218,17 @@ impl<K: Item> Queue<K> {
         let mut state = self.state.lock();
         let now = Instant::now();
         let delay = state.failed(key, now);
+        state.done(key, now);
+        drop(state);
+        self.wake.notify_one();
+        delay
+    }
+
+    /// Ends the work on a key that panicked: it rests for long, which is returned, and for less when it changes.
+    pub fn panicked(&self, key: &K) -> Duration {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let delay = state.panicked(key, now);
         state.done(key, now);
         drop(state);
         self.wake.notify_one();
@@ -272,6 +314,36 @@ mod tests {
         assert_eq!(s.take(at(100)), Some("b"));
         s.done(&"b", now);
         assert_eq!(s.take(at(300)), None);
+    }
+
+    #[test]
+    fn a_key_that_panics_rests_and_is_tried_earlier_when_it_changes() {
+        let mut s = state();
+        let now = Instant::now();
+        let at = |ms| now + Duration::from_millis(ms);
+        s.add("a", now);
+        s.add("b", now);
+        assert_eq!(s.take(now), Some("a"));
+        assert_eq!(s.panicked(&"a", now), FIRST_REST);
+        s.done(&"a", now);
+        assert_eq!(s.take(now), Some("b"), "others go on");
+        s.done(&"b", now);
+        assert!(!s.add("a", at(10)), "changes do not wake it at once");
+        assert!(!s.add("a", at(20)));
+        assert_eq!(s.take(at(999)), None);
+        assert_eq!(s.take(at(1000)), Some("a"));
+        // It changes while it is worked on, too.
+        s.add("a", at(1000));
+        assert_eq!(s.panicked(&"a", at(1000)), FIRST_REST * 2);
+        s.done(&"a", at(1000));
+        assert_eq!(s.take(at(2999)), None);
+        assert_eq!(s.take(at(3000)), Some("a"));
+        for _ in 0..40 {
+            s.panicked(&"a", at(3000));
+        }
+        s.done(&"a", at(3000));
+        assert_eq!(s.take(now + LONGEST_REST), None);
+        assert_eq!(s.take(at(3000) + LONGEST_REST), Some("a"), "it never rests longer");
     }
 
     #[tokio::test]

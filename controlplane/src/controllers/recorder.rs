@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::sync::Arc;
@@ -22,21 +22,32 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder and the task that writes for it. `events` must be the core kind `events`.
-    pub fn new(component: &'static str, events: Writer) -> (Self, impl Future<Output = ()> + Send) {
-        let (notes, incoming) = mpsc::channel(1000);
-        (Self { notes }, record(component, events, incoming, Arc::default()))
+    /// A recorder and what makes the task that writes for it. `events` must be the core kind `events`.
+    pub fn new(component: &'static str, events: Writer) -> (Self, Task) {
+        Self::with_room(component, events, 1000, Arc::default())
     }
 
     /// A recorder for one who says very much at once. While it is `busy` with what is more urgent, its notes wait,
     /// though not for long.
-    pub fn patient(
+    pub fn patient(component: &'static str, events: Writer, busy: Arc<AtomicBool>) -> (Self, Task) {
+        Self::with_room(component, events, 1 << 16, busy)
+    }
+
+    fn with_room(
         component: &'static str,
         events: Writer,
+        room: usize,
         busy: Arc<AtomicBool>,
-    ) -> (Self, impl Future<Output = ()> + Send) {
-        let (notes, incoming) = mpsc::channel(1 << 16);
-        (Self { notes }, record(component, events, incoming, busy))
+    ) -> (Self, Task) {
+        let (notes, incoming) = mpsc::channel(room);
+        // A task that is started again goes on with the notes that wait.
+        let (events, incoming) = (Arc::new(events), Arc::new(tokio::sync::Mutex::new(incoming)));
+        let task = move || {
+            let (events, incoming, busy) = (events.clone(), incoming.clone(), busy.clone());
+            let record = async move { record(component, &events, &mut *incoming.lock().await, busy).await };
+            Box::pin(record) as BoxFuture<'static, ()>
+        };
+        (Self { notes }, Box::new(task))
     }
 
     /// Says something; dropped when too much is waiting.
@@ -46,6 +57,9 @@ impl Recorder {
         }
     }
 }
+
+/// Makes the task that writes; it ends when nobody can say anything any more.
+pub type Task = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// What writes events.
 pub struct Writer {
@@ -62,8 +76,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 async fn record(
     component: &'static str,
-    events: Writer,
-    mut incoming: mpsc::Receiver<Note>,
+    events: &Writer,
+    incoming: &mut mpsc::Receiver<Note>,
     busy: Arc<AtomicBool>,
 ) {
     let mut correlator = Correlator::default();
@@ -79,14 +93,14 @@ async fn record(
                 Write::Create(namespace, body) => new.push((note, namespace, body)),
                 Write::Bump(event, patch) => {
                     // The one to be counted up may be among those.
-                    create(&events, &mut correlator, std::mem::take(&mut new)).await;
+                    create(events, &mut correlator, std::mem::take(&mut new)).await;
                     let (client, patch) = (&events.client, Patch::Merge(patch));
                     let bumped = client.patch(&events.kind, &event.namespace, &event.name, "", patch).await;
                     settle(&mut correlator, &note, bumped);
                 }
             }
         }
-        create(&events, &mut correlator, new).await;
+        create(events, &mut correlator, new).await;
     }
 }
 
@@ -142,7 +156,7 @@ mod tests {
         let writer = Writer { client: client.clone(), kind: client.kind("", "events") };
         let (recorder, task) = Recorder::patient("me", writer, busy.clone());
         let mut tasks = JoinSet::new();
-        tasks.spawn(task);
+        tasks.spawn(task());
         // The second of the same finds the first in the same batch.
         for message in ["a", "b", "a"] {
             recorder.send(say("Early", message.to_owned()));

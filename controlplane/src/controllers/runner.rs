@@ -2,8 +2,10 @@
 
 use super::informer::Name;
 use super::queue::Queue;
+use super::resource::Resource;
 use super::time;
 use async_trait::async_trait;
+use coracle_cli::supervise::{Panicked, Subject, Supervisor};
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -59,23 +61,54 @@ pub trait Controller: Send + Sync + 'static {
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure>;
 }
 
-/// Starts workers for a controller.
-pub fn start(
-    controller: Arc<dyn Controller>,
-    queue: &Arc<Queue<Name>>,
-    workers: usize,
-    tasks: &mut JoinSet<()>,
-) {
-    for _ in 0..workers {
-        tasks.spawn(work(controller.clone(), queue.clone()));
+/// A controller with what its workers need.
+pub struct Runner {
+    /// The body.
+    pub controller: Arc<dyn Controller>,
+    /// The names it is to look at.
+    pub queue: Arc<Queue<Name>>,
+    /// The kind that the names are of, where known.
+    pub primary: Option<Resource>,
+    /// Who counts panics and knows what is in quarantine.
+    pub supervisor: Supervisor,
+}
+
+impl Runner {
+    /// Starts workers.
+    pub fn start(self, workers: usize, tasks: &mut JoinSet<()>) {
+        let runner = Arc::new(self);
+        for _ in 0..workers {
+            let (runner, task) = (runner.clone(), runner.controller.name());
+            tasks.spawn(runner.supervisor.clone().keep(task, move || work(runner.clone())));
+        }
+    }
+
+    fn subject(&self, name: &Name) -> Subject {
+        let resource = self.primary.as_ref().map(|primary| primary.kind.plural.as_str());
+        Subject::new(resource.unwrap_or("objects"), &name.namespace, &name.name)
+    }
+
+    /// A turn panicked: the object waits for long and says so, the others go on.
+    fn put_aside(&self, name: &Name, panicked: &Panicked) {
+        let delay = self.queue.panicked(name);
+        let object = self.primary.as_ref().and_then(|primary| Some((primary, primary.get(name)?)));
+        if let Some((primary, object)) = object {
+            let (controller, seconds) = (self.controller.name(), delay.as_secs());
+            let text =
+                format!("{controller} panicked and tries again in {seconds} s or after a change: {panicked}");
+            primary.warn(&object, "ReconcilePanicked", text);
+        }
     }
 }
 
-async fn work(controller: Arc<dyn Controller>, queue: Arc<Queue<Name>>) {
+async fn work(runner: Arc<Runner>) {
+    let Runner { controller, queue, supervisor, .. } = &*runner;
     loop {
         let name = queue.take().await;
-        match controller.reconcile(&name, Timestamp::now()).await {
-            Ok(again) => {
+        let turn = controller.reconcile(&name, Timestamp::now());
+        match supervisor.guard(controller.name(), || runner.subject(&name), turn).await {
+            Err(panicked) => runner.put_aside(&name, &panicked),
+            Ok(Ok(again)) => {
                 queue.done(&name);
                 match again {
                     Again::No => {}
@@ -83,7 +116,7 @@ async fn work(controller: Arc<dyn Controller>, queue: Arc<Queue<Name>>) {
                     Again::At(at) => queue.add_after(name, time::until(at, Timestamp::now())),
                 }
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 let delay = queue.failed(&name);
                 let controller = controller.name();
                 if error.is_conflict() {
@@ -93,5 +126,68 @@ async fn work(controller: Arc<dyn Controller>, queue: Arc<Queue<Name>>) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::cluster::Cluster;
+    use crate::controllers::recorder::{Recorder, Writer};
+    use parking_lot::Mutex;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    /// A controller with a bug: one name is too much for it.
+    struct Odd(Arc<Mutex<BTreeMap<String, u32>>>);
+
+    #[async_trait]
+    impl Controller for Odd {
+        fn name(&self) -> &'static str {
+            "odd-controller"
+        }
+
+        async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+            *self.0.lock().entry(name.name.clone()).or_default() += 1;
+            tokio::task::yield_now().await;
+            assert_ne!(name.name, "bad", "cannot handle it");
+            Ok(Again::No)
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_object_that_makes_a_controller_panic_does_not_hold_up_others() {
+        let cluster = Cluster::without_nodes().await;
+        for name in ["bad", "good"] {
+            cluster.create("", "configmaps", "default", json!({"metadata": {"name": name}})).await;
+        }
+        let client = &cluster.client;
+        let writer = Writer { client: client.clone(), kind: client.kind("", "events") };
+        let (recorder, record) = Recorder::new("odd-controller", writer);
+        let (kind, supervisor) = (client.kind("", "configmaps"), Supervisor::default());
+        let primary = Resource::new(client, &recorder, kind.clone(), client.cache(&kind));
+        let (queue, turns) = (Arc::new(Queue::new()), Arc::new(Mutex::new(BTreeMap::new())));
+        let controller: Arc<dyn Controller> = Arc::new(Odd(turns.clone()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(record());
+        Runner { controller, queue: queue.clone(), primary: Some(primary), supervisor: supervisor.clone() }
+            .start(1, &mut tasks);
+        queue.add(Name::new("default", "bad"));
+        cluster.until("a panic", |_| turns.lock().contains_key("bad")).await;
+        for round in 1..=3 {
+            queue.add(Name::new("default", "good"));
+            cluster.until("the worker goes on", |_| turns.lock().get("good") == Some(&round)).await;
+        }
+        assert_eq!(turns.lock()["bad"], 1, "it rests");
+        let aside = supervisor.quarantined();
+        assert_eq!((aside.len(), aside[0].subject.to_string()), (1, "configmaps default/bad".to_owned()));
+        assert_eq!(aside[0].task, "odd-controller");
+        assert_eq!(supervisor.panics(), [("odd-controller".to_owned(), 1)]);
+        assert!(supervisor.dead().is_empty());
+        let told = |c: &Cluster| {
+            let events = c.list("events", "default");
+            events.iter().any(|e| e["reason"] == "ReconcilePanicked" && e["involvedObject"]["name"] == "bad")
+        };
+        cluster.until("an event", told).await;
     }
 }

@@ -5,10 +5,11 @@ use super::informer::{Feed, Informers, Name};
 use super::queue::Queue;
 use super::recorder::{Recorder, Writer};
 use super::resource::Resource;
-use super::runner::{self, Controller};
+use super::runner::{Controller, Runner};
 use crate::client::Client;
 use crate::metrics::work::{Counted, Work};
 use crate::object::Object;
+use coracle_cli::supervise::Supervisor;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -24,13 +25,24 @@ pub struct Setup<'a> {
     pods: Option<Arc<Pods>>,
     recorders: HashMap<&'static str, (Client, Recorder)>,
     work: Arc<Work>,
+    supervisor: Supervisor,
+    /// Queues, and the kinds that their names are of.
+    primaries: Vec<(Arc<Queue<Name>>, Resource)>,
 }
 
 impl<'a> Setup<'a> {
-    /// An empty setup; `work` shows what the queues count.
-    pub fn new(factory: &'a ClientFactory, work: Arc<Work>) -> Self {
-        let (informers, tasks) = (Informers::default(), JoinSet::new());
-        Self { factory, informers, tasks, pods: None, recorders: HashMap::new(), work }
+    /// An empty setup; `work` shows what the queues count, `supervisor` keeps the tasks running.
+    pub fn new(factory: &'a ClientFactory, work: Arc<Work>, supervisor: Supervisor) -> Self {
+        Self {
+            factory,
+            informers: Informers::default(),
+            tasks: JoinSet::new(),
+            pods: None,
+            recorders: HashMap::new(),
+            work,
+            supervisor,
+            primaries: Vec::new(),
+        }
     }
 
     /// A kind for a controller; `name` is also its service account: `<name>-controller` unless it is complete.
@@ -53,7 +65,7 @@ impl<'a> Setup<'a> {
         let client = (self.factory)(name);
         let writer = Writer { client: client.clone(), kind: client.kind("", "events") };
         let (recorder, task) = Recorder::new(name, writer);
-        self.tasks.spawn(task);
+        self.tasks.spawn(self.supervisor.clone().finish(format!("events of {name}"), task));
         self.recorders.insert(name, (client.clone(), recorder.clone()));
         (client, recorder)
     }
@@ -64,15 +76,19 @@ impl<'a> Setup<'a> {
             return pods.clone();
         }
         let client = (self.factory)("pod-index");
-        let pods = Arc::new(Pods::of_cache(client.cache(&client.kind("", "pods"))));
-        self.tasks.spawn(pods.clone().keep_up());
+        let cache = client.cache(&client.kind("", "pods"));
+        let pods = Arc::new(Pods::of_cache(cache, self.supervisor.clone()));
+        let index = pods.clone();
+        self.tasks.spawn(self.supervisor.clone().keep("pod-index", move || index.clone().keep_up()));
         self.pods = Some(pods.clone());
         pods
     }
 
     /// The queue of a controller, fed by its primary kind; more feeds can be added.
     pub fn feed(&mut self, primary: &Resource) -> Feed<'_> {
-        Feed::new(&mut self.informers, &primary.kind, primary.cache.clone())
+        let feed = Feed::new(&mut self.informers, &primary.kind, primary.cache.clone());
+        self.primaries.push((feed.queue.clone(), primary.clone()));
+        feed
     }
 
     /// Like [`Setup::feed`], of those objects only that may mean work.
@@ -81,7 +97,9 @@ impl<'a> Setup<'a> {
         primary: &Resource,
         wanted: impl Fn(&Object) -> bool + Send + Sync + 'static,
     ) -> Feed<'_> {
-        Feed::only(&mut self.informers, &primary.kind, primary.cache.clone(), wanted)
+        let feed = Feed::only(&mut self.informers, &primary.kind, primary.cache.clone(), wanted);
+        self.primaries.push((feed.queue.clone(), primary.clone()));
+        feed
     }
 
     /// The informers, for listeners that are no queue of names.
@@ -92,7 +110,29 @@ impl<'a> Setup<'a> {
     /// Starts workers for a controller once all is set up.
     pub fn run(&mut self, controller: impl Controller, queue: &Arc<Queue<Name>>, workers: usize) {
         self.counted(controller.name(), queue.clone());
-        runner::start(Arc::new(controller), queue, workers, &mut self.tasks);
+        let primary = self.primaries.iter().find(|(of, _)| Arc::ptr_eq(of, queue));
+        let runner = Runner {
+            controller: Arc::new(controller),
+            queue: queue.clone(),
+            primary: primary.map(|(_, primary)| primary.clone()),
+            supervisor: self.supervisor.clone(),
+        };
+        runner.start(workers, &mut self.tasks);
+    }
+
+    /// Says of what kind the names in a queue are that was made by hand.
+    pub fn names_are_of(&mut self, queue: &Arc<Queue<Name>>, primary: &Resource) {
+        self.primaries.push((queue.clone(), primary.clone()));
+    }
+
+    /// Who says what there is to say about a controller's objects.
+    pub fn recorder(&mut self, name: &'static str) -> Recorder {
+        self.identity(name).1
+    }
+
+    /// Who counts panics and knows what is in quarantine.
+    pub fn supervisor(&self) -> Supervisor {
+        self.supervisor.clone()
     }
 
     /// Shows what a queue counts.
@@ -100,14 +140,27 @@ impl<'a> Setup<'a> {
         self.work.put(name, queue);
     }
 
-    /// Runs a task beside the controllers.
-    pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(task);
+    /// Runs a task without end beside the controllers; it is made anew after a failure.
+    pub fn spawn<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        task: &'static str,
+        make: impl FnMut() -> F + Send + 'static,
+    ) {
+        self.tasks.spawn(self.supervisor.clone().keep(task, make));
+    }
+
+    /// Runs a task beside the controllers until it is done; it is made anew after a panic.
+    pub fn finish<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        task: &'static str,
+        make: impl FnMut() -> F + Send + 'static,
+    ) {
+        self.tasks.spawn(self.supervisor.clone().finish(task, make));
     }
 
     /// Starts the informers; everything ends when the set is dropped.
     pub fn start(mut self) -> JoinSet<()> {
-        self.informers.start(&mut self.tasks);
+        self.informers.start(&self.supervisor, &mut self.tasks);
         self.tasks
     }
 }

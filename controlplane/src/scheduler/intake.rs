@@ -29,7 +29,7 @@ pub struct State {
 const SAMPLES: usize = 4096;
 
 /// The kinds that are followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Source {
     Nodes,

@@ -10,6 +10,10 @@ const DEFAULT_CPU: i64 = 100;
 /// What a container without a memory request counts as when nodes are compared, in bytes.
 const DEFAULT_MEMORY: i64 = 200 << 20;
 
+/// The largest amount that is told from larger ones: 2^50. No machine has more, sums over all pods of a node stay far from
+/// the end of the number's range, and so do products with weights. A pod cannot make a sum overflow by what it asks for.
+const LARGEST: i64 = 1 << 50;
+
 /// An amount of each resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Resources {
@@ -41,14 +45,22 @@ impl Resources {
 
     /// Adds, or with -1 takes away.
     pub fn add(&mut self, other: &Self, sign: i64) {
-        self.cpu += sign * other.cpu;
-        self.memory += sign * other.memory;
-        self.ephemeral += sign * other.ephemeral;
+        self.cpu = self.cpu.saturating_add(sign * other.cpu);
+        self.memory = self.memory.saturating_add(sign * other.memory);
+        self.ephemeral = self.ephemeral.saturating_add(sign * other.ephemeral);
         for (name, amount) in &other.extended {
             match self.extended.binary_search_by(|(n, _)| n.cmp(name)) {
-                Ok(at) => self.extended[at].1 += sign * amount,
+                Ok(at) => self.extended[at].1 = self.extended[at].1.saturating_add(sign * amount),
                 Err(at) => self.extended.insert(at, (name.clone(), sign * amount)),
             }
+        }
+    }
+
+    /// No more of each than is told apart.
+    fn clamp(&mut self) {
+        let amounts = [&mut self.cpu, &mut self.memory, &mut self.ephemeral].into_iter();
+        for amount in amounts.chain(self.extended.iter_mut().map(|(_, amount)| amount)) {
+            *amount = (*amount).clamp(-LARGEST, LARGEST);
         }
     }
 
@@ -86,12 +98,12 @@ fn quantity(value: &Value) -> Option<Quantity> {
 
 /// A quantity in thousandths.
 pub fn milli(value: &Value) -> i64 {
-    quantity(value).map_or(0, |q| q.milli_value())
+    quantity(value).map_or(0, |q| q.milli_value()).clamp(-LARGEST, LARGEST)
 }
 
 /// A quantity in whole units.
 pub fn whole(value: &Value) -> i64 {
-    quantity(value).map_or(0, |q| q.value())
+    quantity(value).map_or(0, |q| q.value()).clamp(-LARGEST, LARGEST)
 }
 
 /// What a pod needs while it runs: containers and sidecars together, or the largest init container with the sidecars
@@ -156,6 +168,7 @@ fn total(spec: &PodSpec, of: impl Fn(&Container) -> Resources, all: bool) -> Res
         }
     }
     sum.add(&Resources::parse(&spec.overhead), 1);
+    sum.clamp();
     sum
 }
 
@@ -191,6 +204,19 @@ mod tests {
         .unwrap();
         assert_eq!(comparable_requests(&spec), (200, (200 << 20) + (1 << 30)));
         assert!(!pod_requests(&spec).is_zero());
+    }
+
+    #[test]
+    fn requests_of_any_size_do_not_wrap_around() {
+        let huge = json!({"resources": {"requests": {"cpu": "9E", "memory": "5Ei", "x.io/a": "9E"}}});
+        let spec = json!({"containers": [huge, huge, huge], "initContainers": [huge], "overhead": {"memory": "7Ei"}});
+        let spec: PodSpec = serde_json::from_value(spec).unwrap();
+        let asked = pod_requests(&spec);
+        assert_eq!((asked.cpu, asked.memory, asked.extended("x.io/a")), (LARGEST, LARGEST, LARGEST));
+        let mut node = Resources::default();
+        (0..4096).for_each(|_| node.add(&asked, 1));
+        (0..4096).for_each(|_| node.add(&asked, -1));
+        assert!(node.is_zero(), "{node:?}");
     }
 
     #[test]

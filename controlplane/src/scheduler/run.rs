@@ -2,6 +2,10 @@
 
 // What becomes of decisions.
 mod outcome;
+// Objects that made the scheduler panic.
+mod aside;
+#[cfg(test)]
+mod panics;
 
 use super::config::Profiles;
 use super::intake::{SOURCES, Source, State};
@@ -16,14 +20,18 @@ use crate::client::Client;
 use crate::metrics::scheduling::{Ended, Scheduling, Size};
 use crate::object::Object;
 use crate::watch::cache::{Cache, Cursor, EventType};
+use aside::{Aside, TASK};
+use coracle_cli::supervise::{Supervisor, attempt};
 use coracle_proto::status::ApiError;
 use futures::future::select_all;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
+/// How long writes under way are waited for before everything is read anew.
+const SETTLE: Duration = Duration::from_secs(5);
 /// Pods decided on before changes are taken in again.
 const BATCH: usize = 128;
 /// Batches of bindings under way at most: while one is on its way to the disk, others are decided on.
@@ -60,19 +68,48 @@ impl Verdicts {
 }
 
 /// Starts the scheduler; it ends when the set is dropped. `counted` shows what it counts, `verdicts` why pods wait for as
-/// long as it runs.
+/// long as it runs, `supervisor` keeps it running.
 pub fn start(
     client: &Client,
     profiles: Profiles,
     counted: Arc<Scheduling>,
     verdicts: &Verdicts,
+    supervisor: &Supervisor,
 ) -> JoinSet<()> {
     let client = Client::new(client.api().clone(), User::new("system:kube-scheduler", []));
     let (writes, events) = Writes::new(&client);
     let mut tasks = JoinSet::new();
-    tasks.spawn(events);
-    tasks.spawn(Runner::new(client, profiles, writes, verdicts.clone(), counted).run());
+    tasks.spawn(supervisor.clone().finish("events of the scheduler", events));
+    let parts = Parts {
+        client,
+        profiles,
+        writes,
+        verdicts: verdicts.clone(),
+        counted,
+        supervisor: supervisor.clone(),
+        aside: Arc::default(),
+    };
+    tasks.spawn(supervisor.clone().keep(TASK, move || run(parts.clone())));
     tasks
+}
+
+/// What a runner is made from, time and again.
+#[derive(Clone)]
+struct Parts {
+    client: Client,
+    profiles: Profiles,
+    writes: Writes,
+    verdicts: Verdicts,
+    counted: Arc<Scheduling>,
+    supervisor: Supervisor,
+    aside: Arc<Mutex<Aside>>,
+}
+
+/// Schedules without end. When an object made it panic, everything is read anew without that object.
+async fn run(parts: Parts) {
+    loop {
+        Runner::new(parts.clone()).run().await;
+    }
 }
 
 /// A kind that is followed.
@@ -117,6 +154,10 @@ struct Runner {
     counted: Arc<Scheduling>,
     begin: Instant,
     flushed: Instant,
+    supervisor: Supervisor,
+    aside: Arc<Mutex<Aside>>,
+    /// A panic may have left the state half changed.
+    broken: bool,
 }
 
 impl Drop for Runner {
@@ -127,27 +168,13 @@ impl Drop for Runner {
 }
 
 impl Runner {
-    fn new(
-        client: Client,
-        profiles: Profiles,
-        writes: Writes,
-        verdicts: Verdicts,
-        counted: Arc<Scheduling>,
-    ) -> Self {
-        let mut state = State::new(Placer::with_profiles(profiles));
-        let followers = SOURCES.map(|(source, group, plural)| {
-            let cache = client.cache(&client.kind(group, plural));
-            let (objects, _, cursor) = cache.list_and_watch(None);
-            for object in objects {
-                state.set(source, &object, None, 0);
-            }
-            Follower { source, cache, cursor }
-        });
-        Self {
+    fn new(parts: Parts) -> Self {
+        let Parts { client, profiles, writes, verdicts, counted, supervisor, aside } = parts;
+        let mut runner = Self {
             writes,
             verdicts,
-            state,
-            followers: followers.into(),
+            state: State::new(Placer::with_profiles(profiles)),
+            followers: Vec::new(),
             under_way: JoinSet::new(),
             decided: Vec::new(),
             bindings: JoinSet::new(),
@@ -157,44 +184,92 @@ impl Runner {
             counted,
             begin: Instant::now(),
             flushed: Instant::now(),
+            supervisor,
+            aside,
+            broken: false,
+        };
+        for (source, group, plural) in SOURCES {
+            let cache = client.cache(&client.kind(group, plural));
+            let (objects, _, cursor) = cache.list_and_watch(None);
+            runner.followers.push(Follower { source, cache, cursor });
+            // All of them, although the state is of no use after the first panic: the next one is then made without any of
+            // those that panic.
+            objects.iter().for_each(|object| runner.set(source, object, None));
         }
+        runner
+    }
+
+    /// Takes in an object that came or changed, unless it is put aside.
+    fn set(&mut self, source: Source, object: &Arc<Object>, before: Option<&Object>) {
+        let any_aside = !self.aside.lock().is_empty();
+        if any_aside && self.aside.lock().holds(source, object, Instant::now()) {
+            return;
+        }
+        let now = self.now();
+        match attempt(|| self.state.set(source, object, before, now)) {
+            Ok(()) if !any_aside => {}
+            // A pod was only read so far; what becomes of it is seen when it is decided on.
+            Ok(()) if source == Source::Pods && self.is_waiting(object) => {}
+            Ok(()) => self.handled(source, object),
+            Err(panicked) => self.put_aside(source, object, &panicked),
+        }
+    }
+
+    fn is_waiting(&self, pod: &Object) -> bool {
+        let key = format!("{}/{}", pod.meta.namespace, pod.meta.name);
+        self.state.queue.get(&key).is_some()
     }
 
     fn now(&self) -> Millis {
         self.begin.elapsed().as_millis() as Millis
     }
 
+    /// Runs until an object made it panic, and then until what it began is written.
     async fn run(mut self) {
-        loop {
-            self.take_in();
-            while let Some(done) = self.under_way.try_join_next() {
-                self.finish(done);
-            }
-            while let Some(bound) = self.bindings.try_join_next() {
-                self.bound(bound);
-            }
-            self.settle_claims();
-            if self.flushed.elapsed() > FLUSH_EVERY {
-                self.flushed = Instant::now();
-                let now = self.now();
-                self.state.queue.flush(now);
-            }
-            self.decide();
-            self.write_bindings();
-            let snapshot = &self.state.placer.snapshot;
-            let (nodes, pods) = (snapshot.node_count(), snapshot.pod_count());
-            self.counted.size(Size { nodes, pods, ..self.state.queue.size() });
-            self.writes.set_busy(self.state.queue.has_ready() || !self.bindings.is_empty());
-            if self.has_work() {
-                tokio::task::yield_now().await;
-            } else {
-                self.wait().await;
-            }
+        while !self.broken {
+            self.turn().await;
+        }
+        self.write_bindings();
+        let settled = async {
+            while self.bindings.join_next().await.is_some() {}
+            while self.under_way.join_next().await.is_some() {}
+        };
+        let _ = tokio::time::timeout(SETTLE, settled).await;
+    }
+
+    async fn turn(&mut self) {
+        self.take_in();
+        if self.broken {
+            return;
+        }
+        while let Some(done) = self.under_way.try_join_next() {
+            self.finish(done);
+        }
+        while let Some(bound) = self.bindings.try_join_next() {
+            self.bound(bound);
+        }
+        self.settle_claims();
+        if self.flushed.elapsed() > FLUSH_EVERY {
+            self.flushed = Instant::now();
+            let now = self.now();
+            self.state.queue.flush(now);
+            self.try_again();
+        }
+        self.decide();
+        self.write_bindings();
+        let snapshot = &self.state.placer.snapshot;
+        let (nodes, pods) = (snapshot.node_count(), snapshot.pod_count());
+        self.counted.size(Size { nodes, pods, ..self.state.queue.size() });
+        self.writes.set_busy(self.state.queue.has_ready() || !self.bindings.is_empty());
+        if self.has_work() {
+            tokio::task::yield_now().await;
+        } else {
+            self.wait().await;
         }
     }
 
     fn has_work(&self) -> bool {
-        self.state.queue.has_ready() && !self.is_full()
+        self.broken || (self.state.queue.has_ready() && !self.is_full())
     }
 
     fn is_full(&self) -> bool {
@@ -223,64 +298,84 @@ impl Runner {
 
     /// Takes in everything that changed.
     fn take_in(&mut self) {
-        let now = self.now();
-        for follower in &mut self.followers {
+        for index in 0..self.followers.len() {
+            let source = self.followers[index].source;
             loop {
-                match follower.cursor.try_batch() {
+                match self.followers[index].cursor.try_batch() {
                     Ok(events) if events.is_empty() => break,
                     Ok(events) => {
                         for event in events {
                             match event.what {
-                                EventType::Deleted => {
-                                    self.state.remove(follower.source, &event.object, now);
-                                    if follower.source == Source::Pods {
-                                        self.verdicts.drop(&event.object);
-                                        let meta = &event.object.meta;
-                                        let key = format!("{}/{}", meta.namespace, meta.name);
-                                        self.tries.remove(key.as_str());
-                                    }
-                                }
-                                _ => {
-                                    let before = event.previous.as_deref();
-                                    self.state.set(follower.source, &event.object, before, now);
-                                }
+                                EventType::Deleted => self.removed(source, &event.object),
+                                _ => self.set(source, &event.object, event.previous.as_deref()),
                             }
                         }
                     }
                     Err(_) => {
                         // Too many changes at once: start over from all there is.
+                        let follower = &mut self.followers[index];
                         let (objects, _, cursor) = follower.cache.list_and_watch(None);
                         follower.cursor = cursor;
-                        self.state.retain(follower.source, &objects, now);
-                        for object in &objects {
-                            self.state.set(follower.source, object, None, now);
-                        }
+                        let now = self.now();
+                        self.state.retain(source, &objects, now);
+                        objects.iter().for_each(|object| self.set(source, object, None));
                     }
                 }
             }
         }
     }
 
+    fn removed(&mut self, source: Source, object: &Arc<Object>) {
+        let now = self.now();
+        match attempt(|| self.state.remove(source, object, now)) {
+            Ok(()) => self.handled(source, object),
+            Err(panicked) => self.put_aside(source, object, &panicked),
+        }
+        if source == Source::Pods {
+            self.verdicts.drop(object);
+            let key = format!("{}/{}", object.meta.namespace, object.meta.name);
+            self.tries.remove(key.as_str());
+        }
+    }
+
     /// Decides on a batch of pods.
     fn decide(&mut self) {
         for _ in 0..BATCH {
-            if self.is_full() {
+            if self.is_full() || self.broken {
                 return;
             }
             let now = self.now();
             let Some(pod) = self.state.queue.pop(now) else { return };
-            let begun = Instant::now();
-            let tries = self.tries.entry(pod.key.clone());
-            let tries = tries.or_insert(Tries { count: 0, first: begun, latest: begun });
-            (tries.count, tries.latest) = (tries.count + 1, begun);
-            let placed = self.state.placer.place(&pod);
-            self.counted.decided(begun.elapsed());
-            match placed {
-                Ok(node) => self.settle(&pod, node),
-                Err(why) => {
-                    self.refuse(&pod, why, now);
-                    self.counted.attempted(&pod.scheduler, Ended::Unschedulable, begun.elapsed());
+            let decided = attempt(|| self.decide_one(&pod, now));
+            if decided.is_ok() && self.aside.lock().is_empty() {
+                continue;
+            }
+            match (decided, self.writes.pod(&pod)) {
+                (Ok(()), Some(object)) => self.handled(Source::Pods, &object),
+                (Err(panicked), Some(object)) => self.put_aside(Source::Pods, &object, &panicked),
+                (Ok(()), None) => {}
+                (Err(panicked), None) => {
+                    self.supervisor.panicked(TASK, &panicked);
+                    self.broken = true;
                 }
+            }
+        }
+    }
+
+    fn decide_one(&mut self, pod: &Arc<PodInfo>, now: Millis) {
+        let begun = Instant::now();
+        let tries = self.tries.entry(pod.key.clone());
+        let tries = tries.or_insert(Tries { count: 0, first: begun, latest: begun });
+        (tries.count, tries.latest) = (tries.count + 1, begun);
+        #[cfg(test)]
+        panics::trap(pod);
+        let placed = self.state.placer.place(pod);
+        self.counted.decided(begun.elapsed());
+        match placed {
+            Ok(node) => self.settle(pod, node),
+            Err(why) => {
+                self.refuse(pod, why, now);
+                self.counted.attempted(&pod.scheduler, Ended::Unschedulable, begun.elapsed());
             }
         }
     }

@@ -22,7 +22,7 @@ async fn fixture() -> Fixture {
     let account = Name::new("default", "default");
     cluster.until("a service account", |c| !c.get("serviceaccounts", &account).is_null()).await;
     let verdicts = Verdicts::default();
-    let tasks = start(&cluster.client, Profiles::default(), Arc::default(), &verdicts);
+    let tasks = start(&cluster.client, Profiles::default(), Arc::default(), &verdicts, &Default::default());
     Fixture { cluster, verdicts, _tasks: tasks }
 }
 

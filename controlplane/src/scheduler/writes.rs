@@ -1,13 +1,15 @@
 //! What the scheduler writes: bindings, conditions, evictions, claims, events.
 
+use super::intake::{SOURCES, Source};
 use super::pod::PodInfo;
 use super::volumes::Decision;
 use crate::actions::binding::Placement;
 use crate::apiserver::options::{DeleteOptions, Preconditions};
 use crate::apiserver::patching::Patch;
 use crate::client::Client;
-use crate::controllers::recorder::{Recorder, Writer};
+use crate::controllers::recorder::{Recorder, Task, Writer};
 use crate::controllers::resource::Resource;
+use crate::object::Object;
 use coracle_proto::status::ApiError;
 use coracle_proto::time;
 use serde_json::{Value, json};
@@ -22,19 +24,20 @@ pub type Placed = (Arc<PodInfo>, String);
 pub struct Writes {
     client: Client,
     pods: Resource,
+    recorder: Recorder,
     busy: Arc<AtomicBool>,
 }
 
 impl Writes {
-    /// Writes through a client; the future writes events and must run beside.
-    pub fn new(client: &Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
+    /// Writes through a client; the task writes events and must run beside.
+    pub fn new(client: &Client) -> (Self, Task) {
         let writer = Writer { client: client.clone(), kind: client.kind("", "events") };
         let busy = Arc::new(AtomicBool::new(false));
         let (recorder, task) = Recorder::patient("default-scheduler", writer, busy.clone());
         let kind = client.kind("", "pods");
         let cache = client.cache(&kind);
         let pods = Resource::new(client, &recorder, kind, cache);
-        (Self { client: client.clone(), pods, busy }, task)
+        (Self { client: client.clone(), pods, recorder, busy }, task)
     }
 
     /// While pods wait for their nodes, events about others wait for them.
@@ -126,9 +129,22 @@ impl Writes {
         }
     }
 
+    /// Says that something is wrong with an object that is followed.
+    pub fn warn(&self, source: Source, object: &Arc<Object>, reason: &'static str, message: String) {
+        let Some((_, group, plural)) = SOURCES.iter().find(|(of, ..)| *of == source) else { return };
+        let kind = self.client.kind(group, plural);
+        let cache = self.client.cache(&kind);
+        Resource::new(&self.client, &self.recorder, kind, cache).warn(object, reason, message);
+    }
+
     async fn patch_status(&self, pod: &PodInfo, status: Value) -> Result<(), ApiError> {
         let patch = Patch::Strategic(json!({"metadata": {"uid": pod.uid}, "status": status}));
         self.client.patch(&self.pods.kind, &pod.namespace, &pod.name, "status", patch).await.map(drop)
+    }
+
+    /// The object of a pod.
+    pub fn pod(&self, pod: &PodInfo) -> Option<Arc<Object>> {
+        self.pods.cache.get(&pod.namespace, &pod.name)
     }
 
     fn note(&self, pod: &PodInfo, say: impl FnOnce(&Resource, &Arc<crate::object::Object>)) {

@@ -109,6 +109,53 @@ pub enum StoreError {
     /// The engine failed; whether anything was written is not known.
     #[error("{0}")]
     Engine(String),
+    /// The store does not take writes, or cannot read what it has. Nothing was written.
+    #[error("the store is not available: {0}")]
+    Unavailable(Unhealthy),
+}
+
+/// Why a store cannot be written, or not be trusted, at the moment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unhealthy {
+    /// No space, or no quota, is left.
+    #[error("the disk of the store is full: {detail}")]
+    DiskFull {
+        /// What the operating system says.
+        detail: String,
+    },
+    /// The file system does not take writes.
+    #[error("the file system of the store is read-only: {detail}")]
+    ReadOnly {
+        /// What the operating system says.
+        detail: String,
+    },
+    /// Reading, writing or syncing failed.
+    #[error("the disk of the store fails: {detail}")]
+    Io {
+        /// What the operating system says.
+        detail: String,
+    },
+    /// Files do not hold what was written to them.
+    #[error("the store is damaged: {detail}")]
+    Damaged {
+        /// Which file, where, and what is wrong.
+        detail: String,
+    },
+    /// Nobody is left who could write.
+    #[error("the writer of the store has stopped")]
+    Stopped,
+    /// The writer waits for the disk.
+    #[error("the writer of the store has not answered for {seconds} seconds")]
+    Stuck {
+        /// How long it was asked for.
+        seconds: u64,
+    },
+    /// The store is elsewhere and does not answer.
+    #[error("{detail}")]
+    Unreachable {
+        /// What the client says.
+        detail: String,
+    },
 }
 
 /// An ordered, revisioned key space.
@@ -145,6 +192,15 @@ pub trait Store: Send + Sync {
 
     /// Flushes what was written lazily; called at shutdown.
     async fn flush(&self) -> Result<(), StoreError>;
+
+    /// Whether writes work, as far as is known without writing.
+    async fn health(&self) -> Result<(), Unhealthy> {
+        match self.revision().await {
+            Ok(_) => Ok(()),
+            Err(StoreError::Unavailable(why)) => Err(why),
+            Err(error) => Err(Unhealthy::Unreachable { detail: error.to_string() }),
+        }
+    }
 }
 
 /// Opens the store that `datastore` names: `embedded`, which lives under `data_dir`, or

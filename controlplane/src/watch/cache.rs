@@ -197,7 +197,7 @@ impl Cache {
     }
 
     /// Takes in one change. Cursors hear of it with the next [`Cache::announce`].
-    pub(super) fn push(&self, key: &str, event: Event) {
+    pub(crate) fn push(&self, key: &str, event: Event) {
         let mut state = self.state.write();
         let key: Box<str> = key.into();
         state.newest = state.newest.max(event.object.revision);
@@ -209,7 +209,7 @@ impl Cache {
     }
 
     /// Wakes the cursors.
-    pub(super) fn announce(&self) {
+    pub(crate) fn announce(&self) {
         let end = self.state.read().ring.end();
         self.news.send_replace(end);
     }

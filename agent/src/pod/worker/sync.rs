@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::super::admit::{self, AdmitFacts, Refusal};
-use super::super::execute::Job;
+use super::super::execute::{Job, Outcome};
 use super::super::plan::{self, Facts, Kill, Plan};
 use super::super::table::Message;
-use super::super::{security, spec, stop};
-use super::{RETRY, Stage, Worker, now};
+use super::super::{security, spec, stop, support};
+use super::{RETRY, Stage, Worker, from_now, now};
 use crate::events::Kind;
 use crate::status::phase::Phase;
+
+/// Before a container is stopped again after a panic.
+const AFTER_PANIC: Duration = Duration::from_secs(10);
 
 impl Worker {
     pub(super) async fn sync(&mut self) {
@@ -46,7 +49,11 @@ impl Worker {
         let facts = self.context.facts.read().clone();
         let decision = self.context.pods.admit(self.uid(), |others| {
             // What runs already was taken on by an earlier life of this agent.
-            if spec::is_critical(&self.pod) || self.observed.alive().next().is_some() {
+            if self.observed.alive().next().is_some() {
+                return Ok(());
+            }
+            support::check(&self.pod, facts.confinement)?;
+            if spec::is_critical(&self.pod) {
                 return Ok(());
             }
             let facts = AdmitFacts {
@@ -103,9 +110,9 @@ impl Worker {
     fn is_past_deadline(&mut self) -> bool {
         let Some(limit) = spec::spec(&self.pod).active_deadline_seconds else { return false };
         let start = self.status.start_time.as_ref().map(|time| time.0.as_second());
-        let age = start.map_or(0, |start| now() / 1_000_000_000 - start);
+        let age = start.map_or(0, |start| (now() / 1_000_000_000).saturating_sub(start));
         if age < limit {
-            self.wake_in(Duration::from_secs(u64::try_from(limit - age).unwrap_or(1)));
+            self.wake_in(Duration::from_secs(u64::try_from(limit.saturating_sub(age)).unwrap_or(1)));
             return false;
         }
         let message = "Pod was active on the node longer than the specified deadline".to_owned();
@@ -215,9 +222,11 @@ impl Worker {
             addresses: None,
             cancel: self.cancel.clone(),
         };
-        let own = self.own.clone();
-        tokio::spawn(async move {
-            let outcome = job.run().await;
+        let (own, context, pod) = (self.own.clone(), self.context.clone(), self.pod.clone());
+        let names: Vec<String> = self.starting.iter().cloned().collect();
+        self.jobs.spawn(async move {
+            let outcome = super::keep::guard(&context, &pod, job.run()).await;
+            let outcome = outcome.unwrap_or_else(|panicked| Outcome::panicked(&names, &panicked.to_string()));
             let _ = own.send(Message::Done(Box::new(outcome)));
         });
     }
@@ -225,7 +234,7 @@ impl Worker {
     /// Wakes when a token of the pod is to be renewed, and renews it then.
     fn renew_tokens(&mut self) {
         let Some(at) = self.prepared.as_ref().and_then(|prepared| prepared.renew_at) else { return };
-        let left = at - now() / 1_000_000_000;
+        let left = at.saturating_sub(now() / 1_000_000_000);
         if left <= 0 && !self.refreshing {
             self.refresh_volumes();
         }
@@ -266,7 +275,10 @@ impl Worker {
         let ip = self.ips().into_iter().next().unwrap_or_default();
         let done = id.clone();
         let task = tokio::spawn(async move {
-            stop::stop(context, pod, kill, grace, ip).await;
+            let stop = stop::stop(context.clone(), pod.clone(), kill, grace, ip);
+            if super::keep::guard(&context, &pod, stop).await.is_err() {
+                tokio::time::sleep(AFTER_PANIC).await;
+            }
             let _ = own.send(Message::Stopped(done));
         });
         self.stopping.insert(id, task.abort_handle());
@@ -283,8 +295,7 @@ impl Worker {
                 "pod ends"
             );
             self.cancel.cancel();
-            self.stage =
-                Stage::Terminating(Instant::now() + Duration::from_secs(u64::try_from(grace).unwrap_or(0)));
+            self.stage = Stage::Terminating(from_now(Duration::from_secs(u64::try_from(grace).unwrap_or(0))));
         }
     }
 }
@@ -297,7 +308,7 @@ fn go_duration(seconds: i64) -> String {
 
 /// Event reasons are fixed names; refusals have a handful of them.
 fn leak_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 12] = [
+    const KNOWN: [&str; 19] = [
         "Evicted",
         "NodeShutdown",
         "OutOfcpu",
@@ -310,6 +321,13 @@ fn leak_reason(reason: &str) -> &'static str {
         "SysctlForbidden",
         "PodOSNotSupported",
         "PodOSSelectorNodeLabelDoesNotMatch",
+        "AppArmor",
+        "SELinux",
+        "DynamicResources",
+        "VolumeDevices",
+        "ProcMount",
+        "EmptyDirMedium",
+        "EnvFiles",
     ];
     KNOWN.into_iter().find(|known| *known == reason).unwrap_or("UnexpectedAdmissionError")
 }

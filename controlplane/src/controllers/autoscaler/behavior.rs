@@ -187,8 +187,8 @@ impl History {
             match (policy["type"] == "Percent", up) {
                 (true, true) => (start as f64 * (1.0 + value as f64 / 100.0)).ceil() as i64,
                 (true, false) => (start as f64 * (1.0 - value as f64 / 100.0)) as i64,
-                (false, true) => start + value,
-                (false, false) => start - value,
+                (false, true) => start.saturating_add(value),
+                (false, false) => start.saturating_sub(value),
             }
         });
         // The largest change up is the largest number, the largest change down the smallest.

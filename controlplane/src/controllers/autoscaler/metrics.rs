@@ -32,7 +32,7 @@ impl PodUsage {
             None => {
                 let each: Option<Vec<i64>> =
                     self.containers.values().map(|usage| usage.get(resource).copied()).collect();
-                each.filter(|each| !each.is_empty()).map(|each| each.iter().sum())
+                each.filter(|each| !each.is_empty()).map(|each| each.into_iter().fold(0, i64::saturating_add))
             }
         }
     }

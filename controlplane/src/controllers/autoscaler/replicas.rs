@@ -115,7 +115,7 @@ impl Question<'_> {
             let guess = if ratio < 1.0 {
                 match self.target {
                     Target::Utilization(percent) => {
-                        requests.get(pod).copied().unwrap_or(0) * percent.max(100) / 100
+                        requests.get(pod).copied().unwrap_or(0).saturating_mul(percent.max(100)) / 100
                     }
                     Target::Average(target) => target,
                 }
@@ -147,17 +147,20 @@ impl Question<'_> {
     ) -> Result<(f64, Option<i64>, i64), String> {
         match self.target {
             Target::Average(target) => {
-                let average = values.values().sum::<i64>() / values.len().max(1) as i64;
+                let average =
+                    values.values().copied().fold(0, i64::saturating_add) / values.len().max(1) as i64;
                 Ok((average as f64 / target.max(1) as f64, None, average))
             }
             Target::Utilization(target) => {
                 let known: Vec<(i64, i64)> =
                     values.iter().filter_map(|(pod, v)| Some((*v, *requests.get(pod)?))).collect();
-                let (used, asked) = known.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+                let (used, asked) = known.iter().fold((0i64, 0i64), |sum, one| {
+                    (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1))
+                });
                 if asked == 0 {
                     return Err("no metrics returned matched known pods".into());
                 }
-                let percent = used * 100 / asked;
+                let percent = used.saturating_mul(100) / asked;
                 Ok((percent as f64 / target.max(1) as f64, Some(percent), used / known.len() as i64))
             }
         }

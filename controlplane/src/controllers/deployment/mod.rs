@@ -160,7 +160,7 @@ impl Deployments {
                 .is_ok_and(|s| template::same_but_label(&s.spec.template, &deployment.spec.template, HASH));
             if !(mine && same) {
                 let mut status = deployment.status.clone();
-                status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
+                status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
                 self.deployments.set_status(&deployment.object, json!(status)).await?;
             }
         } else if !namespace_is_ending(&error) {

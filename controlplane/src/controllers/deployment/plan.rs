@@ -143,7 +143,7 @@ fn create(
     if replicas > 0 {
         plan.scalings.push(format!("Scaled up replica set {name} from 0 to {replicas}"));
     }
-    let revision = (newest_old + 1).to_string();
+    let revision = newest_old.saturating_add(1).to_string();
     if deployment.annotations.get(REVISION) != Some(&revision) {
         plan.actions.push(Action::Annotate(revision));
     }

@@ -34,7 +34,7 @@ pub fn annotations(deployment: &Deployment, current: &Labels, newest_old: i64) -
         Some(Ok(revision)) => revision,
         Some(Err(_)) => return annotations,
     };
-    let new = newest_old + 1;
+    let new = newest_old.saturating_add(1);
     if old < new {
         annotations.insert(REVISION.into(), new.to_string());
         if let Some(had) = had {

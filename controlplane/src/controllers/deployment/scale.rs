@@ -3,11 +3,16 @@
 use super::view::{DESIRED, Deployment, MAX, Set};
 use std::cmp::Reverse;
 
+/// People may ask for as many pods as a number can say: sums stay at the largest number then.
+fn sum(sizes: impl Iterator<Item = i32>) -> i32 {
+    sizes.fold(0, i32::saturating_add)
+}
+
 /// How many pods there are or will be: a set that was made smaller counts until its pods are given up, so that the
 /// surge holds for pods and not only for intentions.
 pub fn present(sets: &[Set]) -> i32 {
     let pods = |s: &Set| s.spec.replicas.max(i32::try_from(s.status.replicas).unwrap_or(i32::MAX));
-    sets.iter().map(pods).sum()
+    sum(sets.iter().map(pods))
 }
 
 /// The size of the new set after growing as far as the surge allows.
@@ -15,32 +20,32 @@ pub fn grown(deployment: &Deployment, current: i32, total: i32) -> i32 {
     if !deployment.rolling() {
         return deployment.spec.replicas;
     }
-    let room = deployment.ceiling() - total;
+    let room = deployment.ceiling().saturating_sub(total);
     if room <= 0 {
         return current;
     }
-    current + room.min(deployment.spec.replicas - current)
+    current.saturating_add(room.min(deployment.spec.replicas.saturating_sub(current)))
 }
 
 /// Shrinks old sets as far as availability allows: unavailable pods first, they are no loss.
 pub fn shrink_old(deployment: &Deployment, new: &Set, old: &mut [&mut Set]) {
-    let total: i32 = new.spec.replicas + old.iter().map(|s| s.spec.replicas).sum::<i32>();
+    let total = sum(old.iter().map(|s| s.spec.replicas).chain([new.spec.replicas]));
     // What a set was told to give up is no longer counted on, although its status may still tell of it.
     let available =
         |set: &Set| i32::try_from(set.status.available_replicas).unwrap_or(i32::MAX).min(set.spec.replicas);
-    let new_unavailable = new.spec.replicas - available(new);
-    let mut may_go = total - deployment.floor() - new_unavailable;
+    let new_unavailable = new.spec.replicas.saturating_sub(available(new));
+    let mut may_go = total.saturating_sub(deployment.floor()).saturating_sub(new_unavailable);
     if may_go <= 0 {
         return;
     }
     old.sort_by(|a, b| (a.created, a.name()).cmp(&(b.created, b.name())));
     for set in old.iter_mut() {
-        let unhealthy = (set.spec.replicas - available(set)).clamp(0, may_go.max(0));
+        let unhealthy = set.spec.replicas.saturating_sub(available(set)).clamp(0, may_go.max(0));
         set.spec.replicas -= unhealthy;
         may_go -= unhealthy;
     }
-    let all_available: i32 = available(new) + old.iter().map(|s| available(s)).sum::<i32>();
-    let mut excess = all_available - deployment.floor();
+    let all_available = sum(old.iter().map(|s| available(s)).chain([available(new)]));
+    let mut excess = all_available.saturating_sub(deployment.floor());
     for set in old.iter_mut() {
         let gone = set.spec.replicas.min(excess.max(0));
         set.spec.replicas -= gone;
@@ -85,9 +90,9 @@ fn saturated(deployment: &Deployment, set: &Set) -> bool {
 
 /// Shares what is to be added or removed among the active sets by their sizes, larger first.
 fn proportional(deployment: &Deployment, sets: &mut [Set], mut active: Vec<usize>) {
-    let total: i32 = active.iter().map(|i| sets[*i].spec.replicas).sum();
+    let total = sum(active.iter().map(|i| sets[*i].spec.replicas));
     let allowed = if deployment.spec.replicas > 0 { deployment.ceiling() } else { 0 };
-    let change = allowed - total;
+    let change = allowed.saturating_sub(total);
     if change == 0 {
         return;
     }
@@ -100,20 +105,20 @@ fn proportional(deployment: &Deployment, sets: &mut [Set], mut active: Vec<usize
     let mut done = 0;
     for i in &active {
         let part = fraction(deployment, &sets[*i]);
-        let left = change - done;
+        let left = change.saturating_sub(done);
         let part = if change > 0 { part.min(left).max(0) } else { part.max(left).min(0) };
-        sets[*i].spec.replicas += part;
-        done += part;
+        sets[*i].spec.replicas = sets[*i].spec.replicas.saturating_add(part);
+        done = done.saturating_add(part);
     }
     let largest = &mut sets[active[0]].spec.replicas;
-    *largest = (*largest + change - done).max(0);
+    *largest = largest.saturating_add(change.saturating_sub(done)).max(0);
 }
 
 /// How much a set grows or shrinks to keep its share of the Deployment.
 fn fraction(deployment: &Deployment, set: &Set) -> i32 {
     let size = set.spec.replicas;
     if deployment.spec.replicas == 0 {
-        return -size;
+        return size.saturating_neg();
     }
     let before = set
         .noted(MAX)
@@ -122,5 +127,5 @@ fn fraction(deployment: &Deployment, set: &Set) -> i32 {
         .or(Some(deployment.status.replicas).filter(|r| *r > 0));
     let Some(before) = before else { return 0 };
     let exact = f64::from(size) * f64::from(deployment.ceiling()) / before as f64;
-    exact.round() as i32 - size
+    (exact.round() as i32).saturating_sub(size)
 }

@@ -147,12 +147,12 @@ impl Deployment {
 
     /// The most pods there may be.
     pub fn ceiling(&self) -> i32 {
-        self.spec.replicas + self.limits().0
+        self.spec.replicas.saturating_add(self.limits().0)
     }
 
     /// The fewest available pods there may be.
     pub fn floor(&self) -> i32 {
-        self.spec.replicas - self.limits().1.min(self.spec.replicas)
+        self.spec.replicas.saturating_sub(self.limits().1.min(self.spec.replicas))
     }
 
     /// Whether lack of progress is to be told.

@@ -3,9 +3,11 @@
 // Who owns whom.
 pub mod graph;
 
+use super::events::{Note, Severity};
 use super::everything::{Listener, kinds};
 use super::informer::{Change, Name};
 use super::queue::Queue;
+use super::recorder::Recorder;
 use super::runner::Failure;
 use crate::aggregation::Extensions;
 use crate::apiserver::options::{DeleteOptions, Preconditions};
@@ -14,6 +16,7 @@ use crate::client::Client;
 use crate::object::{Object, Owner};
 use crate::registry::kinds::Kind;
 use crate::watch::cache::Cache;
+use coracle_cli::supervise::{Panicked, Subject, Supervisor};
 use coracle_proto::status::ApiError;
 use graph::{Decision, FOREGROUND, Graph, Node, ORPHAN, OwnerState};
 use parking_lot::Mutex;
@@ -34,6 +37,8 @@ pub struct Collector {
     extensions: Option<Arc<Extensions>>,
     graph: Mutex<Graph>,
     queue: Arc<Queue<String>>,
+    recorder: Recorder,
+    supervisor: Supervisor,
 }
 
 impl Listener for Collector {
@@ -76,8 +81,13 @@ impl Listener for Collector {
 
 impl Collector {
     /// A collector with an empty graph.
-    pub fn new(client: Client, extensions: Option<Arc<Extensions>>) -> Arc<Self> {
-        Arc::new(Self { client, extensions, graph: Mutex::default(), queue: Arc::new(Queue::new()) })
+    pub fn new(
+        client: Client,
+        extensions: Option<Arc<Extensions>>,
+        (recorder, supervisor): (Recorder, Supervisor),
+    ) -> Arc<Self> {
+        let (graph, queue) = (Mutex::default(), Arc::new(Queue::new()));
+        Arc::new(Self { client, extensions, graph, queue, recorder, supervisor })
     }
 
     /// The uids to look at.
@@ -89,9 +99,10 @@ impl Collector {
     pub async fn work(self: Arc<Self>) {
         loop {
             let uid = self.queue.take().await;
-            match self.process(&uid).await {
-                Ok(()) => self.queue.done(&uid),
-                Err(error) => {
+            match self.supervisor.guard(NAME, || self.subject(&uid), self.process(&uid)).await {
+                Err(panicked) => self.put_aside(&uid, &panicked),
+                Ok(Ok(())) => self.queue.done(&uid),
+                Ok(Err(error)) => {
                     let delay = self.queue.failed(&uid);
                     if !error.is_conflict() {
                         let error: &dyn std::error::Error = &error;
@@ -99,6 +110,30 @@ impl Collector {
                     }
                 }
             }
+        }
+    }
+
+    /// The kind and the name of what is known by a uid.
+    fn find(&self, uid: &str) -> Option<(Arc<Kind>, Name)> {
+        let node = self.graph.lock().get(uid).cloned()?;
+        Some((kinds(&self.client).get(&node.kind).cloned()?, node.name))
+    }
+
+    fn subject(&self, uid: &str) -> Subject {
+        match self.find(uid) {
+            Some((kind, name)) => Subject::new(&kind.plural, &name.namespace, &name.name),
+            None => Subject::new("objects", "", uid),
+        }
+    }
+
+    /// A turn panicked: the object waits for long and says so, the others go on.
+    fn put_aside(&self, uid: &str, panicked: &Panicked) {
+        self.queue.panicked(&uid.to_owned());
+        let Some((kind, name)) = self.find(uid) else { return };
+        if let Some(object) = self.client.cache(&kind).get(&name.namespace, &name.name) {
+            let text = format!("{NAME} panicked and tries again later: {panicked}");
+            let of = (&*kind.api_version(), &*kind.kind);
+            self.recorder.send(Note::new(of, &object, Severity::Warning, "ReconcilePanicked", text));
         }
     }
 

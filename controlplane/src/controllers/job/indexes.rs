@@ -42,7 +42,7 @@ impl fmt::Display for Indexes {
         let mut separator = "";
         while let Some(first) = rest.next() {
             let mut last = first;
-            while rest.next_if_eq(&(last + 1)).is_some() {
+            while rest.next_if_eq(&last.saturating_add(1)).is_some_and(|next| next > last) {
                 last += 1;
             }
             write!(f, "{separator}{first}")?;

@@ -85,9 +85,9 @@ pub fn plan(name: &str, spec: &Spec, old: &Status, pods: &[JobPod], now: Timesta
         succeeded: if spec.indexed() {
             i32::try_from(done.len()).unwrap_or(i32::MAX)
         } else {
-            plan.status.succeeded + len(&uncounted.succeeded)
+            plan.status.succeeded.saturating_add(len(&uncounted.succeeded))
         },
-        failed: plan.status.failed + len(&uncounted.failed),
+        failed: plan.status.failed.saturating_add(len(&uncounted.failed)),
         done,
         failed_indexes,
     };
@@ -130,8 +130,8 @@ fn count_settled(status: &mut Status, pods: &[JobPod]) {
         list.retain(|uid| pending.contains(uid.as_str()));
         i32::try_from(before - list.len()).unwrap_or(0)
     };
-    status.succeeded += settle(&mut uncounted.succeeded);
-    status.failed += settle(&mut uncounted.failed);
+    status.succeeded = status.succeeded.saturating_add(settle(&mut uncounted.succeeded));
+    status.failed = status.failed.saturating_add(settle(&mut uncounted.failed));
 }
 
 /// Writes down pods that ended since; returns why the job fails, if a rule says so.
@@ -227,7 +227,7 @@ fn restarts_exceed(spec: &Spec, pods: &[JobPod]) -> bool {
     if spec.template["spec"]["restartPolicy"] != "OnFailure" {
         return false;
     }
-    let restarts: i32 = pods.iter().filter(|p| p.pod.active()).map(|p| p.restarts).sum();
+    let restarts = pods.iter().filter(|p| p.pod.active()).map(|p| p.restarts).fold(0, i32::saturating_add);
     if spec.backoff_limit == 0 { restarts > 0 } else { restarts >= spec.backoff_limit }
 }
 
@@ -251,8 +251,9 @@ fn manage(count: &Count<'_>, plan: &mut Plan, pods: &[JobPod], active: usize, no
         None if count.succeeded > 0 => active,
         None => parallelism,
         Some(completions) => {
-            let settled = count.succeeded + i32::try_from(count.failed_indexes.len()).unwrap_or(0);
-            parallelism.min(usize::try_from(completions - settled).unwrap_or(0))
+            let settled =
+                count.succeeded.saturating_add(i32::try_from(count.failed_indexes.len()).unwrap_or(0));
+            parallelism.min(usize::try_from(completions.saturating_sub(settled)).unwrap_or(0))
         }
     };
     let mut keep: Vec<&JobPod> = count.active.clone();
@@ -302,7 +303,7 @@ fn failures_by_index(spec: &Spec, pods: &[JobPod]) -> BTreeMap<i32, i32> {
     for pod in pods.iter().filter(|p| p.failed(spec)) {
         let Some(index) = pod.index else { continue };
         let counts = judge(spec.pod_failure_policy.as_ref(), pod) != Verdict::Ignore;
-        let failures = pod.earlier_failures + i32::from(counts);
+        let failures = pod.earlier_failures.saturating_add(i32::from(counts));
         let most = map.entry(index).or_default();
         *most = (*most).max(failures);
     }

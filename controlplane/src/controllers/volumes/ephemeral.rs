@@ -74,6 +74,7 @@ pub fn start(setup: &mut Setup<'_>) {
         },
         || (),
     );
+    setup.names_are_of(&queue, &pods);
     setup.run(Volumes { pods, claims }, &queue, 1);
 }
 

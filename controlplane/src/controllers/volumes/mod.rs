@@ -59,7 +59,7 @@ pub fn start(setup: &mut Setup<'_>, disks: Option<Arc<dyn Disks>>) {
         nodes: setup.resource(NAME, "", "nodes"),
     };
     let client = setup.client(NAME);
-    setup.spawn(provision::ensure_class(client));
+    setup.finish("storage-class", move || provision::ensure_class(client.clone()));
 
     let mut feed = setup.feed(&parts.claims);
     let pending = parts.claims.cache.clone();

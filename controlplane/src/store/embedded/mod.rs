@@ -2,27 +2,42 @@
 //!
 //! ```text
 //! write() ─ queue ─► writer thread: check, batch, fsync ─► watchers ─► answer
+//!                         │ a write or sync fails                    ▲
+//!                         └─► refuse writes ─► probe the disk ─► open the files again
 //! ```
 
 // What stands on disk.
 mod record;
 // The files.
 mod disk;
-// Their end after a power cut.
+// Batches in a journal.
+mod journal;
+// The journals after a crash.
 mod torn;
+// Tables and their checksums.
+mod tables;
+// Whether index and log tell the same.
+mod check;
+// The newest revision on disk.
+mod mark;
+// What is wrong with a file.
+mod damage;
+// What went wrong.
+mod health;
 // How much of the past stays.
 mod history;
 // Who watches.
 mod hub;
 // The thread that writes.
 mod writer;
+// How it goes on after the disk has failed.
+mod trouble;
 #[cfg(test)]
 mod tests;
 
-use super::{KeyValue, Past, Revision, Store, StoreError, Watch, Write};
+use super::{KeyValue, Past, Revision, Store, StoreError, Unhealthy, Watch, Write};
 use async_trait::async_trait;
 use disk::Disk;
-use fjall::PersistMode;
 use history::History;
 use hub::Hub;
 use record::Marks;
@@ -30,6 +45,7 @@ use std::{
     path::Path,
     sync::{Arc, mpsc},
     thread::JoinHandle,
+    time::Duration,
 };
 use tokio::sync::oneshot;
 use writer::{Answer, Pace, Request, Writer};
@@ -39,6 +55,9 @@ const KEEP_CHANGES: u64 = 8192;
 const KEEP_BYTES: u64 = 16 << 20;
 
 const MAX_KEY: usize = 4096;
+
+/// How long the writer may take to say that it is well; a sync may be under way.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The embedded store. Dropping it flushes.
 pub struct Embedded {
@@ -63,6 +82,7 @@ impl Embedded {
             history: History::new(KEEP_CHANGES, KEEP_BYTES, revision),
             unsynced: None,
             pace: Pace::default(),
+            trouble: None,
         };
         let (requests, queue) = mpsc::channel();
         let writer = std::thread::Builder::new()
@@ -73,7 +93,7 @@ impl Embedded {
     }
 
     async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, StoreError> {
-        let gone = || StoreError::Engine("the store's writer has stopped".to_owned());
+        let gone = || StoreError::Unavailable(Unhealthy::Stopped);
         let (answer, result) = oneshot::channel();
         self.requests.as_ref().and_then(|queue| queue.send(request(answer)).ok()).ok_or_else(gone)?;
         result.await.map_err(|_| gone())?
@@ -82,22 +102,26 @@ impl Embedded {
 
 /// Finds the revision to go on from, behind all that anybody has seen, and forgets history that is too long.
 fn recover(disk: &Disk) -> Result<(Marks, Revision), StoreError> {
-    let view = disk.view();
-    let (before, last) = (view.marks()?, view.last()?);
+    let view = disk.view()?;
+    let (before, known) = (view.marks()?, view.known()?);
+    drop(view);
     let mut marks = before.clone();
-    let known = marks.lost.iter().map(|(_, again)| *again).fold(last.max(marks.compacted), Revision::max);
     let revision = known.max(marks.reserved);
     if marks.reserved > known {
         // A crash: clients may have seen lazy writes that are gone, so those revisions are never used again.
         marks.lost.push((known, revision));
     }
     marks.reserved = 0;
-    let mut batch = disk.batch();
-    marks.compact(disk, &mut batch, marks.back(revision, KEEP_CHANGES))?;
-    if marks != before {
-        disk.put_marks(&mut batch, &marks);
-        batch.durability(Some(PersistMode::SyncData)).commit()?;
+    if disk.first {
+        marks.whole_from = revision;
     }
+    let mut batch = disk.batch()?;
+    marks.compact(&mut batch, marks.back(revision, KEEP_CHANGES))?;
+    if marks != before {
+        batch.put_marks(&marks);
+        batch.commit(true)?;
+    }
+    disk.mark.set(revision);
     Ok((marks, revision))
 }
 
@@ -113,7 +137,7 @@ impl Drop for Embedded {
 #[async_trait]
 impl Store for Embedded {
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.disk.view().get(key)
+        self.disk.note(self.disk.view().and_then(|view| view.get(key)))
     }
 
     async fn range(
@@ -123,8 +147,8 @@ impl Store for Embedded {
     ) -> Result<(Vec<KeyValue>, Revision), StoreError> {
         let (disk, prefix) = (self.disk.clone(), prefix.to_owned());
         let published = self.hub.published();
-        let read = move || {
-            let view = disk.view();
+        let read = move |disk: &Disk| {
+            let view = disk.view()?;
             // The view may hold commits that are not published yet, never less than what is.
             let newest = view.last()?.max(published);
             match at {
@@ -134,6 +158,7 @@ impl Store for Embedded {
             }
             Ok((view.range(&prefix, at)?, at.unwrap_or(newest)))
         };
+        let read = move || disk.note(read(&disk));
         tokio::task::spawn_blocking(read).await.map_err(|e| StoreError::Engine(e.to_string()))?
     }
 
@@ -153,7 +178,7 @@ impl Store for Embedded {
     }
 
     async fn past(&self, changes: u64) -> Result<Past, StoreError> {
-        let marks = self.disk.view().marks()?;
+        let marks = self.disk.view()?.marks()?;
         let from = marks.back(self.hub.published(), changes).max(1);
         let lost = marks.lost.last().map_or(0, |(_, again)| *again);
         Ok(Past { from, lost: if lost > from { lost } else { 0 } })
@@ -165,5 +190,17 @@ impl Store for Embedded {
 
     async fn flush(&self) -> Result<(), StoreError> {
         self.ask(Request::Flush).await
+    }
+
+    async fn health(&self) -> Result<(), Unhealthy> {
+        if let Some(why) = self.disk.health.why() {
+            return Err(why);
+        }
+        match tokio::time::timeout(PATIENCE, self.ask(Request::Check)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(StoreError::Unavailable(why))) => Err(why),
+            Ok(Err(error)) => Err(Unhealthy::Io { detail: error.to_string() }),
+            Err(_) => Err(Unhealthy::Stuck { seconds: PATIENCE.as_secs() }),
+        }
     }
 }

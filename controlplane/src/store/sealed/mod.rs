@@ -8,7 +8,7 @@ pub mod provider;
 // A service that keeps the key to itself.
 pub mod kms;
 
-use super::{KeyValue, Notice, Past, Revision, Store, StoreError, Watch, Write};
+use super::{KeyValue, Notice, Past, Revision, Store, StoreError, Unhealthy, Watch, Write};
 use async_trait::async_trait;
 use bytes::Bytes;
 use config::Config;
@@ -185,6 +185,10 @@ impl Store for Sealed {
 
     async fn flush(&self) -> Result<(), StoreError> {
         self.inner.flush().await
+    }
+
+    async fn health(&self) -> Result<(), Unhealthy> {
+        self.inner.health().await
     }
 }
 

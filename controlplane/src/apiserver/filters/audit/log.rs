@@ -103,7 +103,7 @@ impl Log {
     }
 
     /// Writes what comes until nobody sends any more; on a thread of its own, because disks are slow.
-    pub fn run(mut self, mut events: mpsc::Receiver<Arc<Value>>) {
+    pub fn run(&mut self, events: &mut mpsc::Receiver<Arc<Value>>) {
         while let Some(event) = events.blocking_recv() {
             if let Err(error) = self.write(&event) {
                 tracing::error!(path = %self.path.display(), %error, "audit event not written");

@@ -15,7 +15,7 @@ const TRIES: u32 = 6;
 
 /// Sends what comes until nobody sends any more. A batch that cannot be delivered is dropped with a line in the log: the
 /// cluster does not stand still because its auditor does.
-pub async fn run(remote: Remote, mut events: mpsc::Receiver<Arc<Value>>) {
+pub async fn run(remote: &Remote, events: &mut mpsc::Receiver<Arc<Value>>) {
     loop {
         let Some(first) = events.recv().await else { return };
         let mut batch = vec![first];
@@ -26,7 +26,7 @@ pub async fn run(remote: Remote, mut events: mpsc::Receiver<Arc<Value>>) {
                 _ => break,
             }
         }
-        deliver(&remote, &batch).await;
+        deliver(remote, &batch).await;
     }
 }
 

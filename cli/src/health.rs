@@ -1,0 +1,227 @@
+//! Health checks, asked and answered as by upstream's `/livez` and `/readyz`.
+
+use crate::supervise::Supervisor;
+use parking_lot::RwLock;
+use std::sync::Arc;
+
+/// What a check is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// A program that fails it should be started again: asked by `/livez`, `/healthz` and `/readyz`.
+    Live,
+    /// A program that fails it should not be sent requests: asked by `/readyz` only.
+    Ready,
+}
+
+/// The outcome of a check, with the reason of a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Name of the check.
+    pub name: String,
+    /// Why it failed.
+    pub result: Result<(), String>,
+}
+
+impl Outcome {
+    /// An outcome.
+    pub fn new(name: impl Into<String>, result: Result<(), String>) -> Self {
+        Self { name: name.into(), result }
+    }
+}
+
+type Ask = Box<dyn Fn() -> Vec<Outcome> + Send + Sync>;
+
+/// The checks of a program; clones are the same ones. Parts register theirs when they are made.
+#[derive(Clone, Default)]
+pub struct Checks(Arc<RwLock<Vec<(Scope, Ask)>>>);
+
+impl Checks {
+    /// Adds a check.
+    pub fn add(
+        &self,
+        name: &'static str,
+        scope: Scope,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        self.0.write().push((scope, Box::new(move || vec![Outcome::new(name, check())])));
+    }
+
+    /// Adds the tasks of a supervisor: each dead one fails as `task/<name>`.
+    pub fn add_tasks(&self, supervisor: Supervisor) {
+        let ask = move || {
+            let dead = supervisor.dead();
+            if dead.is_empty() {
+                return vec![Outcome::new("tasks", Ok(()))];
+            }
+            dead.into_iter().map(|(task, why)| Outcome::new(format!("task/{task}"), Err(why))).collect()
+        };
+        self.0.write().push((Scope::Live, Box::new(ask)));
+    }
+
+    /// Asks all checks of a kind of page: `livez`, `healthz` or `readyz`.
+    pub fn ask(&self, page: &str) -> Vec<Outcome> {
+        let checks = self.0.read();
+        let asked = checks.iter().filter(|(scope, _)| page == "readyz" || *scope == Scope::Live);
+        asked.flat_map(|(_, ask)| ask()).collect()
+    }
+}
+
+/// How somebody asks for health.
+#[derive(Debug, Clone, Default)]
+pub struct Question<'a> {
+    /// `livez`, `healthz` or `readyz`.
+    pub page: &'a str,
+    /// One check only.
+    pub only: Option<&'a str>,
+    /// `?verbose`.
+    pub verbose: bool,
+    /// `?exclude=`, any number of them.
+    pub exclude: Vec<&'a str>,
+    /// Whether the asker may read why checks fail; the page is public, reasons are not.
+    pub trusted: bool,
+    /// Lines for `?verbose` that say something but fail nothing.
+    pub remarks: Vec<String>,
+}
+
+/// Status code and text.
+pub fn answer(question: &Question<'_>, outcomes: &[Outcome]) -> (u16, String) {
+    if let Some(only) = question.only {
+        return answer_one(question, outcomes.iter().find(|outcome| outcome.name == only));
+    }
+    let (mut lines, mut failed) = (String::new(), Vec::new());
+    for Outcome { name, result } in outcomes {
+        match result {
+            _ if question.exclude.contains(&name.as_str()) => {
+                lines += &format!("[+]{name} excluded: ok\n");
+            }
+            Ok(()) => lines += &format!("[+]{name} ok\n"),
+            Err(why) => {
+                let shown = if question.trusted { why } else { "reason withheld" };
+                lines += &format!("[-]{name} failed: {shown}\n");
+                failed.push(format!("{name}: {why}"));
+            }
+        }
+    }
+    let unknown: Vec<String> = question
+        .exclude
+        .iter()
+        .filter(|name| !outcomes.iter().any(|outcome| outcome.name == **name))
+        .map(|name| format!("{name:?}"))
+        .collect();
+    if !unknown.is_empty() {
+        let unknown = unknown.join(",");
+        lines += &format!("warn: some health checks cannot be excluded: no matches for {unknown}\n");
+    }
+    let page = question.page;
+    if !failed.is_empty() {
+        tracing::warn!(page, failed = failed.join(", "), "a health check failed");
+        return (500, format!("{lines}{page} check failed\n"));
+    }
+    if !question.verbose {
+        return (200, "ok".to_owned());
+    }
+    question.remarks.iter().for_each(|remark| lines += &format!("{remark}\n"));
+    (200, format!("{lines}{page} check passed\n"))
+}
+
+fn answer_one(question: &Question<'_>, outcome: Option<&Outcome>) -> (u16, String) {
+    match outcome.map(|outcome| &outcome.result) {
+        None => (404, "404 page not found\n".to_owned()),
+        Some(Ok(())) => (200, "ok".to_owned()),
+        Some(Err(why)) if question.trusted => (500, format!("internal server error: {why}\n")),
+        Some(Err(_)) => (500, "internal server error: reason withheld\n".to_owned()),
+    }
+}
+
+/// The lines that name objects in quarantine; those who are not trusted only learn how many there are.
+pub fn quarantine_remarks(supervisor: &Supervisor, trusted: bool) -> Vec<String> {
+    const SHOWN: usize = 100;
+    let all = supervisor.quarantined();
+    if !trusted {
+        let count = all.len();
+        return if count == 0 { Vec::new() } else { vec![format!("[!]quarantine holds {count} objects")] };
+    }
+    let mut lines: Vec<String> = all
+        .iter()
+        .take(SHOWN)
+        // A panic's text may hold anything; a line stays a line.
+        .map(|q| format!("[!]quarantine {} ({}): {}", q.subject, q.task, q.why.escape_debug()))
+        .collect();
+    if all.len() > SHOWN {
+        lines.push(format!("[!]quarantine holds {} more", all.len() - SHOWN));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::supervise::{Pace, Subject};
+    use std::time::Duration;
+
+    fn ask<'a>(page: &'a str) -> Question<'a> {
+        Question { page, ..Question::default() }
+    }
+
+    #[test]
+    fn pages_are_worded_as_upstreams() {
+        let checks = Checks::default();
+        checks.add("ping", Scope::Live, || Ok(()));
+        checks.add("etcd", Scope::Live, || Err("disk on fire".to_owned()));
+        checks.add("informer-sync", Scope::Ready, || Ok(()));
+        let outcomes = checks.ask("livez");
+        assert_eq!(outcomes.len(), 2);
+        let (code, text) = answer(&ask("livez"), &outcomes);
+        assert_eq!(
+            (code, text.as_str()),
+            (500, "[+]ping ok\n[-]etcd failed: reason withheld\nlivez check failed\n")
+        );
+        let trusted = Question { trusted: true, ..ask("livez") };
+        assert!(answer(&trusted, &outcomes).1.contains("[-]etcd failed: disk on fire\n"));
+        let excluded = Question { exclude: vec!["etcd", "other"], verbose: true, ..ask("readyz") };
+        let text = "[+]ping ok\n[+]etcd excluded: ok\n[+]informer-sync ok\n\
+            warn: some health checks cannot be excluded: no matches for \"other\"\nreadyz check passed\n";
+        assert_eq!(answer(&excluded, &checks.ask("readyz")), (200, text.to_owned()));
+        let quiet = Question { exclude: vec!["etcd"], ..ask("livez") };
+        assert_eq!(answer(&quiet, &outcomes), (200, "ok".to_owned()));
+        let one = |name| answer(&Question { only: Some(name), ..ask("livez") }, &outcomes);
+        assert_eq!(one("ping"), (200, "ok".to_owned()));
+        assert_eq!(one("etcd").0, 500);
+        assert!(!one("etcd").1.contains("fire"));
+        assert_eq!(one("none").0, 404);
+    }
+
+    #[tokio::test]
+    async fn a_dead_task_fails_by_name_and_a_bad_object_is_only_named() {
+        let pace = Pace { first: Duration::from_millis(1), most: 2, ..Pace::default() };
+        let supervisor = Supervisor::with_pace(pace);
+        let checks = Checks::default();
+        checks.add_tasks(supervisor.clone());
+        let _ = supervisor.guard_now("scheduler", || Subject::new("pods", "a", "b"), || panic!("odd\nend"));
+        let verbose = |trusted| {
+            let remarks = quarantine_remarks(&supervisor, trusted);
+            answer(&Question { verbose: true, trusted, remarks, ..ask("readyz") }, &checks.ask("readyz"))
+        };
+        let (code, text) = verbose(true);
+        assert_eq!(code, 200);
+        assert!(
+            text.starts_with("[+]tasks ok\n[!]quarantine pods a/b (scheduler): odd\\nend (at "),
+            "{text}"
+        );
+        assert!(verbose(false).1.contains("[!]quarantine holds 1 objects\n"));
+        let task = supervisor.spawn("informer pods", || async { panic!("never works") });
+        for _ in 0..1000 {
+            if !supervisor.dead().is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let (code, text) = verbose(false);
+        assert_eq!(
+            (code, text.as_str()),
+            (500, "[-]task/informer pods failed: reason withheld\nreadyz check failed\n")
+        );
+        task.abort();
+    }
+}

@@ -1,0 +1,103 @@
+//! Panics as values: the message, and the line that panicked.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::task::Poll;
+
+/// A message longer than this is cut: it goes to Events and health pages.
+const LONGEST: usize = 300;
+
+thread_local! {
+    /// Where this thread panicked last.
+    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// A panic that was caught.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Panicked {
+    /// What the panic said.
+    pub message: String,
+    /// File and line, where known.
+    pub place: Option<String>,
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{} (at {place})", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl Panicked {
+    fn new(payload: &(dyn Any + Send)) -> Self {
+        let said = payload.downcast_ref::<&str>().copied();
+        let said = said.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let message = said.unwrap_or("a panic without a message").chars().take(LONGEST).collect();
+        let place = PLACE.try_with(|place| place.borrow_mut().take()).ok().flatten();
+        Self { message, place }
+    }
+}
+
+/// The payload of a panic does not carry its place; a hook before the usual one notes it.
+fn note_places() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let place = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
+            let _ = PLACE.try_with(|noted| {
+                if let Ok(mut noted) = noted.try_borrow_mut() {
+                    *noted = place;
+                }
+            });
+            usual(info);
+        }));
+    });
+}
+
+/// Does something and returns its panic as an error. What it changed before the panic stays changed: callers throw such
+/// state away.
+pub fn attempt<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    note_places();
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Panicked::new(&*payload))
+}
+
+/// Awaits a future and returns its panic as an error.
+pub async fn caught<F: Future>(future: F) -> Result<F::Output, Panicked> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| match attempt(|| future.as_mut().poll(context)) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+        Err(panicked) => Poll::Ready(Err(panicked)),
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_returned_with_message_and_place() {
+        assert_eq!(attempt(|| 7), Ok(7));
+        let panicked = attempt(|| panic!("object {} is odd", "x")).map(|()| 0).unwrap_err();
+        assert_eq!(panicked.message, "object x is odd");
+        assert!(panicked.place.as_ref().unwrap().contains("caught.rs:"), "{panicked}");
+        assert_eq!(caught(async { 8 }).await, Ok(8));
+        let late = caught(async {
+            tokio::task::yield_now().await;
+            let list: Vec<u32> = Vec::new();
+            list[list.len()]
+        });
+        let panicked = late.await.unwrap_err();
+        assert!(panicked.message.starts_with("index out of bounds"), "{panicked}");
+        let long = attempt(|| panic!("{}", "é".repeat(5000))).map(|()| 0).unwrap_err();
+        assert_eq!(long.message.chars().count(), LONGEST);
+    }
+}

@@ -1,0 +1,267 @@
+//! Keeps long-lived tasks alive. A task that panics is started again, after a pause that grows; one that does not come back
+//! is reported as dead, for health checks. An object that makes a task panic is put into quarantine: the task goes on with the
+//! other objects.
+
+// Panics as values.
+mod caught;
+// Objects that made a task panic.
+mod quarantine;
+#[cfg(test)]
+mod tests;
+
+pub use caught::{Panicked, attempt, caught};
+pub use quarantine::{Quarantined, Subject};
+
+use parking_lot::Mutex;
+use quarantine::Quarantine;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How fast tasks are started again, and when one counts as dead.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// The pause after the first failure; it doubles with each further one.
+    pub first: Duration,
+    /// The longest pause.
+    pub longest: Duration,
+    /// A task that ran this long has recovered.
+    pub healthy: Duration,
+    /// A task that failed so often in a row is dead, although it is still tried again.
+    pub most: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(100),
+            longest: Duration::from_secs(30),
+            healthy: Duration::from_secs(60),
+            most: 5,
+        }
+    }
+}
+
+impl Pace {
+    fn pause(&self, failures: u32) -> Duration {
+        let factor = 1 << failures.saturating_sub(1).min(20);
+        self.first.saturating_mul(factor).min(self.longest)
+    }
+}
+
+/// Whether a task is meant to end by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lasts {
+    Forever,
+    UntilDone,
+}
+
+/// A task that failed and has not recovered yet.
+struct Failing {
+    task: String,
+    failures: u32,
+    why: String,
+    /// Since when it runs again; `None` while it waits.
+    since: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Shared {
+    pace: Pace,
+    panics: Mutex<BTreeMap<String, u64>>,
+    failing: Mutex<HashMap<u64, Failing>>,
+    next: std::sync::atomic::AtomicU64,
+    quarantine: Quarantine,
+}
+
+/// The supervisor of a program; clones are the same one.
+#[derive(Clone, Default)]
+pub struct Supervisor(Arc<Shared>);
+
+/// Removes what is known of a task when it ends or is dropped.
+struct Entry {
+    supervisor: Supervisor,
+    id: u64,
+    task: String,
+    failures: u32,
+    begun: Instant,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.supervisor.0.failing.lock().remove(&self.id);
+    }
+}
+
+impl Entry {
+    fn begins(&mut self) {
+        self.begun = Instant::now();
+        if let Some(failing) = self.supervisor.0.failing.lock().get_mut(&self.id) {
+            failing.since = Some(self.begun);
+        }
+    }
+
+    /// Notes how it ended; the pause before it is started again, or `None` when it is done.
+    fn ended(&mut self, outcome: Result<(), Panicked>, lasts: Lasts) -> Option<Duration> {
+        let why = match outcome {
+            Ok(()) if lasts == Lasts::UntilDone => return None,
+            Ok(()) => "it ended".to_owned(),
+            Err(panicked) => {
+                self.supervisor.count(&self.task);
+                panicked.to_string()
+            }
+        };
+        let pace = self.supervisor.0.pace;
+        self.failures = if self.begun.elapsed() >= pace.healthy { 1 } else { self.failures + 1 };
+        let (task, failures, pause) = (self.task.clone(), self.failures, pace.pause(self.failures));
+        tracing::error!(task, failures, ?pause, why, "a task failed and is started again");
+        let failing = Failing { task, failures, why, since: None };
+        self.supervisor.0.failing.lock().insert(self.id, failing);
+        Some(pause)
+    }
+}
+
+impl Supervisor {
+    /// A supervisor with a pace of its own.
+    pub fn with_pace(pace: Pace) -> Self {
+        Self(Arc::new(Shared { pace, ..Shared::default() }))
+    }
+
+    fn enter(&self, task: &str) -> Entry {
+        self.0.panics.lock().entry(task.to_owned()).or_default();
+        let id = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Entry { supervisor: self.clone(), id, task: task.to_owned(), failures: 0, begun: Instant::now() }
+    }
+
+    /// Runs a task that never ends by itself; `make` makes it anew, from fresh state, after every failure.
+    pub async fn keep<F: Future<Output = ()>>(self, task: impl Into<String>, make: impl FnMut() -> F) {
+        self.run(task.into(), Lasts::Forever, make).await;
+    }
+
+    /// Runs a task until it is done; it is made anew after every panic.
+    pub async fn finish<F: Future<Output = ()>>(self, task: impl Into<String>, make: impl FnMut() -> F) {
+        self.run(task.into(), Lasts::UntilDone, make).await;
+    }
+
+    async fn run<F: Future<Output = ()>>(self, task: String, lasts: Lasts, mut make: impl FnMut() -> F) {
+        let mut entry = self.enter(&task);
+        loop {
+            entry.begins();
+            // What makes the task may panic, too.
+            let outcome = match attempt(&mut make) {
+                Ok(future) => caught(future).await,
+                Err(panicked) => Err(panicked),
+            };
+            let Some(pause) = entry.ended(outcome, lasts) else { return };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Spawns a task that never ends by itself; see [`Supervisor::keep`].
+    pub fn spawn<F>(
+        &self,
+        task: impl Into<String>,
+        make: impl FnMut() -> F + Send + 'static,
+    ) -> tokio::task::JoinHandle<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        tokio::spawn(self.clone().keep(task.into(), make))
+    }
+
+    /// Runs blocking work on a thread of its own until it is done; it is begun anew after every panic.
+    pub fn thread(
+        &self,
+        task: impl Into<String>,
+        mut work: impl FnMut() + Send + 'static,
+    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+        let task = task.into();
+        let mut entry = self.enter(&task);
+        std::thread::Builder::new().name(task).spawn(move || {
+            loop {
+                entry.begins();
+                let outcome = attempt(&mut work);
+                let Some(pause) = entry.ended(outcome, Lasts::UntilDone) else { return };
+                std::thread::sleep(pause);
+            }
+        })
+    }
+
+    /// Awaits work on one object. A panic puts the object into quarantine, success takes it out.
+    pub async fn guard<T>(
+        &self,
+        task: &str,
+        subject: impl Fn() -> Subject,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Panicked> {
+        let outcome = caught(work).await;
+        self.settle(task, subject, outcome)
+    }
+
+    /// Does work on one object; as [`Supervisor::guard`].
+    pub fn guard_now<T>(
+        &self,
+        task: &str,
+        subject: impl Fn() -> Subject,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, Panicked> {
+        self.settle(task, subject, attempt(work))
+    }
+
+    fn settle<T>(
+        &self,
+        task: &str,
+        subject: impl Fn() -> Subject,
+        outcome: Result<T, Panicked>,
+    ) -> Result<T, Panicked> {
+        match &outcome {
+            Ok(_) => self.release(task, subject),
+            Err(panicked) => self.quarantine(task, subject(), panicked),
+        }
+        outcome
+    }
+
+    /// Counts and logs a panic of a task that goes on.
+    pub fn panicked(&self, task: &str, panicked: &Panicked) {
+        self.count(task);
+        tracing::error!(task, error = %panicked, "a task panicked and goes on");
+    }
+
+    /// Puts an object into quarantine that made a task panic; counts and logs the panic.
+    pub fn quarantine(&self, task: &str, subject: Subject, panicked: &Panicked) {
+        self.count(task);
+        tracing::error!(task, object = %subject, error = %panicked, "an object made a task panic and is put aside");
+        self.0.quarantine.put(task, subject, panicked.to_string());
+    }
+
+    /// Takes an object out of a task's quarantine: it was handled, or it is gone.
+    pub fn release(&self, task: &str, subject: impl FnOnce() -> Subject) {
+        self.0.quarantine.release(task, subject);
+    }
+
+    fn count(&self, task: &str) {
+        *self.0.panics.lock().entry(task.to_owned()).or_default() += 1;
+    }
+
+    /// The objects in quarantine.
+    pub fn quarantined(&self) -> Vec<Quarantined> {
+        self.0.quarantine.all()
+    }
+
+    /// Panics so far, by task.
+    pub fn panics(&self) -> Vec<(String, u64)> {
+        self.0.panics.lock().iter().map(|(task, count)| (task.clone(), *count)).collect()
+    }
+
+    /// Tasks that failed so often in a row that they count as dead, and why they did, sorted.
+    pub fn dead(&self) -> Vec<(String, String)> {
+        let pace = self.0.pace;
+        let recovered = |f: &Failing| f.since.is_some_and(|since| since.elapsed() >= pace.healthy);
+        let failing = self.0.failing.lock();
+        let dead = failing.values().filter(|f| f.failures >= pace.most && !recovered(f));
+        let mut dead: Vec<_> = dead.map(|f| (f.task.clone(), f.why.clone())).collect();
+        dead.sort();
+        dead.dedup_by(|a, b| a.0 == b.0);
+        dead
+    }
+}
