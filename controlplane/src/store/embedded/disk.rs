@@ -1,18 +1,28 @@
-//! The files: how they are opened, read at a revision, and trimmed.
+//! The files: how they are opened, closed and opened again, read at a revision, and trimmed.
 
 use super::{
+    check,
+    damage::Damage,
+    health::{self, Health},
+    journal,
+    mark::Mark,
     record::{Marks, Record, Version, broken, number},
-    torn,
+    tables, torn,
 };
-use crate::store::{Change, KeyValue, Revision, StoreError};
+use crate::store::{Change, KeyValue, Revision, StoreError, Unhealthy};
 use fjall::{
     Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot,
 };
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use std::{
     collections::{BTreeMap, HashMap},
-    fs::{DirBuilder, Permissions},
+    fs::{DirBuilder, File, Permissions, TryLockError},
+    io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
+    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 /// Blocks kept in memory. Objects are cached as objects, so reads here are rare.
@@ -30,7 +40,7 @@ const MARKS: &str = "!marks";
 
 impl From<fjall::Error> for StoreError {
     fn from(error: fjall::Error) -> Self {
-        Self::Engine(format!("embedded store: {error}"))
+        Self::Unavailable(health::of_engine(&error))
     }
 }
 
@@ -52,30 +62,98 @@ fn make(path: &Path) -> Result<(), StoreError> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
         _ => DirBuilder::new().recursive(true).mode(PRIVATE).create(aside).map_err(failed)?,
     }
-    let disk = Disk::with(engine(aside)?)?;
-    let mut batch = disk.batch();
-    disk.put_marks(&mut batch, &Marks::default());
+    let files = Files::open(aside).map_err(|e| e.refusal(path))?;
+    let mut batch = files.db.batch();
+    batch.insert(&files.index, MARKS, Marks::default().encode());
     batch.durability(Some(PersistMode::SyncAll)).commit()?;
-    drop(disk);
+    drop(files);
     std::fs::rename(aside, path).map_err(failed)?;
     let parent = path.parent().unwrap_or(path);
     std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
 }
 
-fn engine(path: &Path) -> Result<Database, fjall::Error> {
-    // More than one worker makes the engine poll while a table is merged.
-    let builder = Database::builder(path).cache_size(BLOCK_CACHE).max_journaling_size(JOURNALS);
-    builder.worker_threads(1).open()
+/// The engine, open.
+pub(super) struct Files {
+    db: Database,
+    pub index: Keyspace,
+    pub log: Keyspace,
 }
 
+impl Files {
+    fn open(path: &Path) -> Result<Self, Damage> {
+        let failed = |e| Damage::Engine { directory: path.to_owned(), source: Box::new(e) };
+        // More than one worker makes the engine poll while a table is merged.
+        let builder = Database::builder(path).cache_size(BLOCK_CACHE).max_journaling_size(JOURNALS);
+        let open = || -> Result<Self, fjall::Error> {
+            let db = builder.worker_threads(1).open()?;
+            let options = |buffer| move || KeyspaceCreateOptions::default().max_memtable_size(buffer);
+            let index = db.keyspace("index", options(INDEX_BUFFER))?;
+            let log = db.keyspace("log", options(LOG_BUFFER))?;
+            Ok(Self { db, index, log })
+        };
+        // The engine has assertions about its files that none of its checks precede.
+        catch_unwind(AssertUnwindSafe(open))
+            .map_err(|panic| Damage::Panic { directory: path.to_owned(), message: message(&*panic) })?
+            .map_err(failed)
+    }
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+/// How often, and with which pauses, a store is tried that a process before this one may still be closing.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Nobody else has the store open while its files are checked. The engine takes the same lock afterwards.
+fn locked<T>(path: &Path, work: impl FnOnce() -> Result<T, Damage>) -> Result<T, Damage> {
+    let lock = path.join("lock");
+    let file = File::options().read(true).write(true).open(&lock).map_err(Damage::io(&lock))?;
+    for _ in 0..TRIES {
+        match file.try_lock() {
+            Ok(()) => return work(),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::Error(error)) => return Err(Damage::io(&lock)(error)),
+        }
+    }
+    Err(Damage::Engine { directory: path.to_owned(), source: Box::new(fjall::Error::Locked) })
+}
+
+/// Waits until this process has no journal open: the engine's threads may still hold one when it is dropped already, and
+/// write what is left of a batch to it.
+fn wait_until_closed(store: &Path) -> io::Result<()> {
+    let store = store.canonicalize()?;
+    let begun = Instant::now();
+    while begun.elapsed() < CLOSES_WITHIN {
+        let open = std::fs::read_dir("/proc/self/fd")?.flatten().any(|fd| {
+            let path = std::fs::read_link(fd.path()).unwrap_or_default();
+            path.parent() == Some(&store) && path.extension().is_some_and(|end| end == "jnl")
+        });
+        if !open {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+const CLOSES_WITHIN: Duration = Duration::from_secs(5);
+
+/// The store's files. All clones share them, also when they are closed and opened again.
 #[derive(Clone)]
 pub(super) struct Disk {
-    db: Database,
-    index: Keyspace,
-    log: Keyspace,
+    pub path: Arc<Path>,
+    /// There was no mark of the newest revision: the store is new, or was made by an earlier version.
+    pub first: bool,
+    pub health: Arc<Health>,
+    pub mark: Arc<Mark>,
+    files: Arc<RwLock<Option<Files>>>,
 }
 
 impl Disk {
+    /// Opens or makes the store, after all of it has been checked.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         if is_empty(path) {
             make(path)?;
@@ -83,93 +161,161 @@ impl Disk {
         // Secrets are in there; one made by an earlier version could be read by everybody.
         std::fs::set_permissions(path, Permissions::from_mode(PRIVATE))
             .map_err(|e| StoreError::Engine(format!("{}: {e}", path.display())))?;
-        let db = match engine(path) {
-            Err(fjall::Error::JournalRecovery(torn)) => {
-                let cut = torn::repair(path)
-                    .map_err(|e| StoreError::Engine(format!("open {}: {e}", path.display())))?;
-                tracing::warn!(
-                    ?torn,
-                    cut,
-                    "the last writes before a power cut were not whole and are cut off"
-                );
-                engine(path)
-            }
-            result => result,
-        };
-        let db = db.map_err(|e| StoreError::Engine(format!("open {}: {e}", path.display())))?;
-        Self::with(db)
+        Self::checked(path).map_err(|damage| damage.refusal(path))
     }
 
-    fn with(db: Database) -> Result<Self, StoreError> {
-        let options = |buffer| move || KeyspaceCreateOptions::default().max_memtable_size(buffer);
-        let index = db.keyspace("index", options(INDEX_BUFFER))?;
-        let log = db.keyspace("log", options(LOG_BUFFER))?;
-        Ok(Self { db, index, log })
-    }
-
-    /// A set of changes that becomes visible, and survives, as a whole.
-    pub fn batch(&self) -> OwnedWriteBatch {
-        self.db.batch()
-    }
-
-    pub fn sync(&self) -> Result<(), StoreError> {
-        Ok(self.db.persist(PersistMode::SyncData)?)
-    }
-
-    pub fn put_marks(&self, batch: &mut OwnedWriteBatch, marks: &Marks) {
-        let raw = serde_json::to_vec(marks).expect("numbers always serialise");
-        batch.insert(&self.index, MARKS, raw);
-    }
-
-    pub fn put(&self, batch: &mut OwnedWriteBatch, revision: Revision, record: &Record) {
-        if record.value.is_some() {
-            let version = Version { created: record.created, modified: revision };
-            batch.insert(&self.index, record.key, version.encode());
-        } else {
-            batch.remove(&self.index, record.key);
+    fn checked(path: &Path) -> Result<Self, Damage> {
+        let (mark, acknowledged) = locked(path, || {
+            tables::verify(path)?;
+            let (mark, acknowledged) = Mark::open(path)?;
+            torn::settle(path, acknowledged)?;
+            Ok((mark, acknowledged))
+        })?;
+        let files = Arc::new(RwLock::new(Some(Files::open(path)?)));
+        let (path, first) = (path.into(), acknowledged.is_none());
+        let disk = Self { path, first, health: Arc::default(), mark: Arc::new(mark), files };
+        let (journal, end) = torn::end(&disk.path);
+        let damaged = |what| Damage::Bytes { file: journal.clone(), offset: end, what };
+        let view = disk.view().map_err(|e| damaged(e.to_string()))?;
+        let known = view.known().map_err(|e| damaged(e.to_string()))?;
+        if let Some(acknowledged) = acknowledged.filter(|acknowledged| known < *acknowledged) {
+            return Err(damaged(format!(
+                "it ends with revision {known}, and revisions up to {acknowledged} were acknowledged"
+            )));
         }
-        batch.insert(&self.log, revision.to_be_bytes(), record.encode());
+        check::verify(&view, disk.first)
+            .map_err(|e| damaged(format!("index and log do not belong together: {e}")))?;
+        drop(view);
+        Ok(disk)
     }
 
-    /// Removes what only states before `upto` need, of changes after `from`.
-    pub fn trim(
-        &self,
-        batch: &mut OwnedWriteBatch,
-        from: Revision,
-        upto: Revision,
-    ) -> Result<(), StoreError> {
-        let range = (from + 1).to_be_bytes()..=upto.to_be_bytes();
-        for entry in self.log.range(range) {
-            let (revision, raw) = entry.into_inner()?;
-            let record = Record::decode(&raw)?;
-            if record.previous > 0 {
-                batch.remove(&self.log, record.previous.to_be_bytes());
-            }
-            if record.value.is_none() {
-                batch.remove(&self.log, revision);
-            }
-        }
+    /// Closes the files and opens them again; readers wait meanwhile. What was written but not synced is on disk
+    /// afterwards, or gone. After an error the files are closed.
+    pub fn reopen(&self) -> Result<(), Damage> {
+        let mut files = self.files.write();
+        drop(files.take());
+        wait_until_closed(&self.path).map_err(Damage::io(&self.path))?;
+        locked(&self.path, || {
+            let (_, acknowledged) = Mark::open(&self.path)?;
+            torn::settle(&self.path, acknowledged)
+        })?;
+        *files = Some(Files::open(&self.path)?);
         Ok(())
     }
 
-    pub fn version(&self, key: &str) -> Result<Option<Version>, StoreError> {
-        self.index.get(key)?.map(|raw| Version::decode(&raw)).transpose()
+    fn files(&self) -> Result<MappedRwLockReadGuard<'_, Files>, StoreError> {
+        RwLockReadGuard::try_map(self.files.read(), Option::as_ref).map_err(|_| {
+            let closed = || Unhealthy::Io { detail: "the files cannot be opened again".to_owned() };
+            StoreError::Unavailable(self.health.why().unwrap_or_else(closed))
+        })
     }
 
-    pub fn view(&self) -> View<'_> {
-        View { disk: self, at: self.db.snapshot() }
+    /// A set of changes that becomes visible, and survives, as a whole. The files are not closed while it is there.
+    pub fn batch(&self) -> Result<Batch<'_>, StoreError> {
+        let files = self.files()?;
+        Ok(Batch { inner: files.db.batch(), files })
+    }
+
+    pub fn sync(&self) -> Result<(), StoreError> {
+        Ok(self.files()?.db.persist(PersistMode::SyncData)?)
+    }
+
+    /// Whether the engine still takes writes: a failure in the background makes it refuse them.
+    pub fn check(&self) -> Result<(), StoreError> {
+        Ok(self.files()?.db.persist(PersistMode::Buffer)?)
+    }
+
+    pub fn version(&self, key: &str) -> Result<Option<Version>, StoreError> {
+        self.files()?.index.get(key)?.map(|raw| Version::decode(&raw)).transpose()
+    }
+
+    pub fn view(&self) -> Result<View<'_>, StoreError> {
+        let files = self.files()?;
+        Ok(View { at: files.db.snapshot(), files })
+    }
+
+    /// Takes note of a read that failed because of the files, and finds out which of them it is.
+    pub fn note<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(StoreError::Unavailable(why @ (Unhealthy::Io { .. } | Unhealthy::Damaged { .. }))) =
+            &result
+            && self.files.read().is_some()
+            && self.health.set_reader(why.clone())
+        {
+            let why = self.located(why.clone());
+            tracing::error!(error = %why, "the store cannot be read");
+            self.health.set_reader(why);
+        }
+        result
+    }
+
+    /// The same with the file and the place, if a table is damaged.
+    pub fn located(&self, why: Unhealthy) -> Unhealthy {
+        match tables::verify(&self.path) {
+            Err(damage @ Damage::Bytes { .. }) => Unhealthy::Damaged { detail: damage.to_string() },
+            _ => why,
+        }
+    }
+}
+
+/// Changes that are not made yet.
+pub(super) struct Batch<'a> {
+    inner: OwnedWriteBatch,
+    files: MappedRwLockReadGuard<'a, Files>,
+}
+
+impl Batch<'_> {
+    pub fn put_marks(&mut self, marks: &Marks) {
+        self.inner.insert(&self.files.index, MARKS, marks.encode());
+    }
+
+    pub fn put(&mut self, revision: Revision, record: &Record) {
+        if record.value.is_some() {
+            let version = Version { created: record.created, modified: revision };
+            self.inner.insert(&self.files.index, record.key, version.encode());
+        } else {
+            self.inner.remove(&self.files.index, record.key);
+        }
+        self.inner.insert(&self.files.log, revision.to_be_bytes(), record.encode());
+    }
+
+    /// Makes the changes, on disk or soon.
+    pub fn commit(mut self, sync: bool) -> Result<(), StoreError> {
+        let mode = if sync {
+            PersistMode::SyncData
+        } else {
+            // Who reads the journal must know that what stands before the next batch may not have been on disk then.
+            self.inner.insert(&self.files.index, journal::LAZY, []);
+            PersistMode::Buffer
+        };
+        Ok(self.inner.durability(Some(mode)).commit()?)
+    }
+
+    /// Removes what only states before `upto` need, of changes after `from`.
+    pub fn trim(&mut self, from: Revision, upto: Revision) -> Result<(), StoreError> {
+        let range = (from + 1).to_be_bytes()..=upto.to_be_bytes();
+        for entry in self.files.log.range(range) {
+            let (revision, raw) = entry.into_inner()?;
+            let record = Record::decode(&raw)?;
+            if record.previous > 0 {
+                self.inner.remove(&self.files.log, record.previous.to_be_bytes());
+            }
+            if record.value.is_none() {
+                self.inner.remove(&self.files.log, revision);
+            }
+        }
+        Ok(())
     }
 }
 
 /// The store as it was at one moment.
 pub(super) struct View<'a> {
-    disk: &'a Disk,
-    at: Snapshot,
+    pub at: Snapshot,
+    pub files: MappedRwLockReadGuard<'a, Files>,
 }
 
 impl View<'_> {
     pub fn marks(&self) -> Result<Marks, StoreError> {
-        match self.at.get(&self.disk.index, MARKS)? {
+        match self.at.get(&self.files.index, MARKS)? {
             None => Ok(Marks::default()),
             Some(raw) => serde_json::from_slice(&raw).map_err(|_| broken()),
         }
@@ -177,12 +323,19 @@ impl View<'_> {
 
     /// The revision of the last entry in the log, 0 if it is empty.
     pub fn last(&self) -> Result<Revision, StoreError> {
-        let last = self.at.last_key_value(&self.disk.log).map(Guard::key).transpose()?;
+        let last = self.at.last_key_value(&self.files.log).map(Guard::key).transpose()?;
         last.map_or(Ok(0), |key| number(&key, 0))
     }
 
+    /// The newest revision that the files know of.
+    pub fn known(&self) -> Result<Revision, StoreError> {
+        let marks = self.marks()?;
+        let again = marks.lost.iter().map(|(_, again)| *again);
+        Ok(again.fold(self.last()?.max(marks.compacted), Revision::max))
+    }
+
     pub fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        match self.at.get(&self.disk.index, key)? {
+        match self.at.get(&self.files.index, key)? {
             None => Ok(None),
             Some(raw) => Ok(Some(self.put_at(Version::decode(&raw)?.modified)?)),
         }
@@ -191,7 +344,7 @@ impl View<'_> {
     /// The changes after `after` in order, at most `limit`; whatever their key.
     pub fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
         let mut changes = Vec::new();
-        for entry in self.at.range(&self.disk.log, (after + 1).to_be_bytes()..).take(limit) {
+        for entry in self.at.range(&self.files.log, (after + 1).to_be_bytes()..).take(limit) {
             let (revision, raw) = entry.into_inner()?;
             changes.push(Record::decode(&raw)?.change(number(&revision, 0)?));
         }
@@ -201,9 +354,9 @@ impl View<'_> {
     /// All keys with the prefix as they were at the revision, which must be in the kept history.
     pub fn range(&self, prefix: &str, at: Option<Revision>) -> Result<Vec<KeyValue>, StoreError> {
         let mut versions = BTreeMap::new();
-        for entry in self.at.prefix(&self.disk.index, prefix) {
+        for entry in self.at.prefix(&self.files.index, prefix) {
             let (key, raw) = entry.into_inner()?;
-            if &key[..] != MARKS.as_bytes() {
+            if key.first() == Some(&b'/') {
                 versions.insert(key, Version::decode(&raw)?.modified);
             }
         }
@@ -221,7 +374,7 @@ impl View<'_> {
         let mut found = Vec::with_capacity(order.len());
         match (order.first(), order.last()) {
             (Some((_, first)), Some((_, last))) if last - first < SPARSE * order.len() as u64 => {
-                let log = self.at.range(&self.disk.log, first.to_be_bytes()..=last.to_be_bytes());
+                let log = self.at.range(&self.files.log, first.to_be_bytes()..=last.to_be_bytes());
                 let mut wanted = order.iter().peekable();
                 for entry in log {
                     let (revision, raw) = entry.into_inner()?;
@@ -247,7 +400,7 @@ impl View<'_> {
     /// The keys that changed after the revision and which revision each had then, 0 for none.
     fn since(&self, prefix: &str, at: Revision) -> Result<HashMap<String, Revision>, StoreError> {
         let mut then = HashMap::new();
-        for entry in self.at.range(&self.disk.log, (at + 1).to_be_bytes()..) {
+        for entry in self.at.range(&self.files.log, (at + 1).to_be_bytes()..) {
             let (_, raw) = entry.into_inner()?;
             let record = Record::decode(&raw)?;
             if record.key.starts_with(prefix) && !then.contains_key(record.key) {
@@ -258,7 +411,7 @@ impl View<'_> {
     }
 
     fn put_at(&self, revision: Revision) -> Result<KeyValue, StoreError> {
-        let raw = self.at.get(&self.disk.log, revision.to_be_bytes())?.ok_or_else(broken)?;
+        let raw = self.at.get(&self.files.log, revision.to_be_bytes())?.ok_or_else(broken)?;
         Record::decode(&raw)?.key_value(revision).ok_or_else(broken)
     }
 }

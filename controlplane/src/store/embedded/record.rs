@@ -1,6 +1,6 @@
 //! What stands on disk: the index (`key` to its revisions) and the log (`revision` to what happened).
 
-use crate::store::{Change, KeyValue, Revision, StoreError};
+use crate::store::{Change, KeyValue, Revision, StoreError, Unhealthy};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -97,9 +97,17 @@ pub(super) struct Marks {
     /// Open intervals `(last on disk, first again)` of revisions that a crash took. Who was in one must start over.
     #[serde(default)]
     pub lost: Vec<(Revision, Revision)>,
+    /// After this revision none is missing but those that are compacted or lost. Not 0 if an earlier version made the
+    /// store.
+    #[serde(default)]
+    pub whole_from: Revision,
 }
 
 impl Marks {
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("numbers always serialise")
+    }
+
     /// The revision that lies so many changes before `newest`. Revisions that a crash took are no changes.
     pub fn back(&self, newest: Revision, changes: u64) -> Revision {
         let (mut from, mut left) = (newest, changes);
@@ -121,7 +129,8 @@ impl Marks {
 }
 
 pub(super) fn broken() -> StoreError {
-    StoreError::Engine("the store holds a record that it did not write".to_owned())
+    let detail = "the store holds a record that it did not write".to_owned();
+    StoreError::Unavailable(Unhealthy::Damaged { detail })
 }
 
 pub(super) fn number(raw: &[u8], at: usize) -> Result<u64, StoreError> {
@@ -149,7 +158,7 @@ mod tests {
 
     #[test]
     fn history_has_holes_where_a_crash_took_revisions() {
-        let marks = Marks { compacted: 10, reserved: 0, lost: vec![(20, 30)] };
+        let marks = Marks { compacted: 10, lost: vec![(20, 30)], ..Marks::default() };
         let known = [9, 10, 20, 21, 29, 30, 31].map(|revision| marks.check(revision).is_ok());
         assert_eq!(known, [false, true, true, false, false, true, true]);
         let back = [0, 4, 5, 6, 10, 99].map(|changes| marks.back(35, changes));

@@ -82,7 +82,7 @@ async fn history_is_bounded_and_old_values_leave_the_disk() {
         at = lazy(&store, "/registry/big", at, &big).await;
     }
     assert!(matches!(store.range("/", Some(first)).await, Err(StoreError::Compacted(_))));
-    let log = store.disk.view().changes(0, usize::MAX).unwrap();
+    let log = store.disk.view().unwrap().changes(0, usize::MAX).unwrap();
     assert!(log.len() < 600, "{}", log.len());
     assert_eq!(log[0].revision, first, "what is still there stays in the log");
     assert_eq!(store.range("/registry/still", None).await.unwrap().0.len(), 1);
@@ -111,9 +111,9 @@ async fn a_crash_never_gives_a_seen_revision_again() {
     let kept = put(&store, "/registry/a", 0, "1").await.unwrap();
     // The lazy write reserves a range; as if it and its journal had been lost, only the mark is left.
     let marks = Marks { reserved: 500, ..Marks::default() };
-    let mut batch = store.disk.batch();
-    store.disk.put_marks(&mut batch, &marks);
-    batch.commit().unwrap();
+    let mut batch = store.disk.batch().unwrap();
+    batch.put_marks(&marks);
+    batch.commit(true).unwrap();
     drop(store);
     for round in 0..3 {
         let store = Embedded::open(dir.path()).unwrap();
@@ -136,4 +136,41 @@ fn only_one_process_opens_it() {
     let _store = Embedded::open(dir.path()).unwrap();
     let second = Embedded::open(dir.path()).err().unwrap();
     assert!(second.to_string().contains("open "), "{second}");
+}
+
+#[tokio::test]
+async fn damage_that_is_met_while_it_serves_is_told() {
+    use std::os::unix::fs::FileExt;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path()).unwrap();
+    let text: String = (1..2000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    let tables = dir.path().join("keyspaces/2/tables");
+    let mut n = 0;
+    while store.disk.view().unwrap().files.log.table_count() == 0 {
+        lazy(&store, &format!("/registry/{n:04}"), 0, &text).await;
+        n += 1;
+    }
+    store.flush().await.unwrap();
+    store.health().await.unwrap();
+    // The engine may still merge tables, and keeps some blocks in memory.
+    let mut read = store.range("/", None).await;
+    for _ in 0..200 {
+        for table in std::fs::read_dir(&tables).unwrap().flatten() {
+            let file = std::fs::File::options().write(true).open(table.path()).unwrap();
+            file.write_all_at(&[0; 64], 500_000).unwrap();
+        }
+        read = store.range("/", None).await;
+        if read.is_err() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(matches!(read, Err(StoreError::Unavailable(Unhealthy::Damaged { .. }))), "{read:?}");
+    let named =
+        |why: &str| why.contains(&tables.display().to_string()) && why.contains(" is damaged at byte ");
+    let why = store.health().await.unwrap_err().to_string();
+    assert!(named(&why), "{why}");
+    drop(store);
+    let refused = Embedded::open(dir.path()).err().unwrap().to_string();
+    assert!(named(&refused), "{refused}");
 }

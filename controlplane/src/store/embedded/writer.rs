@@ -2,14 +2,14 @@
 //! then the callers their answers.
 
 use super::{
-    disk::Disk,
+    disk::{Batch, Disk},
     history::History,
     hub::Hub,
     record::{Marks, Record, Version},
+    trouble::Trouble,
 };
-use crate::store::{Change, Durability, KeyValue, Revision, StoreError, Write};
+use crate::store::{Change, Durability, KeyValue, Revision, StoreError, Unhealthy, Write};
 use bytes::Bytes;
-use fjall::{OwnedWriteBatch, PersistMode};
 use std::{
     collections::HashMap,
     sync::{
@@ -35,6 +35,21 @@ pub(super) enum Request {
     Write(Write, Answer<Revision>),
     Compact(Revision, Answer<()>),
     Flush(Answer<()>),
+    /// Whether the engine takes writes.
+    Check(Answer<()>),
+}
+
+impl Request {
+    /// Answers that nothing can be written now.
+    fn refuse(self, why: &Unhealthy) {
+        let refusal = || StoreError::Unavailable(why.clone());
+        match self {
+            Self::Write(_, answer) => drop(answer.send(Err(refusal()))),
+            Self::Compact(_, answer) | Self::Flush(answer) | Self::Check(answer) => {
+                drop(answer.send(Err(refusal())));
+            }
+        }
+    }
 }
 
 pub(super) struct Writer {
@@ -46,6 +61,8 @@ pub(super) struct Writer {
     /// When the oldest write that is not synced was made.
     pub unsynced: Option<Instant>,
     pub pace: Pace,
+    /// Set while the files cannot be written.
+    pub trouble: Option<Trouble>,
 }
 
 /// How the last batch went. Those who were in it are likely to write again, but need a moment to hear of it; without
@@ -73,10 +90,13 @@ impl Writer {
     /// Serves until the last sender is gone, then flushes and ends all watches.
     pub fn run(mut self, requests: &Receiver<Request>) {
         while let Some(first) = self.wait(requests) {
-            if let Some(first) = first {
-                self.serve(first, requests);
-            } else if let Err(error) = self.sync() {
-                tracing::error!(%error, "cannot flush lazy writes");
+            self.recover();
+            let why = self.trouble.as_ref().map(|trouble| trouble.why.clone());
+            match (first, why) {
+                (Some(first), Some(why)) => first.refuse(&why),
+                (Some(first), None) => self.serve(first, requests),
+                (None, Some(_)) => {}
+                (None, None) => drop(self.sync()),
             }
         }
         if let Err(error) = self.flush() {
@@ -87,8 +107,12 @@ impl Writer {
 
     /// The next request; `Some(None)` when it is time to sync, `None` at the end.
     fn wait(&self, requests: &Receiver<Request>) -> Option<Option<Request>> {
-        let Some(since) = self.unsynced else { return requests.recv().ok().map(Some) };
-        match requests.recv_timeout(LAZY.saturating_sub(since.elapsed())) {
+        let left = match (&self.trouble, self.unsynced) {
+            (Some(trouble), _) => trouble.left(),
+            (None, Some(since)) => LAZY.saturating_sub(since.elapsed()),
+            (None, None) => return requests.recv().ok().map(Some),
+        };
+        match requests.recv_timeout(left) {
             Ok(request) => Some(Some(request)),
             Err(RecvTimeoutError::Timeout) => Some(None),
             Err(RecvTimeoutError::Disconnected) => None,
@@ -125,6 +149,10 @@ impl Writer {
         match other {
             Some(Request::Compact(upto, answer)) => drop(answer.send(self.compact(upto))),
             Some(Request::Flush(answer)) => drop(answer.send(self.flush())),
+            Some(Request::Check(answer)) => {
+                let well = self.disk.check();
+                drop(answer.send(self.noted(well)));
+            }
             Some(Request::Write(..)) | None => {}
         }
     }
@@ -132,7 +160,16 @@ impl Writer {
     fn commit(&mut self, writes: Vec<(Write, Answer<Revision>)>) {
         // Before this batch is counted: only what is on disk can be trimmed.
         let excess = self.history.excess();
-        let mut batch = self.disk.batch();
+        let disk = self.disk.clone();
+        let mut batch = match disk.batch() {
+            Ok(batch) => batch,
+            Err(error) => {
+                let why = self.fail(&error);
+                return writes
+                    .into_iter()
+                    .for_each(|(write, answer)| Request::Write(write, answer).refuse(&why));
+            }
+        };
         let mut pending = HashMap::new();
         let (mut changes, mut answers, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let mut sync = false;
@@ -142,7 +179,7 @@ impl Writer {
                 Ok((change, previous)) => {
                     let (created, key) = (change.created, change.key.as_str());
                     let record = Record { created, previous, key, value: change.value.as_deref() };
-                    self.disk.put(&mut batch, change.revision, &record);
+                    batch.put(change.revision, &record);
                     self.history.push(change.revision, change.value.as_ref().map_or(0, Bytes::len) as u64);
                     sync |= durability == Durability::Sync;
                     changes.push(change);
@@ -159,7 +196,13 @@ impl Writer {
         }
         for (answer, change) in answers.into_iter().zip(&changes) {
             // The caller may be gone; the write stands.
-            let _ = answer.send(result.clone().map(|()| change.revision).map_err(StoreError::Engine));
+            let answered = match &result {
+                Ok(()) => Ok(change.revision),
+                Err(why) => {
+                    Err(StoreError::Engine(format!("{why}; whether this write happened is not known")))
+                }
+            };
+            let _ = answer.send(answered);
         }
         // Only now: a conflict may tell of a write in the same batch, which nobody may see before it is on disk.
         for (answer, conflict) in refused {
@@ -195,7 +238,7 @@ impl Writer {
         now: Option<Version>,
         pending: &HashMap<String, Pending>,
     ) -> Result<Option<KeyValue>, StoreError> {
-        let Some(one) = pending.get(key) else { return self.disk.view().get(key) };
+        let Some(one) = pending.get(key) else { return self.disk.view()?.get(key) };
         let (Some(version), Some(value)) = (now, one.value.clone()) else { return Ok(None) };
         Ok(Some(KeyValue {
             key: key.to_owned(),
@@ -206,29 +249,43 @@ impl Writer {
     }
 
     /// Puts the batch on disk, with the marks that have to go with it.
-    fn land(
-        &mut self,
-        mut batch: OwnedWriteBatch,
-        mut sync: bool,
-        excess: Option<Revision>,
-    ) -> Result<(), String> {
+    fn land(&mut self, batch: Batch<'_>, mut sync: bool, excess: Option<Revision>) -> Result<(), Unhealthy> {
         let mut marks = self.marks.clone();
         if !sync && self.revision > marks.reserved {
             // What is shown before it is durable must never be numbered again, so the range is claimed first.
             marks.reserved = self.revision + RESERVE;
             sync = true;
         }
-        if let Some(upto) = excess {
-            marks.compact(&self.disk, &mut batch, upto).map_err(|e| e.to_string())?;
-        }
-        if marks != self.marks {
-            self.disk.put_marks(&mut batch, &marks);
-        }
-        let mode = if sync { PersistMode::SyncData } else { PersistMode::Buffer };
-        batch.durability(Some(mode)).commit().map_err(|e| format!("embedded store: {e}"))?;
+        self.put(batch, &mut marks, sync, excess).map_err(|error| self.fail(&error))?;
         self.marks = marks;
-        self.unsynced = if sync { None } else { self.unsynced.or_else(|| Some(Instant::now())) };
+        if sync {
+            self.synced();
+        } else {
+            self.unsynced.get_or_insert_with(Instant::now);
+        }
         Ok(())
+    }
+
+    fn put(
+        &self,
+        mut batch: Batch<'_>,
+        marks: &mut Marks,
+        sync: bool,
+        excess: Option<Revision>,
+    ) -> Result<(), StoreError> {
+        if let Some(upto) = excess {
+            marks.compact(&mut batch, upto)?;
+        }
+        if *marks != self.marks {
+            batch.put_marks(marks);
+        }
+        batch.commit(sync)
+    }
+
+    /// Everything up to the newest revision is on disk.
+    fn synced(&mut self) {
+        self.unsynced = None;
+        self.disk.mark.set(self.revision);
     }
 
     fn compact(&mut self, upto: Revision) -> Result<(), StoreError> {
@@ -238,18 +295,23 @@ impl Writer {
         if upto <= self.marks.compacted {
             return Ok(());
         }
-        let (mut batch, mut marks) = (self.disk.batch(), self.marks.clone());
-        marks.compact(&self.disk, &mut batch, upto)?;
-        self.disk.put_marks(&mut batch, &marks);
-        batch.durability(Some(PersistMode::SyncData)).commit()?;
+        let mut marks = self.marks.clone();
+        let result = self.disk.batch().and_then(|mut batch| {
+            marks.compact(&mut batch, upto)?;
+            batch.put_marks(&marks);
+            batch.commit(true)
+        });
+        self.noted(result)?;
         self.marks = marks;
-        self.unsynced = None;
+        self.synced();
         Ok(())
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        self.unsynced = None;
-        self.disk.sync()
+        let result = self.disk.sync();
+        self.noted(result)?;
+        self.synced();
+        Ok(())
     }
 
     /// Everything is on disk afterwards, and the marks say so.
@@ -257,26 +319,23 @@ impl Writer {
         if self.marks.reserved == 0 {
             return self.sync();
         }
-        let (mut batch, mut marks) = (self.disk.batch(), self.marks.clone());
+        let mut marks = self.marks.clone();
         marks.reserved = 0;
-        self.disk.put_marks(&mut batch, &marks);
-        batch.durability(Some(PersistMode::SyncData)).commit()?;
+        let mut batch = self.disk.batch()?;
+        batch.put_marks(&marks);
+        let result = batch.commit(true);
+        self.noted(result)?;
         self.marks = marks;
-        self.unsynced = None;
+        self.synced();
         Ok(())
     }
 }
 
 impl Marks {
     /// Forgets history up to the revision; the marks themselves are still to be put.
-    pub fn compact(
-        &mut self,
-        disk: &Disk,
-        batch: &mut OwnedWriteBatch,
-        upto: Revision,
-    ) -> Result<(), StoreError> {
+    pub fn compact(&mut self, batch: &mut Batch<'_>, upto: Revision) -> Result<(), StoreError> {
         if upto > self.compacted {
-            disk.trim(batch, self.compacted, upto)?;
+            batch.trim(self.compacted, upto)?;
             self.compacted = upto;
             self.lost.retain(|(_, again)| *again > upto);
         }

@@ -1,0 +1,85 @@
+//! Whether the store can be written, as the writer and the readers have found it.
+
+use crate::store::Unhealthy;
+use parking_lot::Mutex;
+use std::{error::Error, io};
+
+/// What went wrong and has not been set right yet.
+#[derive(Default)]
+pub(super) struct Health {
+    writer: Mutex<Option<Unhealthy>>,
+    /// Stays until a restart: a block that was read wrong once is not trusted again.
+    reader: Mutex<Option<Unhealthy>>,
+}
+
+impl Health {
+    pub fn why(&self) -> Option<Unhealthy> {
+        self.writer.lock().clone().or_else(|| self.reader.lock().clone())
+    }
+
+    pub fn set_writer(&self, why: Option<Unhealthy>) {
+        *self.writer.lock() = why;
+    }
+
+    /// Returns whether this is the first failure of a reader.
+    pub fn set_reader(&self, why: Unhealthy) -> bool {
+        self.reader.lock().replace(why).is_none()
+    }
+}
+
+/// The error of the operating system at the bottom, if there is one.
+pub(super) fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return Some(io);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// What an error of the operating system says about the disk.
+pub(super) fn of_io(error: &io::Error) -> Unhealthy {
+    let detail = error.to_string();
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => Unhealthy::DiskFull { detail },
+        Some(libc::EROFS) => Unhealthy::ReadOnly { detail },
+        _ => Unhealthy::Io { detail },
+    }
+}
+
+/// What an error of the engine says about the disk.
+pub(super) fn of_engine(error: &fjall::Error) -> Unhealthy {
+    match (io_error(error), error) {
+        // The end of a file that is too short.
+        (Some(io), _) if io.kind() == io::ErrorKind::UnexpectedEof => {
+            Unhealthy::Damaged { detail: error.to_string() }
+        }
+        (Some(io), _) => of_io(io),
+        (None, fjall::Error::Poisoned) => {
+            Unhealthy::Io { detail: "the storage engine has stopped after a failed write".to_owned() }
+        }
+        (None, _) => Unhealthy::Damaged { detail: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_cause_is_found_below_the_engine() {
+        for (code, full) in [(libc::ENOSPC, true), (libc::EDQUOT, true), (libc::EIO, false)] {
+            let io = || io::Error::from_raw_os_error(code);
+            for error in [fjall::Error::Io(io()), fjall::Error::Storage(fjall::LsmError::Io(io()))] {
+                let why = of_engine(&error);
+                assert_eq!(matches!(why, Unhealthy::DiskFull { .. }), full, "{why:?}");
+                assert_eq!(matches!(why, Unhealthy::Io { .. }), !full, "{why:?}");
+            }
+        }
+        let wrong = fjall::Error::Storage(fjall::LsmError::Unrecoverable);
+        assert!(matches!(of_engine(&wrong), Unhealthy::Damaged { .. }));
+    }
+}
