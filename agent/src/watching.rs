@@ -1,10 +1,14 @@
 //! Watches that never get stuck.
 
+// Objects that may be unreadable.
+mod sent;
+
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use kube::runtime::watcher::{Config, Error, Event, Result, watcher};
 use kube::{Api, Resource};
 use rand::RngExt;
+use sent::Sent;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::time::Duration;
@@ -12,15 +16,18 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(800);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Lists and follows objects, for ever, with growing pauses after errors.
+/// Lists and follows objects, for ever, with growing pauses after errors. An object that cannot be read is logged and left
+/// out, as if it were not there; all others are followed.
 ///
 /// A server that refuses to go on from where the watch was (410 at its start, after a restart or a compaction) is
 /// listed anew; kube's own watcher would ask for the same version again and again.
 pub fn watch<K>(api: Api<K>, config: Config) -> BoxStream<'static, Result<Event<K>>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Default,
 {
-    let begin = move || watcher(api.clone(), config.clone()).boxed();
+    let api = sent::api(api);
+    let begin = move || watcher(api.clone(), config.clone()).filter_map(readable::<K>).boxed();
     stream::unfold((begin, None, 0, false), |(begin, current, failures, failed)| async move {
         if failed {
             tokio::time::sleep(pause(failures)).await;
@@ -37,6 +44,23 @@ where
         Some((item, (begin, keep.then_some(current), failures, failed)))
     })
     .boxed()
+}
+
+/// The event without what wraps its object; `None` when the object cannot be read. Those who follow keep what they knew of
+/// it until the next list, which it is not on.
+async fn readable<K>(event: Result<Event<Sent<K>>>) -> Option<Result<Event<K>>>
+where
+    K: Resource,
+    K::DynamicType: Default,
+{
+    Some(Ok(match event {
+        Err(error) => return Some(Err(error)),
+        Ok(Event::Init) => Event::Init,
+        Ok(Event::InitDone) => Event::InitDone,
+        Ok(Event::InitApply(object)) => Event::InitApply(object.read()?),
+        Ok(Event::Apply(object)) => Event::Apply(object.read()?),
+        Ok(Event::Delete(object)) => Event::Delete(object.read()?),
+    }))
 }
 
 /// Doubles from 0.8 s to half a minute, and is scattered so that nodes do not come all at once.
@@ -92,6 +116,51 @@ mod tests {
             refused += usize::from(events.next().await.unwrap().is_err());
         }
         assert!(refused >= 2);
+    }
+
+    /// One object in a list and one in a watch that this client cannot read: too deep, and of another type.
+    #[tokio::test]
+    async fn what_cannot_be_read_stops_nothing() {
+        let map = |name: &str, more: &str| {
+            format!(
+                r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","resourceVersion":"8"{more}}}}}"#
+            )
+        };
+        let deep =
+            format!(r#","managedFields":[{{"fieldsV1":{}1{}}}]"#, r#"{"f:a":"#.repeat(300), "}".repeat(300));
+        let wrong = r#","labels":[1]"#;
+        let items = [map("a", ""), map("deep", &deep), map("wrong", wrong), map("b", "")].join(",");
+        let list = format!(
+            r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"7"}},"items":[{items}]}}"#
+        );
+        let events =
+            [("ADDED", map("deep", &deep)), ("MODIFIED", map("wrong", wrong)), ("ADDED", map("c", ""))];
+        let events =
+            events.map(|(what, object)| format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")).concat();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let watching = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let body = if watching { events.clone() } else { list.clone() };
+            async move {
+                let body =
+                    http_body_util::Full::from(body.into_bytes()).map_err(|never| match never {}).boxed();
+                Ok::<_, std::convert::Infallible>(Response::builder().status(200).body(body).unwrap())
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        let mut stream = watch(Api::<ConfigMap>::namespaced(client, "n"), Config::default());
+        let mut seen = Vec::new();
+        while seen.len() < 5 {
+            seen.push(match stream.next().await.unwrap().unwrap() {
+                Event::Init => "init".to_owned(),
+                Event::InitDone => "done".to_owned(),
+                Event::InitApply(one) | Event::Apply(one) | Event::Delete(one) => one.metadata.name.unwrap(),
+            });
+        }
+        assert_eq!(seen, ["init", "a", "b", "done", "c"]);
+        assert_eq!(asked.load(Ordering::SeqCst), 2, "one list and one watch");
     }
 
     #[tokio::test]

@@ -150,6 +150,12 @@ impl Client {
         Ok(self.api.remove(&self.target(kind, namespace, name, ""), &options).await?.object)
     }
 
+    /// Removes the objects of a kind in a namespace that nobody can read.
+    pub async fn delete_unreadable(&self, kind: &Kind, namespace: &str) -> Result<(), ApiError> {
+        let target = self.target(kind, namespace, "", "");
+        self.api.discard_all(&target, Some(namespace), &DeleteOptions::default()).await
+    }
+
     /// Gives pods their nodes, all at once; the answers are in order.
     pub async fn bind(&self, placements: &[Placement<'_>]) -> Vec<Result<(), ApiError>> {
         bind_all(&self.api, &self.user, &self.options, placements).await

@@ -1,5 +1,8 @@
 //! An API object as the server keeps it: the JSON bytes that clients get, plus what selectors, owners and caches need.
 
+// What may be stored.
+pub mod gate;
+
 use crate::registry::kinds::Kind;
 use crate::store::Revision;
 use crate::watch::render::{self, RenderError};
@@ -63,34 +66,6 @@ pub struct Object {
     pub fields: Box<[String]>,
 }
 
-/// The bytes to store: kind, version and metadata first, without the resource version, which only the store knows.
-pub fn stored_bytes(object: &Value) -> Bytes {
-    struct Stored<'a>(&'a Value);
-    impl serde::Serialize for Stored<'_> {
-        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            use serde::ser::SerializeMap;
-            let mut map = serializer.serialize_map(None)?;
-            map.serialize_entry("kind", &self.0["kind"])?;
-            map.serialize_entry("apiVersion", &self.0["apiVersion"])?;
-            map.serialize_entry("metadata", &StoredMeta(&self.0["metadata"]))?;
-            for (key, value) in self.0.as_object().into_iter().flatten() {
-                if !matches!(key.as_str(), "kind" | "apiVersion" | "metadata") {
-                    map.serialize_entry(key, value)?;
-                }
-            }
-            map.end()
-        }
-    }
-    struct StoredMeta<'a>(&'a Value);
-    impl serde::Serialize for StoredMeta<'_> {
-        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let entries = self.0.as_object().into_iter().flatten();
-            serializer.collect_map(entries.filter(|(key, _)| *key != "resourceVersion"))
-        }
-    }
-    serde_json::to_vec(&Stored(object)).expect("a tree of JSON can be written").into()
-}
-
 impl Object {
     /// An object of a kind from its stored bytes; revision 0 (a dry run) leaves the resource version out.
     pub fn from_stored(kind: &Kind, stored: &Bytes, revision: Revision) -> Result<Self, RenderError> {
@@ -103,9 +78,10 @@ impl Object {
         Ok(object)
     }
 
-    /// The object as a tree, for those who change or print it.
+    /// The object as a tree, for those who change or print it. Never fails: bytes that are no tree never become an object,
+    /// see [`crate::watch::render`].
     pub fn value(&self) -> Value {
-        serde_json::from_slice(&self.json).expect("the cache holds only JSON that the server wrote")
+        serde_json::from_slice(&self.json).expect("render::read makes no object of bytes that are no tree")
     }
 
     /// The object as a typed value, such as a `k8s_openapi` struct.

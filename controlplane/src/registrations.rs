@@ -9,6 +9,7 @@ use crate::registry::kinds::Kind;
 use crate::store::Revision;
 use crate::tree::{Tree, same};
 use crate::watch::cache::Cache;
+use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_proto::status::ApiError;
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -128,11 +129,15 @@ pub struct Registrations {
     table: BTreeMap<String, Wanted>,
     /// What each definition serves, and the revision that says so.
     served: HashMap<String, (Revision, Vec<(String, String)>)>,
+    supervisor: Supervisor,
 }
+
+/// What this is called in metrics and health pages.
+const TASK: &str = "registrations";
 
 impl Registrations {
     /// Makes those that are missing.
-    pub async fn start(client: Client) -> Self {
+    pub async fn start(client: Client, supervisor: Supervisor) -> Self {
         let kind = client.kind(OWN, "apiservices");
         let definitions = client.cache(&client.kind("apiextensions.k8s.io", "customresourcedefinitions"));
         let rows = client.api().registry.all();
@@ -141,7 +146,8 @@ impl Registrations {
             .map(|row| (format!("{}.{}", row.version, row.group), Wanted::of_table(&row.group, &row.version)))
             .collect();
         let services = client.cache(&kind);
-        let mut all = Self { client, kind, services, definitions, table, served: HashMap::new() };
+        let served = HashMap::new();
+        let mut all = Self { client, kind, services, definitions, table, served, supervisor };
         all.settle(true).await;
         all
     }
@@ -186,8 +192,11 @@ impl Registrations {
         for definition in &definitions {
             let seen = self.served.get(&definition.meta.name).map(|(revision, _)| *revision);
             if seen != Some(definition.revision) {
-                let now = (definition.revision, served(&definition.value()));
-                self.served.insert(definition.meta.name.clone(), now);
+                let subject = || Subject::new("customresourcedefinitions", "", &definition.meta.name);
+                let read = || served(&definition.value());
+                // What cannot be read serves nothing.
+                let read = self.supervisor.guard_now(TASK, subject, read).unwrap_or_default();
+                self.served.insert(definition.meta.name.clone(), (definition.revision, read));
             }
         }
         let custom = self.served.values().flat_map(|(_, versions)| versions).map(|(group, version)| {
@@ -247,7 +256,7 @@ mod tests {
         if let Some(label) = label {
             object["metadata"]["labels"] = json!({MANAGED: label});
         }
-        let bytes = crate::object::stored_bytes(&object);
+        let bytes = crate::object::gate::rendered_bytes(&object);
         Arc::new(Object::from_stored(&kind, &bytes, 7).expect("an object"))
     }
 

@@ -16,12 +16,16 @@ pub mod names;
 pub mod sysctls;
 // Volumes on nodes' own disks.
 pub mod local_path;
+// What server and nodes agree on about a node's certificates.
+pub mod node_identity;
 // Times and durations.
 pub mod time;
 // Schedules of CronJobs.
 pub mod cron;
 // Pages of metrics.
 pub mod exposition;
+// Limits on depth, number of values and size.
+pub mod shape;
 // JSON and YAML bodies to objects.
 pub mod decode;
 // Protobuf bodies to objects.

@@ -6,15 +6,53 @@ use base64::Engine;
 use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
-use crate::decode::{DecodeError, Meta, keeps, settle_object};
+use crate::decode::{DecodeError, Meta, from_json_within, keeps, plain, settle_object};
 use crate::quantity::Quantity;
 use crate::schema::{Field, List, Scalar, Shape, Type, type_of};
+use crate::shape::{MAX_BODY_DEPTH, MAX_NODES, height};
 use crate::time;
+use std::cell::Cell;
 
 /// What every body begins with.
 pub const PREFIX: &[u8] = b"k8s\0";
 
-const MAX_DEPTH: usize = 100;
+/// How deep in the object a value is, and how many more values may come: two bytes of protobuf may be an object.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    /// Arrays and objects around the value.
+    depth: usize,
+    left: &'a Cell<usize>,
+}
+
+impl Place<'_> {
+    /// One level further down, in an array or object.
+    fn inside(self) -> Result<Self, DecodeError> {
+        if self.depth == MAX_BODY_DEPTH {
+            return Err(bad("proto: message is nested too deep"));
+        }
+        Ok(Self { depth: self.depth + 1, left: self.left })
+    }
+
+    /// Counts one value.
+    fn count(self) -> Result<(), DecodeError> {
+        let left = self.left.get().checked_sub(1).ok_or_else(|| bad("proto: too many values"))?;
+        self.left.set(left);
+        Ok(())
+    }
+
+    /// JSON that is a value here.
+    fn json(self, text: &[u8]) -> Result<Value, DecodeError> {
+        let invalid = |why: &dyn std::fmt::Display| bad(format!("invalid JSON in bytes: {why}"));
+        let value = plain(from_json_within(text, self.left.get()).map_err(|e| invalid(&e))?);
+        let mut left = self.left.get();
+        let levels = height(&value, &mut left).ok_or_else(|| bad("proto: too many values"))?;
+        if self.depth + levels > MAX_BODY_DEPTH {
+            return Err(invalid(&"exceeded max depth"));
+        }
+        self.left.set(left);
+        Ok(value)
+    }
+}
 
 /// A body without its envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +98,8 @@ pub fn open(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
 /// Reads a message as an object of a type. Unknown fields are skipped, as every protobuf reader does.
 pub fn read(kind: &Type, raw: &[u8]) -> Result<Value, DecodeError> {
     let mut object = Map::new();
-    message(kind, raw, &mut object, 0)?;
+    let left = Cell::new(MAX_NODES);
+    message(kind, raw, &mut object, Place { depth: 0, left: &left })?;
     finish(kind, &mut object);
     Ok(Value::Object(object))
 }
@@ -152,22 +191,21 @@ fn string(bytes: &[u8]) -> Result<String, DecodeError> {
     String::from_utf8(bytes.to_vec()).map_err(|_| bad("proto: invalid UTF-8 in string"))
 }
 
-/// Reads the fields of a message, inlined structs into the same object.
+/// Reads the fields of a message, which is an object at `place`, inlined structs into the same object.
 fn message(
     kind: &Type,
     raw: &[u8],
     object: &mut Map<String, Value>,
-    depth: usize,
+    place: Place<'_>,
 ) -> Result<(), DecodeError> {
-    if depth > MAX_DEPTH {
-        return Err(bad("proto: message is nested too deep"));
-    }
+    let inside = place.inside()?;
     for field in Fields(raw) {
         let (number, wire) = field?;
         if let Some(field) = kind.field_by_number(number) {
-            read_field(kind, field, wire, object, depth)?;
+            read_field(kind, field, wire, object, inside)?;
         } else if let Some(inline) = kind.inlines.iter().find(|i| u32::from(i.number) == number) {
-            message(inline.object.get(), bytes(kind, "inline", wire)?, object, depth + 1)?;
+            // No deeper in the object, but one call further down.
+            message(inline.object.get(), bytes(kind, "inline", wire)?, object, inside)?;
         }
     }
     Ok(())
@@ -200,17 +238,17 @@ fn read_field(
     field: &Field,
     wire: Wire<'_>,
     object: &mut Map<String, Value>,
-    depth: usize,
+    place: Place<'_>,
 ) -> Result<(), DecodeError> {
     let name = field.name.as_ref();
     match &field.shape {
         Shape::List(list) => {
             let items = object.entry(name).or_insert_with(|| Value::Array(Vec::new()));
             let Value::Array(items) = items else { return Ok(()) };
-            read_list(kind, name, list, wire, items, depth)
+            read_list(kind, name, list, wire, items, place)
         }
         Shape::Map(of) => {
-            let (key, value) = entry(kind, name, of, bytes(kind, name, wire)?, depth)?;
+            let (key, value) = entry(kind, name, of, bytes(kind, name, wire)?, place)?;
             let map = object.entry(name).or_insert_with(|| Value::Object(Map::new()));
             if let Value::Object(map) = map {
                 map.insert(key, value);
@@ -223,13 +261,14 @@ fn read_field(
                 Some(Value::Object(fields)) => fields,
                 _ => Map::new(),
             };
-            message(inner.get(), bytes(kind, name, wire)?, &mut fields, depth + 1)?;
+            place.count()?;
+            message(inner.get(), bytes(kind, name, wire)?, &mut fields, place)?;
             finish(inner.get(), &mut fields);
             object.insert(name.to_owned(), Value::Object(fields));
             Ok(())
         }
         shape => {
-            let value = read_value(kind, name, shape, wire, depth)?;
+            let value = read_value(kind, name, shape, wire, place)?;
             object.insert(name.to_owned(), value);
             Ok(())
         }
@@ -242,12 +281,13 @@ fn read_list(
     list: &List,
     wire: Wire<'_>,
     items: &mut Vec<Value>,
-    depth: usize,
+    place: Place<'_>,
 ) -> Result<(), DecodeError> {
+    let place = place.inside()?;
     if list.wrapped {
         for field in Fields(bytes(kind, name, wire)?) {
             if let (1, wire) = field? {
-                items.push(read_value(kind, name, &list.item, wire, depth)?);
+                items.push(read_value(kind, name, &list.item, wire, place)?);
             }
         }
         return Ok(());
@@ -264,11 +304,11 @@ fn read_list(
                 Some(Scalar::Float) => Wire::Fixed32(u32::from_le_bytes(rest.array()?)),
                 _ => Wire::Varint(rest.varint()?),
             };
-            items.push(read_value(kind, name, &list.item, wire, depth)?);
+            items.push(read_value(kind, name, &list.item, wire, place)?);
         }
         return Ok(());
     }
-    items.push(read_value(kind, name, &list.item, wire, depth)?);
+    items.push(read_value(kind, name, &list.item, wire, place)?);
     Ok(())
 }
 
@@ -277,7 +317,7 @@ fn entry(
     name: &str,
     of: &Shape,
     raw: &[u8],
-    depth: usize,
+    place: Place<'_>,
 ) -> Result<(String, Value), DecodeError> {
     let (mut key, mut found) = (String::new(), None);
     for field in Fields(raw) {
@@ -293,7 +333,7 @@ fn entry(
         Some(Scalar::Float) => Wire::Fixed32(0),
         _ => Wire::Bytes(&[]),
     });
-    Ok((key, read_value(kind, name, of, wire, depth)?))
+    Ok((key, read_value(kind, name, of, wire, place.inside()?)?))
 }
 
 fn read_value(
@@ -301,22 +341,23 @@ fn read_value(
     name: &str,
     shape: &Shape,
     wire: Wire<'_>,
-    depth: usize,
+    place: Place<'_>,
 ) -> Result<Value, DecodeError> {
+    place.count()?;
     match shape {
         Shape::Object(inner) => {
             let mut fields = Map::new();
-            message(inner.get(), bytes(kind, name, wire)?, &mut fields, depth + 1)?;
+            message(inner.get(), bytes(kind, name, wire)?, &mut fields, place)?;
             finish(inner.get(), &mut fields);
             Ok(Value::Object(fields))
         }
         Shape::List(list) => {
             let mut items = Vec::new();
-            read_list(kind, name, list, wire, &mut items, depth + 1)?;
+            read_list(kind, name, list, wire, &mut items, place)?;
             Ok(Value::Array(items))
         }
         Shape::Map(of) => {
-            let (key, value) = entry(kind, name, of, bytes(kind, name, wire)?, depth + 1)?;
+            let (key, value) = entry(kind, name, of, bytes(kind, name, wire)?, place)?;
             Ok(Value::Object(Map::from_iter([(key, value)])))
         }
         Shape::Scalar { of, .. } => match (of, wire) {
@@ -325,7 +366,7 @@ fn read_value(
             (Scalar::Bool, Wire::Varint(n)) => Ok(Value::from(n != 0)),
             (Scalar::Double, Wire::Fixed64(bits)) => Ok(float(f64::from_bits(bits))),
             (Scalar::Float, Wire::Fixed32(bits)) => Ok(float(f64::from(f32::from_bits(bits)))),
-            (_, wire) => structured(*of, bytes(kind, name, wire)?, depth),
+            (_, wire) => structured(*of, bytes(kind, name, wire)?, place),
         },
     }
 }
@@ -335,7 +376,7 @@ fn float(value: f64) -> Value {
 }
 
 /// Scalars that are messages in protobuf.
-fn structured(of: Scalar, raw: &[u8], depth: usize) -> Result<Value, DecodeError> {
+fn structured(of: Scalar, raw: &[u8], place: Place<'_>) -> Result<Value, DecodeError> {
     match of {
         Scalar::Bytes => Ok(Value::String(base64::engine::general_purpose::STANDARD.encode(raw))),
         Scalar::Quantity => {
@@ -367,11 +408,9 @@ fn structured(of: Scalar, raw: &[u8], depth: usize) -> Result<Value, DecodeError
         }
         Scalar::Raw | Scalar::Fields | Scalar::Json => match part(raw, 1)? {
             None | Some([]) => Ok(Value::Null),
-            Some(json) => {
-                serde_json::from_slice(json).map_err(|e| bad(format!("invalid JSON in bytes: {e}")))
-            }
+            Some(json) => place.json(json),
         },
-        Scalar::SchemaOrArray | Scalar::SchemaOrBool | Scalar::SchemaOrStrings => schema_or(of, raw, depth),
+        Scalar::SchemaOrArray | Scalar::SchemaOrBool | Scalar::SchemaOrStrings => schema_or(of, raw, place),
         _ => string(raw).map(Value::String),
     }
 }
@@ -407,12 +446,13 @@ fn read_time(of: Scalar, raw: &[u8]) -> Result<Value, DecodeError> {
     }))
 }
 
-fn schema_or(of: Scalar, raw: &[u8], depth: usize) -> Result<Value, DecodeError> {
+fn schema_or(of: Scalar, raw: &[u8], place: Place<'_>) -> Result<Value, DecodeError> {
     let kind = type_of("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
     let kind = kind.expect("the table has the schema type");
-    let schema = |raw: &[u8]| {
+    let schema = |raw: &[u8], place: Place<'_>| {
         let mut fields = Map::new();
-        message(kind, raw, &mut fields, depth + 1)?;
+        place.count()?;
+        message(kind, raw, &mut fields, place)?;
         finish(kind, &mut fields);
         Ok::<_, DecodeError>(Value::Object(fields))
     };
@@ -420,10 +460,13 @@ fn schema_or(of: Scalar, raw: &[u8], depth: usize) -> Result<Value, DecodeError>
     for field in Fields(raw) {
         match (of, field?) {
             (Scalar::SchemaOrBool, (1, Wire::Varint(n))) => allows = n != 0,
-            (Scalar::SchemaOrBool, (2, Wire::Bytes(raw))) => one = Some(schema(raw)?),
-            (Scalar::SchemaOrArray, (2, Wire::Bytes(raw))) => many.push(schema(raw)?),
-            (Scalar::SchemaOrStrings, (2, Wire::Bytes(raw))) => many.push(Value::String(string(raw)?)),
-            (_, (1, Wire::Bytes(raw))) => one = Some(schema(raw)?),
+            (Scalar::SchemaOrBool, (2, Wire::Bytes(raw))) => one = Some(schema(raw, place)?),
+            (Scalar::SchemaOrArray, (2, Wire::Bytes(raw))) => many.push(schema(raw, place.inside()?)?),
+            (Scalar::SchemaOrStrings, (2, Wire::Bytes(raw))) => {
+                place.count()?;
+                many.push(Value::String(string(raw)?));
+            }
+            (_, (1, Wire::Bytes(raw))) => one = Some(schema(raw, place)?),
             _ => {}
         }
     }
@@ -432,4 +475,69 @@ fn schema_or(of: Scalar, raw: &[u8], depth: usize) -> Result<Value, DecodeError>
         (Scalar::SchemaOrBool, None) => Value::Bool(allows),
         (_, None) => Value::Array(many),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A length-delimited field.
+    fn field(number: u16, content: &[u8]) -> Vec<u8> {
+        let varint = |mut n: usize| {
+            let mut bytes = Vec::new();
+            while n > 127 {
+                bytes.push((n & 127) as u8 | 128);
+                n >>= 7;
+            }
+            bytes.push(n as u8);
+            bytes
+        };
+        [varint(usize::from(number) << 3 | 2), varint(content.len()), content.to_vec()].concat()
+    }
+
+    fn number(kind: &str, name: &str) -> u16 {
+        type_of(kind).unwrap().field(name).unwrap().number
+    }
+
+    const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
+    /// Metadata with one set of owned fields.
+    fn owned(json: &str) -> Vec<u8> {
+        let entry = "io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry";
+        let set = field(number(entry, "fieldsV1"), &field(1, json.as_bytes()));
+        field(number(META, "managedFields"), &set)
+    }
+
+    #[test]
+    fn json_in_messages_counts_from_where_it_stands() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let read_meta = |raw: &[u8]| read(type_of(META).unwrap(), raw);
+        // The metadata, the list and the entry are three levels.
+        let fits = read_meta(&owned(&nested(MAX_BODY_DEPTH - 3))).unwrap();
+        assert_eq!(height(&fits, &mut { MAX_NODES }), Some(MAX_BODY_DEPTH));
+        let why = read_meta(&owned(&nested(MAX_BODY_DEPTH - 2))).unwrap_err().to_string();
+        assert_eq!(why, "invalid JSON in bytes: exceeded max depth");
+        let reserved = format!(r#"{{"{}":"x"}}"#, crate::shape::RESERVED);
+        assert!(read_meta(&owned(&reserved)).unwrap_err().to_string().contains("is reserved"));
+    }
+
+    #[test]
+    fn messages_are_as_deep_as_the_object_they_become() {
+        let not = number(SCHEMA, "not");
+        let nested = |depth: usize| (1..depth).fold(Vec::new(), |inner, _| field(not, &inner));
+        let kind = type_of(SCHEMA).unwrap();
+        let fits = read(kind, &nested(MAX_BODY_DEPTH)).unwrap();
+        assert_eq!(height(&fits, &mut { MAX_NODES }), Some(MAX_BODY_DEPTH));
+        let why = read(kind, &nested(MAX_BODY_DEPTH + 1)).unwrap_err().to_string();
+        assert_eq!(why, "proto: message is nested too deep");
+    }
+
+    #[test]
+    fn empty_messages_are_counted() {
+        let one = field(number(META, "ownerReferences"), &[]);
+        let why = read(type_of(META).unwrap(), &one.repeat(MAX_NODES + 1)).unwrap_err().to_string();
+        assert_eq!(why, "proto: too many values");
+    }
 }

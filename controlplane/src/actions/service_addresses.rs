@@ -6,7 +6,7 @@ use super::service_families;
 use crate::apiserver::api::{Api, store_failed};
 use crate::apiserver::hook::Hook;
 use crate::apiserver::metadata;
-use crate::object::stored_bytes;
+use crate::object::gate::{Limits, stored_bytes};
 use crate::store::{Durability, StoreError, Write};
 use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};
@@ -83,6 +83,11 @@ impl ServiceAddresses {
     /// With one range per family, comma separated.
     pub fn new(cidrs: &str) -> Result<Self, String> {
         Ok(Self { ranges: cidrs.split(',').map(|c| Range::parse(c.trim())).collect::<Result<_, _>>()? })
+    }
+
+    /// Whether an address is one of Services.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.contains(address))
     }
 
     /// The first address of the first range, the `kubernetes` Service's.
@@ -346,7 +351,8 @@ impl Taking<'_> {
         });
         metadata::begin(&kind, "", &mut object);
         let key = kind.key("", &ip.to_string());
-        self.take(key, stored_bytes(&object)).await
+        let bytes = stored_bytes(&object, &Limits::USUAL).map_err(ApiError::internal)?;
+        self.take(key, bytes).await
     }
 
     async fn port(&self, port: u16, owner: &str) -> Result<bool, ApiError> {

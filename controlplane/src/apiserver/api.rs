@@ -75,9 +75,12 @@ impl Api {
 
     /// The state of an object as this server last saw it.
     pub fn cached(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
-        self.cache(kind)?
-            .get(namespace, name)
-            .ok_or_else(|| ApiError::not_found(&kind.group, &kind.plural, name))
+        let found = self.cache(kind)?.get(namespace, name);
+        found.ok_or_else(|| match self.feed.unreadable_at(&kind.key(namespace, name)) {
+            // It is there: who takes it for gone would remove what belongs to it.
+            Some(broken) => ApiError::internal(broken).about(&kind.group, &kind.plural, name),
+            None => ApiError::not_found(&kind.group, &kind.plural, name),
+        })
     }
 
     /// The action behind a subresource, or behind a virtual resource when the subresource is empty.
@@ -106,6 +109,12 @@ pub fn store_failed(error: StoreError) -> ApiError {
         StoreError::Compacted(_) => ApiError::expired(
             "The provided resource version is too old: the requested history is no longer held",
         ),
+        // Nothing was written, so a client may send it again.
+        StoreError::Unavailable(_) => {
+            let mut refusal = ApiError::unavailable(error.to_string());
+            refusal.details.retry_after = 1;
+            refusal
+        }
         other => ApiError::internal(other),
     }
 }

@@ -240,7 +240,12 @@ pub fn shown(content_type: &str, bytes: &[u8]) -> Option<Value> {
     if media.ends_with("yaml") {
         return read_yaml(bytes).ok().map(|yaml| decode::plain(yaml.tree));
     }
-    serde_json::from_slice(bytes).ok()
+    decode::from_json(bytes).ok().map(decode::plain)
+}
+
+/// JSON from a webhook. It may hold many objects, so that only its depth is limited.
+pub fn answered(bytes: &[u8]) -> Result<Value, DecodeError> {
+    decode::from_json_within(bytes, usize::MAX).map(decode::plain)
 }
 
 /// A YAML or JSON body without a type.

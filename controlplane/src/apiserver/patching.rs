@@ -3,7 +3,7 @@
 use super::api::Api;
 use super::decode;
 use super::metadata;
-use super::options::WriteOptions;
+use super::options::{FieldValidation, WriteOptions};
 use super::patch::{apply, json, merge, strategic, types};
 use super::write::{Target, Written};
 use crate::registry::kinds::{Kind, Subresource};
@@ -104,7 +104,7 @@ pub fn raw(format: PatchKind, body: &[u8]) -> Result<Value, ApiError> {
     if format == PatchKind::Apply {
         return decode::yaml(body);
     }
-    serde_json::from_slice(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))
+    Ok(decode::patch(body, FieldValidation::Ignore)?.object)
 }
 
 /// Applies a patch to a value without a schema, such as a Scale.

@@ -8,7 +8,8 @@ use super::view::object_of;
 use super::write::{Raced, Target, durability};
 use crate::object::Object;
 use crate::registry::kinds::Kind;
-use crate::store::{StoreError, Write};
+use crate::store::{Revision, StoreError, Write};
+use crate::watch::feed::Unreadable;
 use coracle_proto::status::ApiError;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -33,8 +34,14 @@ impl Api {
     pub async fn remove(&self, target: &Target<'_>, options: &DeleteOptions) -> Result<Removed, ApiError> {
         let kind = target.kind;
         loop {
-            let current = self.get(kind, target.namespace, target.name).await?;
-            check_preconditions(kind, &current, options)?;
+            let current = match self.get(kind, target.namespace, target.name).await {
+                Ok(current) => current,
+                Err(error) => match self.feed.unreadable_at(&kind.key(target.namespace, target.name)) {
+                    Some(broken) => return self.discard(target, &broken, options).await,
+                    None => return Err(error),
+                },
+            };
+            check_preconditions(kind, current.revision, Some(&current.meta.uid), target.name, options)?;
             let old = self.converter.view(kind, &current).await?;
             let mut at = self.attributes(target, Operation::Delete, Some(&old));
             self.admission.validate(&mut at, &Value::Null).await?;
@@ -52,6 +59,70 @@ impl Api {
                 Err(Raced::Retry) => {}
             }
         }
+    }
+
+    /// Deletes an object that cannot be read, whatever finalizers it has: nobody could take them off. Admission sees no more
+    /// of it than its name.
+    async fn discard(
+        &self,
+        target: &Target<'_>,
+        broken: &Unreadable,
+        options: &DeleteOptions,
+    ) -> Result<Removed, ApiError> {
+        let kind = target.kind;
+        check_preconditions(kind, broken.revision, None, target.name, options)?;
+        let mut last =
+            json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {"name": target.name}});
+        if kind.namespaced() {
+            last["metadata"]["namespace"] = json!(target.namespace);
+        }
+        let mut at = self.attributes(target, Operation::Delete, Some(&last));
+        self.admission.validate(&mut at, &Value::Null).await?;
+        let warnings = std::mem::take(&mut at.warnings);
+        drop(at);
+        let mut revision = broken.revision;
+        if !target.options.dry_run {
+            let write = Write {
+                key: broken.key.clone(),
+                expect: broken.revision,
+                value: None,
+                durability: durability(kind),
+            };
+            revision = match self.store.write(write).await {
+                Ok(revision) => revision,
+                Err(StoreError::Conflict(_)) => {
+                    return Err(ApiError::modified(&kind.group, &kind.plural, target.name));
+                }
+                Err(error) => return Err(store_failed(error)),
+            };
+            self.feed.wait_for(revision).await;
+            tracing::warn!(
+                key = broken.key,
+                user = target.user.name,
+                "an object that cannot be read was deleted"
+            );
+        }
+        Ok(Removed { object: object_of(kind, &last, revision)?, gone: true, warnings })
+    }
+
+    /// Deletes all objects of a kind that cannot be read, of one namespace or of all.
+    pub async fn discard_all(
+        &self,
+        target: &Target<'_>,
+        namespace: Option<&str>,
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
+        for broken in self.feed.unreadable() {
+            let Some((within, name)) = broken.name(target.kind) else { continue };
+            if namespace.is_none_or(|namespace| namespace == within) {
+                let target = Target { namespace: within, name, ..*target };
+                match self.discard(&target, &broken, options).await {
+                    Err(error) if !error.is_conflict() => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Deletes the key and gives the last state.
@@ -83,28 +154,34 @@ impl Api {
         if kind.stored_as.is_none() {
             return Ok(object_of(kind, last, revision)?);
         }
-        let bytes = self.converter.stored_form(kind, last).await?;
+        let bytes = self.converter.stored_form(kind, last, Some(current)).await?;
         Ok(self.converter.built(kind, &bytes, revision).await?)
     }
 }
 
-fn check_preconditions(kind: &Kind, current: &Object, options: &DeleteOptions) -> Result<(), ApiError> {
+/// `is` is the uid of the object, `None` when that cannot be read.
+fn check_preconditions(
+    kind: &Kind,
+    revision: Revision,
+    is: Option<&str>,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<(), ApiError> {
     let Some(wanted) = &options.preconditions else { return Ok(()) };
-    let conflict = |why: String| Err(ApiError::conflict(&kind.group, &kind.plural, &current.meta.name, why));
+    let conflict = |why: String| Err(ApiError::conflict(&kind.group, &kind.plural, name, why));
     if let Some(uid) = &wanted.uid
-        && *uid != current.meta.uid
+        && is != Some(uid.as_str())
     {
         return conflict(format!(
             "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            current.meta.uid
+            is.unwrap_or_default()
         ));
     }
     if let Some(version) = &wanted.resource_version
-        && *version != current.revision.to_string()
+        && *version != revision.to_string()
     {
         return conflict(format!(
-            "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
-            current.revision
+            "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {revision}"
         ));
     }
     Ok(())

@@ -4,7 +4,8 @@
 use super::admission::webhook::call::{self, Place};
 use super::select::Selection;
 use crate::connect::reach::Reach;
-use crate::object::{Object, stored_bytes};
+use crate::object::Object;
+use crate::object::gate::{Limits, rendered_bytes, stored_bytes};
 use crate::registry::custom::conversion::{self, Webhook};
 use crate::registry::custom::{Custom, fill};
 use crate::registry::equivalent::Named;
@@ -12,8 +13,9 @@ use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;
 use crate::store::Revision;
 use crate::watch::feed::Feed;
+use crate::watch::render;
 use bytes::Bytes;
-use coracle_proto::status::ApiError;
+use coracle_proto::status::{ApiError, FieldError};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,15 +135,22 @@ impl Converter {
     }
 
     /// The bytes to store: `{"kind","apiVersion","metadata"` first, no resource version, in the stored version's form.
-    pub async fn stored_form(&self, kind: &Kind, object: &Value) -> Result<Bytes, ApiError> {
+    /// Every write passes here: what is too deep, too wide or too large is refused, unless `current`, which it replaces, is
+    /// as bad.
+    pub async fn stored_form(
+        &self,
+        kind: &Kind,
+        object: &Value,
+        current: Option<&Object>,
+    ) -> Result<Bytes, ApiError> {
         if let Some(stored) = &kind.stored_as {
             let mut converted = object.clone();
             (stored.encode)(&mut converted);
-            return Ok(stored_bytes(&converted));
+            return admitted(kind, &converted, current);
         }
         let Some(custom) = kind.custom.as_deref().filter(|custom| custom.storage_version != kind.version)
         else {
-            return Ok(stored_bytes(object));
+            return admitted(kind, object, current);
         };
         let mut converted = object.clone();
         match &custom.webhook {
@@ -151,7 +160,7 @@ impl Converter {
                 converted = one.into_iter().next().unwrap_or_default();
             }
         }
-        Ok(stored_bytes(&converted))
+        admitted(kind, &converted, current)
     }
 
     /// The object that clients of this kind see, from what was stored; without a revision, of a dry run.
@@ -237,6 +246,28 @@ impl Converter {
     }
 }
 
+/// The bytes of an object in the form that is stored, if its shape is one that may be.
+fn admitted(kind: &Kind, object: &Value, current: Option<&Object>) -> Result<Bytes, ApiError> {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    // The metadata of other kinds was read by its type.
+    if kind.custom.is_some()
+        && let Err(error) = render::meta(object)
+    {
+        let cause = FieldError::new("FieldValueInvalid", "metadata", format!("Invalid value: {error}"));
+        return Err(ApiError::invalid(&kind.group, &kind.kind, name, vec![cause]));
+    }
+    let refused = match stored_bytes(object, &Limits::USUAL) {
+        Ok(bytes) => return Ok(bytes),
+        Err(refused) => refused,
+    };
+    if let Some(current) = current
+        && let Ok(bytes) = stored_bytes(object, &Limits::over(&current.value(), current.json.len()))
+    {
+        return Ok(bytes);
+    }
+    Err(refused.refusal(&kind.group, &kind.kind, name))
+}
+
 /// Whether selectors may see something else than what is cached.
 pub fn differs(kind: &Kind, selection: &Selection) -> bool {
     kind.custom.is_some()
@@ -267,7 +298,7 @@ fn with_fields(kind: &Kind, objects: Vec<Arc<Object>>, selection: &Selection) ->
 
 /// An object from a tree in the form of this kind.
 pub fn object_of(kind: &Kind, value: &Value, revision: Revision) -> Result<Arc<Object>, ApiError> {
-    let object = Object::from_stored(kind, &stored_bytes(value), revision);
+    let object = Object::from_stored(kind, &rendered_bytes(value), revision);
     object.map(Arc::new).map_err(ApiError::internal)
 }
 

@@ -67,6 +67,8 @@ impl Api {
         (at.name, at.called) = (&name, called);
         track(target, None, &mut object);
         self.mutate(&mut at, &mut object).await?;
+        // A webhook may have moved it to where nobody would look for it.
+        metadata::check_body(kind, target.namespace, target.name, &object)?;
         kind.fill(&mut object);
         // Before the strategy, which may write the name elsewhere: a Job's pods are labelled with it.
         let generated = metadata::draw_name(&mut object);
@@ -127,10 +129,10 @@ impl Api {
             if self.get(kind, target.namespace, name).await.is_ok() {
                 return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
             }
-            let bytes = self.converter.stored_form(kind, object).await?;
+            let bytes = self.converter.stored_form(kind, object, None).await?;
             return self.converter.built(kind, &bytes, 0).await;
         }
-        let bytes = self.converter.stored_form(kind, object).await?;
+        let bytes = self.converter.stored_form(kind, object, None).await?;
         let key = kind.key(target.namespace, name);
         match self
             .store
@@ -175,6 +177,7 @@ impl Api {
         let mut at = self.attributes(target, Operation::Update, Some(&old));
         track(target, Some(&old), &mut new);
         self.mutate(&mut at, &mut new).await?;
+        metadata::check_body(kind, target.namespace, target.name, &new)?;
         kind.fill(&mut new);
         decode::settle(kind, &mut new);
         // To be given a node is no change of what was asked for.
@@ -238,7 +241,7 @@ impl Api {
         new: &Value,
     ) -> Result<Arc<Object>, Raced> {
         let kind = target.kind;
-        let bytes = self.converter.stored_form(kind, new).await?;
+        let bytes = self.converter.stored_form(kind, new, Some(current)).await?;
         if target.options.dry_run {
             return Ok(self.converter.built(kind, &bytes, current.revision).await?);
         }

@@ -238,6 +238,9 @@ impl Namespaces {
                 }
             }
         }
+        if let Err(error) = self.client.delete_unreadable(kind, namespace).await {
+            remains.errors.push(error.to_string());
+        }
         cache.list(Some(namespace)).iter().for_each(|object| remains.count(kind, object));
     }
 

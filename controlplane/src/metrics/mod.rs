@@ -9,6 +9,7 @@ pub mod scheduling;
 
 use crate::apiserver::chain::Server;
 use crate::apiserver::wellknown;
+use coracle_cli::supervise::Supervisor;
 use coracle_proto::exposition::{Form, Page};
 use requests::Requests;
 use scheduling::Scheduling;
@@ -38,8 +39,15 @@ impl Metrics {
                 page.value("apiserver_storage_objects", &[("resource", &resource)], cache.len());
             }
         }
+        page.family(
+            "coracle_unreadable_objects",
+            "gauge",
+            "Number of stored objects that cannot be read and are left out of lists and watches.",
+        );
+        page.value("coracle_unreadable_objects", &[], server.api.feed.unreadable().len());
         self.work.render(&mut page);
         self.scheduling.render(&mut page);
+        tasks(&server.wellknown.supervisor, &mut page);
         let version = wellknown::version();
         let text = |key: &str| version[key].as_str().unwrap_or_default().to_owned();
         page.family("kubernetes_build_info", "gauge", "A constant 1, labelled by version.");
@@ -52,4 +60,17 @@ impl Metrics {
         page.process();
         page.finish()
     }
+}
+
+/// How the server's tasks do.
+fn tasks(supervisor: &Supervisor, page: &mut Page) {
+    let name = "coracle_task_panics_total";
+    page.family(name, "counter", "Panics that were caught, by the task that panicked.");
+    for (task, count) in supervisor.panics() {
+        page.value(name, &[("task", &task)], count);
+    }
+    let name = "coracle_tasks_dead";
+    page.single(name, "gauge", "Tasks that failed many times in a row.", supervisor.dead().len());
+    let name = "coracle_quarantined_objects";
+    page.single(name, "gauge", "Objects that made a task panic.", supervisor.quarantined().len());
 }

@@ -1,18 +1,23 @@
 //! Feeds the caches: one watch on the store, applied in order. When the watch is lost it is resumed where it broke off;
 //! when the store has forgotten that place, everything is read again and the differences become events.
 
+// Objects that cannot be read.
+mod unreadable;
+
 use super::{
     cache::{Cache, Event, EventType},
     progress::Progress,
     render::{self, RenderError},
 };
 use crate::{
+    object::{Meta, Object},
     registry::kinds::Kind,
     store::{
         Change, KeyValue, Notice, Revision, Store, StoreError,
         sealed::{provider::is_sealed, refuse_unopened},
     },
 };
+use coracle_cli::supervise::{Subject, Supervisor};
 use futures::{StreamExt, stream::ReadyChunks};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -25,6 +30,8 @@ use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
 };
+
+pub use unreadable::Unreadable;
 
 /// All keys of objects.
 const ROOT: &str = "/registry/";
@@ -49,7 +56,13 @@ struct Shared {
     kinds: RwLock<BTreeMap<String, Fed>>,
     /// Keys that came encrypted, until the feed stands.
     unopened: Mutex<Option<BTreeSet<String>>>,
+    /// Objects that no cache has because nobody can read them.
+    unreadable: unreadable::Register,
+    supervisor: Supervisor,
 }
+
+/// What the feed is called in metrics and health pages.
+const TASK: &str = "store-feed";
 
 #[derive(Clone)]
 struct Fed {
@@ -70,6 +83,15 @@ impl Feed {
         store: Arc<dyn Store>,
         kinds: impl IntoIterator<Item = Arc<Kind>>,
     ) -> Result<Self, StoreError> {
+        Self::supervised(store, kinds, Supervisor::default()).await
+    }
+
+    /// The same; the supervisor keeps the task running and knows of objects that cannot be taken in.
+    pub async fn supervised(
+        store: Arc<dyn Store>,
+        kinds: impl IntoIterator<Item = Arc<Kind>>,
+        supervisor: Supervisor,
+    ) -> Result<Self, StoreError> {
         let newest = store.revision().await?;
         let past = store.past(RESUME).await?;
         let (all, revision) = match store.range(ROOT, Some(past.from)).await {
@@ -84,12 +106,20 @@ impl Feed {
         };
         let kept = |kind: &Arc<Kind>| kind.stored && kind.stored_as.is_none();
         let kinds = RwLock::new(kinds.into_iter().filter(kept).map(feed).collect());
-        let shared = Arc::new(Shared { store, progress, kinds, unopened: Mutex::new(Some(unopened)) });
+        let (unopened, unreadable) = (Mutex::new(Some(unopened)), unreadable::Register::default());
+        let known = supervisor.clone();
+        let shared = Arc::new(Shared { store, progress, kinds, unopened, unreadable, supervisor: known });
         shared.load(&all, revision);
         drop(all);
         shared.progress.advance(revision);
         let (orders, queue) = mpsc::unbounded_channel();
-        let task = tokio::spawn(shared.clone().run(queue));
+        let (following, queue) = (shared.clone(), Arc::new(tokio::sync::Mutex::new(queue)));
+        let mut again = false;
+        let task = supervisor.spawn(TASK, move || {
+            let (shared, queue) = (following.clone(), queue.clone());
+            let again = std::mem::replace(&mut again, true);
+            async move { shared.run(&mut *queue.lock().await, again).await }
+        });
         let feed = Self { shared, orders, task };
         feed.wait_for(newest).await;
         let unopened = feed.shared.unopened.lock().take().unwrap_or_default();
@@ -121,6 +151,17 @@ impl Feed {
         let _ = self.orders.send(Order::Remove(kind.prefix()));
     }
 
+    /// Objects of the kinds here that are stored and cannot be read. They are in no cache; to delete them is all that can be
+    /// done with them.
+    pub fn unreadable(&self) -> Vec<Unreadable> {
+        self.shared.unreadable.all()
+    }
+
+    /// The object with this key, if it cannot be read.
+    pub fn unreadable_at(&self, key: &str) -> Option<Unreadable> {
+        self.shared.unreadable.find(key)
+    }
+
     /// The revision up to which every change is in the caches.
     pub fn revision(&self) -> Revision {
         self.shared.progress.applied()
@@ -145,16 +186,22 @@ impl Drop for Feed {
 }
 
 impl Shared {
-    async fn run(self: Arc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) {
+    /// Follows the store without end; after a panic (`again`) all that differs is read anew first.
+    async fn run(&self, orders: &mut mpsc::UnboundedReceiver<Order>, mut again: bool) {
         loop {
-            let error = match self.store.watch(ROOT, self.progress.applied()).await {
-                Ok(watch) => self.follow(watch.ready_chunks(CHUNK), &mut orders).await,
-                Err(error) => error,
+            let result = if again {
+                self.resync().await
+            } else {
+                let error = match self.store.watch(ROOT, self.progress.applied()).await {
+                    Ok(watch) => self.follow(watch.ready_chunks(CHUNK), orders).await,
+                    Err(error) => error,
+                };
+                match error {
+                    StoreError::Compacted(_) => self.resync().await,
+                    error => Err(error),
+                }
             };
-            let result = match error {
-                StoreError::Compacted(_) => self.resync().await,
-                error => Err(error),
-            };
+            again &= result.is_err();
             if let Err(error) = result {
                 tracing::warn!(%error, rv = self.progress.applied(), "the watch on the store is lost, will retry");
                 tokio::time::sleep(RETRY).await;
@@ -175,7 +222,10 @@ impl Shared {
                     Some(Order::Register(kind, answer)) => {
                         let _ = answer.send(self.register(kind).await);
                     }
-                    Some(Order::Remove(prefix)) => drop(self.kinds.write().remove(&prefix)),
+                    Some(Order::Remove(prefix)) => {
+                        self.kinds.write().remove(&prefix);
+                        self.unreadable.retain(|key| !key.starts_with(&prefix));
+                    }
                     // The feed is dropped and this task about to be.
                     None => return StoreError::Engine("the feed is dropped".to_owned()),
                 },
@@ -227,7 +277,7 @@ impl Shared {
         if cache.has(change.revision) {
             return None;
         }
-        push(&kind, &cache, key, change.value.as_deref(), change.revision);
+        self.push(&kind, &cache, key, change.value.as_deref(), change.revision);
         Some(cache)
     }
 
@@ -245,14 +295,14 @@ impl Shared {
         // Newer than the feed: changes up to here come by again and are skipped.
         let (all, revision) = self.store.range(&prefix, None).await?;
         let cache = Arc::new(Cache::new(self.progress.clone(), revision));
-        load(&kind, &cache, all.iter(), revision);
+        self.load_kind(&kind, &cache, all.iter(), revision);
         self.kinds.write().insert(prefix, Fed { kind, cache: cache.clone() });
         Ok(cache)
     }
 
     fn load(&self, all: &[KeyValue], revision: Revision) {
         for (prefix, fed) in self.kinds.read().iter() {
-            load(&fed.kind, &fed.cache, within(all, prefix), revision);
+            self.load_kind(&fed.kind, &fed.cache, within(all, prefix), revision);
         }
     }
 
@@ -267,15 +317,60 @@ impl Shared {
                 .collect();
             changed.sort_by_key(|one| one.modified);
             for one in changed {
-                push(&kind, &cache, &one.key[prefix.len()..], Some(&one.value), one.modified);
+                self.push(&kind, &cache, &one.key[prefix.len()..], Some(&one.value), one.modified);
             }
             for key in gone.keys() {
-                push(&kind, &cache, key, None, revision);
+                self.push(&kind, &cache, key, None, revision);
             }
             cache.announce();
         }
+        self.unreadable.retain(|key| all.binary_search_by(|one| one.key.as_str().cmp(key)).is_ok());
         self.progress.advance(revision);
         Ok(())
+    }
+
+    /// Fills a cache. What cannot be read is left out and noted.
+    fn load_kind<'a>(
+        &self,
+        kind: &Kind,
+        cache: &Cache,
+        all: impl Iterator<Item = &'a KeyValue>,
+        revision: Revision,
+    ) {
+        let prefix = kind.prefix();
+        let objects = all.filter_map(|one| {
+            let key = &one.key[prefix.len()..];
+            let read = || {
+                render::object(&kind.fields, &one.value, one.modified).and_then(|object| named(object, key))
+            };
+            match self.supervisor.guard_now(TASK, || subject(kind, key), read).ok()? {
+                Ok(object) => Some(Arc::new(object)),
+                Err(error) => {
+                    self.unreadable.note(one.key.clone(), one.modified, &error);
+                    None
+                }
+            }
+        });
+        cache.load(objects, revision);
+    }
+
+    /// Puts one change into a cache. An object that can no longer be read is gone for those who read the cache.
+    fn push(&self, kind: &Kind, cache: &Cache, key: &str, value: Option<&[u8]>, revision: Revision) {
+        let read = || event(kind, cache, key, value, revision);
+        let event = match self.supervisor.guard_now(TASK, || subject(kind, key), read) {
+            Err(_) => event_of_loss(cache, key, revision),
+            Ok(Ok(event)) => {
+                self.unreadable.forget(|| format!("{}{key}", kind.prefix()));
+                event
+            }
+            Ok(Err(error)) => {
+                self.unreadable.note(format!("{}{key}", kind.prefix()), revision, &error);
+                event_of_loss(cache, key, revision)
+            }
+        };
+        if let Some(event) = event {
+            cache.push(key, event);
+        }
     }
 }
 
@@ -285,20 +380,10 @@ fn within<'a>(all: &'a [KeyValue], prefix: &'a str) -> impl Iterator<Item = &'a 
     all[start..].iter().take_while(move |one| one.key.starts_with(prefix))
 }
 
-fn load<'a>(kind: &Kind, cache: &Cache, all: impl Iterator<Item = &'a KeyValue>, revision: Revision) {
-    let objects = all.filter_map(|one| {
-        let object = render::object(&kind.fields, &one.value, one.modified);
-        object.map(Arc::new).map_err(|error| tracing::error!(key = one.key, %error, "left out")).ok()
-    });
-    cache.load(objects, revision);
-}
-
-fn push(kind: &Kind, cache: &Cache, key: &str, value: Option<&[u8]>, revision: Revision) {
-    match event(kind, cache, key, value, revision) {
-        Ok(Some(event)) => cache.push(key, event),
-        Ok(None) => {}
-        Err(error) => tracing::error!(resource = kind.plural, key, rv = revision, %error, "left out"),
-    }
+/// The object behind a key below its kind's prefix.
+fn subject(kind: &Kind, key: &str) -> Subject {
+    let (namespace, name) = key.rsplit_once('/').unwrap_or(("", key));
+    Subject::new(&kind.plural, namespace, name)
 }
 
 fn event(
@@ -319,7 +404,29 @@ fn event(
         (None, Some(previous)) => (EventType::Deleted, render::removal(previous, revision)?),
         (None, None) => return Ok(None),
     };
-    Ok(Some(Event { what, object: Arc::new(object), previous, line }))
+    let object = Arc::new(named(object, key)?);
+    Ok(Some(Event { what, object, previous, line }))
+}
+
+/// The removal of the object that a cache has and the store has no longer in a form that can be read.
+fn event_of_loss(cache: &Cache, key: &str, revision: Revision) -> Option<Event> {
+    let previous = cache.find(key)?;
+    let (object, line) = render::removal(&previous, revision).ok()?;
+    Some(Event { what: EventType::Deleted, object: Arc::new(object), previous: Some(previous), line })
+}
+
+/// The object, if its metadata says the name that its key says: caches, locks and deletion go by either.
+fn named(object: Object, key: &str) -> Result<Object, RenderError> {
+    let Meta { namespace, name, .. } = &object.meta;
+    let same = match key.split_once('/') {
+        Some((of, own)) => of == namespace && own == name,
+        None => namespace.is_empty() && key == name,
+    };
+    if same {
+        Ok(object)
+    } else {
+        Err(RenderError::Misplaced { namespace: namespace.clone(), name: name.clone() })
+    }
 }
 
 #[cfg(test)]

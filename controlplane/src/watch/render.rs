@@ -1,8 +1,13 @@
 //! From stored bytes to an object and the line that watchers get. The store knows a value's revision, so the bytes
 //! do not hold it; `resourceVersion` is put in as the first member of the metadata when the value is read.
+//!
+//! Bytes become an object only if all of them can be read as a tree later, also the parts that are skipped here: what an
+//! object holds is read by tasks that serve all objects.
 
 // The parts of an object that are read.
 mod part;
+// Parts that are only checked.
+mod skipped;
 
 use super::cache::EventType;
 use crate::{
@@ -20,9 +25,17 @@ pub enum RenderError {
     /// There is no `"metadata":{`.
     #[error("the value has no metadata")]
     NoMetadata,
-    /// It is not JSON, or the metadata has other types.
+    /// It is not JSON, or nested too deep, or the metadata has other types.
     #[error("the value is not an object: {0}")]
     Json(#[from] serde_json::Error),
+    /// The metadata names another object than the key.
+    #[error("the metadata is that of another object, \"{namespace}/{name}\"")]
+    Misplaced {
+        /// The namespace in the metadata.
+        namespace: String,
+        /// The name in the metadata.
+        name: String,
+    },
 }
 
 const METADATA: &[u8] = b"\"metadata\":{";
@@ -119,12 +132,14 @@ fn read(fields: &[Field], json: Bytes, revision: Revision) -> Result<Object, Ren
         let fields = fields.iter().map(|field| (field.get)(&value)).collect();
         return Ok(Object { revision, meta, json, fields });
     }
+    skipped::check(&json)?;
     let value: Value = serde_json::from_slice(&json)?;
     let fields = fields.iter().map(|field| (field.get)(&value)).collect();
     Ok(Object { revision, meta: meta(&value)?, json, fields })
 }
 
-fn meta(value: &Value) -> Result<Meta, RenderError> {
+/// The metadata of a tree. Fails when it has other types than metadata has: bytes of such a tree are no object.
+pub fn meta(value: &Value) -> Result<Meta, RenderError> {
     let metadata = value.get("metadata").unwrap_or(&Value::Null);
     match Meta::deserialize(metadata) {
         Ok(meta) => Ok(meta),
@@ -198,6 +213,58 @@ mod tests {
             let in_part = object(std::slice::from_ref(&part), stored.as_bytes(), 1).unwrap();
             let whole = object(&[Field::new("all", get)], stored.as_bytes(), 1).unwrap();
             assert_eq!((in_part.fields, in_part.meta), (whole.fields, whole.meta), "{rest}");
+        }
+    }
+
+    /// Objects that only a part is read of, and objects that are read whole.
+    fn both(json: &str) -> [Result<Object, RenderError>; 2] {
+        let part = Field::new("spec.nodeName", |_| String::new()).reading(&["spec.nodeName"]);
+        [
+            object(&[part], json.as_bytes(), 1),
+            object(&[Field::new("all", |_| String::new())], json.as_bytes(), 1),
+        ]
+    }
+
+    #[test]
+    fn bytes_that_are_no_tree_are_no_object() {
+        use coracle_proto::shape::RESERVED;
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let reserved = format!(r#"{{"{RESERVED}":"x"}}"#);
+        let hidden = format!(r#"{{"\u0024{}":"[]"}}"#, &RESERVED[1..]);
+        for part in [deep.as_str(), &reserved, &hidden, r#""\ud800""#, "1e999", "[1", "\"\u{1}\""] {
+            for text in [
+                format!(r#"{{"metadata":{{"name":"a"}},"data":{part}}}"#),
+                format!(r#"{{"metadata":{{"name":"a"}},"spec":{{"other":{part}}}}}"#),
+                format!(r#"{{"metadata":{{"name":"a","annotations":{part}}}}}"#),
+                format!(r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{part}}}]}}}}"#),
+                format!(r#"{{"metadata":{{"name":"a"}},"spec":{{"nodeName":{part}}}}}"#),
+                format!(r#"{{"metadata":{{"name":"a","new":{part}}}}}"#),
+                format!(
+                    r#"{{"metadata":{{"ownerReferences":[{{"new":{part},"apiVersion":"","kind":"","name":"","uid":""}}]}}}}"#
+                ),
+            ] {
+                assert!(both(&text).iter().all(Result::is_err), "{text}");
+            }
+        }
+        // The name itself, at every level that is not skipped whole.
+        for text in [
+            format!(r#"{{"{RESERVED}":"[]","metadata":{{"name":"a"}}}}"#),
+            format!(r#"{{"metadata":{{"name":"a"}},"spec":{{"{RESERVED}":"x"}}}}"#),
+            format!(r#"{{"metadata":{{"{RESERVED}":"x","name":"a"}}}}"#),
+            format!(r#"{{"metadata":{{"name":"a","labels":{{"{RESERVED}":"x"}}}}}}"#),
+        ] {
+            assert!(both(&text).iter().all(Result::is_err), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever was stored: if it became an object, it can be read as a tree.
+        #[test]
+        fn every_object_can_be_read(parts in proptest::collection::vec("[\\[{\\]},:]|\"[a-z\\\\]{0,3}\"|\"metadata\":\\{|\"name\":\"a\"|[0-9]{1,3}|1e999|null", 0..30)) {
+            let text = format!(r#"{{"metadata":{{"name":"a"}},{}}}"#, parts.concat());
+            for object in both(&text).into_iter().flatten() {
+                proptest::prop_assert!(object.value().is_object());
+            }
         }
     }
 

@@ -15,7 +15,7 @@ mod settle;
 use serde_json::Value;
 
 pub use settle::settle;
-pub use tree::{Tree, from_json};
+pub use tree::{Tree, from_json, from_json_within};
 pub use typed::{Read, read, read_any};
 pub use yaml::{Yaml, from_yaml};
 

@@ -1,11 +1,13 @@
 //! JSON text as a tree in which a key may stand twice.
 
+use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
 use super::DecodeError;
+use crate::shape::{MAX_NODES, RESERVED};
 
 /// A body before its type is looked at.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,9 +56,18 @@ impl From<serde_json::Value> for Tree {
     }
 }
 
-/// Reads JSON. Nesting is limited to 128 levels.
+/// Reads JSON of at most [`MAX_NODES`] values. Nesting is limited to [`crate::shape::MAX_BODY_DEPTH`] levels.
 pub fn from_json(body: &[u8]) -> Result<Tree, DecodeError> {
-    serde_json::from_slice(body).map_err(|e| DecodeError::Json(explain(body, &e)))
+    from_json_within(body, MAX_NODES)
+}
+
+/// The same with another limit on the number of values, for texts that hold many objects.
+pub fn from_json_within(body: &[u8], nodes: usize) -> Result<Tree, DecodeError> {
+    let left = Cell::new(nodes);
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let read = TreeVisitor(&left).deserialize(&mut reader);
+    let read = read.and_then(|tree| reader.end().map(|()| tree));
+    read.map_err(|e| DecodeError::Json(explain(body, &e)))
 }
 
 /// The error in the words of Go's scanner.
@@ -112,15 +123,23 @@ fn in_literal(body: &[u8], at: usize) -> String {
     format!("in literal {word} (expecting '{expected}')")
 }
 
-impl<'de> Deserialize<'de> for Tree {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TreeVisitor)
+/// Reads a value and takes it off the number of values that may still come.
+#[derive(Clone, Copy)]
+struct TreeVisitor<'a>(&'a Cell<usize>);
+
+impl<'de> DeserializeSeed<'de> for TreeVisitor<'_> {
+    type Value = Tree;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
+        let Some(left) = self.0.get().checked_sub(1) else {
+            return Err(de::Error::custom("too many values"));
+        };
+        self.0.set(left);
+        deserializer.deserialize_any(self)
     }
 }
 
-struct TreeVisitor;
-
-impl<'de> Visitor<'de> for TreeVisitor {
+impl<'de> Visitor<'de> for TreeVisitor<'_> {
     type Value = Tree;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,7 +176,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = access.next_element()? {
+        while let Some(item) = access.next_element_seed(self)? {
             items.push(item);
         }
         Ok(Tree::Array(items))
@@ -165,8 +184,11 @@ impl<'de> Visitor<'de> for TreeVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
         let mut fields = Vec::new();
-        while let Some(field) = access.next_entry()? {
-            fields.push(field);
+        while let Some(name) = access.next_key::<String>()? {
+            if name == RESERVED {
+                return Err(de::Error::custom(format_args!("the field name {RESERVED:?} is reserved")));
+            }
+            fields.push((name, access.next_value_seed(self)?));
         }
         Ok(Tree::Object(fields))
     }
@@ -203,5 +225,32 @@ mod tests {
         }
         let deep = "[".repeat(100_000);
         assert_eq!(from_json(deep.as_bytes()).unwrap_err().to_string(), "exceeded max depth");
+    }
+
+    #[test]
+    fn shapes_are_bounded() {
+        use crate::shape::MAX_BODY_DEPTH;
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(from_json(nested(MAX_BODY_DEPTH).as_bytes()).is_ok());
+        assert!(from_json(nested(MAX_BODY_DEPTH + 1).as_bytes()).is_err());
+        let wide = |values: usize| format!("[{}]", vec!["{}"; values - 1].join(","));
+        assert!(from_json(wide(MAX_NODES).as_bytes()).is_ok());
+        let why = from_json(wide(MAX_NODES + 1).as_bytes()).unwrap_err().to_string();
+        assert!(why.starts_with("too many values"), "{why}");
+        let reserved = format!(r#"{{"a":[{{"b":1,"{RESERVED}":"x"}}]}}"#);
+        let why = from_json(reserved.as_bytes()).unwrap_err().to_string();
+        assert!(why.contains("is reserved"), "{why}");
+    }
+
+    proptest::proptest! {
+        /// Whatever the text is: what is read has no more values and levels than allowed, and nothing panics.
+        #[test]
+        fn no_text_goes_over_the_limits(parts in proptest::collection::vec("[\\[{\\]},:]|\"a\"|1|1e999|\"\\\\ud800\"", 0..60)) {
+            let text: String = parts.concat();
+            if let Ok(tree) = from_json_within(text.as_bytes(), 20) {
+                let value = crate::decode::plain(tree);
+                proptest::prop_assert!(crate::shape::height(&value, &mut 20).is_some());
+            }
+        }
     }
 }

@@ -1,15 +1,18 @@
 //! YAML text as a tree, with the readings of YAML 1.1 that Kubernetes clients rely on (`yes` is true, `0777` is octal).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use serde_json::Number;
 
 use super::{DecodeError, Tree};
+use crate::shape::{MAX_BODY_DEPTH, MAX_NODES, RESERVED};
 
-/// Nodes that one body may expand to, aliases included. Far above any real object, far below what hurts.
-const MAX_NODES: usize = 1_000_000;
-const MAX_DEPTH: usize = 128;
+/// Bytes of text that one body may expand to, aliases included: an alias of a few bytes may stand for a megabyte.
+const MAX_TEXT: usize = 8 << 20;
+/// Repeated keys that are reported.
+const MAX_DUPLICATES: usize = 100;
 
 /// A body that was YAML.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,18 +46,51 @@ pub fn from_yaml(body: &[u8]) -> Result<Yaml, DecodeError> {
         events: Parser::new_from_str(text),
         anchors: HashMap::new(),
         duplicates: Vec::new(),
-        nodes: 0,
+        expanded: Size::default(),
+        held: Size::default(),
     };
     let tree = reader.document()?;
     Ok(Yaml { tree, duplicates: reader.duplicates })
 }
 
+/// How much memory a tree takes, in the two numbers that are limited.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    nodes: usize,
+    text: usize,
+}
+
+impl Size {
+    fn add(&mut self, other: Size) -> Result<(), DecodeError> {
+        self.nodes += other.nodes;
+        self.text += other.text;
+        if self.nodes > MAX_NODES || self.text > MAX_TEXT {
+            return Err(DecodeError::Yaml("document contains excessive aliasing".into()));
+        }
+        Ok(())
+    }
+
+    fn since(self, before: Size) -> Size {
+        Size { nodes: self.nodes - before.nodes, text: self.text - before.text }
+    }
+}
+
+/// A node that was read, with its levels of sequences and mappings.
+#[derive(Clone)]
+struct Node {
+    tree: Tree,
+    height: usize,
+}
+
 struct Reader<'a> {
     events: Parser<'a, saphyr_parser::StrInput<'a>>,
-    /// Anchored nodes with their number of nodes.
-    anchors: HashMap<usize, (Tree, usize)>,
+    /// Anchored nodes with what they expand to.
+    anchors: HashMap<usize, (Node, Size)>,
     duplicates: Vec<String>,
-    nodes: usize,
+    /// What the document has expanded to so far.
+    expanded: Size,
+    /// What the anchors hold.
+    held: Size,
 }
 
 impl<'a> Reader<'a> {
@@ -63,94 +99,194 @@ impl<'a> Reader<'a> {
         next.map_err(|e| DecodeError::Yaml(format!("line {}: {}", e.marker().line(), e.info())))
     }
 
+    /// The first document. Nested nodes are kept on a stack of their own: a call for every level would need more of the
+    /// thread's stack than a request may use.
     fn document(&mut self) -> Result<Tree, DecodeError> {
+        let mut open: Vec<Open> = Vec::new();
         while let Some((event, span)) = self.next()? {
-            match event {
-                Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
-                Event::StreamEnd | Event::DocumentEnd => return Ok(Tree::Null),
-                other => return self.node(other, span, 0),
+            let line = span.start.line();
+            let node = match event {
+                Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => continue,
+                Event::StreamEnd | Event::DocumentEnd if open.is_empty() => return Ok(Tree::Null),
+                Event::SequenceStart(anchor, _) => {
+                    self.open(&mut open, anchor, Inside::Sequence(Vec::new()))?;
+                    continue;
+                }
+                Event::MappingStart(anchor, _) => {
+                    self.open(&mut open, anchor, Inside::Mapping(Mapping::default()))?;
+                    continue;
+                }
+                Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+                    Some(whole) => self.close(whole)?,
+                    None => return Err(unexpected(line)),
+                },
+                Event::Scalar(text, style, anchor, tag) => {
+                    let size = Size { nodes: 1, text: text.len() };
+                    self.expanded.add(size)?;
+                    let node = Node { tree: scalar(&text, style, tag.as_deref()), height: 0 };
+                    self.anchor(anchor, &node, size)?;
+                    if let Some(Open { inside: Inside::Mapping(mapping), .. }) = open.last_mut()
+                        && mapping.key.is_none()
+                    {
+                        // As in JSON, keys are not counted as values.
+                        self.expanded.nodes -= 1;
+                        mapping.key = Some(match (style, &*text) {
+                            (ScalarStyle::Plain, "<<") => Key::Merge,
+                            _ => Key::Name { name: key_text(node.tree, line)?, line },
+                        });
+                        continue;
+                    }
+                    node
+                }
+                Event::Alias(id) => self.alias(id, open.len(), line)?,
+                _ => return Err(unexpected(line)),
+            };
+            match open.last_mut() {
+                None => return Ok(node.tree),
+                Some(around) => self.put(around, node, line)?,
             }
         }
         Ok(Tree::Null)
     }
 
-    fn count(&mut self, nodes: usize) -> Result<(), DecodeError> {
-        self.nodes += nodes;
-        if self.nodes > MAX_NODES {
-            return Err(DecodeError::Yaml("document contains excessive aliasing".into()));
+    /// Begins a sequence or mapping.
+    fn open(&mut self, open: &mut Vec<Open>, anchor: usize, inside: Inside) -> Result<(), DecodeError> {
+        check_depth(open.len() + 1)?;
+        let before = self.expanded;
+        self.expanded.add(Size { nodes: 1, text: 0 })?;
+        open.push(Open { anchor, before, height: 0, inside });
+        Ok(())
+    }
+
+    /// Ends a sequence or mapping.
+    fn close(&mut self, whole: Open) -> Result<Node, DecodeError> {
+        let Open { anchor, before, height, inside } = whole;
+        let tree = match inside {
+            Inside::Sequence(items) => Tree::Array(items),
+            Inside::Mapping(mapping) => mapping.finish(),
+        };
+        let node = Node { tree, height: height + 1 };
+        self.anchor(anchor, &node, self.expanded.since(before))?;
+        Ok(node)
+    }
+
+    /// Remembers a node that has an anchor; 0 is none.
+    fn anchor(&mut self, anchor: usize, node: &Node, size: Size) -> Result<(), DecodeError> {
+        if anchor > 0 {
+            self.held.add(size)?;
+            self.anchors.insert(anchor, (node.clone(), size));
         }
         Ok(())
     }
 
-    fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Tree, DecodeError> {
-        if depth > MAX_DEPTH {
-            return Err(DecodeError::Yaml("exceeded max depth".into()));
-        }
-        let before = self.nodes;
-        self.count(1)?;
-        let (anchor, tree) = match event {
-            Event::Alias(id) => {
-                let (tree, nodes) = self.anchors.get(&id).cloned().ok_or_else(|| {
-                    DecodeError::Yaml(format!("line {}: unknown anchor referenced", span.start.line()))
-                })?;
-                self.count(nodes)?;
-                (0, tree)
-            }
-            Event::Scalar(text, style, anchor, tag) => (anchor, scalar(&text, style, tag.as_deref())),
-            Event::SequenceStart(anchor, _) => (anchor, self.sequence(depth)?),
-            Event::MappingStart(anchor, _) => (anchor, self.mapping(depth)?),
-            _ => return Err(DecodeError::Yaml(format!("line {}: unexpected end", span.start.line()))),
+    /// A copy of the node that an alias means, with `depth` sequences and mappings around it.
+    fn alias(&mut self, id: usize, depth: usize, line: usize) -> Result<Node, DecodeError> {
+        let Some((node, size)) = self.anchors.get(&id) else {
+            return Err(DecodeError::Yaml(format!("line {line}: unknown anchor referenced")));
         };
-        if anchor > 0 {
-            self.anchors.insert(anchor, (tree.clone(), self.nodes - before));
-        }
-        Ok(tree)
+        // Before the copy is made.
+        check_depth(depth + node.height)?;
+        self.expanded.add(*size)?;
+        Ok(node.clone())
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<Tree, DecodeError> {
-        let mut items = Vec::new();
-        while let Some((event, span)) = self.next()? {
-            if matches!(event, Event::SequenceEnd) {
-                break;
+    /// Puts a node into what is around it.
+    fn put(&mut self, around: &mut Open, node: Node, line: usize) -> Result<(), DecodeError> {
+        around.height = around.height.max(node.height);
+        let mapping = match &mut around.inside {
+            Inside::Sequence(items) => {
+                items.push(node.tree);
+                return Ok(());
             }
-            items.push(self.node(event, span, depth + 1)?);
+            Inside::Mapping(mapping) => mapping,
+        };
+        match mapping.key.take() {
+            // An alias, a sequence or a mapping.
+            None => mapping.key = Some(Key::Name { name: key_text(node.tree, line)?, line }),
+            Some(Key::Merge) => merge_into(&mut mapping.merged, node.tree)?,
+            Some(Key::Name { name, line }) => {
+                if let Some(name) = mapping.set(name, node.tree)
+                    && self.duplicates.len() < MAX_DUPLICATES
+                {
+                    self.duplicates.push(format!("line {line}: key {name:?} already set in map"));
+                }
+            }
         }
-        Ok(Tree::Array(items))
+        Ok(())
+    }
+}
+
+/// A sequence or mapping whose end has not come yet.
+struct Open {
+    anchor: usize,
+    /// What the document had expanded to before it.
+    before: Size,
+    /// Levels of sequences and mappings in it.
+    height: usize,
+    inside: Inside,
+}
+
+enum Inside {
+    Sequence(Vec<Tree>),
+    Mapping(Mapping),
+}
+
+#[derive(Default)]
+struct Mapping {
+    fields: Vec<(String, Tree)>,
+    /// Where each field is.
+    places: HashMap<String, usize>,
+    /// The fields of `<<` values.
+    merged: Vec<(String, Tree)>,
+    /// A key whose value comes next.
+    key: Option<Key>,
+}
+
+enum Key {
+    Name {
+        name: String,
+        /// Where it stands.
+        line: usize,
+    },
+    /// `<<`.
+    Merge,
+}
+
+impl Mapping {
+    /// Sets a field; gives its name back if it was set before.
+    fn set(&mut self, key: String, value: Tree) -> Option<String> {
+        match self.places.entry(key) {
+            Entry::Occupied(place) => {
+                self.fields[*place.get()].1 = value;
+                Some(place.key().clone())
+            }
+            Entry::Vacant(place) => {
+                self.fields.push((place.key().clone(), value));
+                place.insert(self.fields.len() - 1);
+                None
+            }
+        }
     }
 
-    fn mapping(&mut self, depth: usize) -> Result<Tree, DecodeError> {
-        let mut fields: Vec<(String, Tree)> = Vec::new();
-        let mut merged: Vec<(String, Tree)> = Vec::new();
-        let mut seen: HashSet<String> = HashSet::new();
-        while let Some((event, span)) = self.next()? {
-            if matches!(event, Event::MappingEnd) {
-                break;
-            }
-            let line = span.start.line();
-            let merge = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, ..) if text == "<<");
-            let key = self.node(event, span, depth + 1)?;
-            let value = match self.next()? {
-                Some((event, span)) => self.node(event, span, depth + 1)?,
-                None => Tree::Null,
-            };
-            if merge {
-                merge_into(&mut merged, value)?;
-                continue;
-            }
-            let key = key_text(key, line)?;
-            if !seen.insert(key.clone()) {
-                self.duplicates.push(format!("line {line}: key {key:?} already set in map"));
-                fields.retain(|(name, _)| *name != key);
-            }
-            fields.push((key, value));
-        }
-        for (key, value) in merged {
-            if seen.insert(key.clone()) {
-                fields.push((key, value));
+    fn finish(mut self) -> Tree {
+        for (key, value) in std::mem::take(&mut self.merged) {
+            if !self.places.contains_key(&key) {
+                self.set(key, value);
             }
         }
-        Ok(Tree::Object(fields))
+        Tree::Object(self.fields)
     }
+}
+
+fn unexpected(line: usize) -> DecodeError {
+    DecodeError::Yaml(format!("line {line}: unexpected end"))
+}
+
+fn check_depth(depth: usize) -> Result<(), DecodeError> {
+    if depth > MAX_BODY_DEPTH {
+        return Err(DecodeError::Yaml("exceeded max depth".into()));
+    }
+    Ok(())
 }
 
 /// Takes the fields of a `<<` value; earlier mappings win.
@@ -171,6 +307,9 @@ fn merge_into(merged: &mut Vec<(String, Tree)>, value: Tree) -> Result<(), Decod
 
 fn key_text(key: Tree, line: usize) -> Result<String, DecodeError> {
     match key {
+        Tree::String(text) if text == RESERVED => {
+            Err(DecodeError::Yaml(format!("line {line}: the field name {RESERVED:?} is reserved")))
+        }
         Tree::String(text) => Ok(text),
         Tree::Bool(value) => Ok(value.to_string()),
         Tree::Number(number) => Ok(number.to_string()),
@@ -311,7 +450,79 @@ mod tests {
         let why = from_yaml(text.as_bytes()).unwrap_err().to_string();
         assert_eq!(why, "yaml: document contains excessive aliasing");
         assert!(from_yaml("[".repeat(5000).as_bytes()).is_err());
+        assert!(from_yaml("- ".repeat(5000).as_bytes()).is_err());
         assert!(from_yaml(b"a: b: c").is_err());
         assert!(from_yaml(b"a: \xff").is_err());
+    }
+
+    /// A few lines in which every anchor holds the one before it twenty levels further down.
+    fn deep_by_aliases(levels: usize) -> String {
+        let mut text = String::from("a0: &a0 {x: 1}\n");
+        for i in 1..=levels {
+            text.push_str(&format!("a{i}: &a{i} {}*a{} {}\n", "[".repeat(20), i - 1, "]".repeat(20)));
+        }
+        text
+    }
+
+    #[test]
+    fn aliases_do_not_nest_deeper_than_text() {
+        // The mapping, six times twenty sequences, the innermost mapping: 122 levels.
+        let deep = value(&deep_by_aliases(6));
+        assert_eq!(crate::shape::height(&deep, &mut { usize::MAX }), Some(122));
+        let why = from_yaml(deep_by_aliases(7).as_bytes()).unwrap_err().to_string();
+        assert_eq!(why, "yaml: exceeded max depth");
+        let merged = deep_by_aliases(6).replace("a6: &a6", "a6:\n  <<:");
+        assert!(from_yaml(merged.as_bytes()).is_ok());
+    }
+
+    /// A request has a few hundred kilobytes of stack left when its body is read.
+    #[test]
+    fn the_deepest_document_needs_little_stack() {
+        let text = format!("{}1{}", "{a: ".repeat(MAX_BODY_DEPTH), "}".repeat(MAX_BODY_DEPTH));
+        let read = move || from_yaml(text.as_bytes()).map(drop);
+        let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(read).unwrap();
+        thread.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn aliases_of_long_text_are_counted_by_their_length() {
+        let text = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 100].join(","));
+        assert_eq!(
+            from_yaml(text.as_bytes()).unwrap_err().to_string(),
+            "yaml: document contains excessive aliasing"
+        );
+        // Anchors around anchors hold the same text again and again.
+        let nested: String = (0..100).map(|i| format!("&n{i} [")).collect();
+        let text = format!("{nested}{}{}", "x".repeat(100_000), "]".repeat(100));
+        assert_eq!(
+            from_yaml(text.as_bytes()).unwrap_err().to_string(),
+            "yaml: document contains excessive aliasing"
+        );
+    }
+
+    #[test]
+    fn many_repeated_keys_take_no_longer_than_others() {
+        let keys: String = (0..40_000).chain(0..40_000).map(|i| format!("k{i}: 1\n")).collect();
+        let yaml = from_yaml(keys.as_bytes()).unwrap();
+        assert_eq!(yaml.duplicates.len(), MAX_DUPLICATES);
+        let Tree::Object(fields) = yaml.tree else { panic!("no mapping") };
+        assert_eq!(fields.len(), 40_000);
+    }
+
+    proptest::proptest! {
+        /// Whatever aliases refer to: no more levels than JSON may have, and nothing panics.
+        #[test]
+        fn no_document_goes_over_the_limits(lines in proptest::collection::vec((0usize..8, 0usize..60, 1usize..4), 1..12)) {
+            let mut text = String::from("z: &z [1]\n");
+            for (i, (from, depth, times)) in lines.into_iter().enumerate() {
+                let alias = if from < i { format!("*a{from} ") } else { "*z ".to_owned() };
+                let items = vec![alias; times].join(",");
+                text.push_str(&format!("a{i}: &a{i} {}{items}{}\n", "[".repeat(depth + 1), "]".repeat(depth + 1)));
+            }
+            if let Ok(read) = from_yaml(text.as_bytes()) {
+                let height = crate::shape::height(&to_value(read.tree), &mut { MAX_NODES });
+                proptest::prop_assert!(height.is_some_and(|height| height <= MAX_BODY_DEPTH));
+            }
+        }
     }
 }

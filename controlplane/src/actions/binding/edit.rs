@@ -2,6 +2,7 @@
 //! again would be most of the work.
 
 use crate::watch::render;
+use coracle_proto::shape::MAX_BYTES;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -42,7 +43,8 @@ pub fn bound(json: &[u8], node: &str, now: &str) -> Option<Vec<u8>> {
         done = *to;
     }
     out.extend_from_slice(&stored[done..]);
-    Some(out)
+    // A node and a condition do not make the pod deeper; what makes it too large the single binding refuses.
+    (out.len() <= MAX_BYTES).then_some(out)
 }
 
 /// The status of a pod that has a node: it is scheduled, and the node that it was promised is of no interest any more.
@@ -74,7 +76,7 @@ fn scheduled(told: &Members<'_>, now: &str) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::object::stored_bytes;
+    use crate::object::gate::rendered_bytes;
     use serde_json::{Value, json};
 
     const NOW: &str = "2026-01-02T03:04:05Z";
@@ -86,7 +88,7 @@ mod tests {
 
     /// As the cache has it.
     fn cached(pod: &Value) -> bytes::Bytes {
-        render::object(&[], &stored_bytes(pod), 7).unwrap().json
+        render::object(&[], &rendered_bytes(pod), 7).unwrap().json
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! RFC 6902 JSON patch on an object tree.
 
 use super::rejected;
+use coracle_proto::shape::{MAX_BODY_DEPTH, height};
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 
@@ -9,6 +10,17 @@ pub const MAX_OPERATIONS: usize = 10_000;
 
 /// How many bytes all `copy` operations of one patch may add.
 const MAX_COPIED: usize = 3 << 20;
+
+/// How many values all operations of one patch may put in place. A `move` costs nothing of its own, but the depth of what it
+/// moves must be found out.
+const MAX_PLACED: usize = 4_000_000;
+
+/// What the operations of one patch have used up.
+struct Spent {
+    copied: usize,
+    /// Values that may still be put in place.
+    left: usize,
+}
 
 /// One parsed operation.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +62,12 @@ enum Misfit {
         "Unable to complete the copy, the accumulated size increase of copy is {0}, exceeding the limit {MAX_COPIED}"
     )]
     CopiedTooMuch(usize),
+    #[error(
+        "{op} operation does not apply: path {path} would be nested more than {MAX_BODY_DEPTH} levels deep"
+    )]
+    TooDeep { op: &'static str, path: String },
+    #[error("Unable to complete the patch, its operations add or move more than {MAX_PLACED} values")]
+    PlacedTooMuch,
     #[error("Unexpected kind: {0}")]
     Unknown(String),
     #[error("{0} operation failed to decode path: missing value")]
@@ -63,9 +81,9 @@ enum Misfit {
 pub fn apply(document: &Value, patch: &Value) -> Result<Value, ApiError> {
     let operations = parse(patch)?;
     let mut document = document.clone();
-    let mut copied = 0;
+    let mut spent = Spent { copied: 0, left: MAX_PLACED };
     for operation in operations {
-        step(&mut document, operation, &mut copied).map_err(rejected)?;
+        step(&mut document, operation, &mut spent).map_err(rejected)?;
     }
     Ok(document)
 }
@@ -126,13 +144,14 @@ fn parse_one(item: &Value) -> Result<Operation, ApiError> {
     })
 }
 
-fn step(document: &mut Value, operation: Operation, copied: &mut usize) -> Result<(), Misfit> {
+fn step(document: &mut Value, operation: Operation, spent: &mut Spent) -> Result<(), Misfit> {
     match operation {
         Operation::Unknown(op) => Err(Misfit::Unknown(op)),
         Operation::Nowhere(op) => Err(Misfit::Nowhere(op)),
-        Operation::Add(path, value) => add(document, "add", &path, value),
+        Operation::Add(path, value) => add(document, "add", &path, value, spent),
         Operation::Remove(path) => remove(document, "remove", &path).map(drop),
         Operation::Replace(path, value) => {
+            check_depth("replace", &path, &value, spent)?;
             if let Some(place) = find_mut(document, &path) {
                 *place = value;
                 return Ok(());
@@ -146,16 +165,16 @@ fn step(document: &mut Value, operation: Operation, copied: &mut usize) -> Resul
         }
         Operation::Move { from, to } => {
             let value = remove(document, "move", &from)?;
-            add(document, "move", &to, value)
+            add(document, "move", &to, value, spent)
         }
         Operation::Copy { from, to } => {
             let value =
                 find(document, &from).cloned().ok_or(Misfit::NoPath { op: "copy", path: from.clone() })?;
-            *copied += value.to_string().len();
-            if *copied > MAX_COPIED {
-                return Err(Misfit::CopiedTooMuch(*copied));
+            spent.copied += value.to_string().len();
+            if spent.copied > MAX_COPIED {
+                return Err(Misfit::CopiedTooMuch(spent.copied));
             }
-            add(document, "copy", &to, value)
+            add(document, "copy", &to, value, spent)
         }
         Operation::Test(path, expected) => {
             // A missing value passes a test for null, as clients that guard a first write rely on.
@@ -177,7 +196,24 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-fn add(document: &mut Value, op: &'static str, path: &str, value: Value) -> Result<(), Misfit> {
+/// Refuses what would make the document deeper than any that can be read: it is walked by functions that call themselves.
+fn check_depth(op: &'static str, path: &str, value: &Value, spent: &mut Spent) -> Result<(), Misfit> {
+    let levels = height(value, &mut spent.left).ok_or(Misfit::PlacedTooMuch)?;
+    if path.matches('/').count() + levels > MAX_BODY_DEPTH {
+        let path = path.chars().take(64).collect::<String>() + "...";
+        return Err(Misfit::TooDeep { op, path });
+    }
+    Ok(())
+}
+
+fn add(
+    document: &mut Value,
+    op: &'static str,
+    path: &str,
+    value: Value,
+    spent: &mut Spent,
+) -> Result<(), Misfit> {
+    check_depth(op, path, &value, spent)?;
     let Some((parent, key)) = split(path) else {
         *document = value;
         return Ok(());
@@ -368,6 +404,43 @@ mod tests {
         let copies: Vec<Value> =
             (0..4).map(|i| json!({"op": "copy", "from": "/a", "path": format!("/b{i}")})).collect();
         assert!(apply(&big, &Value::Array(copies)).unwrap_err().message.contains("exceeding the limit"));
+    }
+
+    /// Each operation puts the whole document further down into itself.
+    #[test]
+    fn no_operation_makes_a_document_deeper_than_can_be_read() {
+        let down = |depth: usize| "/a".repeat(depth);
+        let nested = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!({"a": inner}));
+        let repeated = |op: &str| -> Value {
+            let one = json!({"op": op, "from": "/a", "path": "/b/a", "value": nested(100)});
+            let back = json!({"op": "move", "from": "/b", "path": "/a"});
+            let fresh = json!({"op": "add", "path": "/b", "value": {}});
+            (0..2000).flat_map(|_| [fresh.clone(), one.clone(), back.clone()]).collect()
+        };
+        for (patch, op) in [
+            (repeated("move"), "move"),
+            (repeated("copy"), "copy"),
+            (json!([{"op": "add", "path": down(60), "value": nested(100)}]), "add"),
+            (json!([{"op": "replace", "path": down(60), "value": nested(100)}]), "replace"),
+        ] {
+            let error = apply(&nested(80), &patch).unwrap_err();
+            assert!(error.message.contains(&format!("{op} operation does not apply")), "{}", error.message);
+            assert!(error.message.contains("more than 127 levels deep"), "{}", error.message);
+        }
+        let fits = json!([{"op": "add", "path": down(27), "value": nested(100)}]);
+        assert!(apply(&nested(80), &fits).is_ok());
+    }
+
+    #[test]
+    fn moves_of_large_values_are_limited_together() {
+        let many: Vec<Value> = vec![json!({}); 1000];
+        let moves: Vec<Value> = (0..5000)
+            .map(
+                |i| json!({"op": "move", "from": format!("/{}", i % 2), "path": format!("/{}", (i + 1) % 2)}),
+            )
+            .collect();
+        let error = apply(&json!({"0": many}), &Value::Array(moves)).unwrap_err();
+        assert!(error.message.contains("more than 4000000 values"), "{}", error.message);
     }
 
     proptest! {

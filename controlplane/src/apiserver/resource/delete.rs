@@ -50,6 +50,10 @@ impl Asked<'_> {
                 _ => {}
             }
         }
+        // What cannot be read matches no selector.
+        if selection.is_everything() {
+            self.server.api.discard_all(&self.target("", &write), self.scope(), &options).await?;
+        }
         Ok(respond::bytes(200, JSON, list::render(self.kind, &page)))
     }
 

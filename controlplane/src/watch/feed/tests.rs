@@ -153,3 +153,53 @@ async fn differences_become_events_when_history_is_gone() {
     assert_eq!(names(&cache.list(None)), "b=2 c=1 same=1");
     assert_eq!(feed.revision(), store.revision().await.unwrap());
 }
+
+/// Bytes as nobody here writes them.
+async fn put_raw(store: &dyn Store, key: &str, expect: Revision, value: &str) -> Revision {
+    let value = Some(value.to_owned().into());
+    store.write(Write { key: key.to_owned(), expect, value, durability: Durability::Sync }).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_left_out_and_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
+    let pods = kind("", "pods", Scope::Namespaced);
+    let good = put(&*store, &pods, ("x", "good"), 0, 1).await;
+    let deep = format!(
+        r#"{{"metadata":{{"name":"deep","namespace":"x"}},"n":{}1{}}}"#,
+        "[".repeat(200),
+        "]".repeat(200)
+    );
+    let deep_at = put_raw(&*store, "/registry/pods/x/deep", 0, &deep).await;
+    put_raw(&*store, "/registry/pods/x/other", 0, r#"{"metadata":{"name":"good","namespace":"x"}}"#).await;
+    put_raw(&*store, "/registry/pods/x/text", 0, "text").await;
+    let feed = Feed::start(store.clone(), [pods.clone()]).await.unwrap();
+    let cache = feed.cache(&pods).unwrap();
+    assert_eq!(names(&cache.list(None)), "good=1");
+    let broken = feed.unreadable();
+    assert_eq!(
+        broken.iter().filter_map(|one| one.name(&pods)).collect::<Vec<_>>(),
+        [("x", "deep"), ("x", "other"), ("x", "text")]
+    );
+    assert!(broken[0].to_string().contains("/registry/pods/x/deep"), "{}", broken[0]);
+
+    // One that is followed and can no longer be read is gone, and is there again once it can.
+    let (_, _, mut cursor) = cache.list_and_watch(None);
+    let lost = put_raw(&*store, "/registry/pods/x/good", good, "{").await;
+    feed.wait_for(lost).await;
+    assert_eq!(names(&cache.list(None)), "");
+    assert_eq!(feed.unreadable_at("/registry/pods/x/good").unwrap().revision, lost);
+    let back = put(&*store, &pods, ("x", "good"), lost, 2).await;
+    delete(&*store, &pods, ("x", "deep"), deep_at).await;
+    let last = put(&*store, &pods, ("x", "new"), 0, 1).await;
+    feed.wait_for(last).await;
+    assert_eq!(names(&cache.list(None)), "good=2 new=1");
+    assert_eq!(feed.unreadable().len(), 2);
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let event = cursor.next().await.unwrap();
+        seen.push((event.what, event.object.revision));
+    }
+    assert_eq!(seen, [(EventType::Deleted, lost), (EventType::Added, back), (EventType::Added, last)]);
+}

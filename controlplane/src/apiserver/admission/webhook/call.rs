@@ -1,5 +1,6 @@
 //! The connection to a webhook, of admission or of conversion: by URL, or to a Service's endpoints under the Service's name.
 
+use crate::apiserver::decode;
 use crate::connect::node::Io;
 use crate::connect::reach::{Reach, Spot};
 use crate::object::Object;
@@ -146,7 +147,7 @@ async fn exchange(
     if !code.is_success() {
         return Err(format!("the server answered {code}"));
     }
-    serde_json::from_slice(&bytes.to_bytes()).map_err(|e| format!("couldn't decode the answer: {e}"))
+    decode::answered(&bytes.to_bytes()).map_err(|e| format!("couldn't decode the answer: {e}"))
 }
 
 fn by_url(url: &str) -> Result<Place, CallError> {

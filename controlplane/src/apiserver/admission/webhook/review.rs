@@ -2,6 +2,7 @@
 
 use crate::apiserver::admission::forms::Form;
 use crate::apiserver::admission::{Attributes, Operation};
+use crate::apiserver::decode;
 use crate::registry::equivalent::Named;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_proto::status::ApiError;
@@ -121,7 +122,7 @@ pub fn verdict(answer: &Value, uid: &str) -> Result<Verdict, String> {
         }
         Some(patch) => {
             let bytes = STANDARD.decode(patch).map_err(|e| format!("couldn't decode patch: {e}"))?;
-            Some(serde_json::from_slice(&bytes).map_err(|e| format!("couldn't decode patch: {e}"))?)
+            Some(decode::answered(&bytes).map_err(|e| format!("couldn't decode patch: {e}"))?)
         }
     };
     let warnings = response["warnings"].as_array().into_iter().flatten();
