@@ -197,6 +197,10 @@ options! {
     /// File of kind EncryptionConfiguration: which resources are encrypted in the store, and how.
     #[arg(long)]
     encryption_provider_config: Option<PathBuf>,
+    /// Nodes whose serving certificate is not verified, or * for all: kubelets without serverTLSBootstrap. Whoever answers at
+    /// the address of such a node is believed.
+    #[arg(long, value_delimiter = ',')]
+    insecure_kubelets: Vec<String>,
     /// Life of the certificates of server, administrator and nodes, in seconds; a year by default.
     #[arg(long)]
     certificate_lifetime_seconds: Option<u64>,

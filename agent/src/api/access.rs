@@ -10,16 +10,20 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::answer::{Answer, text};
+use super::strangers::{Gate, is_token};
 
 const MASTERS: &str = "system:masters";
 /// How long a known token, a yes and a no are believed.
 const TOKEN: Duration = Duration::from_secs(30);
 const YES: Duration = Duration::from_secs(30);
 const NO: Duration = Duration::from_secs(5);
+/// How long a token that nobody knows stays unknown.
+const UNKNOWN: Duration = Duration::from_secs(10);
 /// How many answers are kept.
 const KEPT: usize = 1024;
 
@@ -92,7 +96,13 @@ fn wanted(method: &Method, path: &str) -> Vec<Wanted> {
         Method::DELETE => "delete",
         _ => "get",
     };
-    let subresources: &[&str] = match path.trim_start_matches('/').split('/').next().unwrap_or_default() {
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    // These run something or open a connection, also where WebSockets begin with a GET: who may only read does neither.
+    let verb = match first {
+        "exec" | "attach" | "portForward" | "run" | "dial" if verb == "get" => "create",
+        _ => verb,
+    };
+    let subresources: &[&str] = match first {
         "stats" => &["stats"],
         "metrics" => &["metrics"],
         "logs" => &["log"],
@@ -111,6 +121,9 @@ pub struct Access {
     client: Option<kube::Client>,
     node: String,
     tokens: Answers<[u8; 32], Peer>,
+    /// Tokens that nobody knew, apart from the others: they must not push those out.
+    unknown: Answers<[u8; 32], ()>,
+    strangers: Gate,
     decisions: Answers<(Peer, Wanted), bool>,
 }
 
@@ -120,8 +133,13 @@ impl Access {
         Self { client: Some(client), node: node.into(), ..Self::default() }
     }
 
-    /// Lets a request through, or gives the answer that refuses it.
-    pub async fn authorize<B>(&self, peer: &Peer, request: &Request<B>) -> Result<(), Answer> {
+    /// Lets a request through, or gives the answer that refuses it; `source` is where it came from.
+    pub async fn authorize<B>(
+        &self,
+        peer: &Peer,
+        source: Option<IpAddr>,
+        request: &Request<B>,
+    ) -> Result<(), Answer> {
         let path = request.uri().path();
         if path == "/healthz" {
             return Ok(());
@@ -131,7 +149,7 @@ impl Access {
             bearer.and_then(|value| value.strip_prefix("Bearer ")).map(|token| token.trim().to_owned());
         let peer = match (&peer.user, bearer) {
             (Some(_), _) if peer.holds() => peer.clone(),
-            (_, Some(token)) => self.owner(&token).await?,
+            (_, Some(token)) => self.owner(&token, source).await?,
             _ => return Err(text(StatusCode::UNAUTHORIZED, "Unauthorized")),
         };
         if peer.groups.iter().any(|group| group == MASTERS) {
@@ -156,12 +174,24 @@ impl Access {
     }
 
     /// The owner of a token.
-    async fn owner(&self, token: &str) -> Result<Peer, Answer> {
+    async fn owner(&self, token: &str, source: Option<IpAddr>) -> Result<Peer, Answer> {
         let unauthorized = || text(StatusCode::UNAUTHORIZED, "Unauthorized");
+        if !is_token(token) {
+            return Err(unauthorized());
+        }
         let key: [u8; 32] = Sha256::digest(token).into();
         if let Some(known) = self.tokens.get(&key) {
             return Ok(known);
         }
+        if self.unknown.get(&key).is_some() {
+            return Err(unauthorized());
+        }
+        let Some(_turn) = self.strangers.pass(source).await else {
+            return Err(text(
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many unknown tokens, please try again later",
+            ));
+        };
         let client = self.client.clone().ok_or_else(unauthorized)?;
         let api: Api<TokenReview> = Api::all(client);
         let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
@@ -171,7 +201,10 @@ impl Access {
             unauthorized()
         })?;
         let status = answer.status.filter(|status| status.authenticated == Some(true));
-        let user = status.and_then(|status| status.user).ok_or_else(unauthorized)?;
+        let Some(user) = status.and_then(|status| status.user) else {
+            self.unknown.keep(key, (), UNKNOWN);
+            return Err(unauthorized());
+        };
         let peer = Peer {
             user: user.username,
             groups: user.groups.unwrap_or_default(),
@@ -237,7 +270,10 @@ mod tests {
         let past = Peer { until: Some(1), ..server.clone() };
         let status = async |peer: &Peer, path: &str, token: &str| {
             let request = Request::get(path).header("authorization", token).body(()).unwrap();
-            access.authorize(peer, &request).await.map_or_else(|answer| answer.status().as_u16(), |()| 200)
+            access
+                .authorize(peer, None, &request)
+                .await
+                .map_or_else(|answer| answer.status().as_u16(), |()| 200)
         };
         assert_eq!(status(&server, "/pods", "").await, 200);
         assert_eq!(status(&someone, "/pods", "").await, 403);
@@ -253,6 +289,12 @@ mod tests {
             (Method::GET, "/stats/summary", vec![("get", "stats")]),
             (Method::GET, "/metrics/cadvisor", vec![("get", "metrics")]),
             (Method::POST, "/exec/ns/pod/c", vec![("create", "proxy")]),
+            (Method::GET, "/exec/ns/pod/c", vec![("create", "proxy")]),
+            (Method::GET, "//exec/ns/pod/c", vec![("create", "proxy")]),
+            (Method::GET, "/attach/ns/pod/uid/c", vec![("create", "proxy")]),
+            (Method::GET, "/portForward/ns/pod", vec![("create", "proxy")]),
+            (Method::GET, "/dial/192.0.2.1:80", vec![("create", "proxy")]),
+            (Method::DELETE, "/volumes/v", vec![("delete", "proxy")]),
             (Method::GET, "/pods", vec![("get", "pods"), ("get", "proxy")]),
             (Method::GET, "/containerLogs/ns/p/c", vec![("get", "proxy")]),
         ];

@@ -44,8 +44,17 @@ fn asked(query: &[(String, String)]) -> Result<Asked, Answer> {
     Err(text(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr"))
 }
 
-fn find(context: &Context, namespace: &str, pod: &str) -> Result<Entry, Answer> {
-    context.pods.find(namespace, pod).ok_or_else(|| text(StatusCode::NOT_FOUND, "pod does not exist"))
+/// The pod that is meant: of those with its name, the one with the uid that the path or the query says, if one does. The pod
+/// that was authorized may be gone, and another have its name.
+fn find(
+    context: &Context,
+    (namespace, pod): (&str, &str),
+    uid: Option<&str>,
+    query: &[(String, String)],
+) -> Result<Entry, Answer> {
+    let uid = uid.or_else(|| first(query, "uid"));
+    let found = context.pods.meant(namespace, pod, uid);
+    found.ok_or_else(|| text(StatusCode::NOT_FOUND, "pod does not exist"))
 }
 
 /// The id of the container's newest instance, which must run.
@@ -80,12 +89,13 @@ fn either(result: Result<Answer, Answer>) -> Answer {
 pub fn exec(
     context: &Context,
     (namespace, pod, container): Place<'_>,
+    uid: Option<&str>,
     mut request: Request<Incoming>,
 ) -> Answer {
     either((|| {
         let query = query(&request);
         let asked = asked(&query)?;
-        let entry = find(context, namespace, pod)?;
+        let entry = find(context, (namespace, pod), uid, &query)?;
         let id = running(&entry, container, format!("container not found ({container:?})"))?;
         let cmd: Vec<String> =
             query.iter().filter(|(key, _)| key == "command").map(|(_, value)| value.clone()).collect();
@@ -106,11 +116,13 @@ pub fn exec(
 pub fn attach(
     context: &Context,
     (namespace, pod, container): Place<'_>,
+    uid: Option<&str>,
     mut request: Request<Incoming>,
 ) -> Answer {
     either((|| {
-        let mut asked = asked(&query(&request))?;
-        let entry = find(context, namespace, pod)?;
+        let query = query(&request);
+        let mut asked = asked(&query)?;
+        let entry = find(context, (namespace, pod), uid, &query)?;
         let id =
             running(&entry, container, format!("container {container} not found in pod {pod}_{namespace}"))?;
         // The container has a terminal or not; nobody can ask for another.
@@ -136,16 +148,17 @@ pub fn attach(
 pub fn port_forward(
     context: &Context,
     (namespace, pod): (&str, &str),
+    uid: Option<&str>,
     mut request: Request<Incoming>,
 ) -> Answer {
     either((|| {
-        let entry = find(context, namespace, pod)?;
+        let query = query(&request);
+        let entry = find(context, (namespace, pod), uid, &query)?;
         let Some(sandbox) = entry.view.sandbox.clone() else {
             let message = format!("pod not found (\"{pod}_{namespace}\")");
             return Err(text(StatusCode::INTERNAL_SERVER_ERROR, message));
         };
         let (accepted, answer) = upgrade(Purpose::Ports, &request)?;
-        let query = query(&request);
         let ports = match accepted.framing {
             crate::streams::handshake::Framing::Channels { .. } => {
                 ports::asked(query.iter().map(|(key, value)| (key.as_str(), value.as_str())))
@@ -172,10 +185,11 @@ pub fn port_forward(
 pub async fn run<B>(
     context: &Context,
     (namespace, pod, container): Place<'_>,
+    uid: Option<&str>,
     request: &Request<B>,
 ) -> Answer {
     let query = query(request);
-    let id = find(context, namespace, pod)
+    let id = find(context, (namespace, pod), uid, &query)
         .and_then(|entry| running(&entry, container, format!("container not found ({container:?})")));
     let id = match id {
         Ok(id) => id,

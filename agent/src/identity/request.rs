@@ -55,7 +55,7 @@ pub async fn obtain(
     let mut pause = Duration::from_millis(20);
     while begun.elapsed() < patience {
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(2));
+        pause = (pause * 2).min(Duration::from_secs(1));
         let status = api.get(&name).await?.status.unwrap_or_default();
         let refused = status.conditions.iter().flatten().find(|c| c.type_ == "Denied" || c.type_ == "Failed");
         if let Some(condition) = refused {

@@ -5,6 +5,7 @@ use super::files::{renewal, validity, write_private};
 use super::{IdentityError, request};
 use arc_swap::ArcSwap;
 use coracle_proto::causes::chain;
+use coracle_proto::node_identity::inner_name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -90,7 +91,15 @@ impl Serving {
     }
 
     async fn renew(&self, client: &kube::Client) -> Result<(), IdentityError> {
-        let pem = request::obtain(client, request::SERVING, &self.node, &self.names, PATIENCE).await?;
+        let pem = match request::obtain(client, request::SERVING, &self.node, &self.names, PATIENCE).await {
+            // A name or an address that is the API server's, too, is certified to nobody else; the node needs none of them.
+            Err(IdentityError::Refused { name, why }) => {
+                tracing::info!(request = name, why, "asking for a certificate without names of others");
+                let inner = [inner_name(&self.node)];
+                request::obtain(client, request::SERVING, &self.node, &inner, PATIENCE).await?
+            }
+            other => other?,
+        };
         let fresh = certified(pem.as_bytes(), &self.path)?;
         if let Some(dir) = self.path.parent() {
             let made = coracle_cli::private::directory(dir);

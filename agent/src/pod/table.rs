@@ -231,6 +231,13 @@ impl PodTable {
         self.slots.lock().get(uid).map(entry)
     }
 
+    /// A pod by namespace and name, and by its uid when that is known: a pod that has the name of another is not that other.
+    pub fn meant(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Entry> {
+        let Some(uid) = uid.filter(|uid| !uid.is_empty()) else { return self.find(namespace, name) };
+        self.get(uid)
+            .filter(|entry| spec::namespace(&entry.pod) == namespace && spec::name(&entry.pod) == name)
+    }
+
     /// A pod by namespace and name; of several, one that is not being deleted.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Entry> {
         let slots = self.slots.lock();

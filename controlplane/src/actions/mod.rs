@@ -36,6 +36,8 @@ pub struct Needs {
     pub service_cidr: String,
     /// What nodes and pods use.
     pub usage: Arc<usage::Usage>,
+    /// Where scheduler and controllers run.
+    pub loops: components::Loops,
 }
 
 /// Every action, by group, resource and subresource.
@@ -53,7 +55,7 @@ pub fn actions(registry: &Registry, needs: &Needs) -> HashMap<ActionKey, Arc<dyn
     add("", "bindings", "", Arc::new(binding::Binding));
     add("", "pods", "eviction", Arc::new(eviction::Eviction));
     add("", "serviceaccounts", "token", Arc::new(token::Token { keys: needs.keys.clone() }));
-    add("", "componentstatuses", "", Arc::new(components::Components));
+    add("", "componentstatuses", "", Arc::new(components::Components(needs.loops)));
     for (resource, action) in usage::actions(&needs.usage) {
         add(usage::GROUP, resource, "", action);
     }

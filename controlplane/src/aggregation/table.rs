@@ -1,6 +1,7 @@
 //! Who serves what, as of now. Readers never wait, and where nobody is registered they find that out at once.
 
 use super::target::Target;
+use crate::apiserver::request_info::RequestInfo;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -52,11 +53,18 @@ impl Table {
     }
 
     /// Who is behind a path: that of the group and version, of what is below it, or of its OpenAPI document.
-    pub fn route(&self, path: &str) -> Option<Arc<Entry>> {
+    pub fn route(&self, info: &RequestInfo) -> Option<Arc<Entry>> {
         let entries = self.entries.load();
         if entries.is_empty() {
             return None;
         }
+        if info.is_resource {
+            let serves = |entry: &&Arc<Entry>| {
+                (&entry.target.group, &entry.target.version) == (&info.group, &info.version)
+            };
+            return entries.iter().find(serves).cloned();
+        }
+        let path = info.path.as_str();
         if let Some(document) = path.strip_prefix("/openapi/v3/") {
             return entries.iter().find(|entry| entry.learned.openapi.contains_key(document)).cloned();
         }
@@ -124,7 +132,8 @@ mod tests {
     #[test]
     fn paths_lead_to_their_servers() {
         let table = Table::default();
-        assert!(table.route("/apis/demo.io/v1").is_none());
+        let get = |path: &str| RequestInfo::parse(&http::Method::GET, path, &[]);
+        assert!(table.route(&get("/apis/demo.io/v1")).is_none());
         let target = Target::of(&json!({"spec": {"group": "demo.io", "version": "v1",
             "service": {"namespace": "apart", "name": "boats"}}}))
         .unwrap();
@@ -140,15 +149,17 @@ mod tests {
         for (path, there) in [
             ("/apis/demo.io/v1", true),
             ("/apis/demo.io/v1/namespaces/a/boats", true),
+            ("/apis/%64emo.io/v1/boats", true),
+            ("/apis/demo.io%2fv1/boats", false),
             ("/openapi/v3/apis/demo.io/v1", true),
             ("/apis/demo.io/v1beta1", false),
             ("/apis/demo.io", false),
             ("//apis/demo.io/v1", false),
             ("/openapi/v3/apis/apps/v1", false),
         ] {
-            assert_eq!(table.route(path).is_some(), there, "{path}");
+            assert_eq!(table.route(&get(path)).is_some(), there, "{path}");
         }
         table.remove(&target);
-        assert!(table.route("/apis/demo.io/v1").is_none());
+        assert!(table.route(&get("/apis/demo.io/v1")).is_none());
     }
 }

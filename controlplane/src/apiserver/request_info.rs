@@ -1,9 +1,13 @@
 //! What a URL and a method mean: the verb, the resource, the namespace and the name.
 
+use coracle_proto::names::path_segment;
 use coracle_proto::selector::FieldSelector;
+use coracle_proto::status::ApiError;
 use http::Method;
+use std::borrow::Cow;
 
-/// A request as authorization, audit and routing see it.
+/// A request as authorization, audit and routing see it. Whoever acts on a request reads it from here and never from the URL
+/// again: what is authorized is what is done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `proxy`, or for paths that
@@ -17,18 +21,63 @@ pub struct RequestInfo {
     pub version: String,
     /// Namespace, empty when the path has none.
     pub namespace: String,
+    /// Whether the path goes through `namespaces/<namespace>/`; it does not when it names a namespace itself.
+    pub in_namespace: bool,
     /// Resource, such as `pods`.
     pub resource: String,
     /// Subresource, such as `status`.
     pub subresource: String,
     /// Object name.
     pub name: String,
-    /// What follows the subresource (proxy paths), without a leading slash.
+    /// What follows the subresource (proxy paths), without a leading slash and as the client encoded it.
     pub rest: String,
     /// The whole path.
     pub path: String,
     /// Terms of the field selector that ask for one value: field and value.
     pub selected: Vec<(String, String)>,
+    /// Why nothing is served at this path, whoever asks and whichever kinds there are.
+    pub unrouted: Option<Unrouted>,
+}
+
+/// Why a path of a resource leads nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unrouted {
+    /// There is no such path.
+    Path,
+    /// The path exists for other methods only.
+    Method,
+    /// A part of the path cannot be part of one: which, and why.
+    Segment(String, String),
+}
+
+impl Unrouted {
+    /// What the client is told.
+    pub fn error(&self) -> ApiError {
+        match self {
+            Self::Path => ApiError::no_such_path(),
+            Self::Method => ApiError::method_not_allowed(),
+            Self::Segment(segment, why) => {
+                ApiError::bad_request(format!("Name parameter invalid: {segment:?}: {why}"))
+            }
+        }
+    }
+}
+
+/// One part of a path, decoded; what is no UTF-8 is marked by a character that no name has.
+fn decoded(segment: &str) -> Cow<'_, str> {
+    percent_encoding::percent_decode_str(segment).decode_utf8_lossy()
+}
+
+/// Why a part of a path cannot name anything: an encoded slash or a dot segment would be read as another path by others.
+fn wrong(segment: &str) -> Option<Unrouted> {
+    if segment.is_empty() {
+        return Some(Unrouted::Path);
+    }
+    let mut why = path_segment(segment);
+    if segment.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
+        why.push("may not contain control characters or anything that is no UTF-8".into());
+    }
+    (!why.is_empty()).then(|| Unrouted::Segment(segment.to_owned(), why.join(";")))
 }
 
 impl RequestInfo {
@@ -36,46 +85,72 @@ impl RequestInfo {
     pub fn parse(method: &Method, path: &str, query: &[(String, String)]) -> Self {
         let mut info =
             Self { verb: method.as_str().to_ascii_lowercase(), path: path.to_owned(), ..Self::default() };
-        let segments: Vec<&str> = path.trim_start_matches('/').split('/').filter(|s| !s.is_empty()).collect();
-        let mut rest = match segments.as_slice() {
-            ["api", version, rest @ ..] if !rest.is_empty() => {
+        let raw: Vec<&str> = path.trim_matches('/').split('/').collect();
+        // Each part is decoded once, before anything is compared with it.
+        let segments: Vec<Cow<'_, str>> = raw.iter().map(|segment| decoded(segment)).collect();
+        let plain: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+        let mut parts = match plain.as_slice() {
+            ["api", version, parts @ ..] if !parts.is_empty() => {
                 info.version = (*version).into();
-                rest
+                parts
             }
-            ["apis", group, version, rest @ ..] if !rest.is_empty() => {
+            ["apis", group, version, parts @ ..] if !parts.is_empty() => {
                 info.group = (*group).into();
                 info.version = (*version).into();
-                rest
+                parts
             }
             _ => return info,
         };
         info.is_resource = true;
         info.verb = verb_of(method).into();
-        if rest[0] == "watch" && rest.len() > 1 {
+        let by_prefix = parts[0] == "watch" && parts.len() > 1;
+        if by_prefix {
             // The old form /api/v1/watch/…, still in use by some clients.
             info.verb = "watch".into();
-            rest = &rest[1..];
+            parts = &parts[1..];
         }
-        if rest[0] == "namespaces" {
-            if rest.len() > 2 && !matches!(rest[2], "status" | "finalize") {
-                info.namespace = rest[1].into();
-                rest = &rest[2..];
-            } else if rest.len() > 1 {
-                info.namespace = rest[1].into();
+        if parts[0] == "namespaces" && parts.len() > 1 {
+            info.namespace = parts[1].into();
+            info.in_namespace = parts.len() > 2 && !matches!(parts[2], "status" | "finalize");
+            if info.in_namespace {
+                parts = &parts[2..];
             }
         }
-        let at = |i: usize| rest.get(i).map(|s| decoded(s)).unwrap_or_default();
-        info.resource = at(0);
-        info.name = at(1);
-        info.subresource = at(2);
-        if rest.len() > 3 {
-            info.rest = rest[3..].join("/");
+        let at = |i: usize| parts.get(i).map(|part| (*part).to_owned()).unwrap_or_default();
+        (info.resource, info.name, info.subresource) = (at(0), at(1), at(2));
+        let known = raw.len() - parts.len() + parts.len().min(3);
+        if known < raw.len() {
+            let rest = raw[known..].iter().copied().filter(|part| !part.is_empty());
+            info.rest = rest.collect::<Vec<_>>().join("/");
             if path.ends_with('/') {
                 info.rest.push('/');
             }
         }
+        info.unrouted = if path.starts_with("//") {
+            Some(Unrouted::Path)
+        } else {
+            plain[..known]
+                .iter()
+                .find_map(|segment| wrong(segment))
+                .or_else(|| info.unwatchable(by_prefix, method))
+        };
         info.refine(query);
         info
+    }
+
+    /// Why the old form of watches does not lead here. It says the verb whatever the method is: on any other path or method
+    /// than those of a watch it would have an action authorized as one.
+    fn unwatchable(&self, by_prefix: bool, method: &Method) -> Option<Unrouted> {
+        match (by_prefix, self.subresource.is_empty()) {
+            (true, false) => Some(Unrouted::Path),
+            (true, true) if *method != Method::GET => Some(Unrouted::Method),
+            _ => None,
+        }
+    }
+
+    /// Whether the name stands in the path; otherwise a field selector says it, if there is one.
+    pub fn is_named_by_path(&self) -> bool {
+        !self.name.is_empty() && !self.selected.iter().any(|(field, _)| field == "metadata.name")
     }
 
     fn refine(&mut self, query: &[(String, String)]) {
@@ -104,10 +179,6 @@ impl RequestInfo {
             || matches!(self.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy")
             || (self.subresource == "log")
     }
-}
-
-fn decoded(segment: &str) -> String {
-    percent_encoding::percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
 fn verb_of(method: &Method) -> &'static str {
@@ -164,6 +235,95 @@ mod tests {
                 "{method} {path}"
             );
         }
+    }
+
+    fn info(method: &str, path: &str) -> RequestInfo {
+        RequestInfo::parse(&method.parse().expect("method"), path, &[])
+    }
+
+    #[test]
+    fn the_prefix_of_watches_leads_to_watches_only() {
+        let subresources = [
+            "exec",
+            "attach",
+            "portforward",
+            "proxy",
+            "log",
+            "status",
+            "scale",
+            "eviction",
+            "token",
+            "binding",
+        ];
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            for sub in subresources {
+                let plain = info(method, &format!("/api/v1/namespaces/n/pods/p/{sub}"));
+                assert_eq!((plain.unrouted, plain.verb.as_str()), (None, verb_of(&plain_method(method))));
+                for path in [
+                    format!("/api/v1/watch/namespaces/n/pods/p/{sub}"),
+                    format!("/api/v1/watch/nodes/p/{sub}"),
+                ] {
+                    assert_eq!(info(method, &path).unrouted, Some(Unrouted::Path), "{method} {path}");
+                }
+            }
+            let expected = (method != "GET").then_some(Unrouted::Method);
+            for path in ["pods", "namespaces/n/pods", "namespaces/n/pods/p", "namespaces/n"] {
+                assert_eq!(
+                    info(method, &format!("/api/v1/watch/{path}")).unrouted,
+                    expected,
+                    "{method} {path}"
+                );
+            }
+        }
+    }
+
+    fn plain_method(method: &str) -> Method {
+        method.parse().expect("method")
+    }
+
+    #[test]
+    fn parts_of_a_path_are_decoded_once_and_none_stands_for_another_path() {
+        let read = |path: &str| {
+            let info = info("GET", path);
+            assert_eq!(info.unrouted, None, "{path}");
+            [info.namespace, info.resource, info.name, info.subresource, info.rest]
+        };
+        assert_eq!(read("/%61pi/v1/namespaces/%6e/%70ods/a%3ab/%6cog"), ["n", "pods", "a:b", "log", ""]);
+        assert_eq!(read("/api/v1/namespaces/n/%73tatus"), ["n", "namespaces", "n", "status", ""]);
+        assert_eq!(read("/api/v1/namespaces/n/pods/p/"), ["n", "pods", "p", "", ""]);
+        assert_eq!(
+            read("/api/v1/namespaces/n/pods/p/proxy/a%2f../b/"),
+            ["n", "pods", "p", "proxy", "a%2f../b/"]
+        );
+        for path in [
+            "//api/v1/pods",
+            "/api//v1/pods",
+            "/apis//v1/pods",
+            "/api/v1//pods",
+            "/api/v1/namespaces//pods",
+            "/api/v1/namespaces/n/pods//log",
+            "/api/v1/namespaces/n//p",
+        ] {
+            assert_eq!(info("GET", path).unrouted, Some(Unrouted::Path), "{path}");
+        }
+        for path in [
+            "/api/v1/namespaces/../pods",
+            "/api/v1/namespaces/%2e%2e/pods",
+            "/api/v1/namespaces/n/configmaps/..%2fsecrets%2fx",
+            "/api/v1/namespaces/n%2fsecrets/x",
+            "/api/v1/namespaces/n/configmaps/../secrets",
+            "/api/v1/namespaces/n/configmaps/%2e/x",
+            "/api/v1/namespaces/n/configmaps/a%2500b",
+            "/api/v1/namespaces/n/configmaps/a%00b",
+            "/api/v1/namespaces/n/configmaps/%ff",
+            "/apis/apps%2fv1/v1/deployments",
+        ] {
+            assert!(matches!(info("GET", path).unrouted, Some(Unrouted::Segment(..))), "{path}");
+        }
+        assert!(info("GET", "/api/v1/namespaces/n/pods").in_namespace);
+        assert!(info("GET", "/api/v1/namespaces/n/namespaces/n").in_namespace);
+        assert!(!info("GET", "/api/v1/namespaces/n").in_namespace);
+        assert!(!info("GET", "/api/v1/watch/namespaces/n").in_namespace);
     }
 
     #[test]

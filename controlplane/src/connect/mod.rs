@@ -3,6 +3,10 @@
 
 // Connections that agents open, for nodes that cannot be dialled.
 pub mod tunnel;
+// Where the server may connect to.
+pub mod address;
+// Who a node's agent proves to be.
+pub mod trust;
 // A connection to a node's agent.
 pub mod node;
 // Connections of the server's own into the cluster.

@@ -1,42 +1,42 @@
 //! A connection to a node's agent: its address from the Node object, TLS with the server's own client certificate.
 
+use super::address::{AddressError, Addresses};
+use super::trust::{self, Trust, TrustError};
 use super::tunnel::Tunnels;
 use crate::apiserver::api::Api;
-use crate::pki::Pki;
-use crate::pki::authority::Profile;
+use crate::object::Object;
 use bytes::Bytes;
-use coracle_cli::judge::{self, Judge, Shown};
 use coracle_proto::status::ApiError;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::CryptoProvider;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::ServerName;
 use serde_json::Value;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
 /// How long a node may take to answer.
 const DIAL: Duration = Duration::from_secs(10);
+/// A node that has just joined gets its certificate within moments; requests wait for it.
+const YOUNG: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(200);
 /// Tunnels that may turn out to be dead.
 const TUNNEL_TRIES: usize = 8;
 /// The protocol of a raw connection through an agent.
 const REACH: &str = "coracle-dial";
 /// The agent's port when the Node does not say.
-const PORT: u64 = 10250;
+const PORT: u16 = 10250;
 
 /// Dials agents.
 pub struct Nodes {
-    tls: TlsConnector,
+    trust: Trust,
+    addresses: Addresses,
     api: Arc<Api>,
     /// Connections that agents opened.
     pub tunnels: Arc<Tunnels>,
@@ -46,45 +46,38 @@ pub struct Nodes {
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// An agent whose certificate the cluster's authority signed must have one for its address; until the cluster has signed
-/// one, an agent serves a certificate of its own, and like upstream without `--kubelet-certificate-authority` the server
-/// proves itself to it and takes its word for who it is.
-#[derive(Debug)]
-struct Agents(Arc<WebPkiServerVerifier>);
+/// Why there is no connection to a node.
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error("no preferred addresses found for node {0}")]
+    NoAddress(String),
+    #[error("node {node} has no port {port}")]
+    Port { node: String, port: String },
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    #[error("tls to {place}: {why}")]
+    Tls { place: String, why: std::io::Error },
+    #[error("{place}: i/o timeout")]
+    Slow { place: String },
+}
 
-impl Judge for Agents {
-    fn judge(&self, shown: &Shown<'_>, _: &Arc<CryptoProvider>) -> Result<(), rustls::Error> {
-        if signs_itself(shown.certificate) {
-            return Ok(());
+impl From<DialError> for ApiError {
+    fn from(error: DialError) -> Self {
+        match error {
+            // Upstream's words and code for addresses that it does not proxy to.
+            DialError::Address(AddressError::NotAllowed { .. }) => Self::bad_request(error.to_string()),
+            DialError::NoAddress(_) => Self::internal(error),
+            error => Self::internal(format!("error dialing backend: {error}")),
         }
-        let verified =
-            self.0.verify_server_cert(shown.certificate, shown.chain, shown.name, shown.ocsp, shown.now);
-        verified.map(|_| ())
     }
 }
 
-/// Whether a certificate is its own issuer.
-fn signs_itself(der: &CertificateDer<'_>) -> bool {
-    use x509_parser::prelude::{FromDer, X509Certificate};
-    X509Certificate::from_der(der)
-        .is_ok_and(|(_, c)| c.subject() == c.issuer() && c.verify_signature(None).is_ok())
-}
-
 impl Nodes {
-    /// With a client certificate of the cluster's authority.
-    pub fn new(api: Arc<Api>, pki: &Pki) -> anyhow::Result<Self> {
-        let profile = Profile::client("kube-apiserver-kubelet-client", &["system:masters"]);
-        let signed = pki.authority.ensure_signed(&pki.dir, "apiserver-kubelet-client", &profile)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?)?;
-        let cluster = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
-        let mut config = judge::client(Arc::new(Agents(cluster)))?.with_client_auth_cert(
-            vec![CertificateDer::from_pem_slice(signed.certificate.as_bytes())?],
-            PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?,
-        )?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { tls: TlsConnector::from(Arc::new(config)), api, tunnels: Arc::default() })
+    /// Dials agents that prove who they are, where nodes can be.
+    pub fn new(api: Arc<Api>, trust: Trust, addresses: Addresses) -> Self {
+        Self { trust, addresses, api, tunnels: Arc::default() }
     }
 
     /// The server.
@@ -92,61 +85,76 @@ impl Nodes {
         &self.api
     }
 
-    /// Host and port of a node's agent.
-    fn address(&self, node: &str) -> Result<(String, u16), ApiError> {
+    fn node(&self, name: &str) -> Result<Arc<Object>, ApiError> {
         let kind = self.api.registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
-        let object = self.api.cached(&kind, "", node)?.value();
-        let addresses = object["status"]["addresses"].as_array().cloned().unwrap_or_default();
-        let find =
-            |kind: &str| addresses.iter().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str());
-        let host = find("InternalIP").or_else(|| find("ExternalIP")).or_else(|| find("Hostname"));
-        let host =
-            host.ok_or_else(|| ApiError::internal(format!("no preferred addresses found for node {node}")))?;
-        let port = &object["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
-        Ok((host.to_owned(), u16::try_from(port.as_u64().unwrap_or(PORT)).unwrap_or(10250)))
+        self.api.cached(&kind, "", name)
     }
 
     /// Opens a connection to a node's agent: through a tunnel when the node keeps some, by its address otherwise.
     pub async fn dial(&self, node: &str) -> Result<TlsStream<Box<dyn Io>>, ApiError> {
-        let failed = |why: String| ApiError::internal(format!("error dialing backend: {why}"));
         // A node that is not there cannot be dialled either way, and the answer says so.
-        let address = self.address(node);
-        if self.tunnels.has(node) {
-            let tunnelled = async {
-                let mut tries = 0;
-                loop {
-                    // An idle connection may have died unseen: the next one is younger.
-                    let stream: Box<dyn Io> = Box::new(self.tunnels.take(node).await);
-                    let host = address.as_ref().map_or_else(|_| node.to_owned(), |(host, _)| host.clone());
-                    let name = ServerName::try_from(host).map_err(|e| e.to_string())?;
-                    match self.tls.connect(name, stream).await {
-                        Ok(stream) => return Ok(stream),
-                        Err(error) if tries == TUNNEL_TRIES => {
-                            return Err(format!("tunnel of {node}: {error}"));
-                        }
-                        Err(_) => tries += 1,
-                    }
+        let object = self.node(node)?.value();
+        let until = Instant::now() + DIAL;
+        loop {
+            let dialled = async {
+                match self.tunnels.has(node) {
+                    true => self.through_tunnel(node).await,
+                    false => self.by_address(node, &object).await,
                 }
             };
-            return match tokio::time::timeout(DIAL, tunnelled).await {
-                Ok(result) => result.map_err(failed),
-                Err(_) => Err(failed(format!("tunnel of {node}: i/o timeout"))),
-            };
+            match tokio::time::timeout_at(until, dialled).await {
+                Ok(Err(DialError::Trust(TrustError::Unknown { .. })))
+                    if is_young(&object) && Instant::now() + PAUSE < until =>
+                {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Ok(result) => return result.map_err(ApiError::from),
+                Err(_) => {
+                    let place = match place(node, &object) {
+                        Ok((host, port)) if !self.tunnels.has(node) => format!("dial tcp {host}:{port}"),
+                        _ => format!("tunnel of {node}"),
+                    };
+                    return Err(DialError::Slow { place }.into());
+                }
+            }
         }
-        let (host, port) = address?;
-        let connect = async {
-            let stream = TcpStream::connect((host.as_str(), port))
-                .await
-                .map_err(|e| format!("dial tcp {host}:{port}: connect: {}", words(&e)))?;
-            let _ = stream.set_nodelay(true);
-            let name = ServerName::try_from(host.clone()).map_err(|e| e.to_string())?;
-            let stream: Box<dyn Io> = Box::new(stream);
-            self.tls.connect(name, stream).await.map_err(|e| format!("tls to {host}:{port}: {e}"))
-        };
-        match tokio::time::timeout(DIAL, connect).await {
-            Ok(result) => result.map_err(failed),
-            Err(_) => Err(failed(format!("dial tcp {host}:{port}: i/o timeout"))),
+    }
+
+    async fn through_tunnel(&self, node: &str) -> Result<TlsStream<Box<dyn Io>>, DialError> {
+        let mut tries = 0;
+        loop {
+            // An idle connection may have died unseen: the next one is younger.
+            let stream = Box::new(self.tunnels.take(node).await);
+            match self.shake_hands(node, stream, format!("tunnel of {node}")).await {
+                Err(DialError::Tls { .. }) if tries < TUNNEL_TRIES => tries += 1,
+                done => return done,
+            }
         }
+    }
+
+    async fn by_address(&self, node: &str, object: &Value) -> Result<TlsStream<Box<dyn Io>>, DialError> {
+        let (host, port) = place(node, object)?;
+        let stream = Box::new(self.addresses.connect(&host, port).await?);
+        self.shake_hands(node, stream, format!("{host}:{port}")).await
+    }
+
+    /// TLS with an agent that is the node's. Nothing is said before that is known.
+    async fn shake_hands(
+        &self,
+        node: &str,
+        stream: Box<dyn Io>,
+        place: String,
+    ) -> Result<TlsStream<Box<dyn Io>>, DialError> {
+        // Sessions are kept by this name: one of a node is resumed with that node only.
+        let name = ServerName::try_from(node.to_owned());
+        let name = name.unwrap_or_else(|_| ServerName::IpAddress(Ipv4Addr::UNSPECIFIED.into()));
+        let shaken = self.trust.connector(node).connect(name, stream).await;
+        let stream = shaken.map_err(|why| match trust::refused(node, &why) {
+            Some(refused) => DialError::Trust(refused),
+            None => DialError::Tls { place, why },
+        })?;
+        self.trust.check(node, stream.get_ref().1.peer_certificates())?;
+        Ok(stream)
     }
 
     /// One request to a node's agent.
@@ -199,6 +207,30 @@ impl Nodes {
     }
 }
 
+/// Host and port of a node's agent, as the Node says.
+fn place(node: &str, object: &Value) -> Result<(String, u16), DialError> {
+    let addresses = object["status"]["addresses"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let find = |kind: &str| addresses.iter().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str());
+    let host = find("InternalIP").or_else(|| find("ExternalIP")).or_else(|| find("Hostname"));
+    let host = host.ok_or_else(|| DialError::NoAddress(node.into()))?;
+    let port = match &object["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] {
+        Value::Null => PORT,
+        port if port.as_i64().is_some_and(|port| port <= 0) => PORT,
+        port => port
+            .as_u64()
+            .and_then(|port| u16::try_from(port).ok())
+            .ok_or_else(|| DialError::Port { node: node.into(), port: port.to_string() })?,
+    };
+    Ok((host.to_owned(), port))
+}
+
+/// Whether a node joined so lately that its certificate may still be on its way.
+fn is_young(object: &Value) -> bool {
+    let created = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+    let created = created.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
+    jiff::Timestamp::now().as_second() - created < YOUNG.as_secs() as i64
+}
+
 /// A failure of the system in its own words, without the number.
 pub fn words(error: &std::io::Error) -> String {
     let known = error.raw_os_error().map(|code| nix::errno::Errno::from_raw(code).desc().to_lowercase());
@@ -221,4 +253,33 @@ where
         let _ = connection.with_upgrades().await;
     });
     sender.send_request(request).await.map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_says_where_its_agent_is() {
+        let at = |port: Value| {
+            let address =
+                json!([{"type": "Hostname", "address": "h"}, {"type": "InternalIP", "address": "192.0.2.1"}]);
+            let ports = json!({"kubeletEndpoint": {"Port": port}});
+            place("n", &json!({"status": {"addresses": address, "daemonEndpoints": ports}}))
+        };
+        for (port, expected) in
+            [(json!(1234), 1234), (json!(0), PORT), (json!(-1), PORT), (Value::Null, PORT)]
+        {
+            assert_eq!(at(port).unwrap(), ("192.0.2.1".to_owned(), expected));
+        }
+        for port in [json!(65_536), json!(75_786), json!("10250")] {
+            assert!(matches!(at(port), Err(DialError::Port { .. })));
+        }
+        assert!(matches!(place("n", &json!({})), Err(DialError::NoAddress(_))));
+        let now = jiff::Timestamp::now().to_string();
+        assert!(is_young(&json!({"metadata": {"creationTimestamp": now}})));
+        assert!(!is_young(&json!({"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"}})));
+    }
 }

@@ -169,7 +169,8 @@ async fn refused(response: Response<Body>, pod: &str) -> Response<Body> {
     crate::apiserver::respond::error(&error)
 }
 
-async fn admit(
+/// Asks admission about a connection; `options_asked` is the object that it sees.
+pub(super) async fn admit(
     server: &Arc<Server>,
     context: &Context,
     kind: &Kind,
@@ -195,18 +196,19 @@ impl Pods {
         let info = &context.info;
         let first = |key: &str| context.query.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
         let mut query = Serializer::new(String::new());
-        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
         let place = format!("{}/{}", info.namespace, info.name);
+        // The agent finds this pod or none: another may have its name by then.
+        let (uid, exact) = (uid_on_node(pod), format!("{place}/{}", uid_on_node(pod)));
         let path = match self.what {
             Stream::PortForward => {
-                query.append_pair("uid", uid);
                 for (key, value) in context.query.iter().filter(|(k, _)| k == "ports") {
                     query.append_pair(if key == "ports" { "port" } else { key }, value);
                 }
-                format!("/portForward/{place}")
+                format!("/portForward/{exact}")
             }
             Stream::Log => {
                 check_log_options(&info.name, &first)?;
+                query.append_pair("uid", uid);
                 for key in [
                     "follow",
                     "previous",
@@ -224,7 +226,6 @@ impl Pods {
                 format!("/containerLogs/{place}/{}", container(pod, &info.name, first("container"))?)
             }
             Stream::Exec | Stream::Attach => {
-                query.append_pair("uid", uid);
                 let on = |key: &str, usual: bool| first(key).map_or(usual, |v| matches!(v, "true" | "1"));
                 // Output is on when nobody says otherwise, as in upstream's defaults.
                 let none = ["stdin", "stdout", "stderr"].iter().all(|k| first(k).is_none());
@@ -251,12 +252,20 @@ impl Pods {
                     }
                 }
                 let name = container(pod, &info.name, first("container"))?;
-                format!("/{}/{place}/{name}", if self.what == Stream::Exec { "exec" } else { "attach" })
+                format!("/{}/{exact}/{name}", if self.what == Stream::Exec { "exec" } else { "attach" })
             }
         };
         let query = query.finish();
         Ok(if query.is_empty() { path } else { format!("{path}?{query}") })
     }
+}
+
+/// The uid that a pod has on its node: that of the manifest for a static pod, which its mirror tells.
+fn uid_on_node(pod: &Value) -> &str {
+    let mirrored = pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].as_str();
+    let plain =
+        |uid: &&str| uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') && !uid.is_empty();
+    mirrored.filter(plain).or_else(|| pod["metadata"]["uid"].as_str()).unwrap_or_default()
 }
 
 /// The container that was named, or the only one; 400 with the choices otherwise.
@@ -375,6 +384,14 @@ mod tests {
         assert_eq!(Stream::Exec.options(&query), exec);
         let attach = json!({"kind": "PodAttachOptions", "apiVersion": "v1", "stdin": true, "container": "c"});
         assert_eq!(Stream::Attach.options(&query), attach);
+    }
+
+    #[test]
+    fn a_static_pod_has_the_uid_of_its_manifest() {
+        let mirror = |value: &str| json!({"metadata": {"uid": "u", "annotations": {"kubernetes.io/config.mirror": value}}});
+        assert_eq!(uid_on_node(&json!({"metadata": {"uid": "u"}})), "u");
+        assert_eq!(uid_on_node(&mirror("0a1b-2c")), "0a1b-2c");
+        assert_eq!(uid_on_node(&mirror("a/b?c")), "u", "no part of another path");
     }
 
     #[test]

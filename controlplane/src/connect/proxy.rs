@@ -1,8 +1,10 @@
 //! `/proxy` of pods, services and nodes: HTTP to something inside the cluster. The server need not be on the pod network:
 //! the connection goes through the agent of the node where the backend runs.
 
+use super::address::special;
 use super::forward;
 use super::node::{Io, Nodes, exchange};
+use super::pods::admit;
 use super::rewrite::Frame;
 use crate::apiserver::chain::{Context, Server};
 use crate::apiserver::hook::Connector;
@@ -16,7 +18,8 @@ use http::header::LOCATION;
 use http::{HeaderValue, Method, Request, Response};
 use rand::seq::IndexedRandom;
 use rustls_pki_types::ServerName;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::net::IpAddr;
 use std::sync::Arc;
 use tokio_rustls::TlsConnector;
 
@@ -84,6 +87,8 @@ impl Connector for Proxy {
         let address = Address::parse(&info.name)?;
         let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
         let path = format!("/{}{query}", info.rest);
+        let options = json!({"kind": format!("{}ProxyOptions", kind.kind), "apiVersion": "v1", "path": format!("/{}", info.rest)});
+        admit(server, context, kind, &options).await?;
         let elsewhere = redirect(&request, &info.rest);
         let client = forward::client_side(&mut request);
         if info.resource == "nodes" {
@@ -136,7 +141,7 @@ impl Backend {
 fn pod_backend(pod: &Value, address: &Address<'_>) -> Result<Backend, ApiError> {
     let ip = pod["status"]["podIP"].as_str().filter(|ip| !ip.is_empty());
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-    let Some(ip) = ip else {
+    let Some(ip) = ip.filter(|ip| is_proxyable(ip)) else {
         return Err(ApiError::bad_request("address not allowed"));
     };
     let port = match address.port {
@@ -160,6 +165,11 @@ fn pod_backend(pod: &Value, address: &Address<'_>) -> Result<Backend, ApiError> 
         number => number.to_owned(),
     };
     Ok(Backend { node: node.into(), address: join(ip, &port), tls: address.scheme == "https" })
+}
+
+/// Whether an address is one that a pod can have: nodes and users say what they are.
+fn is_proxyable(ip: &str) -> bool {
+    ip.parse::<IpAddr>().is_ok_and(|ip| special(ip).is_none())
 }
 
 fn join(ip: &str, port: &str) -> String {
@@ -210,7 +220,8 @@ async fn service_backend(
                 continue;
             }
             let node = endpoint["nodeName"].as_str().unwrap_or_default();
-            for ip in endpoint["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            let addresses = endpoint["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            for ip in addresses.filter(|ip| is_proxyable(ip)) {
                 backends.push((node.to_owned(), join(ip, &port.to_string())));
             }
         }
@@ -229,6 +240,29 @@ async fn service_backend(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn pods_are_where_pods_can_be() {
+        let address = Address::parse("p:80").unwrap();
+        let at = |ip: &str| {
+            let pod = json!({"spec": {"nodeName": "n"}, "status": {"podIP": ip}});
+            pod_backend(&pod, &address).map(|backend| backend.address).map_err(|error| error.message)
+        };
+        assert_eq!(at("10.244.0.7"), Ok("10.244.0.7:80".into()));
+        assert_eq!(at("fd00::7"), Ok("[fd00::7]:80".into()));
+        for odd in [
+            "127.0.0.1",
+            "::1",
+            "::ffff:127.0.0.1",
+            "169.254.169.254",
+            "0.0.0.0",
+            "localhost",
+            "",
+            "224.0.0.1",
+        ] {
+            assert_eq!(at(odd), Err("address not allowed".into()), "{odd}");
+        }
+    }
 
     #[test]
     fn readers_without_a_path_are_sent_to_the_one_with_a_slash() {

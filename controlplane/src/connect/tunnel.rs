@@ -27,10 +27,57 @@ const MOST: usize = 16;
 /// A connection to a node's agent.
 pub type Idle = TokioIo<Upgraded>;
 
+/// The connections of one node.
+struct OfNode<C> {
+    /// When the last one came.
+    last: Instant,
+    idle: Vec<(Instant, C)>,
+}
+
+/// Idle connections by node. A node of which none came for a while is forgotten.
+struct Table<C>(HashMap<String, OfNode<C>>);
+
+impl<C> Default for Table<C> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<C> Table<C> {
+    fn add(&mut self, node: String, connection: C, now: Instant) {
+        let fresh = |since: Instant| now.saturating_duration_since(since) < STALE;
+        self.0.retain(|_, of_node| {
+            of_node.idle.retain(|(since, _)| fresh(*since));
+            fresh(of_node.last)
+        });
+        let of_node = self.0.entry(node).or_insert_with(|| OfNode { last: now, idle: Vec::new() });
+        if of_node.idle.len() >= MOST {
+            of_node.idle.remove(0);
+        }
+        of_node.last = now;
+        of_node.idle.push((now, connection));
+    }
+
+    /// The youngest idle connection.
+    fn pop(&mut self, node: &str, now: Instant) -> Option<C> {
+        let of_node = self.0.get_mut(node)?;
+        of_node.idle.retain(|(since, _)| now.saturating_duration_since(*since) < STALE);
+        of_node.idle.pop().map(|(_, connection)| connection)
+    }
+
+    fn has(&mut self, node: &str, now: Instant) -> bool {
+        let has = self.0.get(node).is_some_and(|of_node| now.saturating_duration_since(of_node.last) < STALE);
+        if !has {
+            self.0.remove(node);
+        }
+        has
+    }
+}
+
 /// Idle connections by node.
 #[derive(Default)]
 pub struct Tunnels {
-    idle: Mutex<HashMap<String, Vec<(Instant, Idle)>>>,
+    idle: Mutex<Table<Idle>>,
     arrived: Notify,
 }
 
@@ -70,28 +117,18 @@ impl Tunnels {
     }
 
     fn add(&self, node: String, connection: Idle) {
-        let mut idle = self.idle.lock();
-        let of_node = idle.entry(node).or_default();
-        of_node.retain(|(since, _)| since.elapsed() < STALE);
-        if of_node.len() >= MOST {
-            of_node.remove(0);
-        }
-        of_node.push((Instant::now(), connection));
-        drop(idle);
+        self.idle.lock().add(node, connection, Instant::now());
         self.arrived.notify_waiters();
     }
 
-    /// The youngest idle connection.
     fn pop(&self, node: &str) -> Option<Idle> {
-        let mut idle = self.idle.lock();
-        let of_node = idle.get_mut(node)?;
-        of_node.retain(|(since, _)| since.elapsed() < STALE);
-        of_node.pop().map(|(_, connection)| connection)
+        self.idle.lock().pop(node, Instant::now())
     }
 
-    /// Whether a node comes to the server by tunnels. One that stops to do so is forgotten after a while.
+    /// Whether a node comes to the server by tunnels. One that stops to do so is forgotten after a while, and so are its
+    /// connections; those of a node that is revoked end with their TLS connection.
     pub fn has(&self, node: &str) -> bool {
-        self.idle.lock().contains_key(node)
+        self.idle.lock().has(node, Instant::now())
     }
 
     /// Takes a connection; waits for one when all are in use.
@@ -109,6 +146,24 @@ impl Tunnels {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_opens_no_tunnels_any_more_is_forgotten() {
+        let (mut table, begun) = (Table::default(), Instant::now());
+        let at = |seconds: u64| begun + Duration::from_secs(seconds);
+        for n in 0..MOST + 5 {
+            table.add("a".to_owned(), n, at(0));
+        }
+        assert_eq!(table.0["a"].idle.len(), MOST, "no more than that are kept");
+        assert_eq!(table.pop("a", at(1)), Some(MOST + 4), "the youngest");
+        table.add("b".to_owned(), 0, at(60));
+        assert_eq!((table.pop("b", at(61)), table.pop("b", at(61))), (Some(0), None));
+        assert!(table.has("b", at(70)), "all are in use");
+        assert!(!table.has("a", at(80)), "none came for long");
+        table.add("c".to_owned(), 0, at(200));
+        assert_eq!(table.0.keys().collect::<Vec<_>>(), ["c"]);
+        assert_eq!(table.pop("c", at(300)), None, "it is dead by then");
+    }
 
     #[test]
     fn a_node_opens_tunnels_for_itself() {

@@ -3,7 +3,7 @@
 
 use super::informer::Name;
 use super::{Options, start, time};
-use crate::actions::{self, Needs, reviews::Access};
+use crate::actions::{self, Needs, components::Loops, reviews::Access};
 use crate::apiserver::admission::plugins;
 use crate::apiserver::api::Api;
 use crate::apiserver::authn::service_account::Keys;
@@ -65,8 +65,13 @@ impl Cluster {
         let access = Arc::new(Access::default());
         let _ = access.authz.set(Arc::new(Always(true)));
         let chain = plugins::Needs { access: access.clone(), ..plugins::Needs::default() };
-        let needs =
-            Needs { keys: keys.clone(), access, service_cidr: "10.43.0.0/16".into(), usage: Arc::default() };
+        let needs = Needs {
+            keys: keys.clone(),
+            access,
+            service_cidr: "10.43.0.0/16".into(),
+            usage: Arc::default(),
+            loops: Loops::Here,
+        };
         let api = Arc::new(Api {
             hooks: actions::hooks(&registry, &needs).expect("hooks"),
             actions: actions::actions(&registry, &needs),

@@ -7,12 +7,14 @@ use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
 use super::time;
 use crate::apiserver::authn::x509;
+use crate::apiserver::user::MASTERS;
 use crate::client::Client;
 use crate::pki::authority::Authority;
 use crate::validation::names;
 use crate::watch::cache::Cache;
 use async_trait::async_trait;
 use base64::Engine;
+use coracle_proto::node_identity::{API_CLIENTS, inner_name};
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use rcgen::ExtendedKeyUsagePurpose;
@@ -35,7 +37,7 @@ const KEEP_DENIED: i64 = 3600;
 const KEEP_PENDING: i64 = 86_400;
 
 /// How long after its creation a request waits for its node to register, in seconds between looks.
-const WAIT_FOR_NODE: i64 = 2;
+const WAIT_FOR_NODE: i64 = 1;
 
 /// What signs, and within which limits.
 #[derive(Clone)]
@@ -96,9 +98,12 @@ struct Status {
 struct Subject {
     common_name: String,
     organizations: Vec<String>,
+    /// Names and addresses that it serves under, in the form that they are compared in: lower case, IPv4 as IPv4.
     names: Vec<String>,
     /// Why nobody gets it certified, whoever approves: somebody else could read it as another one.
     wrong: Option<&'static str>,
+    /// Why no server gets these names certified, whoever approves.
+    unserved: Option<&'static str>,
 }
 
 impl Subject {
@@ -132,22 +137,47 @@ fn subject(pem: &str) -> Option<Subject> {
     } else {
         None
     };
-    let mut names = Vec::new();
+    let (mut names, mut unserved) = (Vec::new(), None);
     for extension in request.requested_extensions().into_iter().flatten() {
         let ParsedExtension::SubjectAlternativeName(san) = extension else { continue };
-        names.extend(san.general_names.iter().map(|name| match name {
-            GeneralName::DNSName(name) => (*name).to_owned(),
-            GeneralName::IPAddress(raw) => address(raw),
-            // Addresses of mail and the like: nobody has such a name, so nobody gets it certified.
-            other => format!("{other:?}"),
-        }));
+        for name in &san.general_names {
+            match served_name(name) {
+                Ok(name) => names.push(name),
+                Err(why) => unserved = unserved.or(Some(why)),
+            }
+        }
     }
     Some(Subject {
         common_name: info.subject.iter_common_name().next().and_then(text).unwrap_or_default(),
         organizations: info.subject.iter_organization().filter_map(text).collect(),
         names,
         wrong,
+        unserved,
     })
+}
+
+/// A name that a server can have, in the form that names are compared in. Clients compare DNS names without regard to case,
+/// and some of them know wildcards, trailing dots and addresses written as names: what is not compared here as they do it
+/// would be certified under another name.
+fn served_name(name: &GeneralName<'_>) -> Result<String, &'static str> {
+    match name {
+        GeneralName::DNSName(name) => {
+            let name = name.to_ascii_lowercase();
+            if !names::subdomain(&name, false).is_empty() {
+                return Err("a DNS subjectAltName is no DNS subdomain");
+            }
+            // A name whose last part is a number is an address to many.
+            let last = name.rsplit('.').next().unwrap_or_default();
+            if last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x") {
+                return Err("a DNS subjectAltName looks like an IP address");
+            }
+            Ok(name)
+        }
+        GeneralName::IPAddress(raw) => address(raw).ok_or("an IP subjectAltName is no IP address"),
+        GeneralName::RFC822Name(_) => Err("email subjectAltNames are not allowed"),
+        GeneralName::URI(_) => Err("URI subjectAltNames are not allowed"),
+        _ => Err("subjectAltNames other than DNS and IP are not allowed"),
+    }
 }
 
 /// The node that a request, base64 of PEM, asks to be; empty when it asks for something else.
@@ -157,10 +187,18 @@ pub fn node_of(request: &str) -> String {
     subject.common_name.strip_prefix("system:node:").unwrap_or_default().to_owned()
 }
 
-fn address(raw: &[u8]) -> String {
+fn address(raw: &[u8]) -> Option<String> {
     let four = <[u8; 4]>::try_from(raw).map(IpAddr::from);
-    four.or_else(|_| <[u8; 16]>::try_from(raw).map(IpAddr::from))
-        .map_or_else(|_| format!("{raw:?}"), |ip| ip.to_string())
+    let ip = four.or_else(|_| <[u8; 16]>::try_from(raw).map(IpAddr::from)).ok()?;
+    Some(ip.to_canonical().to_string())
+}
+
+/// An address or name of a Node in the form that names of certificates are compared in.
+fn compared(text: &str) -> String {
+    match text.parse::<IpAddr>() {
+        Ok(ip) => ip.to_canonical().to_string(),
+        Err(_) => text.to_ascii_lowercase(),
+    }
 }
 
 /// What the certificate may be used for, or why the signer refuses.
@@ -174,19 +212,22 @@ fn permitted(spec: &Spec, subject: &Subject) -> Result<Vec<ExtendedKeyUsagePurpo
     }
     match spec.signer_name.as_str() {
         CLIENT if !has("client auth") || !only("client auth") => Err("usages did not match".into()),
-        CLIENT if subject.organizations.iter().any(|o| o == "system:masters") => {
-            Err("organization system:masters is not allowed".into())
+        CLIENT if subject.organizations.iter().any(|o| o == MASTERS || o == API_CLIENTS) => {
+            Err(format!("organizations {MASTERS} and {API_CLIENTS} are not allowed"))
         }
         CLIENT => Ok(vec![ExtendedKeyUsagePurpose::ClientAuth]),
         NODE_CLIENT if !of_node => {
             Err("subject is not that of a node in the organization system:nodes".into())
         }
-        NODE_CLIENT if !subject.names.is_empty() => Err("DNS or IP subjectAltNames are not allowed".into()),
+        NODE_CLIENT if !subject.names.is_empty() || subject.unserved.is_some() => {
+            Err("subjectAltNames are not allowed".into())
+        }
         NODE_CLIENT if !has("client auth") || !only("client auth") => Err("usages did not match".into()),
         NODE_CLIENT => Ok(vec![ExtendedKeyUsagePurpose::ClientAuth]),
         NODE_SERVING if !of_node => {
             Err("subject is not that of a node in the organization system:nodes".into())
         }
+        NODE_SERVING if subject.unserved.is_some() => Err(subject.unserved.unwrap_or_default().into()),
         NODE_SERVING if subject.names.is_empty() => {
             Err("at least one DNS or IP subjectAltName is required".into())
         }
@@ -209,8 +250,14 @@ enum Verdict {
     Leave,
 }
 
-/// Judges a request; `node` is the Node object of its subject.
-fn judge(spec: &Spec, subject: &Subject, node: Option<&Value>, reserved: &[String]) -> Verdict {
+/// Judges a request; `node` is the Node object of its subject, `claimed` says whether another Node has a name.
+fn judge(
+    spec: &Spec,
+    subject: &Subject,
+    node: Option<&Value>,
+    reserved: &[String],
+    claimed: &dyn Fn(&str) -> bool,
+) -> Verdict {
     if permitted(spec, subject).is_err() {
         return Verdict::Leave;
     }
@@ -229,24 +276,41 @@ fn judge(spec: &Spec, subject: &Subject, node: Option<&Value>, reserved: &[Strin
             ),
         ),
         NODE_CLIENT => Verdict::Approve("nodeclient"),
-        NODE_SERVING if for_itself => serving(subject, name, node, reserved),
+        // An agent that runs with an administrator's credentials may ask for what an administrator could approve.
+        NODE_SERVING if for_itself || spec.groups.iter().any(|group| group == MASTERS) => {
+            serving(subject, name, node, reserved, claimed)
+        }
         _ => Verdict::Leave,
     }
 }
 
-/// A node serves under its own name and the addresses it registered with, and never under those of the API server.
-fn serving(subject: &Subject, name: &str, node: Option<&Value>, reserved: &[String]) -> Verdict {
-    if let Some(taken) = subject.names.iter().find(|name| reserved.contains(name)) {
+/// A node serves under its own name and the addresses it registered with, and never under those of the API server, of
+/// Services or of other nodes.
+fn serving(
+    subject: &Subject,
+    name: &str,
+    node: Option<&Value>,
+    reserved: &[String],
+    claimed: &dyn Fn(&str) -> bool,
+) -> Verdict {
+    let is_reserved = |name: &&String| reserved.iter().any(|taken| compared(taken) == **name);
+    if let Some(taken) = subject.names.iter().find(is_reserved) {
         return Verdict::Deny("ReservedName", format!("{taken:?} is a name of the API server"));
     }
-    // A node says itself what its addresses are: webhooks and other Services are not to be had so.
-    let service = |name: &&String| [".svc", ".svc.cluster.local"].iter().any(|end| name.ends_with(end));
+    // A node says itself what its addresses are: webhooks and other Services are not to be had so, whatever the domain of
+    // the cluster is.
+    let service = |name: &&String| name.ends_with(".svc") || name.contains(".svc.");
     if let Some(taken) = subject.names.iter().find(service) {
         return Verdict::Deny("ReservedName", format!("{taken:?} is a name of a Service"));
     }
     let Some(node) = node else { return Verdict::Wait };
     let addresses = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
-    let known = |wanted: &String| wanted == name || addresses.iter().any(|a| a["address"] == wanted.as_str());
+    let registered = |wanted: &str| {
+        addresses.iter().any(|a| a["address"].as_str().map(compared).as_deref() == Some(wanted))
+    };
+    let inner = inner_name(name);
+    let known =
+        |wanted: &String| *wanted == name || *wanted == inner || (registered(wanted) && !claimed(wanted));
     if subject.names.iter().all(known) { Verdict::Approve("") } else { Verdict::Wait }
 }
 
@@ -272,10 +336,23 @@ impl Requests {
         x509::revoked(&self.lists.get("kube-system", x509::REVOKED)?.value(), node)
     }
 
+    /// Whether another Node than `own` is called so or says that it has this address.
+    fn claimed(&self, own: &str, wanted: &str) -> bool {
+        self.nodes.list(None).iter().filter(|node| node.meta.name != own).any(|node| {
+            let value = node.value();
+            let mut addresses = value["status"]["addresses"].as_array().into_iter().flatten();
+            node.meta.name == wanted
+                || addresses.any(|a| a["address"].as_str().map(compared).as_deref() == Some(wanted))
+        })
+    }
+
     /// Decides on a request; the new condition, if there is one.
     async fn decide(&self, spec: &Spec, subject: &Subject, now: Timestamp) -> Result<Decided, Failure> {
         let node = subject.node().and_then(|name| self.nodes.get("", name)).map(|node| node.value());
-        let (kind, reason, message) = match judge(spec, subject, node.as_ref(), &self.signer.reserved) {
+        let own = subject.node().unwrap_or_default();
+        let claimed = |wanted: &str| self.claimed(own, wanted);
+        let verdict = judge(spec, subject, node.as_ref(), &self.signer.reserved, &claimed);
+        let (kind, reason, message) = match verdict {
             Verdict::Leave => return Ok(Decided::Not),
             Verdict::Wait => return Ok(Decided::Later),
             Verdict::Approve(sub) if !sub.is_empty() && !self.may(spec, sub).await? => {
@@ -384,6 +461,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_are_compared_as_clients_compare_them() {
+        let dns = |name: &'static str| served_name(&GeneralName::DNSName(name));
+        assert_eq!(dns("Kubernetes.Default.SVC"), Ok("kubernetes.default.svc".into()));
+        for odd in
+            ["", "a.", "*", "*.a", "a*.b", "10.0.0.1", "1", "a.0x7f", "a b", "b\u{fc}cher.a", "a..b", "a_b"]
+        {
+            assert!(dns(odd).is_err(), "{odd:?}");
+        }
+        let ip = |raw: &'static [u8]| served_name(&GeneralName::IPAddress(raw));
+        let mapped = &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 96, 0, 1];
+        assert_eq!((ip(&[10, 96, 0, 1]), ip(mapped)), (Ok("10.96.0.1".into()), Ok("10.96.0.1".into())));
+        assert!(ip(&[10, 0, 0, 0, 255, 0, 0, 0]).is_err(), "a range");
+        assert!(served_name(&GeneralName::URI("https://a")).is_err());
+        assert!(served_name(&GeneralName::RFC822Name("a@b")).is_err());
+    }
+
+    #[test]
     fn nodes_are_approved_for_themselves_only() {
         let mut node = Subject {
             common_name: "system:node:a".into(),
@@ -398,10 +492,11 @@ mod tests {
         };
         let (client, server) = ("client auth", "server auth");
         let token = spec(NODE_CLIENT, "system:bootstrap:x", client);
-        let object = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]}});
-        let reserved = ["10.96.0.1".to_owned()];
+        let object = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.7"},
+            {"type": "InternalIP", "address": "10.0.0.9"}, {"type": "InternalDNS", "address": "Kubernetes"}]}});
+        let reserved = ["10.96.0.1".to_owned(), "Kubernetes".to_owned()];
         let judged = |spec: &Spec, subject: &Subject, known: bool| {
-            judge(spec, subject, known.then_some(&object), &reserved)
+            judge(spec, subject, known.then_some(&object), &reserved, &|name| name == "10.0.0.9")
         };
         let denied = |verdict: Verdict| match verdict {
             Verdict::Deny(reason, _) => reason,
@@ -429,8 +524,22 @@ mod tests {
             node.names = vec![name.into()];
             assert_eq!(denied(judged(&serving, &node, true)), "ReservedName", "{name}");
         }
+        node.names = vec!["kubernetes".into()];
+        assert_eq!(denied(judged(&serving, &node, true)), "ReservedName", "case does not matter");
         node.names = vec!["10.0.0.8".into()];
         assert_eq!(judged(&serving, &node, true), Verdict::Wait, "an address that is not its own");
+        node.names = vec!["10.0.0.9".into()];
+        assert_eq!(judged(&serving, &node, true), Verdict::Wait, "an address that is another's, too");
+        node.names = vec![inner_name("a")];
+        assert_eq!(judged(&serving, &node, true), Verdict::Approve(""));
+        let mut by_admin = spec(NODE_SERVING, "kubernetes-admin", server);
+        assert_eq!(judged(&by_admin, &node, true), Verdict::Leave);
+        by_admin.groups = vec![MASTERS.into()];
+        assert_eq!(judged(&by_admin, &node, true), Verdict::Approve(""));
+        let odd = Subject { unserved: Some("odd"), ..node };
+        assert_eq!(judged(&serving, &odd, true), Verdict::Leave);
+        let mut node = Subject { unserved: None, ..odd };
+        node.names = Vec::new();
         for name in ["", "../x", "Bad_X", "system:node:a"] {
             let common_name = format!("system:node:{name}");
             let organizations = vec!["system:nodes".into()];

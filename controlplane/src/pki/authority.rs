@@ -164,7 +164,8 @@ impl Authority {
         request::with_subject(signed.der(), info.subject.as_raw(), self.issuer.key()).map_err(failed)
     }
 
-    /// Reads `<dir>/<file>.{crt,key}`, or signs anew when it is missing, old, of another CA or without a wanted name.
+    /// Reads `<dir>/<file>.{crt,key}`, or signs anew when it is missing, old, of another CA, for another subject or without a
+    /// wanted name.
     pub fn ensure_signed(&self, dir: &Path, file: &str, profile: &Profile) -> Result<Signed, PkiError> {
         let (crt, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
         if let (Ok(certificate), Ok(key)) =
@@ -179,7 +180,7 @@ impl Authority {
         Ok(signed)
     }
 
-    /// Whether a certificate is one of this authority, young enough and has the names.
+    /// Whether a certificate is one of this authority, young enough, for the subject and has the names.
     pub fn still_good(&self, pem: &str, profile: &Profile) -> bool {
         let parse = |pem: &str| x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok().map(|(_, p)| p);
         let (Some(leaf), Some(ca)) = (parse(pem), parse(&self.certificate)) else { return false };
@@ -187,8 +188,19 @@ impl Authority {
         let now = unix_now().as_secs() as i64;
         let (from, to) = (leaf.validity().not_before.timestamp(), leaf.validity().not_after.timestamp());
         let fresh = now >= from && now < from + (to - from) * 2 / 3;
-        fresh && leaf.verify_signature(Some(ca.public_key())).is_ok() && has_names(&leaf, &profile.names)
+        fresh
+            && leaf.verify_signature(Some(ca.public_key())).is_ok()
+            && has_names(&leaf, &profile.names)
+            && is_of(&leaf, profile)
     }
+}
+
+/// Whether a certificate names the profile's subject, and no group beyond its groups.
+fn is_of(leaf: &x509_parser::certificate::X509Certificate<'_>, profile: &Profile) -> bool {
+    let mut names = leaf.subject().iter_common_name();
+    let mut groups = leaf.subject().iter_organization();
+    names.all(|name| name.as_str().is_ok_and(|name| name == profile.common_name))
+        && groups.all(|group| group.as_str().is_ok_and(|g| profile.organizations.iter().any(|o| o == g)))
 }
 
 fn has_names(leaf: &x509_parser::certificate::X509Certificate<'_>, names: &[String]) -> bool {
@@ -234,6 +246,20 @@ mod tests {
         let more = vec!["localhost".to_owned(), "10.0.0.1".to_owned()];
         let three = ca.ensure_signed(dir.path(), "server", &Profile::server("server", &more)).unwrap();
         assert_ne!(one.certificate, three.certificate);
+    }
+
+    #[test]
+    fn a_certificate_with_other_groups_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = Authority::ensure(dir.path(), "ca", "test").unwrap();
+        let made = |user: &str, groups: &[&str]| {
+            ca.ensure_signed(dir.path(), "client", &Profile::client(user, groups)).unwrap().certificate
+        };
+        let masters = made("server", &["system:masters"]);
+        assert_eq!(made("server", &["system:masters"]), masters);
+        let others = made("server", &["others"]);
+        assert_ne!(others, masters);
+        assert_ne!(made("another", &["others"]), others);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::net::IpAddr;
 
 /// An address that traffic can be sent to.
 pub(super) fn usable_address(spot: &Spot<'_>, address: IpAddr) {
+    // An IPv4 address in the clothes of IPv6 leads to the same place.
+    let address = address.to_canonical();
     if address.is_unspecified() {
         spot.invalid(format!("may not be unspecified ({})", spot.text()));
     }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::answer::{Answer, streamed, text};
-use super::query;
 use super::streams::Place;
+use super::{first, query};
 use crate::context::Context;
 use crate::pod::spec;
 use crate::pod::table::Entry;
@@ -29,11 +29,12 @@ pub async fn handle<B>(
     (namespace, pod, container): Place<'_>,
     request: &Request<B>,
 ) -> Answer {
-    let options = match LogOptions::parse(&query(request), jiff::Timestamp::now()) {
+    let query = query(request);
+    let options = match LogOptions::parse(&query, jiff::Timestamp::now()) {
         Ok(options) => options,
         Err(error) => return text(error.status(), error.to_string()),
     };
-    let Some(entry) = context.pods.find(namespace, pod) else {
+    let Some(entry) = context.pods.meant(namespace, pod, first(&query, "uid")) else {
         return text(StatusCode::NOT_FOUND, format!("pod {pod:?} does not exist"));
     };
     if !spec::containers(&spec::spec(&entry.pod)).any(|(_, found)| found.name == container) {

@@ -21,6 +21,10 @@ impl Asked<'_> {
         let info = &self.context.info;
         let known = self.kind.subresources.iter().find(|s| s.name() == info.subresource);
         let known = known.ok_or_else(ApiError::no_such_path)?;
+        // Only what is behind a proxy has paths of its own.
+        if info.subresource != "proxy" && !info.rest.is_empty() {
+            return Err(ApiError::no_such_path());
+        }
         if let Some(connect) =
             self.server.connectors.get(&(self.kind.plural.clone(), info.subresource.clone()))
         {

@@ -73,7 +73,8 @@ impl<'a> Asked<'a> {
         if info.verb == "create" && info.subresource.is_empty() && !info.name.is_empty() {
             return Err(ApiError::method_not_allowed());
         }
-        if self.kind.namespaced() && cluster_path && !matches!(info.verb.as_str(), "list" | "watch") {
+        let many = matches!(info.verb.as_str(), "list" | "watch") && !info.is_named_by_path();
+        if self.kind.namespaced() && cluster_path && !many {
             // A single object of a namespaced kind has no address outside its namespace.
             return Err(if info.verb == "create" {
                 ApiError::method_not_allowed()
@@ -81,11 +82,8 @@ impl<'a> Asked<'a> {
                 ApiError::no_such_path()
             });
         }
-        // A namespace's own path names it twice; nothing that belongs to no namespace is reached through one.
-        let mut segments = info.path.split('/').filter(|segment| !segment.is_empty()).skip(3);
-        let own = info.resource == "namespaces" && segments.next() == Some(info.name.as_str());
-        let within = segments.next() == Some("namespaces");
-        if !self.kind.namespaced() && !cluster_path && (!own || within) {
+        // Nothing that belongs to no namespace is reached through one.
+        if !self.kind.namespaced() && info.in_namespace {
             return Err(ApiError::no_such_path());
         }
         Ok(())

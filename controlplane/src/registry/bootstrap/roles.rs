@@ -25,7 +25,9 @@ const BINDINGS: [(&str, &[&str]); 12] = [
 ];
 
 /// Bindings with names of their own: how nodes join and renew their certificates, and see the cluster's network.
-const JOINING: [(&str, &str, &str); 5] = [
+const JOINING: [(&str, &str, &str); 6] = [
+    // API servers ask nodes for logs and the like; nodes ask whether they may.
+    ("coracle:kubelet-client", "coracle:kubelet-client", "g:coracle:kubelet-clients"),
     ("coracle:node-network", "coracle:node-network", "g:system:nodes"),
     ("coracle:node-bootstrap", "system:node-bootstrapper", "g:system:bootstrappers"),
     (

@@ -1,0 +1,10 @@
+//! What server and nodes agree on about certificates between them.
+
+/// The group of API servers towards nodes: it may use the API of nodes and nothing else.
+pub const API_CLIENTS: &str = "coracle:kubelet-clients";
+
+/// A name that a node can always serve under, because nobody else has it. A node that shares its own name and addresses with
+/// an API server asks for this one alone.
+pub fn inner_name(node: &str) -> String {
+    format!("{node}.node.coracle.internal")
+}
