@@ -305,8 +305,8 @@ fn link_local_multicast(address: IpAddr) -> bool {
     }
 }
 
-fn pattern(text: &str) -> Result<regex::Regex, ExecutionError> {
-    regex::Regex::new(text).map_err(|error| failed("find", format!("Illegal regex: {error}")))
+fn pattern(text: &str) -> Result<Arc<regex::Regex>, ExecutionError> {
+    super::patterns::compiled(text).map_err(|why| failed("find", why))
 }
 
 fn sum<'b, 'v>(items: &[Value]) -> Answer<'b, 'v> {

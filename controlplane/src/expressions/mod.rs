@@ -1,16 +1,33 @@
 //! CEL, as rules of custom resources, conditions of webhooks and admission policies speak it: the standard library, the
-//! extensions for strings, lists and numbers, and what the API server adds.
+//! extensions for strings, lists and numbers, and what the API server adds. Whoever writes an expression pays for it: its
+//! length and depth are bounded before it is parsed, its cost is estimated when it is written and counted while it is evaluated.
 
+// How long and deep an expression may be.
+mod bounds;
+// What an expression may spend, and what happens when it takes long.
+mod budget;
+// What an expression costs at most, by the schema of the values that it is about.
+pub mod estimate;
+// What evaluation costs.
+mod meter;
+// Expressions that measure themselves.
+mod rewrite;
+// Regular expressions.
+mod patterns;
 // Functions that only the API server has: quantities, addresses, sets, lists, patterns.
 mod library;
 // What an expression refers to, against the schema of the value that it is about.
 pub mod names;
 
+pub use budget::{Budget, CONDITIONS, Failure, VALIDATION, patiently};
+
+use cel::common::ast::{IdedExpr, SourceInfo};
 use cel::objects::OptionalValue;
-use cel::{Context, Env, ExecutionError, Program};
+use cel::parser::ExpressionReferences;
+use cel::{Context, Env, ExecutionError};
 use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
@@ -19,14 +36,105 @@ static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| {
         .and_then(|()| env.add_extension(cel::extensions::lists))
         .and_then(|()| env.add_extension(cel::extensions::math))
         .and_then(|()| env.add_extension(cel::extensions::encoders))
-        .and_then(|()| env.add_extension(library::extension));
+        .and_then(|()| env.add_extension(library::extension))
+        .and_then(|()| env.add_extension(meter::extension))
+        .and_then(|()| env.add_extension(patterns::extension));
     added.expect("no two functions of the library have the same signature");
     Arc::new(env)
 });
 
+/// What the interpreter says when the budget is spent, as Go's does.
+const EXCEEDED: &str = "operation cancelled: actual cost limit exceeded";
+
+/// The longest text that an error carries: some quote the values that they are about.
+const SAID: usize = 1024;
+
+/// What the parser needs for the deepest expression.
+const PARSER_STACK: usize = 32 << 20;
+
+/// What the interpreter needs for a level, and how deep expressions may be that threads which serve requests evaluate.
+const FRAME: usize = if cfg!(debug_assertions) { 96 << 10 } else { 24 << 10 };
+const SHALLOW: usize = if cfg!(debug_assertions) { 6 } else { 32 };
+
+/// Expressions that are kept compiled for those who only have the text.
+const KNOWN_PROGRAMS: usize = 256;
+
+/// An expression that can be evaluated. Evaluation is only possible with a budget.
+pub struct Program {
+    parsed: cel::Program,
+    measured: rewrite::Measured,
+}
+
+impl Program {
+    /// The variables and functions that it names.
+    pub fn references(&self) -> ExpressionReferences<'_> {
+        self.parsed.references()
+    }
+
+    /// The expression as it was written.
+    pub fn expression(&self) -> &IdedExpr {
+        self.parsed.expression()
+    }
+
+    /// Where its parts were written.
+    pub fn source_info(&self) -> &SourceInfo {
+        self.parsed.source_info()
+    }
+
+    /// Its value, paid from the budget.
+    pub fn evaluate(&self, context: &Context<'_, '_>, budget: &mut Budget) -> Result<cel::Value, Failure> {
+        let measured = &self.measured;
+        budget.spend(|limit| {
+            let evaluate = || {
+                meter::within(limit, measured.calls, || {
+                    meter::charge(measured.base)?;
+                    cel::Value::resolve(&measured.expression, context)
+                })
+            };
+            if measured.depth <= SHALLOW {
+                return evaluate();
+            }
+            with_stack(measured.depth * FRAME, evaluate).unwrap_or_else(|why| {
+                let outcome = Err(ExecutionError::function_error("evaluate", why));
+                meter::Metered { outcome, exceeded: false, spent: 0 }
+            })
+        })
+    }
+}
+
 /// An expression that can be evaluated, or what is wrong with it, line by line.
 pub fn compile(text: &str) -> Result<Program, String> {
-    LANGUAGE.compile(text).map_err(|errors| errors.to_string().replace("\n| ", "\n | "))
+    bounds::fits(text).map_err(|why| why.to_string())?;
+    with_stack(PARSER_STACK, || {
+        let parsed = LANGUAGE.compile(text).map_err(|errors| errors.to_string().replace("\n| ", "\n | "))?;
+        let measured = rewrite::measured(parsed.expression());
+        Ok(Program { parsed, measured })
+    })?
+}
+
+/// Does work on a thread of its own that has so much stack. What of it is not used takes no memory.
+fn with_stack<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("cel".into()).stack_size(bytes.max(PARSER_STACK));
+        let thread = thread.spawn_scoped(scope, work).map_err(|error| format!("no thread: {error}"))?;
+        thread.join().map_err(|_| "evaluation failed".to_owned())
+    })
+}
+
+/// The same as `compile`, for whoever has only the text each time.
+pub fn compiled(text: &str) -> Result<Arc<Program>, String> {
+    static KNOWN: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = known().get(text) {
+        return Ok(found.clone());
+    }
+    let program = Arc::new(compile(text)?);
+    let mut known = known();
+    if known.len() >= KNOWN_PROGRAMS {
+        known.clear();
+    }
+    known.insert(text.to_owned(), program.clone());
+    Ok(program)
 }
 
 /// Where an expression is evaluated; it knows the functions and no variables.
@@ -48,7 +156,10 @@ pub fn explain(error: &ExecutionError) -> String {
         ExecutionError::Overflow(..) => "integer overflow".into(),
         ExecutionError::IndexOutOfBounds(cel::Value::Int(index)) => format!("index out of bounds: {index}"),
         ExecutionError::FunctionError { message, .. } => message.clone(),
-        other => other.to_string(),
+        other => {
+            let said = other.to_string();
+            said.chars().take(SAID).collect()
+        }
     }
 }
 
@@ -68,12 +179,12 @@ pub fn lifted_as(schema: &Value, value: &Value) -> cel::Value {
             None => cel::Value::Float(number.as_f64().unwrap_or_default()),
         },
         Value::String(text) => {
-            let parser = match schema["format"].as_str() {
-                Some("date-time") => "timestamp(t)",
-                Some("duration") => "duration(t)",
-                _ => return cel::Value::String(Arc::new(text.clone())),
+            let parsed = match schema["format"].as_str() {
+                Some("date-time") => read_by(&TIMESTAMP, text),
+                Some("duration") => read_by(&DURATION, text),
+                _ => None,
             };
-            read_by(parser, text).unwrap_or_else(|| cel::Value::String(Arc::new(text.clone())))
+            parsed.unwrap_or_else(|| cel::Value::String(Arc::new(text.clone())))
         }
         Value::Array(items) => {
             cel::Value::List(Arc::new(items.iter().map(|item| lifted_as(&schema["items"], item)).collect()))
@@ -88,10 +199,33 @@ pub fn lifted_as(schema: &Value, value: &Value) -> cel::Value {
     }
 }
 
-fn read_by(parser: &str, text: &str) -> Option<cel::Value> {
+/// How many values there are in a value: what it costs to lift it.
+pub fn values_in(value: &Value) -> u64 {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(values_in).sum::<u64>(),
+        Value::Object(fields) => 1 + fields.values().map(values_in).sum::<u64>(),
+        Value::String(text) => 1 + text.len() as u64 / 64,
+        _ => 1,
+    }
+}
+
+/// The same of a value that an expression made.
+pub fn values_made(value: &cel::Value) -> u64 {
+    match value {
+        cel::Value::List(items) => 1 + items.iter().map(values_made).sum::<u64>(),
+        cel::Value::Map(map) => 1 + map.map.values().map(values_made).sum::<u64>(),
+        cel::Value::String(text) => 1 + text.len() as u64 / 64,
+        _ => 1,
+    }
+}
+
+static TIMESTAMP: LazyLock<Option<cel::Program>> = LazyLock::new(|| LANGUAGE.compile("timestamp(t)").ok());
+static DURATION: LazyLock<Option<cel::Program>> = LazyLock::new(|| LANGUAGE.compile("duration(t)").ok());
+
+fn read_by(parser: &Option<cel::Program>, text: &str) -> Option<cel::Value> {
     let mut context = context();
     context.add_variable_from_value("t", cel::Value::String(Arc::new(text.to_owned())));
-    compile(parser).ok()?.execute(&context).ok()
+    parser.as_ref()?.execute(&context).ok()
 }
 
 #[cfg(test)]
@@ -101,13 +235,18 @@ mod tests {
     use serde_json::json;
 
     fn says(text: &str) -> Result<cel::Value, String> {
+        says_for(VALIDATION, text)
+    }
+
+    fn says_for(budget: u64, text: &str) -> Result<cel::Value, String> {
         let mut context = context();
         let schema = json!({"properties": {"ratio": {"type": "number"}, "at": {"format": "date-time"},
             "a-b": {"type": "string"}, "list": {"items": {"type": "integer"}}, "none": {}}});
         let object = json!({"ratio": 1, "at": "2024-01-02T03:04:05Z", "a-b": "x", "list": [3, 1, 2], "map": {"k-1": 1}});
         context.add_variable_from_value("self", lifted_as(&schema, &object));
         context.add_variable_from_value("old", optional(None));
-        compile(text)?.execute(&context).map_err(|error| explain(&error))
+        let mut budget = Budget::of(budget);
+        compile(text)?.evaluate(&context, &mut budget).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -139,5 +278,84 @@ mod tests {
         assert_eq!(says("self.nothing"), Err("no such key: nothing".into()));
         assert_eq!(says("1 / 0"), Err("division by zero".into()));
         assert!(says("self.list.sum() >").unwrap_err().starts_with("ERROR: <input>:1:"));
+    }
+
+    #[test]
+    fn hostile_expressions_end() {
+        let text = "a".repeat(500);
+        for hostile in [
+            "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, a + b + c >= 0)))".to_owned(),
+            // Errors that operators absorb.
+            "lists.range(1000).exists(a, lists.range(1000).exists(b, lists.range(1000).exists(c, c / 0 == 1)))".to_owned(),
+            "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, a + c >= 0))) || true".to_owned(),
+            "lists.range(1000).exists_one(a, lists.range(1000).exists_one(b, lists.range(1000).exists_one(c, c < 0)))".to_owned(),
+            // Values that grow.
+            "lists.range(100000).map(a, lists.range(100000)).size() > 0".to_owned(),
+            "lists.range(1000).filter(a, [lists.range(1000), lists.range(1000), lists.range(1000)] != []).size() > 0".to_owned(),
+            format!("'{text}'{}.size() > 0", ".replace('a', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')".repeat(8)),
+            format!("lists.range(10000).map(a, '{text}').join('{text}').split('') == []"),
+            "lists.range(100000).map(a, {'a': lists.range(100)}).size() > 0".to_owned(),
+            "lists.range(1000).map(a, self.?list.orValue([])).map(b, lists.range(1000)).size() > 0".to_owned(),
+            // Functions that compare everything with everything.
+            "lists.range(100000).distinct() == []".to_owned(),
+            "sets.contains(lists.range(100000), lists.range(100000))".to_owned(),
+            "lists.range(1000).all(a, lists.range(1000) == lists.range(1000))".to_owned(),
+            "lists.range(1000).all(a, 999 in lists.range(1000))".to_owned(),
+            // Patterns that have to be compiled.
+            "lists.range(1000).exists(x, 'a'.matches('(a' + string(x) + '){200}'))".to_owned(),
+            "lists.range(1000).map(x, 'a'.find('(b' + string(x) + '){200}')).size() == 0".to_owned(),
+            "lists.range(1000).sortBy(x, lists.range(1000).sortBy(y, lists.range(1000).size())[0]) == []".to_owned(),
+        ] {
+            let begun = std::time::Instant::now();
+            // A part of the budget, so that the test takes a part of the time.
+            assert_eq!(says_for(100_000, &hostile), Err(Failure::Budget.to_string()), "{hostile}");
+            assert!(begun.elapsed().as_secs() < 120, "{:?}: {hostile}", begun.elapsed());
+        }
+        assert_eq!(says("true || lists.range(100000).distinct() == []"), Ok(cel::Value::Bool(true)));
+        assert_eq!(says("lists.range(100000).distinct() == []"), Err(EXCEEDED.to_owned()));
+    }
+
+    /// What is not too deep to be parsed is not too deep for the stack of a thread that serves requests.
+    #[test]
+    fn the_deepest_expressions_fit_the_stack() {
+        let nested = |open: &str, middle: &str, close: &str, times: usize| {
+            format!("{}{middle}{}", open.repeat(times), close.repeat(times))
+        };
+        let mut evaluated = 0;
+        for times in [20, 40, 60, 80, 120, 240] {
+            for text in [
+                format!("1{} > 0", " + 1".repeat(times)),
+                nested("[", "1", "]", times) + " != []",
+                nested("(1 + ", "1", ")", times) + " > 0",
+                nested("{'a': ", "1", "}", times) + " != {}",
+                nested("[1].map(x, ", "1", ")", times) + " != []",
+                nested("[1].exists(x, ", "true", ")", times),
+                nested("dyn(", "1", ")", times) + " == 1",
+                format!("{}true", "false ? false : ".repeat(times)),
+            ] {
+                evaluated += usize::from(says(&text) == Ok(cel::Value::Bool(true)));
+            }
+        }
+        assert!(evaluated > 20, "{evaluated}");
+    }
+
+    /// Names that functions are called by are names of values, too.
+    #[test]
+    fn what_is_measured_says_the_same() {
+        for text in [
+            "['a'].all(ip, ip.matches('^a$') && ip.startsWith('a')) && ip.isCanonical('10.0.0.1')",
+            "['a'].all(math, math.size() == 1) && math.abs(-1) == 1 && math.least(1, 2, 3) == 1",
+            "matches('abc', 'b+') && !'abc'.matches('^b')",
+            "[3, 1, 2].sortBy(x, -x) == [3, 2, 1] && strings.quote('a') == '\"a\"' && base64.encode(b'a') == 'YQ=='",
+            "optional.of(1).hasValue() && optional.none().orValue(2) == 2 && self.?a__dash__b.orValue('') == 'x'",
+            "{'a': [1, {'b': 2}]}.a[1].b == 2 && has({'a': 1}.a) && !has(self.map.nothing)",
+            "[1, 2, 3].filter(x, x > 1).map(y, y > 2, y * 2) == [6] && [[1], [2]].flatten() == [1, 2]",
+            "'%s is %d'.format(['a', 1]) == 'a is 1' && 'abc'.replace('b', 'xx', 1) == 'axxc' && 'a,b'.split(',', 1) == ['a,b']",
+            "dyn(1) == 1 && type(self.list) == list && size(self.list) == 3 && 'ü'.size() == 1 && (true ? 1 : 2) == 1",
+            "[1, 1].exists_one(x, x == 2) == false && {'a': 1, 'b': 2}.all(k, k < 'c') && 'a' in {'a': 1} && !(4 in self.list)",
+        ] {
+            assert_eq!(says(text), Ok(cel::Value::Bool(true)), "{text}");
+        }
+        assert!(says("'a'.matches('[')").unwrap_err().contains("Illegal regex"));
     }
 }

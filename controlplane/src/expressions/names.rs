@@ -1,7 +1,7 @@
 //! What an expression refers to: variables, functions, and fields of the value that it is about. There is no checker of
 //! types; what can be told from names alone is told when a rule is written, the rest when it is evaluated.
 
-use cel::Program;
+use super::Program;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use serde_json::{Value, json};
 
@@ -178,7 +178,7 @@ const FUNCTIONS: [&str; 112] = [
     "value",
 ];
 
-/// What upstream knows and this server does not: rules that use it are taken and not evaluated.
+/// What upstream knows and this server does not: expressions that use it are refused.
 const ELSEWHERE: [&str; 24] = [
     "all",
     "exists",
@@ -215,23 +215,22 @@ pub fn escaped(name: &str) -> String {
     ESCAPES.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to))
 }
 
-/// Whether every function that the program uses is here.
-pub fn is_evaluable(program: &Program) -> bool {
-    program.references().functions().iter().all(|name| !ELSEWHERE.contains(name))
-}
-
 /// The first thing in the program that is not there, as upstream reports it. `variables` are the names that it may use,
 /// each with the schema of its value.
 pub fn wrong(program: &Program, variables: &[(&str, &Value)]) -> Option<String> {
-    if !is_evaluable(program) {
-        return None;
-    }
-    let scope =
-        variables.iter().map(|(name, schema)| ((*name).to_owned(), Some((*schema).clone()))).collect();
+    let scope = variables.iter().map(|(name, schema)| ((*name).to_owned(), Some(*schema))).collect();
     let mut reader = Reader { scope, found: None };
     reader.read(program.expression());
     let (id, why) = reader.found?;
     Some(located(program, id, &why))
+}
+
+/// A function in the program that upstream knows and this server does not.
+pub fn unsupported(program: &Program) -> Option<&'static str> {
+    let used = program.references();
+    ELSEWHERE
+        .into_iter()
+        .find(|name| used.has_function(name) || used.has_variable(name) && *name == "authorizer")
 }
 
 /// The schema of what the program gives, when that can be told.
@@ -268,10 +267,7 @@ pub fn outcome(program: &Program, variables: &[(&str, &Value)]) -> Option<&'stat
             _ => None,
         },
         _ => {
-            let scope = variables
-                .iter()
-                .map(|(name, schema)| ((*name).to_owned(), Some((*schema).clone())))
-                .collect();
+            let scope = variables.iter().map(|(name, schema)| ((*name).to_owned(), Some(*schema))).collect();
             let schema = Reader { scope, found: None }.read(program.expression())?;
             match schema["type"].as_str()? {
                 "boolean" => Some("bool"),
@@ -296,27 +292,23 @@ fn located(program: &Program, id: u64, why: &str) -> String {
 }
 
 /// Walks an expression with the schemas of its variables; what is unknown has none.
-struct Reader {
-    scope: Vec<(String, Option<Value>)>,
+struct Reader<'s> {
+    scope: Vec<(String, Option<&'s Value>)>,
     found: Option<(u64, String)>,
 }
 
-impl Reader {
-    fn report(&mut self, id: u64, why: String) -> Option<Value> {
+impl<'s> Reader<'s> {
+    fn report(&mut self, id: u64, why: String) -> Option<&'s Value> {
         self.found.get_or_insert((id, why));
         None
     }
 
     /// The schema of the value, when there is one.
-    fn read(&mut self, node: &IdedExpr) -> Option<Value> {
+    fn read(&mut self, node: &IdedExpr) -> Option<&'s Value> {
         match &node.expr {
             Expr::Ident(name) => {
-                let known = self
-                    .scope
-                    .iter()
-                    .rev()
-                    .find(|(known, _)| known == name)
-                    .map(|(_, schema)| schema.clone());
+                let known =
+                    self.scope.iter().rev().find(|(known, _)| known == name).map(|(_, schema)| *schema);
                 match known {
                     Some(schema) => schema,
                     None if name.starts_with(['@', '#']) || GIVEN.contains(&name.as_str()) => None,
@@ -327,11 +319,15 @@ impl Reader {
             }
             Expr::Select(select) => {
                 let of = self.read(&select.operand)?;
-                self.field(&of, &select.field, node.id)
+                self.field(of, &select.field, node.id)
             }
             Expr::Call(call) => {
                 let name = call.func_name.as_str();
                 let plain = name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains(['.', '@']);
+                if ELSEWHERE.contains(&name) {
+                    return self
+                        .report(node.id, format!("function '{name}' is not supported by this server"));
+                }
                 if plain && !FUNCTIONS.contains(&name) {
                     return self
                         .report(node.id, format!("undeclared reference to '{name}' (in container '')"));
@@ -339,16 +335,16 @@ impl Reader {
                 if let Some(target) = &call.target {
                     self.read(target);
                 }
-                let args: Vec<Option<Value>> = call.args.iter().map(|arg| self.read(arg)).collect();
+                let args: Vec<Option<&'s Value>> = call.args.iter().map(|arg| self.read(arg)).collect();
                 let first = args.into_iter().next().flatten();
-                first.filter(|_| name == operators::INDEX).as_ref().and_then(within)
+                first.filter(|_| name == operators::INDEX).and_then(within)
             }
             Expr::Comprehension(loops) => {
                 let over = self.read(&loops.iter_range);
                 let depth = self.scope.len();
                 self.read(&loops.accu_init);
-                let is_list = over.as_ref().is_some_and(|schema| schema["type"] == "array");
-                let inside = over.as_ref().and_then(within);
+                let is_list = over.is_some_and(|schema| schema["type"] == "array");
+                let inside = over.and_then(within);
                 let (one, two) = match (&loops.iter_var2, is_list) {
                     (None, true) => (inside, None),
                     (None, false) => (None, None),
@@ -366,7 +362,7 @@ impl Reader {
                 None
             }
             Expr::List(list) => {
-                list.elements.iter().for_each(|element| drop(self.read(element)));
+                list.elements.iter().for_each(|element| _ = self.read(element));
                 None
             }
             Expr::Map(map) => {
@@ -384,7 +380,7 @@ impl Reader {
     fn entries<'e>(&mut self, entries: impl Iterator<Item = &'e EntryExpr>) {
         for entry in entries {
             match entry {
-                EntryExpr::StructField(field) => drop(self.read(&field.value)),
+                EntryExpr::StructField(field) => _ = self.read(&field.value),
                 EntryExpr::MapEntry(entry) => {
                     self.read(&entry.key);
                     self.read(&entry.value);
@@ -393,14 +389,14 @@ impl Reader {
         }
     }
 
-    fn field(&mut self, of: &Value, name: &str, id: u64) -> Option<Value> {
+    fn field(&mut self, of: &'s Value, name: &str, id: u64) -> Option<&'s Value> {
         let known = of["properties"].as_object();
         if let Some((_, schema)) = known.and_then(|all| all.iter().find(|(field, _)| escaped(field) == name))
         {
-            return Some(schema.clone());
+            return Some(schema);
         }
         if of["additionalProperties"].is_object() {
-            return Some(of["additionalProperties"].clone());
+            return Some(&of["additionalProperties"]);
         }
         let open = ["preserve-unknown-fields", "int-or-string", "embedded-resource"]
             .iter()
@@ -414,8 +410,8 @@ impl Reader {
 }
 
 /// The schema of what is inside a list or a map.
-fn within(schema: &Value) -> Option<Value> {
-    [&schema["items"], &schema["additionalProperties"]].into_iter().find(|inside| inside.is_object()).cloned()
+fn within(schema: &Value) -> Option<&Value> {
+    [&schema["items"], &schema["additionalProperties"]].into_iter().find(|inside| inside.is_object())
 }
 
 /// The schema of a whole object: what every object has, too.
@@ -472,7 +468,6 @@ mod tests {
             "self.a__dash__b.startsWith('x') && oldSelf.size <= self.size",
             "type(self.size) == int && math.greatest(1, 2) == 2 && sets.contains([1], [1])",
             "self.?on.orValue(false) || self.parts[0].name == 'a'",
-            "self.labels.transformMap(k, v, v).size() == 0",
         ] {
             assert_eq!(said(good), None, "{good}");
         }
@@ -486,6 +481,11 @@ mod tests {
             assert_eq!(said(bad).as_deref(), Some(want));
         }
         assert!(said("self.parts.all(p, p.nam == '')").unwrap().contains("undefined field 'nam'"));
+        assert!(
+            said("self.labels.transformMap(k, v, v).size() == 0")
+                .unwrap()
+                .contains("1:25: function 'transformMap' is not supported by this server")
+        );
         assert!(said("self.parts[0].nam == ''").unwrap().contains("undefined field 'nam'"));
         assert!(said("self.size.startWith('a')").unwrap().contains("undeclared reference to 'startWith'"));
         let gives = |text: &str| outcome(&compile(text).unwrap(), &[("self", &schema)]);

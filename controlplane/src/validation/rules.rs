@@ -2,7 +2,7 @@
 //! schema knows.
 
 use super::spot::Spot;
-use crate::expressions::{self, names};
+use crate::expressions::{self, Program, estimate, names};
 use crate::tree::Tree;
 use serde_json::{Value, json};
 
@@ -69,29 +69,88 @@ fn leads_somewhere(path: &str, schema: &Value) -> bool {
     true
 }
 
-/// The expressions of the rules at one place. `loose` is the list around it whose items nobody can follow from one
-/// change to the next, `root` whether the place is the whole object.
-pub(super) fn expressed(schema: &Spot<'_>, loose: Option<&str>, root: bool) {
-    let whole = if root { names::of_root(schema.value) } else { schema.value.clone() };
-    for rule in schema.each("x-kubernetes-validations") {
-        let optional = rule.value.flag("optionalOldSelf");
-        // What an optional holds is not looked at here.
-        let old = if optional { json!({}) } else { whole.clone() };
-        let variables = [("self", &whole), ("oldSelf", &old)];
-        let uses_old = match understood(rule.value.text("rule").trim(), &variables, "bool") {
-            Ok(uses_old) => uses_old,
+/// What the rules of a schema cost together, and the most expensive of them.
+#[derive(Default)]
+pub(super) struct Costs<'a> {
+    total: u64,
+    most: Vec<(u64, Spot<'a>)>,
+}
+
+/// How many of the most expensive rules are named.
+const NAMED: usize = 4;
+
+impl<'a> Costs<'a> {
+    /// One more expression, evaluated for so many values.
+    fn add(&mut self, place: Spot<'a>, what: &str, cost: u64) {
+        self.total = self.total.saturating_add(cost);
+        if cost > estimate::RULE {
+            place.forbidden(estimate::message(what, cost, estimate::RULE));
+        }
+        if cost > 0 {
+            self.most.push((cost, place));
+            self.most.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+            self.most.truncate(NAMED);
+        }
+    }
+
+    /// Reports a total that is too high.
+    pub(super) fn report(self, schema: &Spot<'_>) {
+        if self.total <= estimate::SCHEMA {
+            return;
+        }
+        for (_, place) in &self.most {
+            place.forbidden(
+                "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
+            );
+        }
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        schema.forbidden(estimate::message(what, self.total, estimate::SCHEMA));
+    }
+}
+
+/// Where rules stand.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'p> {
+    /// The list around whose items nobody can follow from one change to the next.
+    pub loose: Option<&'p str>,
+    /// Whether it is the whole object.
+    pub root: bool,
+    /// How many values there can be by the bounds of all lists and maps around it; nothing when one has none.
+    pub values: Option<u64>,
+}
+
+/// The expressions of the rules at one place.
+pub(super) fn expressed<'a>(schema: &Spot<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
+    let rules: Vec<Spot<'a>> = schema.each("x-kubernetes-validations").collect();
+    if rules.is_empty() {
+        return;
+    }
+    let whole = if place.root { names::of_root(schema.value) } else { schema.value.clone() };
+    // What an optional holds is not looked at here.
+    let nothing = json!({});
+    let values = place.values.unwrap_or_else(|| estimate::most_values(schema.value));
+    for rule in rules {
+        let old = if rule.value.flag("optionalOldSelf") { &nothing } else { &whole };
+        let variables = [("self", &whole), ("oldSelf", old)];
+        let program = match understood(rule.value.text("rule").trim(), &variables, "bool") {
+            Ok(program) => program,
             Err(why) => {
                 rule.at("rule").with(&shown(rule.value)).invalid(why);
                 continue;
             }
         };
+        let cost = |program: &Program| estimate::cost(program, &variables).saturating_mul(values);
+        costs.add(rule.at("rule"), "estimated rule cost", cost(&program));
         let sentence = rule.at("messageExpression");
-        if !sentence.is_empty()
-            && let Err(why) = understood(sentence.text().trim(), &variables, "string")
-        {
-            sentence.with(&shown(rule.value)).invalid(why);
+        if !sentence.is_empty() {
+            match understood(sentence.text().trim(), &variables, "string") {
+                Ok(program) => {
+                    costs.add(sentence, "estimated messageExpression cost", cost(&program));
+                }
+                Err(why) => sentence.with(&shown(rule.value)).invalid(why),
+            }
         }
-        match (uses_old, loose) {
+        match (program.references().has_variable("oldSelf"), place.loose) {
             (true, Some(within)) => rule.at("rule").invalid(format!(
                 "oldSelf cannot be used on the uncorrelatable portion of the schema within {within}"
             )),
@@ -103,8 +162,8 @@ pub(super) fn expressed(schema: &Spot<'_>, loose: Option<&str>, root: bool) {
     }
 }
 
-/// Whether an expression speaks of what was, or why it cannot be used.
-fn understood(text: &str, variables: &[(&str, &Value)], wanted: &str) -> Result<bool, String> {
+/// An expression that can be used, or why it cannot.
+fn understood(text: &str, variables: &[(&str, &Value)], wanted: &str) -> Result<Program, String> {
     let program = expressions::compile(text).map_err(|why| format!("compilation failed: {why}"))?;
     if let Some(why) = names::wrong(&program, variables) {
         return Err(format!("compilation failed: {why}"));
@@ -114,7 +173,7 @@ fn understood(text: &str, variables: &[(&str, &Value)], wanted: &str) -> Result<
             let expression = if wanted == "bool" { "cel expression" } else { "messageExpression" };
             Err(format!("{expression} must evaluate to a {wanted}"))
         }
-        _ => Ok(program.references().has_variable("oldSelf")),
+        _ => Ok(program),
     }
 }
 

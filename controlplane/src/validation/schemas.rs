@@ -1,7 +1,8 @@
 //! Schemas of custom resources: structural, so that every value's type is known.
 
-use super::rules;
+use super::rules::{self, Costs, Place};
 use super::spot::{Spot, walk};
+use crate::expressions::estimate;
 use crate::tree::Tree;
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -26,7 +27,9 @@ pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
                 node(&at, "at the root");
                 // Rules about a schema that is none would only repeat its mistakes.
                 if at.errors() == before {
-                    ruled(&at, None, true);
+                    let mut costs = Costs::default();
+                    ruled(&at, Place { loose: None, root: true, values: Some(1) }, &mut costs);
+                    costs.report(&at);
                 }
             }
         }
@@ -43,20 +46,23 @@ pub fn changed(new_one: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// The rules of a schema and of all below it.
-fn ruled(schema: &Spot<'_>, loose: Option<&str>, root: bool) {
-    rules::expressed(schema, loose, root);
+fn ruled<'a>(schema: &Spot<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
+    rules::expressed(schema, place, costs);
+    let below = Place { root: false, ..place };
     let fields = schema.at("properties");
     for (name, field) in fields.entries() {
-        ruled(&fields.key(name).with(field.value), loose, false);
+        ruled(&fields.key(name).with(field.value), below, costs);
     }
+    let values =
+        place.values.zip(estimate::bound(schema.value)).map(|(around, own)| around.saturating_mul(own));
     let items = schema.at("items");
     if items.value.is_object() {
         let followed = schema.value.text("x-kubernetes-list-type") == "map";
-        let loose = loose.or((!followed).then_some(schema.path()));
-        ruled(&items, loose, false);
+        let loose = place.loose.or((!followed).then_some(schema.path()));
+        ruled(&items, Place { loose, values, ..below }, costs);
     }
     if schema.at("additionalProperties").value.is_object() {
-        ruled(&schema.at("additionalProperties"), loose, false);
+        ruled(&schema.at("additionalProperties"), Place { values, ..below }, costs);
     }
 }
 

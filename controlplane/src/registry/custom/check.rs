@@ -2,6 +2,7 @@
 
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 /// Checks a whole object; its metadata is checked elsewhere. What nobody changed since `old` was accepted before and may
 /// stay, whatever the schema says now.
@@ -151,22 +152,20 @@ fn array(schema: &Value, items: &[Value], old: Option<&Value>, path: &str, error
     let keys = super::map_keys(schema);
     let by_key = schema["x-kubernetes-list-type"] == "map";
     let unique = by_key || schema["x-kubernetes-list-type"] == "set" || schema["uniqueItems"] == true;
-    let mut seen: Vec<Value> = Vec::new();
+    let mut seen = HashSet::new();
+    let followed = super::Followed::of(&keys, old);
     for (i, item) in items.iter().enumerate() {
-        let before = old.and_then(|old| super::same_item(&keys, item, old));
-        value(&schema["items"], item, before, &format!("{path}[{i}]"), errors);
+        value(&schema["items"], item, followed.item(item), &format!("{path}[{i}]"), errors);
         if !unique {
             continue;
         }
-        let same = if by_key {
+        let same: Value = if by_key {
             keys.iter().map(|key| (key.clone(), item[key].clone())).collect()
         } else {
             item.clone()
         };
-        if seen.contains(&same) {
+        if !seen.insert(super::sorted(&same)) {
             errors.push(FieldError::duplicate(format!("{path}[{i}]"), &same));
-        } else {
-            seen.push(same);
         }
     }
 }

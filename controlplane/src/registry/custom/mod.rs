@@ -47,7 +47,7 @@ pub struct Custom {
     /// Where `/scale` finds replicas wanted, replicas there, and the selector.
     pub scale: Option<Scale>,
     /// Rules in CEL, compiled, by where they stand.
-    pub rules: Vec<rules::Rule>,
+    pub rules: Vec<rules::Place>,
 }
 
 /// A version of a definition.
@@ -123,9 +123,7 @@ impl Custom {
     pub fn validate(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         check::root(&self.schema, object, old, errors);
         if errors.is_empty() {
-            for rule in &self.rules {
-                rule.check(object, old, errors);
-            }
+            rules::check(&self.rules, object, old, errors);
         }
     }
 }
@@ -137,10 +135,46 @@ fn map_keys(schema: &Value) -> Vec<String> {
     keys.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The item of a list that has the same keys; what an item of a list without keys was nobody knows.
-fn same_item<'v>(keys: &[String], item: &Value, list: &'v Value) -> Option<&'v Value> {
-    let same = |other: &&Value| keys.iter().all(|key| other.get(key) == item.get(key));
-    list.as_array().filter(|_| !keys.is_empty())?.iter().find(same)
+/// The items of a list as they were, by their keys; what an item of a list without keys was nobody knows. There is no
+/// search for every item: lists have many.
+struct Followed<'v> {
+    keys: &'v [String],
+    items: HashMap<String, &'v Value>,
+}
+
+impl<'v> Followed<'v> {
+    fn of(keys: &'v [String], old: Option<&'v Value>) -> Self {
+        let items = old.and_then(Value::as_array).filter(|_| !keys.is_empty()).into_iter().flatten();
+        // The first of those with the same keys counts.
+        let items = items.rev().map(|item| (Self::key(keys, item), item)).collect();
+        Self { keys, items }
+    }
+
+    fn key(keys: &[String], item: &Value) -> String {
+        keys.iter().map(|key| item.get(key).map_or_else(|| "-".to_owned(), sorted) + ",").collect()
+    }
+
+    /// What an item was.
+    fn item(&self, item: &Value) -> Option<&'v Value> {
+        if self.items.is_empty() { None } else { self.items.get(&Self::key(self.keys, item)).copied() }
+    }
+}
+
+/// The text of a value, the same for all that are equal.
+fn sorted(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().map(|(name, value)| (name, sorted(value))).collect();
+            fields.sort();
+            let fields =
+                fields.iter().map(|(name, value)| format!("{}:{value},", Value::from(name.as_str())));
+            format!("{{{}}}", fields.collect::<String>())
+        }
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(|item| sorted(item) + ",").collect::<String>())
+        }
+        scalar => scalar.to_string(),
+    }
 }
 
 /// The value at a simple path such as `.spec.replicas`.

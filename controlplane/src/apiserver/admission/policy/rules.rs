@@ -1,7 +1,7 @@
 //! One policy's expressions, compiled, and what they say of a request. Knows neither cluster nor clock.
 
-use crate::expressions::{self, lifted};
-use cel::{Context, Program};
+use crate::expressions::{self, Budget, Failure, Program, lifted};
+use cel::Context;
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -9,6 +9,9 @@ use std::collections::HashMap;
 const SENTENCE: usize = 5 * 1024;
 /// The longest note for the audit log.
 const NOTE: usize = 10 * 1024;
+/// What is said when there is nothing left to spend.
+const SPENT: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// What expressions may look at.
 pub struct Facts<'a> {
@@ -79,10 +82,14 @@ impl Expression {
         &self,
         context: &Context<'_, '_>,
         failed: &HashMap<String, String>,
+        budget: &mut Budget,
     ) -> Result<cel::Value, String> {
         let program = self.program.as_ref().map_err(|why| format!("compilation error: {why}"))?;
-        program.execute(context).map_err(|error| {
-            let why = expressions::explain(&error);
+        program.evaluate(context, budget).map_err(|failure| {
+            if matches!(failure, Failure::Budget) {
+                return SPENT.to_owned();
+            }
+            let why = failure.to_string();
             let variable = why.strip_prefix("no such key: ").and_then(|name| failed.get_key_value(name));
             let why = variable.map_or(why.clone(), |(name, why)| {
                 format!("composited variable {name:?} fails to evaluate: {why}")
@@ -135,50 +142,61 @@ impl Rules {
 
     /// What the policy says of a request that it is about.
     pub fn judge(&self, facts: &Facts<'_>) -> Outcome {
-        let mut context = expressions::context();
-        for (name, value) in [("request", facts.request), ("object", facts.object), ("oldObject", facts.old)]
-        {
-            context.add_variable_from_value(name, lifted(value));
-        }
-        if self.takes_params {
-            context.add_variable_from_value("params", lifted(facts.params));
-        }
-        match self.wanted(&context) {
-            Ok(true) => {}
-            Ok(false) => return Outcome::default(),
-            Err(why) => {
-                return Outcome { denials: self.failure(0, why).into_iter().collect(), ..Outcome::default() };
+        expressions::patiently(expressions::VALIDATION + expressions::CONDITIONS, |budget| {
+            let mut context = expressions::context();
+            let known =
+                [("request", facts.request), ("object", facts.object), ("oldObject", facts.old)].into_iter();
+            for (name, value) in known.chain(self.takes_params.then_some(("params", facts.params))) {
+                budget.take(expressions::values_in(value) / 4);
+                context.add_variable_from_value(name, lifted(value));
             }
-        }
-        context.add_variable_from_value("namespaceObject", lifted(facts.namespace));
-        let failed = self.set_variables(&mut context);
+            match self.wanted(&context, budget) {
+                Ok(true) => self.found(&mut context, facts.namespace, budget),
+                Ok(false) => Outcome::default(),
+                Err(why) => {
+                    Outcome { denials: self.failure(0, why).into_iter().collect(), ..Outcome::default() }
+                }
+            }
+        })
+    }
+
+    /// What the policy says of a request that its conditions are about.
+    fn found(&self, context: &mut Context<'_, '_>, namespace: &Value, budget: &mut Budget) -> Outcome {
+        context.add_variable_from_value("namespaceObject", lifted(namespace));
+        let failed = self.set_variables(context, budget);
         let mut outcome = Outcome::default();
         for (index, validation) in self.validations.iter().enumerate() {
-            match validation.expression.evaluate(&context, &failed) {
+            match validation.expression.evaluate(context, &failed, budget) {
                 Ok(cel::Value::Bool(true)) => {}
                 Ok(_) => {
-                    let message = validation.says(&context, &failed);
+                    let message = validation.says(context, &failed, budget);
                     outcome.denials.push(Denial { index, message, reason: validation.reason });
                 }
                 Err(why) => outcome.denials.extend(self.failure(index, why)),
             }
+            if budget.is_spent() {
+                break;
+            }
         }
         for (key, expression) in &self.notes {
-            match note(expression, &context, &failed) {
+            match note(expression, context, &failed, budget) {
                 Ok(Some(text)) => outcome.notes.push((key.clone(), text)),
                 Ok(None) => {}
                 Err(_) if self.ignores_failure => {}
                 Err(why) => outcome.broken.push(why),
+            }
+            if budget.is_spent() {
+                break;
             }
         }
         outcome
     }
 
     /// False beats failure beats true, as for webhooks.
-    fn wanted(&self, context: &Context<'_, '_>) -> Result<bool, String> {
+    fn wanted(&self, context: &Context<'_, '_>, budget: &mut Budget) -> Result<bool, String> {
         let mut failed = Vec::new();
         for condition in &self.conditions {
-            match condition.evaluate(context, &HashMap::new()) {
+            match condition.evaluate(context, &HashMap::new(), budget) {
                 Ok(cel::Value::Bool(true)) => {}
                 Ok(cel::Value::Bool(false)) => return Ok(false),
                 Ok(_) => failed.push(format!("expression '{}' is neither true nor false", condition.text)),
@@ -189,18 +207,25 @@ impl Rules {
     }
 
     /// `variables.NAME`, each knowing those before it; why some have no value, which matters to those who ask for it.
-    fn set_variables(&self, context: &mut Context<'_, '_>) -> HashMap<String, String> {
+    fn set_variables(&self, context: &mut Context<'_, '_>, budget: &mut Budget) -> HashMap<String, String> {
         let (mut values, mut failed) = (HashMap::<String, cel::Value>::new(), HashMap::new());
         context.add_variable_from_value("variables", cel::Value::from(values.clone()));
+        let mut size = 0;
         for (name, expression) in &self.variables {
-            match expression.evaluate(context, &failed) {
+            match expression.evaluate(context, &failed, budget) {
                 Ok(value) => {
+                    // All of them are copied for the next one.
+                    size += expressions::values_made(&value);
+                    budget.take(size / 4);
                     values.insert(name.clone(), value);
                     context.add_variable_from_value("variables", cel::Value::from(values.clone()));
                 }
                 Err(why) => {
                     failed.insert(name.clone(), why);
                 }
+            }
+            if budget.is_spent() {
+                break;
             }
         }
         failed
@@ -213,11 +238,17 @@ impl Rules {
 
 impl Validation {
     /// What is said when it fails: what its own expression makes up, else its sentence, else the expression.
-    fn says(&self, context: &Context<'_, '_>, failed: &HashMap<String, String>) -> String {
-        let made = self.message_expression.as_ref().and_then(|made| match made.evaluate(context, failed) {
-            Ok(cel::Value::String(text)) => Some(text.trim().to_owned()),
-            _ => None,
-        });
+    fn says(
+        &self,
+        context: &Context<'_, '_>,
+        failed: &HashMap<String, String>,
+        budget: &mut Budget,
+    ) -> String {
+        let made =
+            self.message_expression.as_ref().and_then(|made| match made.evaluate(context, failed, budget) {
+                Ok(cel::Value::String(text)) => Some(text.trim().to_owned()),
+                _ => None,
+            });
         let made = made.filter(|text| !text.is_empty() && text.len() <= SENTENCE && !text.contains('\n'));
         match made {
             Some(text) => text,
@@ -231,8 +262,9 @@ fn note(
     expression: &Expression,
     context: &Context<'_, '_>,
     failed: &HashMap<String, String>,
+    budget: &mut Budget,
 ) -> Result<Option<String>, String> {
-    match expression.evaluate(context, failed)? {
+    match expression.evaluate(context, failed, budget)? {
         cel::Value::Null => Ok(None),
         cel::Value::String(text) => {
             let mut text = text.trim().to_owned();
@@ -312,5 +344,23 @@ mod tests {
         assert!(judge(spec("true", "null"), 1).notes.is_empty());
         assert_eq!(judge(spec("true", "1"), 1).broken.len(), 1);
         assert!(messages(spec("object.nothing", "null"), 1).concat().contains("no such key: nothing"));
+    }
+
+    #[test]
+    fn what_costs_too_much_has_failed() {
+        let (much, little) =
+            ("(lists.range(600000) + lists.range(600000)).size() > 0", "lists.range(900000).size() > 0");
+        let spec = |failure: &str, expression: &str, count: usize| json!({"failurePolicy": failure, "validations": vec![json!({"expression": expression}); count]});
+        let said = messages(spec("Fail", much, 1), 1).concat();
+        assert!(
+            said.contains("resulted in error: operation cancelled: actual cost limit exceeded"),
+            "{said}"
+        );
+        assert!(messages(spec("Ignore", much, 1), 1).is_empty());
+        // All together have a budget, too.
+        let said = messages(spec("Fail", little, 20), 1);
+        assert_eq!(said, [SPENT]);
+        let variables = json!({"variables": [{"name": "v", "expression": much}], "validations": [{"expression": "variables.v"}]});
+        assert!(messages(variables, 1).concat().contains("actual cost limit exceeded"));
     }
 }

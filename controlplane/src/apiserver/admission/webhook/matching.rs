@@ -2,12 +2,13 @@
 
 use crate::apiserver::admission::forms::Form;
 use crate::apiserver::admission::{Attributes, Operation};
-use crate::expressions::{self, lifted};
+use crate::expressions::{self, Budget, Program, lifted};
 use crate::registry::equivalent::Named;
 use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;
 use coracle_proto::selector::LabelSelector;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Whether a webhook wants to be asked.
 #[derive(Debug, PartialEq)]
@@ -162,16 +163,33 @@ pub fn request(at: &Attributes<'_>, name: &Named) -> Value {
 
 /// False beats failure beats true, as upstream has it.
 fn decide(conditions: &[Value], request: &Value, object: &Value, old: &Value) -> Matched {
-    let mut context = expressions::context();
-    for (name, value) in [("request", request), ("object", object), ("oldObject", old)] {
-        context.add_variable_from_value(name, lifted(value));
-    }
+    let programs: Vec<_> = conditions
+        .iter()
+        .map(|condition| expressions::compiled(condition["expression"].as_str().unwrap_or_default()))
+        .collect();
+    expressions::patiently(expressions::CONDITIONS, |budget| {
+        let variables = [("request", request), ("object", object), ("oldObject", old)];
+        let mut context = expressions::context();
+        for (name, value) in variables {
+            budget.take(expressions::values_in(value) / 4);
+            context.add_variable_from_value(name, lifted(value));
+        }
+        all_true(conditions, &programs, &context, budget)
+    })
+}
+
+fn all_true(
+    conditions: &[Value],
+    programs: &[Result<Arc<Program>, String>],
+    context: &cel::Context<'_, '_>,
+    budget: &mut Budget,
+) -> Matched {
     let mut failed = None;
-    for condition in conditions {
+    for (condition, program) in conditions.iter().zip(programs) {
         let name = condition["name"].as_str().unwrap_or_default();
-        let outcome = match expressions::compile(condition["expression"].as_str().unwrap_or_default()) {
-            Ok(program) => program.execute(&context).map_err(|error| expressions::explain(&error)),
-            Err(why) => Err(why),
+        let outcome = match program {
+            Ok(program) => program.evaluate(context, budget).map_err(|failure| failure.to_string()),
+            Err(why) => Err(why.clone()),
         };
         match outcome {
             Ok(cel::Value::Bool(true)) => {}
@@ -291,5 +309,11 @@ mod tests {
         assert_eq!(decide(&["object.spec.replicas > 5"]), Matched::No);
         assert_eq!(decide(&["object.spec.nothing.here", "object.metadata.name == 'b'"]), Matched::No);
         assert!(matches!(decide(&["object.spec.nothing.here == 1"]), Matched::Failed(_)));
+        let endless = "(lists.range(600000) + lists.range(600000)).size() > 0";
+        assert!(
+            matches!(decide(&[endless]), Matched::Failed(why) if why.contains("actual cost limit exceeded"))
+        );
+        assert!(matches!(decide(&["authorizer.path('/x').check('get').allowed()"]), Matched::Failed(_)));
+        assert_eq!(decide(&[endless, "object.spec.replicas > 5"]), Matched::No, "false beats failure");
     }
 }

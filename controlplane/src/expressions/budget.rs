@@ -1,0 +1,97 @@
+//! What evaluation may spend. Limits are upstream's: a unit is some fifty nanoseconds of a processor.
+
+use super::meter::Metered;
+use super::{EXCEEDED, explain};
+use cel::ExecutionError;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// All rules about one object, and all expressions of one policy.
+pub const VALIDATION: u64 = 10_000_000;
+/// All conditions of one webhook or policy.
+pub const CONDITIONS: u64 = VALIDATION / 4;
+/// One expression, once.
+const EVALUATION: u64 = 1_000_000;
+/// What a thread that serves requests spends before it lets others have its place.
+const HURRIED: u64 = 50_000;
+
+/// Why there is no value.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The expression cannot be evaluated with these values.
+    #[error("{}", explain(.0))]
+    Evaluation(ExecutionError),
+    /// One evaluation costs too much.
+    #[error("{EXCEEDED}")]
+    Cost,
+    /// All together do.
+    #[error("running out of cost budget")]
+    Budget,
+}
+
+/// What is left.
+pub struct Budget {
+    left: u64,
+    spent: bool,
+}
+
+impl Budget {
+    /// So much.
+    pub fn of(left: u64) -> Self {
+        Self { left, spent: false }
+    }
+
+    /// Whether nothing more can be evaluated.
+    pub fn is_spent(&self) -> bool {
+        self.spent
+    }
+
+    /// Nothing more is to be evaluated.
+    pub fn stop(&mut self) {
+        (self.left, self.spent) = (0, true);
+    }
+
+    /// Takes the cost of work that is no evaluation.
+    pub fn take(&mut self, cost: u64) {
+        match self.left.checked_sub(cost) {
+            Some(left) => self.left = left,
+            None => self.stop(),
+        }
+    }
+
+    /// Evaluates for at most what is left, and for at most what one evaluation may cost.
+    pub(super) fn spend(
+        &mut self,
+        evaluate: impl FnOnce(u64) -> Metered<Result<cel::Value, ExecutionError>>,
+    ) -> Result<cel::Value, Failure> {
+        if self.spent {
+            return Err(Failure::Budget);
+        }
+        let limit = self.left.min(EVALUATION);
+        let metered = evaluate(limit);
+        self.left -= metered.spent;
+        // An operator may have absorbed the error.
+        if metered.exceeded {
+            if limit == EVALUATION {
+                return Err(Failure::Cost);
+            }
+            self.stop();
+            return Err(Failure::Budget);
+        }
+        metered.outcome.map_err(Failure::Evaluation)
+    }
+}
+
+/// Does work that evaluates. Most takes little time; what takes longer starts again with the whole budget after the thread
+/// has left its place among those that serve requests to another one.
+pub fn patiently<T>(budget: u64, work: impl Fn(&mut Budget) -> T) -> T {
+    let mut first = Budget::of(budget.min(HURRIED));
+    let done = work(&mut first);
+    if !first.spent {
+        return done;
+    }
+    let again = || work(&mut Budget::of(budget));
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(again),
+        _ => again(),
+    }
+}

@@ -1,0 +1,364 @@
+//! What an expression costs at most, by the schema of the values that it is about: upstream's estimate, so that a rule that
+//! is taken there is taken here. Sizes that nobody can tell count little; evaluation counts what they really are.
+
+use super::Program;
+use super::names::escaped;
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use serde_json::Value;
+
+/// One rule may cost so much for all values that it is about.
+pub const RULE: u64 = 10_000_000;
+/// All rules of a schema together.
+pub const SCHEMA: u64 = 100_000_000;
+/// The largest request.
+const REQUEST: u64 = 3 << 20;
+
+/// What is said about a cost above a limit.
+pub fn message(what: &str, cost: u64, limit: u64) -> String {
+    let factor = cost as f64 / limit as f64;
+    let factor = if factor > 100.0 { "more than 100".to_owned() } else { format!("{factor:.1}") };
+    format!(
+        "{what} exceeds budget by factor of {factor}x (try simplifying the rule, or adding maxItems, maxProperties, and \
+         maxLength where arrays, maps, and strings are declared)"
+    )
+}
+
+/// The cost of a program, once. `variables` are the names that it may use, each with the schema of its value.
+pub fn cost(program: &Program, variables: &[(&str, &Value)]) -> u64 {
+    let scope = variables.iter().map(|(name, schema)| ((*name).to_owned(), Guess::of(schema))).collect();
+    Estimator { scope }.read(program.expression()).cost
+}
+
+/// How many values of a schema one request can hold: so often is a rule evaluated where no list around it is bounded.
+pub fn most_values(schema: &Value) -> u64 {
+    REQUEST / (least_bytes(schema) + 1)
+}
+
+/// How many items or entries a value of the schema can have, if it has a bound of its own.
+pub fn bound(schema: &Value) -> Option<u64> {
+    let field = if schema["type"] == "array" { "maxItems" } else { "maxProperties" };
+    schema[field].as_i64().map(|most| most.max(0).unsigned_abs())
+}
+
+/// The bytes that the smallest value of a schema takes.
+fn least_bytes(schema: &Value) -> u64 {
+    if schema["x-kubernetes-int-or-string"] == true {
+        return 1;
+    }
+    match (schema["type"].as_str().unwrap_or_default(), schema["format"].as_str().unwrap_or_default()) {
+        ("string", "duration") => 4,
+        ("string", "date") => 12,
+        ("string", "date-time") => 22,
+        ("boolean", _) => 4,
+        ("integer" | "number", _) => 1,
+        ("object", _) if !schema["additionalProperties"].is_object() => {
+            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let fields = required.filter_map(|name| Some((name, schema["properties"].get(name)?)));
+            let sized = fields.filter(|(_, field)| field["default"].is_null());
+            2 + sized.map(|(name, field)| name.len() as u64 + least_bytes(field) + 4).sum::<u64>()
+        }
+        _ => 2,
+    }
+}
+
+/// How long a text can be, how many items or entries a list or map can have; nothing for what has no size.
+fn most_elements(schema: &Value) -> Option<u64> {
+    let inside = |field: &str| least_bytes(&schema[field]);
+    let longest = || schema["maxLength"].as_i64().map(|most| most.max(0).unsigned_abs() * 4);
+    if schema["x-kubernetes-int-or-string"] == true {
+        return Some(longest().unwrap_or(REQUEST - 2));
+    }
+    match schema["type"].as_str()? {
+        "array" if schema["items"].is_object() => {
+            Some(bound(schema).unwrap_or((REQUEST - 2) / (inside("items") + 1)))
+        }
+        "object" if schema["additionalProperties"].is_object() => {
+            Some(bound(schema).unwrap_or((REQUEST - 2) / (inside("additionalProperties") + 6)))
+        }
+        "string" => match schema["format"].as_str().unwrap_or_default() {
+            "duration" => Some(32),
+            "date" => Some(12),
+            "date-time" => Some(38),
+            _ => {
+                let words = schema["enum"].as_array().filter(|words| !words.is_empty());
+                let word = words
+                    .map(|words| words.iter().filter_map(Value::as_str).map(str::len).max().unwrap_or(0));
+                Some(longest().or(word.map(|length| length as u64)).unwrap_or(REQUEST - 2))
+            }
+        },
+        _ => Some(0),
+    }
+}
+
+/// What is known of a value, and what it costs to get it.
+#[derive(Clone, Copy, Default)]
+struct Guess<'s> {
+    cost: u64,
+    schema: Option<&'s Value>,
+    size: Option<u64>,
+    /// The size of items, where no schema tells.
+    item: Option<u64>,
+}
+
+impl<'s> Guess<'s> {
+    fn of(schema: &'s Value) -> Self {
+        Self { cost: 0, schema: Some(schema), size: most_elements(schema), item: None }
+    }
+
+    fn costs(cost: u64) -> Self {
+        Self { cost, ..Self::default() }
+    }
+
+    /// Unknown sizes count as one.
+    fn length(&self) -> u64 {
+        self.size.unwrap_or(1)
+    }
+
+    /// A field of an object, or an entry of a map.
+    fn field(&self, name: &str) -> Guess<'s> {
+        let Some(schema) = self.schema else { return Guess::default() };
+        let named =
+            schema["properties"].as_object().into_iter().flatten().find(|(field, _)| escaped(field) == name);
+        let found = named
+            .map(|(_, field)| field)
+            .or_else(|| Some(&schema["additionalProperties"]).filter(|s| s.is_object()));
+        found.map(Guess::of).unwrap_or_default()
+    }
+
+    /// What is inside a list or a map.
+    fn inside(&self) -> Guess<'s> {
+        let inside = self.schema.and_then(|schema| {
+            [&schema["items"], &schema["additionalProperties"]].into_iter().find(|s| s.is_object())
+        });
+        inside.map_or(Guess { size: self.item, ..Guess::default() }, Guess::of)
+    }
+
+    /// What a loop with one variable goes over: the items of a list, the keys of a map.
+    fn turns(&self) -> Guess<'s> {
+        let is_map = self.schema.is_some_and(|schema| schema["type"] == "object");
+        if is_map { Guess { size: Some(0), ..Guess::default() } } else { self.inside() }
+    }
+}
+
+fn tenth(size: u64) -> u64 {
+    size.div_ceil(10)
+}
+
+struct Estimator<'s> {
+    scope: Vec<(String, Guess<'s>)>,
+}
+
+impl<'s> Estimator<'s> {
+    fn read(&mut self, node: &IdedExpr) -> Guess<'s> {
+        match &node.expr {
+            Expr::Literal(literal) => Guess {
+                size: Some(match literal {
+                    LiteralValue::String(text) => text.inner().chars().count() as u64,
+                    LiteralValue::Bytes(bytes) => bytes.inner().len() as u64,
+                    _ => 1,
+                }),
+                ..Guess::default()
+            },
+            Expr::Ident(name) => {
+                let known = self.scope.iter().rev().find(|(known, _)| known == name).map(|(_, guess)| *guess);
+                Guess { cost: 1, ..known.unwrap_or_default() }
+            }
+            Expr::Select(select) => {
+                let of = self.read(&select.operand);
+                let cost = of.cost.saturating_add(1);
+                if select.test { Guess::costs(cost) } else { Guess { cost, ..of.field(&select.field) } }
+            }
+            Expr::Call(call) => self.call(call),
+            Expr::List(list) => {
+                let all: Vec<Guess<'s>> = list.elements.iter().map(|element| self.read(element)).collect();
+                Guess {
+                    cost: sum(&all).saturating_add(10),
+                    schema: None,
+                    size: Some(all.len() as u64),
+                    item: all.iter().map(Guess::length).max(),
+                }
+            }
+            Expr::Map(map) => {
+                let cost = self.entries(map.entries.iter().map(|entry| &entry.expr));
+                Guess { size: Some(map.entries.len() as u64), ..Guess::costs(cost.saturating_add(30)) }
+            }
+            Expr::Struct(made) => {
+                let cost = self.entries(made.entries.iter().map(|entry| &entry.expr));
+                Guess::costs(cost.saturating_add(40))
+            }
+            Expr::Comprehension(inner) => self.comprehension(inner),
+            Expr::Unspecified => Guess::default(),
+        }
+    }
+
+    fn entries<'e>(&mut self, entries: impl Iterator<Item = &'e EntryExpr>) -> u64 {
+        entries.fold(0, |cost, entry| {
+            cost.saturating_add(match entry {
+                EntryExpr::StructField(field) => self.read(&field.value).cost,
+                EntryExpr::MapEntry(entry) => {
+                    self.read(&entry.key).cost.saturating_add(self.read(&entry.value).cost)
+                }
+            })
+        })
+    }
+
+    fn comprehension(&mut self, inner: &ComprehensionExpr) -> Guess<'s> {
+        let over = self.read(&inner.iter_range);
+        let start = self.read(&inner.accu_init);
+        let depth = self.scope.len();
+        self.scope.push((inner.accu_var.clone(), start));
+        self.scope.push((inner.iter_var.clone(), over.turns()));
+        let (condition, step) = (self.read(&inner.loop_cond), self.read(&inner.loop_step));
+        self.scope.truncate(depth + 1);
+        let result = self.read(&inner.result);
+        self.scope.truncate(depth);
+        let turns = over.length().saturating_mul(condition.cost.saturating_add(step.cost));
+        let cost = over.cost.saturating_add(start.cost).saturating_add(result.cost).saturating_add(turns);
+        match &inner.accu_init.expr {
+            Expr::List(_) | Expr::Map(_) => Guess { cost, schema: None, size: over.size, item: step.item },
+            _ => Guess::costs(cost),
+        }
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Guess<'s> {
+        let target = call.target.as_deref().map(|target| self.read(target));
+        let args: Vec<Guess<'s>> = call.args.iter().map(|arg| self.read(arg)).collect();
+        let before = sum(&args).saturating_add(target.map_or(0, |target| target.cost));
+        let name = call.func_name.as_str();
+        let made = match (name, args.as_slice()) {
+            (operators::LOGICAL_AND | operators::LOGICAL_OR, _) => return Guess::costs(before),
+            (operators::CONDITIONAL, [condition, yes, no]) => Guess {
+                cost: condition.cost.saturating_add(yes.cost.max(no.cost)),
+                schema: yes.schema.or(no.schema),
+                size: yes.size.max(no.size),
+                item: yes.item.max(no.item),
+            },
+            (operators::INDEX, [of, _]) => Guess { cost: 1, ..of.inside() },
+            (operators::ADD, [a, b]) => {
+                let size = a.length().saturating_add(b.length());
+                let lists =
+                    [a, b].iter().any(|side| side.schema.is_some_and(|schema| schema["type"] == "array"))
+                        || matches!(call.args[1].expr, Expr::List(_));
+                Guess {
+                    cost: if lists { 1 } else { tenth(size) },
+                    schema: None,
+                    size: Some(size),
+                    item: a.item.max(b.item),
+                }
+            }
+            (operators::IN, [_, list]) => Guess::costs(list.length()),
+            (
+                operators::EQUALS
+                | operators::NOT_EQUALS
+                | operators::LESS
+                | operators::LESS_EQUALS
+                | operators::GREATER
+                | operators::GREATER_EQUALS,
+                [a, b],
+            ) => Guess::costs(tenth(match (a.size, b.size) {
+                (Some(a), Some(b)) => a.min(b),
+                (a, b) => a.or(b).unwrap_or(1),
+            })),
+            _ => function(name, target, &args),
+        };
+        match name {
+            operators::CONDITIONAL => made,
+            _ => Guess { cost: made.cost.saturating_add(before), ..made },
+        }
+    }
+}
+
+fn sum(all: &[Guess<'_>]) -> u64 {
+    all.iter().fold(0, |cost, guess| cost.saturating_add(guess.cost))
+}
+
+/// The cost of a function itself, and the size of what it gives.
+fn function<'s>(name: &str, target: Option<Guess<'s>>, args: &[Guess<'s>]) -> Guess<'s> {
+    // Functions that are called on a value may be called with it as well.
+    let (of, rest) = match (target, args) {
+        (Some(target), args) => (target, args),
+        (None, [first, rest @ ..]) => (*first, rest),
+        (None, []) => return Guess::costs(1),
+    };
+    let length = of.length();
+    let other = |at: usize| rest.get(at).map_or(0, Guess::length);
+    let sized = |cost: u64, size: u64| Guess { size: Some(size), ..Guess::costs(cost) };
+    match name {
+        "startsWith" | "endsWith" => Guess::costs(tenth(other(0))),
+        "matches" => Guess::costs(tenth(length.saturating_add(1)).saturating_mul(other(0).div_ceil(4))),
+        "find" | "findAll" => {
+            sized(tenth(length.saturating_add(1)).saturating_mul(other(0).div_ceil(4)), length)
+        }
+        "contains" => Guess::costs(tenth(length).saturating_mul(tenth(other(0)))),
+        "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
+            let item = of.inside();
+            let is_text = item.schema.is_some_and(|schema| schema["type"] == "string");
+            Guess::costs(if is_text { length.saturating_mul(1 + tenth(item.length())) } else { length })
+        }
+        "lowerAscii" | "upperAscii" | "substring" | "trim" => sized(tenth(length), length),
+        "replace" => {
+            let size = match (other(0), other(1)) {
+                (0, with) => length.saturating_add(1).saturating_mul(with).saturating_add(length),
+                (what, with) if with <= what => length,
+                (what, with) => length.div_ceil(what).saturating_mul(with),
+            };
+            sized(length.div_ceil(5), size)
+        }
+        "split" => sized(length.div_ceil(5), length),
+        "join" => {
+            let separators = other(0).saturating_mul(length.saturating_sub(1));
+            let size = length.saturating_mul(of.inside().length()).saturating_add(separators);
+            sized(tenth(size), size)
+        }
+        "bytes" | "quote" | "format" | "url" | "isURL" | "ip" | "isIP" | "cidr" | "isCIDR" | "quantity"
+        | "isQuantity" => sized(tenth(length).max(1), length),
+        _ => Guess::costs(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::compile;
+    use super::*;
+    use serde_json::json;
+
+    fn costs(schema: &Value, text: &str) -> u64 {
+        cost(&compile(text).unwrap(), &[("self", schema)])
+    }
+
+    /// Bounds that upstream's own validator draws.
+    #[test]
+    fn estimates_are_those_of_upstream() {
+        let tags = |items: u64, length: u64| json!({"type": "array", "maxItems": items, "items": {"type": "string", "maxLength": length}});
+        for (length, items) in [(16, 909_090), (63, 333_333), (253, 94_339), (1024, 24_154)] {
+            let cost = |items| costs(&tags(items, length), "self.all(x, x.contains('gpu'))");
+            assert!(cost(items) <= RULE && cost(items + 1) > RULE, "{length}: {}", cost(items));
+        }
+    }
+
+    #[test]
+    fn unbounded_values_cost_what_a_request_can_hold() {
+        let list = json!({"type": "array", "items": {"type": "integer"}});
+        assert!(costs(&list, "self.all(x, x > 0)") <= RULE);
+        assert!(costs(&list, "self.all(x, self.all(y, x != y))") > 100 * RULE);
+        let object = json!({"type": "object", "properties": {"a": {"type": "string"}, "b-c": {"type": "string"},
+            "map": {"type": "object", "additionalProperties": {"type": "string"}}, "mode": {"type": "string", "enum": ["on", "off"]}}});
+        assert!(costs(&object, "self.a == 'x' && self.mode in ['on', 'off'] && has(self.map.x)") < 100);
+        assert!(costs(&object, "self.a.contains(self.b__dash__c)") > RULE);
+        assert!(costs(&object, "self.map.all(k, self.map[k].matches('^[a-z]+$'))") > RULE);
+        assert_eq!(costs(&object, "true"), 0);
+    }
+
+    #[test]
+    fn messages() {
+        let said = message("estimated rule cost", 25_000_000, RULE);
+        assert!(
+            said.starts_with(
+                "estimated rule cost exceeds budget by factor of 2.5x (try simplifying the rule"
+            ),
+            "{said}"
+        );
+        assert!(message("it", u64::MAX, RULE).contains("by factor of more than 100x"));
+    }
+}
