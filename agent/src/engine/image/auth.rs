@@ -4,7 +4,6 @@
 use std::{collections::BTreeMap, fmt};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use oci_client::secrets::RegistryAuth;
 use serde::Deserialize;
 
 use super::Reference;
@@ -56,16 +55,6 @@ impl Credentials {
             return Credentials::Basic { username: "<token>".into(), password: identity_token.into() };
         }
         decode(auth).unwrap_or_default()
-    }
-
-    pub(super) fn to_client(&self) -> RegistryAuth {
-        match self {
-            Credentials::Anonymous => RegistryAuth::Anonymous,
-            Credentials::Basic { username, password } => {
-                RegistryAuth::Basic(username.clone(), password.clone())
-            }
-            Credentials::Bearer(token) => RegistryAuth::Bearer(token.clone()),
-        }
     }
 }
 

@@ -4,21 +4,23 @@ use std::{
     fs::File,
     io::{self, Seek, SeekFrom},
     path::PathBuf,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use futures::StreamExt;
-use oci_client::{Client, Reference, client::BlobResponse, errors::OciDistributionError};
+use coracle_proto::causes::chain;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 
 use super::{
     Error, ImageStore, Result,
     manifest::{Descriptor, format_digest, hex_of},
-    pull::explain,
+    registry::{Incoming, Refused, Registry},
 };
 
 const ATTEMPTS: u32 = 5;
+/// Less than this in a period is no progress: whoever sends a byte now and then would occupy a pull for ever.
+const LEAST: u64 = 64 << 10;
+const PERIOD: Duration = Duration::from_secs(60);
 
 /// A verified download, at its start. The file is removed when this is dropped; until then it may be read.
 pub(super) struct Blob {
@@ -38,8 +40,7 @@ impl Drop for Blob {
 /// an error at once.
 pub(super) async fn fetch(
     store: &ImageStore,
-    client: &Client,
-    image: &Reference,
+    registry: &Registry,
     descriptor: &Descriptor,
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Blob> {
@@ -67,13 +68,13 @@ pub(super) async fn fetch(
     while have < descriptor.size || attempt == 0 {
         attempt += 1;
         let before = have;
-        let outcome = append(client, image, descriptor, &mut file, &mut hash, &mut have, progress).await;
+        let outcome = append(registry, descriptor, &mut file, &mut hash, &mut have, progress).await;
         match outcome {
             Ok(()) if have >= descriptor.size => break,
             Err(Attempt::Disk(source)) => return Err(failed(source)),
             Err(Attempt::Final(error)) => return Err(error),
             // Progress earns new attempts: a poor line still gets there.
-            _ if have > before => attempt = 1,
+            _ if have - before.min(have) >= LEAST => attempt = 1,
             Ok(()) | Err(Attempt::Again(_)) if attempt < ATTEMPTS => {}
             Err(Attempt::Again(error)) => return Err(error),
             Ok(()) => break,
@@ -97,60 +98,51 @@ enum Attempt {
 }
 
 async fn append(
-    client: &Client,
-    image: &Reference,
+    registry: &Registry,
     descriptor: &Descriptor,
     file: &mut tokio::fs::File,
     hash: &mut Sha256,
     have: &mut u64,
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<(), Attempt> {
-    let name = || format!("{} ({})", image.whole(), descriptor.digest);
+    let name = || format!("{} ({})", registry.image().whole(), descriptor.digest);
+    let broken = |reason: String| Attempt::Again(Error::Registry { name: name(), reason });
     if *have >= descriptor.size && descriptor.size > 0 {
         return Ok(());
     }
-    let digest = descriptor.digest.as_str();
-    let response = if *have > 0 {
-        client.pull_blob_stream_partial(image, digest, *have, None).await
-    } else {
-        client.pull_blob_stream(image, digest).await.map(BlobResponse::Full)
+    let Incoming { mut response, resumed } = match registry.blob(&descriptor.digest, *have).await {
+        Ok(incoming) => incoming,
+        Err(Refused::Again(error)) => return Err(Attempt::Again(error)),
+        Err(Refused::Final(error)) => return Err(Attempt::Final(error)),
     };
-    let stream = match response {
-        Ok(BlobResponse::Partial(stream)) => stream,
-        Ok(BlobResponse::Full(stream)) => {
-            // The registry cannot resume.
-            (*hash, *have) = restart(file).await.map_err(Attempt::Disk)?;
-            stream
-        }
-        Err(
-            e @ (OciDistributionError::RequestError(_)
-            | OciDistributionError::ServerError { code: 500.., .. }),
-        ) => {
-            return Err(Attempt::Again(explain(name(), e)));
-        }
-        Err(e) => return Err(Attempt::Final(explain(name(), e))),
-    };
-    let mut stream = stream.stream;
-    while let Some(chunk) = stream.next().await {
-        let chunk = match chunk {
-            Ok(chunk) => chunk,
-            // The client checks the digest as the last chunk passes; ours says the same with both digests.
-            Err(e) if *have >= descriptor.size => {
-                tracing::debug!(error = %e, "after the last byte of a blob");
-                return Ok(());
-            }
-            Err(e) => return Err(Attempt::Again(Error::Registry { name: name(), reason: e.to_string() })),
+    if !resumed && *have > 0 {
+        // The registry cannot resume.
+        (*hash, *have) = restart(file).await.map_err(Attempt::Disk)?;
+    }
+    let (mut since, mut from) = (Instant::now(), *have);
+    loop {
+        let chunk = match response.chunk().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Ok(()),
+            // All of it is here.
+            Err(_) if *have >= descriptor.size => return Ok(()),
+            Err(error) => return Err(broken(chain(&error))),
         };
-        hash.update(&chunk);
-        *have += chunk.len() as u64;
-        if *have > descriptor.size {
+        if *have + chunk.len() as u64 > descriptor.size {
             let reason = format!("longer than its {} bytes", descriptor.size);
             return Err(Attempt::Final(Error::Unsupported { what: name(), reason }));
         }
+        hash.update(&chunk);
+        *have += chunk.len() as u64;
         file.write_all(&chunk).await.map_err(Attempt::Disk)?;
         progress(*have);
+        if since.elapsed() >= PERIOD {
+            if *have - from < LEAST {
+                return Err(broken(format!("less than {LEAST} bytes in {PERIOD:?}")));
+            }
+            (since, from) = (Instant::now(), *have);
+        }
     }
-    Ok(())
 }
 
 async fn restart(file: &mut tokio::fs::File) -> io::Result<(Sha256, u64)> {

@@ -1,6 +1,10 @@
 //! Garbage collection by disk thresholds.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    io,
+    os::fd::AsFd,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use super::{Error, ImageRecord, ImageStore, Result, manifest::hex_of};
 
@@ -34,6 +38,30 @@ pub struct DiskUse {
     pub inodes: u64,
     /// Files that could still be made.
     pub inodes_free: u64,
+}
+
+impl DiskUse {
+    /// The use of the file system that something is on.
+    pub(super) fn of(place: impl AsFd) -> io::Result<Self> {
+        let stat = nix::sys::statvfs::fstatvfs(place)?;
+        Ok(DiskUse {
+            capacity: stat.blocks() * stat.fragment_size(),
+            available: stat.blocks_available() * stat.fragment_size(),
+            inodes: stat.files(),
+            inodes_free: stat.files_available(),
+        })
+    }
+
+    /// What images leave free: the fiftieth part, up to half a gibibyte.
+    pub(super) fn reserve(&self) -> u64 {
+        (self.capacity / 50).min(512 << 20)
+    }
+
+    /// Whether images have used all that they may.
+    pub(super) fn is_full(&self) -> bool {
+        // File systems without a fixed number of files say zero.
+        self.available < self.reserve() || (self.inodes > 0 && self.inodes_free < self.inodes / 50)
+    }
 }
 
 /// What a collection did.
@@ -82,14 +110,15 @@ pub fn plan_gc(disk: DiskUse, mut images: Vec<Candidate>, policy: Policy, now: i
 impl ImageStore {
     /// Use of the file system the store is on.
     pub fn disk_use(&self) -> Result<DiskUse> {
-        let stat =
-            nix::sys::statvfs::statvfs(&self.root).map_err(|e| Error::io("reading", &self.root)(e.into()))?;
-        Ok(DiskUse {
-            capacity: stat.blocks() * stat.fragment_size(),
-            available: stat.blocks_available() * stat.fragment_size(),
-            inodes: stat.files(),
-            inodes_free: stat.files_available(),
-        })
+        let root = std::fs::File::open(&self.root).map_err(Error::io("reading", &self.root))?;
+        DiskUse::of(root).map_err(Error::io("reading", &self.root))
+    }
+
+    /// Refuses what would not fit beside what the machine needs itself.
+    pub(super) fn has_room(&self, bytes: u64) -> Result<()> {
+        let disk = self.disk_use()?;
+        let room = disk.available.saturating_sub(disk.reserve());
+        if bytes <= room { Ok(()) } else { Err(Error::NoRoom { bytes, room }) }
     }
 
     /// Bytes and files the store itself takes, by its records: every layer once.

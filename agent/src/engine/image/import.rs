@@ -13,12 +13,23 @@ use serde::Deserialize;
 
 use super::{
     Error, ImageRecord, ImageStore, Result,
+    bounded::{Allowance, Allowed},
+    gc::DiskUse,
     layer::{self, Limits},
     manifest::{self, ConfigBlob, Descriptor, Manifest, Platform},
     pull::{blocking, record_of},
     reference,
     store::NewImage,
 };
+
+/// Members of an archive: an image has as many as layers, and some.
+const MOST_MEMBERS: usize = 20_000;
+/// Images of an archive.
+const MOST_IMAGES: usize = 1000;
+/// Indexes inside each other.
+const DEEPEST_INDEX: usize = 3;
+/// The longest name of a member.
+const LONGEST_NAME: usize = 4096;
 
 const NAME_KEYS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
@@ -41,6 +52,11 @@ impl ImageStore {
         let bytes = archive.verified(&image.config, &image.config_path)?;
         let config: ConfigBlob = serde_json::from_slice(&bytes)
             .map_err(|e| archive.unusable(format!("invalid image config: {e}")))?;
+        if let Some(size) = image.config_size.filter(|size| *size > 0 && *size != bytes.len() as u64) {
+            return Err(
+                archive.unusable(format!("a config of {} bytes that is said to have {size}", bytes.len()))
+            );
+        }
         if config.rootfs.diff_ids.len() != image.layers.len() {
             return Err(archive.unusable("the config and the manifest disagree about the layers".into()));
         }
@@ -77,6 +93,8 @@ struct Found {
     manifest: String,
     config: String,
     config_path: String,
+    /// What its descriptor says.
+    config_size: Option<u64>,
     layers: Vec<String>,
 }
 
@@ -126,7 +144,7 @@ fn plain(path: &Path, scratch: &Path) -> Result<File> {
     let spool = || -> io::Result<(File, u64)> {
         let mut whole = File::options().read(true).write(true).create_new(true).open(&at)?;
         fs::remove_file(&at)?;
-        let copied = io::copy(&mut layer::decoded(file)?.take(most.saturating_add(1)), &mut whole)?;
+        let copied = spooled(&mut layer::decoded(file)?.take(most.saturating_add(1)), &mut whole)?;
         whole.rewind()?;
         Ok((whole, copied))
     };
@@ -138,16 +156,39 @@ fn plain(path: &Path, scratch: &Path) -> Result<File> {
     Ok(whole)
 }
 
+/// Copies as long as the disk has room.
+fn spooled(source: &mut impl Read, whole: &mut File) -> io::Result<u64> {
+    const PACE: u64 = 64 << 20;
+    let mut copied = 0;
+    loop {
+        let n = io::copy(&mut source.take(PACE), whole)?;
+        copied += n;
+        if n < PACE {
+            return Ok(copied);
+        }
+        if DiskUse::of(&*whole)?.is_full() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+    }
+}
+
 impl Archive {
     fn open(path: &Path, scratch: &Path) -> Result<Self> {
         let file = plain(path, scratch)?;
         let read = || -> io::Result<BTreeMap<String, (u64, u64)>> {
             let mut members = BTreeMap::new();
             let mut links = Vec::new();
-            let mut tar = tar::Archive::new(&file);
+            let allowance = Allowance::default();
+            let mut tar = tar::Archive::new(Allowed { inner: &file, allowance: allowance.clone() });
+            allowance.headers();
             for entry in tar.entries_with_seek()? {
                 let entry = entry?;
+                // Contents are not read here, but passed over.
+                allowance.headers();
                 let name = entry.path()?.to_string_lossy().trim_start_matches("./").to_owned();
+                if name.len() > LONGEST_NAME || members.len() + links.len() >= MOST_MEMBERS {
+                    return Err(io::Error::other("too many members, or too long names"));
+                }
                 // docker save links layers that are the same.
                 match entry.link_name()?.filter(|_| !entry.header().entry_type().is_file()) {
                     Some(target) => links.push((name, target.to_string_lossy().into_owned())),
@@ -182,7 +223,7 @@ impl Archive {
         let mut found = if self.members.contains_key("index.json") {
             let index = self.read("index.json")?;
             let mut found = Vec::new();
-            self.walk_index(&index, &[], &mut found)?;
+            self.walk_index(&index, &[], 1, &mut found)?;
             found
         } else if self.members.contains_key("manifest.json") {
             self.docker_images()?
@@ -201,12 +242,15 @@ impl Archive {
     }
 
     /// Top-level entries are images of their own; a nested index is one image for several machines.
-    fn walk_index(&self, bytes: &[u8], names: &[String], found: &mut Vec<Found>) -> Result<()> {
+    fn walk_index(&self, bytes: &[u8], names: &[String], depth: usize, found: &mut Vec<Found>) -> Result<()> {
         let what = self.path.display().to_string();
         let Manifest::Index(entries) = Manifest::parse(&what, bytes)? else {
             return Err(self.unusable("index.json is not an index".into()));
         };
         let host = Platform::host();
+        if depth > DEEPEST_INDEX || entries.len() > MOST_IMAGES {
+            return Err(self.unusable("too many images or indexes inside each other".into()));
+        }
         for entry in &entries {
             let mut names = names.to_vec();
             names.extend(entry_name(entry));
@@ -219,6 +263,7 @@ impl Archive {
                             names: names.clone(),
                             manifest: entry.digest.clone(),
                             config_path: blob_path(&config.digest)?,
+                            config_size: Some(config.size),
                             config: config.digest,
                             layers: layers.iter().map(|l| blob_path(&l.digest)).collect::<Result<_>>()?,
                         });
@@ -227,7 +272,7 @@ impl Archive {
                 Manifest::Index(nested) => {
                     let chosen = manifest::for_platform(&what, &nested, &host)?.clone();
                     let document = serde_json::json!({ "schemaVersion": 2, "manifests": [chosen] });
-                    self.walk_index(document.to_string().as_bytes(), &names, found)?;
+                    self.walk_index(document.to_string().as_bytes(), &names, depth + 1, found)?;
                 }
             }
         }
@@ -237,6 +282,9 @@ impl Archive {
     fn docker_images(&self) -> Result<Vec<Found>> {
         let images: Vec<DockerImage> = serde_json::from_slice(&self.read("manifest.json")?)
             .map_err(|e| self.unusable(format!("invalid manifest.json: {e}")))?;
+        if images.len() > MOST_IMAGES {
+            return Err(self.unusable(format!("{} images; there may be {MOST_IMAGES}", images.len())));
+        }
         let mut found = Vec::new();
         for image in images {
             let tags = image.repo_tags.unwrap_or_default();
@@ -246,6 +294,7 @@ impl Archive {
                 manifest: String::new(),
                 config: manifest::digest_of(&self.read(&image.config)?),
                 config_path: image.config,
+                config_size: None,
                 layers: image.layers,
             });
         }
@@ -262,7 +311,7 @@ impl Archive {
 
     fn read(&self, name: &str) -> Result<Vec<u8>> {
         let (mut reader, size) = self.open_member(name)?;
-        if size > 8 << 20 {
+        if size > manifest::LARGEST {
             return Err(self.unusable(format!("{name} has {size} bytes")));
         }
         let mut bytes = Vec::new();

@@ -16,8 +16,9 @@ use sha2::{Digest, Sha256};
 pub use super::unpack::Limits;
 use super::{
     Error, ImageStore, Result,
+    bounded::TooBig,
     manifest::{format_digest, hex_of},
-    unpack::{self, TooBig, Unpacker},
+    unpack::{self, Unpacker},
 };
 
 /// An unpacked, verified layer that nobody sees yet. Dropped without `publish`, it is deleted.
@@ -119,6 +120,9 @@ pub fn unpack_to(dir: &Path, name: &str, source: impl Read + Send, limits: Limit
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
+/// The memory that decompression may take, as a power of two: what zstd makes without being asked for more.
+const ZSTD_WINDOW: u32 = 27;
+
 /// Whether [`decoded`] would make something else of what begins like this.
 pub(super) fn is_compressed(head: &[u8]) -> bool {
     head.starts_with(&GZIP) || head.starts_with(&ZSTD)
@@ -133,7 +137,9 @@ pub(super) fn decoded<'a>(mut source: impl Read + Send + 'a) -> io::Result<Box<d
     Ok(if head.starts_with(&GZIP) {
         Box::new(MultiGzDecoder::new(whole))
     } else if head.starts_with(&ZSTD) {
-        Box::new(zstd::stream::read::Decoder::with_buffer(whole)?)
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(whole)?;
+        decoder.window_log_max(ZSTD_WINDOW)?;
+        Box::new(decoder)
     } else {
         Box::new(whole)
     })

@@ -15,6 +15,11 @@ pub const ACCEPTED: &[&str] = &[
     "application/vnd.docker.distribution.manifest.v2+json",
 ];
 
+/// Manifests, indexes and configs are no larger than this; containerd has the same bound.
+pub const LARGEST: u64 = 4 << 20;
+/// overlayfs takes no more layers.
+const MOST_LAYERS: usize = 500;
+
 /// A pointer to a blob.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -102,12 +107,18 @@ impl Manifest {
     /// Interprets a document; `what` names it in errors.
     pub fn parse(what: &str, bytes: &[u8]) -> Result<Self> {
         let bad = |reason: String| Error::Unsupported { what: what.to_owned(), reason };
+        if bytes.len() as u64 > LARGEST {
+            return Err(bad(format!("a manifest of {} bytes", bytes.len())));
+        }
         let document: Document =
             serde_json::from_slice(bytes).map_err(|e| bad(format!("invalid manifest: {e}")))?;
         if document.schema_version == 1 {
             return Err(bad("manifest schema version 1 is not supported".into()));
         }
         match (document.config, document.manifests) {
+            (Some(_), _) if document.layers.len() > MOST_LAYERS => {
+                Err(bad(format!("{} layers; there may be {MOST_LAYERS}", document.layers.len())))
+            }
             (Some(config), _) => Ok(Manifest::Image { config, layers: document.layers }),
             (None, manifests) if !manifests.is_empty() => Ok(Manifest::Index(manifests)),
             _ => Err(bad("neither an image manifest nor an index".into())),
@@ -253,6 +264,11 @@ mod tests {
         for bad in [&b"{}"[..], b"[]", br#"{"schemaVersion":1,"fsLayers":[]}"#] {
             assert!(Manifest::parse("x", bad).is_err());
         }
+        let layers = vec![r#"{"digest":"sha256:l","size":3}"#; MOST_LAYERS + 1].join(",");
+        let many = format!(r#"{{"schemaVersion":2,"config":{{"digest":"sha256:c"}},"layers":[{layers}]}}"#);
+        assert!(Manifest::parse("x", many.as_bytes()).is_err());
+        let deep = format!(r#"{{"schemaVersion":2,"x":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert!(Manifest::parse("x", deep.as_bytes()).is_err());
     }
 
     #[test]

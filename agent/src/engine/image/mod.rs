@@ -15,12 +15,18 @@ pub mod manifest;
 pub mod record;
 // The store on disk.
 pub mod store;
+// The protocol of registries.
+mod registry;
 // Fetching from registries.
 mod pull;
 // One blob, resumed and verified.
 mod blob;
 // From compressed bytes to a layer directory.
 pub mod layer;
+// Tars whose headers end.
+mod bounded;
+// Owner, mode, time and extended attributes.
+mod attributes;
 // Tar entries onto a directory that they cannot leave.
 mod unpack;
 // OCI and docker archives.
@@ -89,6 +95,14 @@ pub enum Error {
         what: String,
         /// Why it cannot be used.
         reason: String,
+    },
+    /// Layers that the disk has no room for.
+    #[error("No space left on device: {bytes} bytes of layers, {room} bytes left for images")]
+    NoRoom {
+        /// What the layers need.
+        bytes: u64,
+        /// What is free beyond the reserve of the machine.
+        room: u64,
     },
     /// A layer that must not be unpacked.
     #[error("refusing layer {layer}: {reason}")]

@@ -2,13 +2,8 @@
 
 use std::sync::Arc;
 
-use coracle_proto::causes::chain;
 use futures::{StreamExt, TryStreamExt, stream};
-use oci_client::{
-    Client, Reference, RegistryOperation,
-    client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol},
-    errors::{OciDistributionError, OciErrorCode},
-};
+use oci_client::Reference;
 
 use super::{
     Credentials, Error, Hosts, ImageRecord, ImageStore, Result, blob,
@@ -17,6 +12,7 @@ use super::{
     manifest::{self, ConfigBlob, Descriptor, Manifest, Platform},
     record::{ImageConfig, LayerRef},
     reference,
+    registry::{self, Registry},
     store::NewImage,
 };
 
@@ -106,6 +102,7 @@ impl ImageStore {
         if config.rootfs.diff_ids.len() != resolved.layers.len() {
             return Err(source.unsupported("the config and the manifest disagree about the layers".into()));
         }
+        self.has_room(resolved.layers.iter().fold(0, |sum: u64, layer| sum.saturating_add(layer.size)))?;
         let layers: Vec<(String, Descriptor)> =
             config.rootfs.diff_ids.iter().cloned().zip(resolved.layers.iter().cloned()).collect();
 
@@ -122,7 +119,7 @@ impl ImageStore {
         progress(ProgressEvent::Resolved {
             digest: resolved.manifest.clone(),
             layers: wanted.len(),
-            bytes: wanted.iter().map(|(_, d)| d.size).sum(),
+            bytes: wanted.iter().fold(0, |sum: u64, (_, d)| sum.saturating_add(d.size)),
         });
         loop {
             new.staged.extend(self.fetch_layers(&source, std::mem::take(&mut wanted), progress).await?);
@@ -161,7 +158,7 @@ impl ImageStore {
                 let size = descriptor.size;
                 progress(ProgressEvent::Downloading { digest: descriptor.digest.clone(), have, size });
             };
-            let blob = blob::fetch(self, &source.client, &source.image, &descriptor, &report).await?;
+            let blob = blob::fetch(self, &source.registry, &descriptor, &report).await?;
             let (store, size) = (self.clone(), descriptor.size);
             let staged =
                 blocking(move || layer::stage(&store, &diff_id, &blob.file, Limits::for_compressed(size)))
@@ -227,9 +224,7 @@ fn at_mirror(image: &Reference, endpoint: &Endpoint) -> Reference {
 
 /// An image at one endpoint.
 struct Source {
-    client: Client,
-    image: Reference,
-    auth: oci_client::secrets::RegistryAuth,
+    registry: Registry,
 }
 
 struct Resolved {
@@ -247,44 +242,30 @@ impl Source {
         credentials: &Credentials,
         hosts: &Hosts,
     ) -> Result<Self> {
-        // The client has no cryptography of its own; an error only says that one was chosen already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let tls = hosts.tls(&endpoint.host);
-        let mut extra_root_certificates = Vec::new();
-        if !tls.ca_file.is_empty() {
-            let path = std::path::Path::new(&tls.ca_file);
-            let data = std::fs::read(path).map_err(Error::io("reading", path))?;
-            extra_root_certificates.push(Certificate { encoding: CertificateEncoding::Pem, data });
-        }
-        let config = ClientConfig {
-            protocol: if endpoint.plain_http { ClientProtocol::Http } else { ClientProtocol::Https },
-            accept_invalid_certificates: tls.insecure_skip_verify,
-            extra_root_certificates,
-            connect_timeout: Some(std::time::Duration::from_secs(10)),
-            read_timeout: Some(std::time::Duration::from_secs(60)),
-            user_agent: concat!("coracle/", env!("CARGO_PKG_VERSION")),
-            ..ClientConfig::default()
-        };
-        let client = Client::try_from(config).map_err(|e| explain(image.whole(), e))?;
         let image = if endpoint.mirror { at_mirror(image, endpoint) } else { image.clone() };
-        let auth = hosts.credentials(endpoint, credentials).to_client();
-        client.auth(&image, &auth, RegistryOperation::Pull).await.map_err(|e| explain(image.whole(), e))?;
-        Ok(Source { client, image, auth })
+        Ok(Source { registry: Registry::connect(&image, endpoint, credentials, hosts).await? })
+    }
+
+    fn name(&self) -> String {
+        self.registry.image().whole()
     }
 
     fn unsupported(&self, reason: String) -> Error {
-        Error::Unsupported { what: self.image.whole(), reason }
+        Error::Unsupported { what: self.name(), reason }
     }
 
     async fn resolve(&self) -> Result<Resolved> {
-        let name = self.image.whole();
-        let (bytes, top) = self.document(&self.image, self.image.digest()).await?;
+        let name = self.name();
+        let bytes = self.registry.manifest(None).await?;
+        let top = verified("manifest", &bytes, self.registry.image().digest())?;
         let (manifest, digest) = match Manifest::parse(&name, &bytes)? {
             found @ Manifest::Image { .. } => (found, top.clone()),
             Manifest::Index(entries) => {
                 let entry = manifest::for_platform(&name, &entries, &Platform::host())?;
-                let image = self.image.clone_with_digest(entry.digest.clone());
-                let (bytes, digest) = self.document(&image, Some(&entry.digest)).await?;
+                manifest::hex_of(&entry.digest)?;
+                let bytes = self.registry.manifest(Some(&entry.digest)).await?;
+                self.of_size("manifest", &bytes, entry)?;
+                let digest = verified("manifest", &bytes, Some(&entry.digest))?;
                 (Manifest::parse(&name, &bytes)?, digest)
             }
         };
@@ -294,77 +275,39 @@ impl Source {
         }
     }
 
-    async fn document(&self, image: &Reference, expected: Option<&str>) -> Result<(Vec<u8>, String)> {
-        let (bytes, _) = self
-            .client
-            .pull_manifest_raw(image, &self.auth, manifest::ACCEPTED)
-            .await
-            .map_err(|e| explain(image.whole(), e))?;
-        let actual = manifest::digest_of(&bytes);
-        match expected {
-            Some(expected) if expected != actual => {
-                Err(Error::Digest { what: "manifest".into(), actual, expected: expected.into() })
-            }
-            _ => Ok((bytes.to_vec(), actual)),
-        }
-    }
-
     async fn small_blob(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
-        const MOST: u64 = 8 << 20;
-        if descriptor.size > MOST {
+        manifest::hex_of(&descriptor.digest)?;
+        if descriptor.size > manifest::LARGEST {
             return Err(self.unsupported(format!("a config of {} bytes", descriptor.size)));
         }
-        let name = || format!("{} ({})", self.image.whole(), descriptor.digest);
-        let stream = self.client.pull_blob_stream(&self.image, descriptor.digest.as_str()).await;
-        let mut stream = stream.map_err(|e| explain(name(), e))?.stream;
-        let mut bytes = Vec::new();
-        while let Some(chunk) = stream.next().await {
-            match chunk {
-                Ok(chunk) => bytes.extend_from_slice(&chunk),
-                // A wrong digest is told below, with both digests.
-                Err(_) if bytes.len() as u64 >= descriptor.size => break,
-                Err(e) => return Err(Error::Registry { name: name(), reason: e.to_string() }),
-            }
-            if bytes.len() as u64 > MOST {
-                return Err(self.unsupported("the config does not end".into()));
-            }
-        }
-        let actual = manifest::digest_of(&bytes);
-        if actual != descriptor.digest {
-            return Err(Error::Digest { what: "config".into(), actual, expected: descriptor.digest.clone() });
-        }
+        let incoming = self.registry.blob(&descriptor.digest, 0).await?;
+        let name = format!("{} ({})", self.name(), descriptor.digest);
+        let most = if descriptor.size == 0 { manifest::LARGEST } else { descriptor.size };
+        let bytes = registry::read(incoming.response, most, &name).await?;
+        verified("config", &bytes, Some(&descriptor.digest))?;
+        self.of_size("config", &bytes, descriptor)?;
         Ok(bytes)
+    }
+
+    /// What says nothing about its length may have any.
+    fn of_size(&self, what: &str, bytes: &[u8], descriptor: &Descriptor) -> Result<()> {
+        match descriptor.size {
+            0 => Ok(()),
+            size if size == bytes.len() as u64 => Ok(()),
+            size => {
+                Err(self
+                    .unsupported(format!("a {what} of {} bytes that is said to have {size}", bytes.len())))
+            }
+        }
     }
 }
 
-/// A client's error in our words.
-pub(super) fn explain(name: String, error: OciDistributionError) -> Error {
-    match error {
-        OciDistributionError::UnauthorizedError { url } => {
-            Error::Unauthorized { name, reason: format!("authorization failed for {url}") }
+fn verified(what: &str, bytes: &[u8], expected: Option<&str>) -> Result<String> {
+    let actual = manifest::digest_of(bytes);
+    match expected {
+        Some(expected) if expected != actual => {
+            Err(Error::Digest { what: what.into(), actual, expected: expected.into() })
         }
-        OciDistributionError::AuthenticationFailure(reason) => Error::Unauthorized { name, reason },
-        OciDistributionError::ImageManifestNotFoundError(_) => Error::NotFound { name },
-        OciDistributionError::ServerError { code: 404, .. } => Error::NotFound { name },
-        OciDistributionError::ServerError { code: 401 | 403, message, .. } => {
-            Error::Unauthorized { name, reason: message }
-        }
-        OciDistributionError::RegistryError { envelope, url } => {
-            let is = |codes: &[OciErrorCode]| envelope.errors.iter().any(|e| codes.contains(&e.code));
-            if is(&[
-                OciErrorCode::ManifestUnknown,
-                OciErrorCode::NameUnknown,
-                OciErrorCode::BlobUnknown,
-                OciErrorCode::NotFound,
-            ]) {
-                Error::NotFound { name }
-            } else if is(&[OciErrorCode::Unauthorized, OciErrorCode::Denied]) {
-                Error::Unauthorized { name, reason: envelope.to_string() }
-            } else {
-                Error::Registry { name, reason: format!("{url}: {envelope}") }
-            }
-        }
-        OciDistributionError::RequestError(error) => Error::Registry { name, reason: chain(&error) },
-        other => Error::Registry { name, reason: other.to_string() },
+        _ => Ok(actual),
     }
 }

@@ -11,7 +11,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    os::unix::fs::symlink,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -72,6 +72,8 @@ impl ImageStore {
             let path = dir.join(sub);
             fs::create_dir_all(&path).map_err(Error::io("creating", &path))?;
         }
+        // Images bring devices and programs that run as their owner: no user of the machine gets at them.
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(Error::io("closing", dir))?;
         let root = dir.canonicalize().map_err(Error::io("resolving", dir))?;
         let store = ImageStore { root, busy: Arc::default() };
         store.sweep()?;

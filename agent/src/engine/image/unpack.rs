@@ -10,7 +10,7 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsRawFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::{Component, Path, PathBuf},
@@ -20,21 +20,33 @@ use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat},
     sys::{
-        stat::{
-            FchmodatFlags, Mode, SFlag, UtimensatFlags, fchmod, fchmodat, futimens, makedev, mkdirat,
-            mknodat, utimensat,
-        },
+        stat::{Mode, SFlag, fchmod, futimens, makedev, mkdirat, mknodat},
         time::TimeSpec,
     },
-    unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, linkat, symlinkat, unlinkat},
+    unistd::{Gid, Uid, UnlinkatFlags, fchown, linkat, symlinkat, unlinkat},
 };
 use tar::{Archive, Entry, EntryType};
 
-use super::{Error, Result};
+use super::{
+    Error, Result,
+    attributes::Attributes,
+    bounded::{Allowance, Allowed, TooBig, cause},
+    gc::DiskUse,
+};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 const AUFS_INTERNAL: &[u8] = b".wh..wh.";
+
+/// The longest path, as the kernel has it.
+const LONGEST: usize = 4096;
+/// Directories inside each other: each is held open while missing ones are made.
+const DEEPEST: usize = 200;
+/// What is remembered about directories until the end.
+const REMEMBERED: usize = 64 << 20;
+/// The disk is looked at after so many bytes, and as many files for each of them as a small file has.
+const PACE: u64 = 64 << 20;
+const FILE: u64 = 4096;
 
 /// How much a layer may become.
 #[derive(Debug, Clone, Copy)]
@@ -52,11 +64,6 @@ impl Limits {
     }
 }
 
-/// The error inside an `io::Error` when a limit was passed.
-#[derive(Debug, thiserror::Error)]
-#[error("unpacks to more than its compressed size warrants")]
-pub(super) struct TooBig;
-
 /// Unpacks one layer.
 pub(super) struct Unpacker {
     root: OwnedFd,
@@ -70,6 +77,10 @@ pub(super) struct Unpacker {
     directories: Vec<(PathBuf, i64)>,
     /// Directories the layer needed but did not describe.
     implicit: BTreeSet<PathBuf>,
+    /// Bytes of paths in these two.
+    remembered: usize,
+    /// What was written since the disk was looked at.
+    unseen: u64,
     buffer: Vec<u8>,
 }
 
@@ -85,6 +96,8 @@ impl Unpacker {
             parent: None,
             directories: Vec::new(),
             implicit: BTreeSet::new(),
+            remembered: 0,
+            unseen: 0,
             buffer: vec![0; 256 << 10],
         })
     }
@@ -100,41 +113,73 @@ impl Unpacker {
     }
 
     pub(super) fn run(&mut self, source: impl Read) -> Result<()> {
-        let mut archive = Archive::new(source);
+        let allowance = Allowance::default();
+        let mut archive = Archive::new(Allowed { inner: source, allowance: allowance.clone() });
+        allowance.headers();
         let entries = archive.entries().map_err(|e| self.explain(e))?;
         for entry in entries {
             let mut entry = entry.map_err(|e| self.explain(e))?;
-            self.entries += 1;
-            if self.entries > self.limits.max_entries {
-                return Err(self.evil(format!("more than {} entries", self.limits.max_entries)));
+            allowance.contents();
+            self.next(&mut entry)?;
+            // What nobody wants of an entry is not part of the next one's headers. Holes of sparse files never end.
+            let most = self.limits.max_bytes;
+            let left = io::copy(&mut entry.take(most), &mut io::sink()).map_err(|e| self.explain(e))?;
+            if left >= most {
+                return Err(self.evil(TooBig.to_string()));
             }
-            let path = PathBuf::from(OsString::from_vec(entry.path_bytes().into_owned()));
-            let Some(path) = inside(&path) else {
-                return Err(self.evil(format!("path {path:?} leaves the root")));
-            };
-            self.entry(&path, &mut entry).map_err(|e| match e {
-                Failure::Evil(reason) => self.evil(reason),
-                Failure::Io(e) if e.get_ref().is_some_and(|inner| inner.is::<TooBig>()) => self.explain(e),
-                Failure::Io(source) => Error::Io { action: "unpacking", path: path.clone(), source },
-            })?;
+            allowance.headers();
         }
         self.finish_directories()
     }
 
+    fn next<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> Result<()> {
+        self.entries += 1;
+        if self.entries > self.limits.max_entries {
+            return Err(self.evil(format!("more than {} entries", self.limits.max_entries)));
+        }
+        let name = entry.path_bytes();
+        if name.len() > LONGEST {
+            return Err(self.evil(format!("a path of {} bytes", name.len())));
+        }
+        let path = PathBuf::from(OsString::from_vec(name.into_owned()));
+        let Some(path) = inside(&path) else {
+            return Err(self.evil(format!("path {path:?} leaves the root")));
+        };
+        if path.components().count() > DEEPEST {
+            return Err(self.evil(format!("more than {DEEPEST} directories inside each other")));
+        }
+        self.entry(&path, entry).map_err(|e| match e {
+            Failure::Evil(reason) => self.evil(reason),
+            Failure::Other(error) => error,
+            Failure::Io(e) if cause(&e).is_some() => self.explain(e),
+            Failure::Io(source) => Error::Io { action: "unpacking", path: path.clone(), source },
+        })?;
+        if self.remembered > REMEMBERED {
+            return Err(self.evil("too many directories with too long names".into()));
+        }
+        self.look_at_disk(FILE)
+    }
+
+    /// Stops before the disk is full of one image.
+    fn look_at_disk(&mut self, written: u64) -> Result<()> {
+        self.unseen += written;
+        if self.unseen < PACE {
+            return Ok(());
+        }
+        self.unseen = 0;
+        let disk = DiskUse::of(&self.root).map_err(Error::io("reading", Path::new("the disk of images")))?;
+        if disk.is_full() {
+            let (layer, source) = (Path::new("layer").join(&self.layer), Errno::ENOSPC.into());
+            return Err(Error::Io { action: "leaving room on the disk, not unpacking", path: layer, source });
+        }
+        Ok(())
+    }
+
     pub(super) fn explain(&self, error: io::Error) -> Error {
-        if error.get_ref().is_some_and(|inner| inner.is::<TooBig>()) {
-            return self.evil(TooBig.to_string());
+        match cause(&error) {
+            Some(reason) => self.evil(reason),
+            None => Error::Unsupported { what: format!("layer {}", self.layer), reason: error.to_string() },
         }
-        // The tar reader wraps what its source said.
-        let mut inner: Option<&(dyn std::error::Error + 'static)> = error.get_ref().map(|e| e as _);
-        while let Some(cause) = inner {
-            let nested = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-            if nested.is_some_and(|e| e.is::<TooBig>()) {
-                return self.evil(TooBig.to_string());
-            }
-            inner = cause.source();
-        }
-        Error::Unsupported { what: format!("layer {}", self.layer), reason: error.to_string() }
     }
 
     fn evil(&self, reason: String) -> Error {
@@ -211,6 +256,7 @@ impl Unpacker {
                 break;
             }
             length += n as u64;
+            self.look_at_disk(n as u64).map_err(Failure::Other)?;
             if self.written + length > self.limits.max_bytes {
                 return Err(io::Error::other(TooBig).into());
             }
@@ -242,6 +288,7 @@ impl Unpacker {
         }
         attributes.apply_fd(&open_directory(parent, name)?, false)?;
         self.implicit.remove(path);
+        self.remembered += path.as_os_str().len() + size_of::<PathBuf>();
         self.directories.push((path.to_owned(), attributes.mtime));
         Ok(())
     }
@@ -319,7 +366,9 @@ impl Unpacker {
             let next = match open_directory(here, &name) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     mkdirat(here, name.as_os_str(), Mode::from_bits_truncate(0o755))?;
-                    self.implicit.insert(place.join(&name));
+                    let made = place.join(&name);
+                    self.remembered += made.as_os_str().len() + size_of::<PathBuf>();
+                    self.implicit.insert(made);
                     open_directory(here, &name)?
                 }
                 Err(e) => {
@@ -338,6 +387,9 @@ impl Unpacker {
                 }
                 Ok(next) => next,
             };
+            if walked.len() > DEEPEST {
+                return Err(Errno::ELOOP.into());
+            }
             walked.push(next);
             place.push(name);
         }
@@ -398,6 +450,7 @@ pub(super) fn inherit(layer: &Path, implicit: &[PathBuf], below: &[PathBuf]) -> 
 enum Failure {
     Evil(String),
     Io(io::Error),
+    Other(Error),
 }
 
 impl From<io::Error> for Failure {
@@ -475,79 +528,7 @@ fn directory_is(a: &OwnedFd, b: &OwnedFd) -> bool {
     stat(a).is_some() && stat(a) == stat(b)
 }
 
-fn fd_path(fd: &OwnedFd) -> PathBuf {
+/// A descriptor by path.
+pub(super) fn fd_path(fd: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
-}
-
-struct Attributes {
-    uid: Uid,
-    gid: Gid,
-    mode: u32,
-    mtime: i64,
-    xattrs: Vec<(OsString, Vec<u8>)>,
-}
-
-impl Attributes {
-    fn of<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<Self> {
-        let mut xattrs = Vec::new();
-        if let Some(extensions) = entry.pax_extensions()? {
-            for extension in extensions {
-                let extension = extension?;
-                if let Some(name) = extension.key_bytes().strip_prefix(b"SCHILY.xattr.")
-                    // These steer the very overlay the layer becomes part of.
-                    && !name.starts_with(b"trusted.overlay.")
-                    && !name.starts_with(b"user.overlay.")
-                {
-                    xattrs.push((OsString::from_vec(name.to_vec()), extension.value_bytes().to_vec()));
-                }
-            }
-        }
-        let header = entry.header();
-        let id = |value: u64| u32::try_from(value).map_err(|_| io::Error::other("owner out of range"));
-        Ok(Attributes {
-            uid: Uid::from_raw(id(header.uid()?)?),
-            gid: Gid::from_raw(id(header.gid()?)?),
-            mode: header.mode()? & 0o7777,
-            mtime: i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0),
-            xattrs,
-        })
-    }
-
-    /// Owner first: changing it clears setuid bits and capabilities.
-    fn apply_fd(&self, fd: &(impl AsFd + AsRawFd), is_root: bool) -> io::Result<()> {
-        fchown(fd, Some(self.uid), Some(self.gid))?;
-        fchmod(fd, Mode::from_bits_truncate(self.mode))?;
-        if !self.xattrs.is_empty() {
-            self.apply_xattrs(Path::new(&format!("/proc/self/fd/{}", fd.as_raw_fd())), true)?;
-        }
-        if !is_root {
-            let time = TimeSpec::new(self.mtime, 0);
-            futimens(fd, &time, &time)?;
-        }
-        Ok(())
-    }
-
-    /// For what must not be opened: links and devices. Links have no mode of their own.
-    fn apply_at(&self, directory: &OwnedFd, name: &OsStr, with_mode: bool) -> io::Result<()> {
-        fchownat(directory, name, Some(self.uid), Some(self.gid), AtFlags::AT_SYMLINK_NOFOLLOW)?;
-        if with_mode {
-            fchmodat(directory, name, Mode::from_bits_truncate(self.mode), FchmodatFlags::FollowSymlink)?;
-        }
-        self.apply_xattrs(&fd_path(directory).join(name), false)?;
-        let time = TimeSpec::new(self.mtime, 0);
-        Ok(utimensat(directory, name, &time, &time, UtimensatFlags::NoFollowSymlink)?)
-    }
-
-    fn apply_xattrs(&self, path: &Path, follow: bool) -> io::Result<()> {
-        for (name, value) in &self.xattrs {
-            let set =
-                if follow { xattr::set_deref(path, name, value) } else { xattr::set(path, name, value) };
-            match set {
-                // A file system or node type that cannot hold it loses it, as with any tar.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTSUP | libc::EPERM)) => {}
-                other => other?,
-            }
-        }
-        Ok(())
-    }
 }
