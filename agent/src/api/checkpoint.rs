@@ -8,6 +8,7 @@ use super::answer::{Answer, json as as_json, text};
 use super::query;
 use super::streams::Place;
 use crate::context::Context;
+use crate::host_dir::HostDir;
 use crate::pod::spec;
 use crate::runtime::RuntimeError;
 
@@ -36,7 +37,7 @@ pub async fn handle<B>(
         return failed(StatusCode::INTERNAL_SERVER_ERROR, &format!("container {container} not found"));
     };
     let dir = context.config.root_dir.join("checkpoints");
-    if let Err(error) = std::fs::create_dir_all(&dir) {
+    if let Err(error) = HostDir::create(&dir) {
         return failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());
     }
     let now = format!("{:.0}", jiff::Timestamp::now());

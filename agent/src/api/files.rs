@@ -2,12 +2,12 @@
 
 use http::StatusCode;
 use http::header::LOCATION;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use tokio::sync::mpsc;
 
 use super::answer::{Answer, streamed, text, with_type};
+use crate::host_dir::HostDir;
 
 const DIR: &str = "/var/log";
 const CHUNK: usize = 64 << 10;
@@ -23,10 +23,11 @@ pub fn handle(path: &str) -> Answer {
     let Some(target) = resolve(Path::new(DIR), path) else {
         return text(StatusCode::NOT_FOUND, "404 page not found");
     };
-    // Links could lead anywhere.
-    let inside = target.canonicalize().ok().filter(|real| real.starts_with(DIR));
+    // Links could lead anywhere, and elsewhere a moment later: what they lead to now is opened without following any.
+    let root = Path::new(DIR).canonicalize().ok();
+    let inside = target.canonicalize().ok().filter(|real| root.is_some_and(|root| real.starts_with(root)));
     let Some(real) = inside else { return text(StatusCode::NOT_FOUND, "404 page not found") };
-    if real.is_dir() {
+    if let Ok(dir) = HostDir::open(&real) {
         if !path.ends_with('/') && !path.is_empty() {
             let mut moved = text(StatusCode::MOVED_PERMANENTLY, "");
             if let Ok(location) = format!("/logs{path}/").parse() {
@@ -34,20 +35,22 @@ pub fn handle(path: &str) -> Answer {
             }
             return moved;
         }
-        let mut names: Vec<String> = std::fs::read_dir(&real)
+        let mut names: Vec<String> = dir
+            .names()
             .into_iter()
             .flatten()
             .flatten()
-            .map(|entry| {
-                let slash = if entry.path().is_dir() { "/" } else { "" };
-                format!("{}{slash}", entry.file_name().to_string_lossy())
+            .map(|name| {
+                let slash = if dir.entry(&name).is_ok_and(|entry| entry.is_dir()) { "/" } else { "" };
+                format!("{}{slash}", name.to_string_lossy())
             })
             .collect();
         names.sort();
         let links = names.iter().map(|name| format!("<a href=\"{name}\">{name}</a>\n")).collect::<String>();
         return with_type(StatusCode::OK, "text/html; charset=utf-8", format!("<pre>\n{links}</pre>\n"));
     }
-    let Ok(mut file) = File::open(&real) else { return text(StatusCode::NOT_FOUND, "404 page not found") };
+    let opened = HostDir::of_file(&real).and_then(|(dir, name)| dir.open_file(name));
+    let Ok(mut file) = opened else { return text(StatusCode::NOT_FOUND, "404 page not found") };
     let (sender, receiver) = mpsc::channel(2);
     tokio::task::spawn_blocking(move || {
         let mut buffer = vec![0; CHUNK];

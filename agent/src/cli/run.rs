@@ -1,9 +1,7 @@
 //! `coracle-agent run`: the node.
 
 use anyhow::Context as _;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use parking_lot::{Mutex, RwLock};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,10 +10,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::engine::EngineOptions;
+use super::values::{self, CpuPolicy, Thresholds};
 use crate::api::access::Access;
 use crate::api::tls::{Pair, Tls};
 use crate::api::{NodeApi, tunnel};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Make};
 use crate::config::NodeConfig;
 use crate::context::{Context, NodeFacts};
 use crate::dns::find;
@@ -26,6 +25,7 @@ use crate::dns::zone::Zone;
 use crate::engine::cgroup::Hierarchy;
 use crate::engine::{Engine, serve};
 use crate::events;
+use crate::host_dir::private;
 use crate::identity::client::Identity;
 use crate::identity::rotate;
 use crate::identity::serving::Serving;
@@ -36,9 +36,9 @@ use crate::node::machine::{self, Machine};
 use crate::node::shutdown::{self, Periods, Shutdown};
 use crate::node::status::{Pressure, allocatable};
 use crate::objects::{Objects, Wake};
-use crate::pod::amount;
 use crate::pod::cpus::Cpus;
 use crate::pod::image::Images;
+use crate::pod::support::Confinement;
 use crate::pod::table::{Message, PodTable};
 use crate::pod::users::Users;
 use crate::policy::Policies;
@@ -50,6 +50,7 @@ use crate::source;
 use crate::status::report::Reporter;
 use crate::usage::Usage;
 use crate::volume::token::Tokens;
+use coracle_cli::supervise::Supervisor;
 
 /// `coracle-agent run`.
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub node_name: Option<String>,
     /// Address of the node; may be given twice, for two families.
-    #[arg(long)]
+    #[arg(long, value_parser = values::address)]
     pub node_ip: Vec<String>,
     /// Data of pods.
     #[arg(long, default_value = "/var/lib/coracle/agent")]
@@ -115,10 +116,10 @@ pub struct RunArgs {
     #[arg(long, default_value = "/etc/resolv.conf")]
     pub resolv_conf: PathBuf,
     /// Labels to register with: key=value.
-    #[arg(long, value_delimiter = ',')]
-    pub node_labels: Vec<String>,
+    #[arg(long, value_delimiter = ',', value_parser = values::pair)]
+    pub node_labels: Vec<(String, String)>,
     /// Taints to register with: key=value:effect.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = values::taint)]
     pub register_with_taints: Vec<String>,
     /// How many pods the node takes.
     #[arg(long, default_value_t = 110)]
@@ -127,8 +128,8 @@ pub struct RunArgs {
     #[arg(long, alias = "pod-pids-limit", default_value_t = 0)]
     pub pod_max_pids: i64,
     /// Kept for the system: cpu=100m,memory=256Mi.
-    #[arg(long, value_delimiter = ',')]
-    pub reserved: Vec<String>,
+    #[arg(long, value_delimiter = ',', value_parser = values::reserved)]
+    pub reserved: Vec<(String, i64)>,
     /// Sysctls pods may set beyond the safe ones.
     #[arg(long, value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -136,11 +137,15 @@ pub struct RunArgs {
     #[arg(long, default_value = "/")]
     pub cgroup_root: String,
     /// What must be free; below it pods are evicted.
-    #[arg(long, default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%")]
-    pub eviction_hard: String,
+    #[arg(
+        long,
+        default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%",
+        value_parser = values::thresholds
+    )]
+    pub eviction_hard: Thresholds,
     /// CPU manager policy: none or static.
-    #[arg(long, default_value = "none")]
-    pub cpu_manager_policy: String,
+    #[arg(long, value_enum, default_value_t)]
+    pub cpu_manager_policy: CpuPolicy,
     /// When the machine goes down, how many seconds pods have to end; 0 leaves them to the kernel.
     #[arg(long, default_value_t = 0)]
     pub shutdown_grace_period: u64,
@@ -163,8 +168,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub tunnel: bool,
     /// A container's log file is cut when it grows past this.
-    #[arg(long, default_value = "10Mi")]
-    pub container_log_max_size: String,
+    #[arg(long, default_value = "10Mi", value_parser = values::bytes)]
+    pub container_log_max_size: u64,
     /// Log files of a container that are kept, the current one too.
     #[arg(long, default_value_t = 5)]
     pub container_log_max_files: usize,
@@ -194,14 +199,16 @@ impl RunArgs {
     }
 
     async fn serve(mut self) -> anyhow::Result<()> {
+        let supervisor = Supervisor::default();
         let runtime: Arc<dyn Runtime> = match &self.container_runtime_endpoint {
             Some(endpoint) => Arc::new(CriRuntime::new(endpoint)?),
-            None => self.open_engine().await?,
+            None => self.open_engine(&supervisor).await?,
         };
         let identity = Identity::read(&self.kubeconfig).await.context("kubeconfig")?;
         let client = identity.client();
-        tokio::spawn(rotate::keep(identity));
-        std::fs::create_dir_all(&self.root_dir).with_context(|| format!("{}", self.root_dir.display()))?;
+        let identity = Arc::new(identity);
+        tokio::spawn(supervisor.clone().finish("client certificate", move || rotate::keep(identity.clone())));
+        self.close_directories()?;
         let kept = self.root_dir.join("cluster-dns");
         if self.cluster_dns.is_empty() {
             self.cluster_dns = find::addresses(&client, &kept, self.manifests.is_some()).await;
@@ -211,39 +218,47 @@ impl RunArgs {
         let machine = machine::read_machine(&self.root_dir);
         let config = self.config(&machine, &client)?;
         let version = runtime.version().await.context("container runtime")?;
-        let (context, background) = assemble(config, client, runtime, version.runtime_name, &machine);
-        for task in background {
-            tokio::spawn(task);
+        let runtime = (runtime, version.runtime_name);
+        let (context, background) = assemble(config, client, runtime, &machine, &supervisor);
+        for (task, make) in background {
+            supervisor.spawn(task, make);
         }
         let api = self.node_api(&context)?;
         if self.tunnel {
             tunnel::open(&api);
         }
-        tokio::spawn(api.serve());
+        supervisor.spawn("node API", move || api.clone().serve());
         self.serve_dns(&context)?;
-        let limits = LogLimits {
-            size: u64::try_from(amount::units(&Quantity(self.container_log_max_size.clone())))
-                .unwrap_or(u64::MAX),
-            files: self.container_log_max_files.max(2),
-        };
-        tokio::spawn(log_rotation::run(context.clone(), limits));
-        tokio::spawn(network::follow(context.cluster.nodes.clone(), context.config.clone()));
-        if context.config.service_proxy {
-            let config = &context.config;
-            let dns = config.cluster.servers.iter().filter_map(|server| server.parse().ok()).collect();
-            tokio::spawn(Proxy::new(context.cluster.clone(), config.name.clone(), dns)?.run());
+        let limits =
+            LogLimits { size: self.container_log_max_size, files: self.container_log_max_files.max(2) };
+        let of = context.clone();
+        supervisor.spawn("log rotation", move || log_rotation::run(of.clone(), limits));
+        if context.config.network != network::Mode::None {
+            let of = context.clone();
+            let make = move || network::follow(of.cluster.nodes.clone(), of.config.clone());
+            supervisor.spawn("node network", make);
         }
-        tokio::spawn(Keeper::new(context.clone(), machine).run());
-        tokio::spawn(source::runtime::follow(context.clone()));
+        if context.config.service_proxy {
+            serve_services(&context)?;
+        }
+        let of = context.clone();
+        supervisor.spawn("node status", move || Keeper::new(of.clone(), machine.clone()).run());
+        let of = context.clone();
+        supervisor.spawn("runtime events", move || source::runtime::follow(of.clone()));
         if let Some(dir) = context.config.manifests.clone() {
-            tokio::spawn(source::manifests::follow(context.clone(), dir));
+            supervisor.spawn("manifests", source::manifests::follow(context.clone(), dir));
         }
         let (sender, listed) = oneshot::channel();
-        tokio::spawn(source::api::follow(context.clone(), sender));
+        let (of, sender) = (context.clone(), Arc::new(Mutex::new(Some(sender))));
+        supervisor.spawn("watch pods", move || source::api::follow(of.clone(), sender.clone()));
         let leftovers = context.clone();
         tokio::spawn(async move {
             if listed.await.is_ok() {
-                source::leftovers::end(&leftovers).await;
+                let end = move || {
+                    let context = leftovers.clone();
+                    async move { source::leftovers::end(&context).await }
+                };
+                supervisor.finish("leftovers", end).await;
             }
         });
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -266,6 +281,15 @@ impl RunArgs {
         Ok(())
     }
 
+    /// Data of pods is for no other user of the machine. From here on its paths have no links in them.
+    fn close_directories(&mut self) -> anyhow::Result<()> {
+        self.root_dir = private::ensure(&self.root_dir, 0o750).context("--root-dir")?;
+        self.memory_dir = private::ensure(&self.memory_dir, 0o700).context("--memory-dir")?;
+        self.pod_log_dir = private::ensure(&self.pod_log_dir, 0o750).context("--pod-log-dir")?;
+        private::ensure(&self.root_dir.join("pods"), 0o750).context("--root-dir")?;
+        Ok(())
+    }
+
     /// Cluster DNS on every cluster DNS address.
     fn serve_dns(&self, context: &Context) -> anyhow::Result<()> {
         let own: Vec<IpAddr> = self.dns_addresses()?;
@@ -279,7 +303,8 @@ impl RunArgs {
         let zone = Zone::new(&self.cluster_domain, own.clone()).context("--cluster-domain: not a domain")?;
         let dns = Dns::new(zone, Box::new(context.cluster.clone()), Upstream::new(routes));
         for address in own {
-            tokio::spawn(dns.clone().serve(address));
+            let dns = dns.clone();
+            context.supervisor.spawn(format!("DNS at {address}"), move || dns.clone().serve(address));
         }
         Ok(())
     }
@@ -294,14 +319,19 @@ impl RunArgs {
     }
 
     /// The engine in this process, also served as CRI.
-    async fn open_engine(&self) -> anyhow::Result<Arc<dyn Runtime>> {
-        let engine = Arc::new(Engine::open(self.engine.options()).await.context("container engine")?);
+    async fn open_engine(&self, supervisor: &Supervisor) -> anyhow::Result<Arc<dyn Runtime>> {
+        let engine =
+            Engine::supervised(self.engine.options(), supervisor).await.context("container engine")?;
+        let engine = Arc::new(engine);
         let (served, socket) = (engine.clone(), self.cri_socket.clone());
-        tokio::spawn(async move {
-            // Right after a kill the socket may still be held by the agent before this one.
-            while let Err(error) = serve::serve(served.clone(), &socket, std::future::pending()).await {
-                tracing::warn!(socket = %socket.display(), %error, "engine is not served as CRI, will retry");
-                tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        supervisor.spawn("CRI", move || {
+            let (served, socket) = (served.clone(), socket.clone());
+            async move {
+                // Right after a kill the socket may still be held by the agent before this one.
+                while let Err(error) = serve::serve(served.clone(), &socket, std::future::pending()).await {
+                    tracing::warn!(socket = %socket.display(), %error, "engine is not served as CRI, will retry");
+                    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+                }
             }
         });
         Ok(engine)
@@ -321,13 +351,16 @@ impl RunArgs {
             _ => {
                 let config = &context.config;
                 let serving = Serving::open(&self.root_dir.join("pki"), &config.name, &config.ips)?;
-                tokio::spawn(serving.clone().keep(context.client.clone()));
+                let (of, client) = (serving.clone(), context.client.clone());
+                let make = move || of.clone().keep(client.clone());
+                context.supervisor.spawn("serving certificate", make);
                 Tls::new(serving, authority.as_deref())?
             }
         };
         let access = Access::new(context.client.clone(), &context.config.name);
         let usage = Usage::default();
-        tokio::spawn(usage.clone().run(context.clone()));
+        let (reading, of) = (usage.clone(), context.clone());
+        context.supervisor.spawn("usage", move || reading.clone().run(of.clone()));
         Ok(NodeApi::new(context.clone(), usage, access, tls))
     }
 
@@ -344,13 +377,6 @@ impl RunArgs {
     }
 
     fn config(&self, machine: &Machine, client: &kube::Client) -> anyhow::Result<NodeConfig> {
-        let pair =
-            |text: &String| text.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let reserved = self.reserved.iter().filter_map(pair).map(|(key, value)| {
-            let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(value);
-            let value = if key == "cpu" { amount::millis(&quantity) } else { amount::units(&quantity) };
-            (key, value)
-        });
         let ips = if self.node_ip.is_empty() {
             let _ = client;
             vec![self.own_address().context("no address towards the API server; give --node-ip")?]
@@ -372,18 +398,18 @@ impl RunArgs {
                 servers: self.cluster_dns.clone(),
             },
             resolv_conf: self.resolv_conf.clone(),
-            labels: self.node_labels.iter().filter_map(pair).collect(),
+            labels: self.node_labels.iter().cloned().collect(),
             taints: self.register_with_taints.clone(),
             max_pods: self.max_pods,
             max_pids: self.pod_max_pids,
-            reserved: reserved.collect::<BTreeMap<_, _>>(),
+            reserved: self.reserved.iter().cloned().collect(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
             api_port: self.port,
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             cgroup_parent: self.cgroup_root.trim_end_matches('/').to_owned(),
-            eviction: crate::node::pressure::parse_thresholds(&self.eviction_hard),
+            eviction: self.eviction_hard.0.clone(),
             policies: !self.external_policies,
-            static_cpus: self.cpu_manager_policy == "static",
+            static_cpus: self.cpu_manager_policy == CpuPolicy::Static,
             network: if self.external_network { network::Mode::None } else { self.network },
             service_proxy: !self.no_service_proxy,
             serves_dns: !self.external_dns,
@@ -401,16 +427,37 @@ impl RunArgs {
     }
 }
 
-/// A background task of the node.
-pub type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Leads connections to services. What the kernel refuses at the start ends the agent; later it is tried again.
+fn serve_services(context: &Arc<Context>) -> anyhow::Result<()> {
+    let of = context.clone();
+    let open = move || {
+        let config = &of.config;
+        let dns = config.cluster.servers.iter().filter_map(|server| server.parse().ok()).collect();
+        Proxy::new(of.cluster.clone(), config.name.clone(), dns)
+    };
+    let mut first = Some(open()?);
+    context.supervisor.spawn("service proxy", move || {
+        let proxy = first.take().map_or_else(&open, Ok);
+        async move {
+            match proxy {
+                Ok(proxy) => proxy.run().await,
+                Err(error) => tracing::error!(%error, "services are not served"),
+            }
+        }
+    });
+    Ok(())
+}
+
+/// A background task of the node: its name, and what makes it.
+pub type Task = (String, Make);
 
 /// Puts the node's parts together; the tasks are to be spawned.
 pub fn assemble(
     config: NodeConfig,
     client: kube::Client,
-    runtime: Arc<dyn Runtime>,
-    runtime_name: String,
+    (runtime, runtime_name): (Arc<dyn Runtime>, String),
     machine: &Machine,
+    supervisor: &Supervisor,
 ) -> (Arc<Context>, Vec<Task>) {
     let operations = Arc::new(Operations::default());
     let runtime: Arc<dyn Runtime> = Arc::new(Counted::new(runtime, operations.clone()));
@@ -424,19 +471,21 @@ pub fn assemble(
         table.send(uid, Message::Verdicts);
     });
     let (events, record) = events::recorder(client.clone(), config.name.clone());
-    let (cluster, follow) = Cluster::new(&client);
+    let (cluster, follow) = Cluster::new(&client, supervisor);
     let dns = config.cluster.servers.iter().filter(|_| config.serves_dns);
     let dns = dns.filter_map(|server| server.parse().ok()).collect();
+    let namespaces = cluster.namespaces.clone();
     let (policies, enforce) =
-        Policies::new(&config.name, client.clone(), events.clone(), cluster.namespaces.clone(), dns);
+        Policies::new(&config.name, client.clone(), events.clone(), namespaces, dns, supervisor);
     let policies = config.policies.then_some(policies);
-    let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed);
+    let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed, supervisor.clone());
     let facts = NodeFacts {
         allocatable: allocatable(&config, machine),
         memory: machine.capacity.get("memory").copied().unwrap_or(0),
         labels: crate::node::object::labels(&config, &machine.hostname),
         taints: vec![],
         pressure: Pressure::default(),
+        confinement: Confinement::of_host(),
     };
     let context = Context {
         facts: RwLock::new(facts),
@@ -456,6 +505,7 @@ pub fn assemble(
         cgroups: Hierarchy::open(&config.cgroup_root)
             .inspect_err(|error| tracing::warn!(%error, "pods get no cgroup of their own"))
             .ok(),
+        supervisor: supervisor.clone(),
         pods,
         config,
         client,
@@ -464,10 +514,11 @@ pub fn assemble(
         runtime_name,
         events,
     };
-    let mut tasks: Vec<Task> = vec![Box::pin(record), Box::pin(probes.run())];
+    let run_probes: Make = Box::new(move || Box::pin(probes.clone().run()));
+    let mut tasks: Vec<Task> = vec![("events".to_owned(), record), ("probes".to_owned(), run_probes)];
     tasks.extend(follow);
     if context.policies.is_some() {
-        tasks.push(Box::pin(enforce));
+        tasks.extend(enforce);
     }
     (Arc::new(context), tasks)
 }

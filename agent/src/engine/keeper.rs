@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -342,7 +343,9 @@ fn connect(path: &Path) -> Result<Arc<Connection>, Errno> {
 
 /// In its own session and process group, so that what ends the agent does not end it.
 fn spawn(program: &Path, run: &Path) -> io::Result<()> {
-    let log = std::fs::OpenOptions::new().append(true).create(true).open(run.join("keeper.log"))?;
+    let log =
+        std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(run.join("keeper.log"))?;
+    log.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     let mut command = std::process::Command::new(program);
     command.arg(run).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     // SAFETY: setsid and close_range are async-signal-safe, and all that runs between fork and exec.

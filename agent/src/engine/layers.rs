@@ -2,13 +2,13 @@
 //! the less often the longer it takes.
 
 use std::collections::HashMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+
+use crate::host_dir::{HostDir, Size, measure};
 
 /// A layer is not measured again before this is over.
 const LEAST: Duration = Duration::from_secs(10);
@@ -24,13 +24,6 @@ pub(super) enum Mark {
     Ended,
     /// Nobody knows.
     Unknown,
-}
-
-/// What a layer takes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Size {
-    pub(super) bytes: u64,
-    pub(super) files: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +73,7 @@ impl Layers {
 
     fn measure(&self, id: &str, dir: &Path, mark: Mark) -> Size {
         let begun = Instant::now();
-        let size = walk(dir);
+        let size = HostDir::open(dir).map(measure).unwrap_or_default();
         let layer =
             Layer { size: Some(size), mark, at: Instant::now(), took: begun.elapsed(), under_way: false };
         self.0.lock().insert(id.to_owned(), layer);
@@ -93,28 +86,11 @@ impl Layers {
     }
 }
 
-/// Bytes and files below a directory.
-fn walk(dir: &Path) -> Size {
-    let mut size = Size::default();
-    let mut waiting: Vec<PathBuf> = vec![dir.to_owned()];
-    while let Some(dir) = waiting.pop() {
-        let Ok(entries) = fs::read_dir(&dir) else { continue };
-        for entry in entries.flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            size.bytes += meta.blocks() * 512;
-            size.files += 1;
-            if meta.is_dir() {
-                waiting.push(entry.path());
-            }
-        }
-    }
-    size
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_layer_is_measured_again_only_when_it_may_have_changed() {

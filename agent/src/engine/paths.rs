@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::host_dir::{HostDir, private};
+
 /// `pause`, as `build.rs` compiled it.
 const PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
 
@@ -31,19 +33,16 @@ pub struct Paths {
 impl Paths {
     /// Creates the directories and writes `pause`.
     pub fn create(root: &Path, run: &Path) -> io::Result<Self> {
-        let absolute = |path: &Path| -> io::Result<PathBuf> {
-            fs::DirBuilder::new().recursive(true).mode(0o711).create(path)?;
-            fs::canonicalize(path)
-        };
-        let paths = Self { root: absolute(root)?, run: absolute(run)? };
-        for dir in ["sandboxes", "containers"] {
-            private_dir(&paths.root.join(dir))?;
-            private_dir(&paths.run.join(dir))?;
+        let ensure = |path: &Path, mode| private::ensure(path, mode).map_err(io::Error::other);
+        // The root of a pod with a user namespace is nobody here and must get to its own bundle, which lets in nobody else.
+        let paths = Self { root: ensure(root, 0o700)?, run: ensure(run, 0o711)? };
+        ensure(&paths.run.join("containers"), 0o711)?;
+        for dir in ["sandboxes", "containers", "images"] {
+            ensure(&paths.root.join(dir), 0o700)?;
         }
-        // The root of a pod with a user namespace is nobody here and must get to its own bundle.
-        fs::set_permissions(paths.run.join("containers"), fs::Permissions::from_mode(0o711))?;
-        private_dir(&paths.run.join("runtime"))?;
-        private_dir(&paths.run.join("x"))?;
+        for dir in ["sandboxes", "runtime", "x"] {
+            ensure(&paths.run.join(dir), 0o700)?;
+        }
         paths.write_pause()?;
         Ok(paths)
     }
@@ -144,10 +143,11 @@ pub fn private_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Removes a tree; one that is not there is fine.
+/// Removes a tree; one that is not there is fine, and one that something is mounted in is an error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
+    match HostDir::of_file(path) {
+        Ok((dir, name)) => dir.remove_tree(name),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
     }
 }

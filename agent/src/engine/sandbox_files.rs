@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::paths::private_dir;
+use crate::host_dir::HostDir;
 
 const NSFS_MAGIC: libc::c_long = 0x6e73_6673;
 const SHM_SIZE: &str = "mode=1777,size=65536k";
@@ -32,14 +33,15 @@ pub fn resolv_conf(dns: &cri::DnsConfig) -> String {
 /// Writes resolv.conf, hosts and hostname, and mounts the sandbox's own /dev/shm.
 pub fn write(dir: &Path, config: &cri::PodSandboxConfig, hostname: &str, own_shm: bool) -> io::Result<()> {
     private_dir(dir)?;
+    let held = HostDir::open(dir)?;
     // Non-root containers read these through their mounts; the parent keeps others out.
     let text = match &config.dns_config {
         Some(dns) => resolv_conf(dns),
         None => read_host("/etc/resolv.conf"),
     };
-    fs::write(dir.join("resolv.conf"), text)?;
-    fs::write(dir.join("hosts"), read_host("/etc/hosts"))?;
-    fs::write(dir.join("hostname"), format!("{hostname}\n"))?;
+    held.rewrite("resolv.conf", text.as_bytes(), 0o644)?;
+    held.rewrite("hosts", read_host("/etc/hosts").as_bytes(), 0o644)?;
+    held.rewrite("hostname", format!("{hostname}\n").as_bytes(), 0o644)?;
     if own_shm {
         let shm = dir.join("shm");
         private_dir(&shm)?;
@@ -54,8 +56,9 @@ pub fn give(dir: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
     if (uid, gid) == (0, 0) {
         return Ok(());
     }
+    let dir = HostDir::open(dir)?;
     for file in ["resolv.conf", "hosts", "hostname"] {
-        std::os::unix::fs::chown(dir.join(file), Some(uid), Some(gid))?;
+        dir.entry(file)?.chown(Some(uid), Some(gid))?;
     }
     Ok(())
 }

@@ -7,9 +7,10 @@ use coracle_proto::cri;
 use parking_lot::Mutex;
 
 use super::cgroup::Cgroup;
-use super::layers::{Mark, Size};
+use super::layers::Mark;
 use super::record::ContainerPhase;
 use super::{Container, Engine, Sandbox, now};
+use crate::host_dir::Size;
 use crate::runtime::Result;
 
 /// Shorter spans than this give noise, not a rate.

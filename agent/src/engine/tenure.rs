@@ -60,6 +60,8 @@ impl Tenure {
         let failed = |source| Error::Io { path: path.clone(), source };
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = open.map_err(failed)?;
+        // Whoever can open it can take the lock.
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(failed)?;
         let begun = Instant::now();
         let mut killed = false;
         loop {

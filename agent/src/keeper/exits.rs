@@ -3,8 +3,9 @@
 //! A reboot ends the processes too, so only a crash of the keeper has to be survived, and the page cache does that.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,8 @@ impl ExitLog {
     pub fn open(path: &Path) -> io::Result<Self> {
         // Of a keeper that was killed while it compacted.
         let _ = std::fs::remove_file(path.with_extension("new"));
-        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
         let length = file.metadata()?.len();
         Ok(Self { path: path.to_owned(), file, length })
     }

@@ -1,9 +1,10 @@
 //! Container output in the CRI log format: `<RFC 3339 with nanoseconds> <stream> <F|P> <text>`.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use crate::host_dir::HostDir;
 
 /// Longer lines are cut into partial ones.
 const MAX_LINE: usize = 16 << 10;
@@ -121,11 +122,10 @@ impl ContainerLog {
     }
 }
 
+/// No component of the path is a link: pods that collect logs may write into their directories.
 fn open(path: &Path) -> io::Result<File> {
-    if let Some(dir) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
-    }
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+    let (dir, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
+    HostDir::create(dir)?.append(name, 0o640)
 }
 
 fn now() -> String {
@@ -198,5 +198,21 @@ mod tests {
         let stamp = std::fs::read_to_string(&path).unwrap();
         let stamp = stamp.split(' ').next().unwrap();
         assert_eq!(stamp.len(), "2016-10-06T00:17:09.669794202Z".len(), "{stamp}");
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_log_or_its_directory_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("outside")).unwrap();
+        std::fs::create_dir_all(at("pod/c")).unwrap();
+        std::fs::write(at("outside/0.log"), "kept").unwrap();
+        std::os::unix::fs::symlink(at("outside"), at("pod/d")).unwrap();
+        std::os::unix::fs::symlink(at("outside/0.log"), at("pod/c/0.log")).unwrap();
+        for path in ["pod/c/0.log", "pod/d/0.log", "pod/d/new.log"] {
+            assert!(ContainerLog::open(&at(path)).is_err(), "{path}");
+        }
+        assert_eq!(std::fs::read_to_string(at("outside/0.log")).unwrap(), "kept");
+        assert!(!at("outside/new.log").exists());
     }
 }

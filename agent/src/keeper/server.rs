@@ -130,6 +130,8 @@ pub fn run(paths: &Paths) -> io::Result<()> {
 fn lock(path: &Path) -> io::Result<nix::fcntl::Flock<std::fs::File>> {
     use nix::fcntl::{Flock, FlockArg};
     let mut file = std::fs::File::create(path)?;
+    // Whoever can open it can take the lock.
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let begun = Instant::now();
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {

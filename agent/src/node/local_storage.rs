@@ -3,12 +3,12 @@
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::config::NodeConfig;
 use crate::context::Context;
 use crate::events::Kind;
+use crate::host_dir::{HostDir, measure as measure_tree};
 use crate::pod::observed::label;
 use crate::pod::table::Message;
 use crate::pod::{amount, spec};
@@ -92,8 +92,9 @@ pub fn over(spec: &PodSpec, usage: &Usage) -> Option<String> {
     // The pod as a whole is limited only when every container is.
     let limits: Vec<_> = container_limits(spec).collect();
     if limits.len() == spec.containers.len() {
-        let total: i64 = limits.iter().map(|(_, _, bytes)| bytes).sum();
-        let all: i64 = usage.containers.values().chain(usage.volumes.values()).sum();
+        let total = limits.iter().map(|(_, _, bytes)| *bytes).fold(0, i64::saturating_add);
+        let all = usage.containers.values().chain(usage.volumes.values());
+        let all = all.copied().fold(0, i64::saturating_add);
         if all > total {
             return Some(format!(
                 "Pod ephemeral local storage usage exceeds the total limit of containers {total}. "
@@ -126,23 +127,17 @@ fn measure(config: &NodeConfig, pod: &Pod, stats: &[cri::ContainerStats]) -> Usa
         let layer =
             layer.filter_map(|stats| stats.writable_layer.as_ref()?.used_bytes).map(|bytes| bytes.value);
         let layer = i64::try_from(layer.max().unwrap_or(0)).unwrap_or(i64::MAX);
-        usage.containers.insert(container.name.clone(), layer + size_of_tree(&logs.join(&container.name)));
+        let bytes = layer.saturating_add(size_of_tree(&logs.join(&container.name)));
+        usage.containers.insert(container.name.clone(), bytes);
     }
     usage
 }
 
-/// Bytes on disk, as `du` counts them; files that vanish meanwhile do not matter.
+/// Bytes on disk, as `du` counts them; nothing for a tree that is not there.
 fn size_of_tree(dir: &Path) -> i64 {
-    let mut open: Vec<PathBuf> = vec![dir.to_owned()];
-    let mut blocks = 0;
-    while let Some(path) = open.pop() {
-        let Ok(meta) = std::fs::symlink_metadata(&path) else { continue };
-        blocks += meta.blocks();
-        if meta.is_dir() {
-            open.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
-        }
-    }
-    i64::try_from(blocks * 512).unwrap_or(i64::MAX)
+    let Ok(dir) = HostDir::open(dir) else { return 0 };
+    let own = dir.stat().map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512);
+    i64::try_from(measure_tree(dir).bytes.saturating_add(own)).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use super::{hooks, spec};
 use crate::cluster::Name;
 use crate::context::Context;
 use crate::events::{Kind, pod_reference};
+use crate::host_dir::HostDir;
 use crate::policy::{self, PolicyError};
 use crate::volume::prepare::{Maker, Prepared};
 
@@ -50,6 +51,20 @@ pub struct Outcome {
     pub volumes_failed: bool,
 }
 
+impl Outcome {
+    /// Nothing is known to have worked; these containers and the sandbox wait before they are tried again.
+    pub fn panicked(containers: &[String], message: &str) -> Self {
+        let failure = |container: Option<String>| Failure {
+            container,
+            reason: "ReconcilePanicked".into(),
+            message: message.to_owned(),
+            retry: AFTER_PANIC,
+        };
+        let failures = containers.iter().cloned().map(Some).chain([None]).map(failure).collect();
+        Outcome { failures, ..Outcome::default() }
+    }
+}
+
 /// What to do.
 pub struct Job {
     /// The node.
@@ -75,6 +90,8 @@ pub struct Job {
 }
 
 const RETRY: Duration = Duration::from_secs(10);
+/// Before a pod is tried again that made its job panic.
+const AFTER_PANIC: Duration = Duration::from_secs(60);
 
 impl Job {
     /// Does it all; never fails as a whole.
@@ -182,7 +199,7 @@ impl Job {
         let (context, uid) = (&self.context, spec::uid(&self.pod));
         let logs = context.config.pod_log_dir(spec::namespace(&self.pod), spec::name(&self.pod), uid);
         for dir in [context.config.pod_dir(uid), logs] {
-            std::fs::create_dir_all(&dir)
+            HostDir::create(&dir)
                 .map_err(|error| format!("error making pod data directories: {}: {error}", dir.display()))?;
         }
         prepare(context, &self.pod).await

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::observed::{self, Instance, Observed, State, annotation, label};
 use crate::config::NodeConfig;
+use crate::host_dir::HostDir;
 use crate::runtime::{Result, Runtime, RuntimeError};
 
 /// Longest termination message, from a file.
@@ -78,22 +79,21 @@ async fn instance(
 }
 
 fn read_head(path: &Path, limit: usize) -> String {
-    use std::io::Read;
-    let Ok(file) = std::fs::File::open(path) else { return String::new() };
-    let mut bytes = Vec::new();
-    let _ = file.take(limit as u64).read_to_end(&mut bytes);
-    String::from_utf8_lossy(&bytes).into_owned()
+    let read = HostDir::of_file(path).and_then(|(dir, name)| dir.read_head(name, limit as u64));
+    String::from_utf8_lossy(&read.unwrap_or_default()).into_owned()
 }
 
 /// The end of a log in the CRI format: `time stream tag text`.
 fn log_tail(path: &Path) -> String {
     use std::io::{Read, Seek, SeekFrom};
-    let Ok(mut file) = std::fs::File::open(path) else { return String::new() };
+    let opened = HostDir::of_file(path).and_then(|(dir, name)| dir.open_file(name));
+    let Ok(mut file) = opened else { return String::new() };
     let size = file.metadata().map(|meta| meta.len()).unwrap_or(0);
     // Each line has a prefix of some 40 bytes.
-    let _ = file.seek(SeekFrom::Start(size.saturating_sub((LOG_LIMIT * 4) as u64)));
+    let window = (LOG_LIMIT * 4) as u64;
+    let _ = file.seek(SeekFrom::Start(size.saturating_sub(window)));
     let mut bytes = Vec::new();
-    let _ = file.read_to_end(&mut bytes);
+    let _ = file.take(window).read_to_end(&mut bytes);
     tail(&String::from_utf8_lossy(&bytes))
 }
 

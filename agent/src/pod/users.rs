@@ -8,6 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::config::NodeConfig;
+use crate::host_dir::HostDir;
 
 /// Ids of one pod: as many as any image uses.
 const LENGTH: u32 = 65_536;
@@ -56,10 +57,8 @@ impl Users {
         let used: std::collections::BTreeSet<u32> = taken.values().copied().collect();
         let range = RANGES.into_iter().find(|range| !used.contains(range)).ok_or(UsersError::Exhausted)?;
         let path = config.pod_dir(uid).join(FILE);
-        let write = || {
-            fs::create_dir_all(config.pod_dir(uid))?;
-            fs::write(&path, range.to_string())
-        };
+        let write =
+            || HostDir::create(&config.pod_dir(uid))?.rewrite(FILE, range.to_string().as_bytes(), 0o600);
         write().map_err(|source| UsersError::Record { path: path.clone(), source })?;
         taken.insert(uid.to_owned(), range);
         Ok(namespace(range))

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::context::Context;
+use crate::host_dir::HostDir;
 use crate::pod::observed::label;
 use crate::pod::worker;
 use crate::volume::teardown;
@@ -69,11 +70,13 @@ fn remnant(uid: &str, namespace: &str, name: &str, containers: &[String]) -> Pod
 
 /// Log directories of pods nobody knows: `namespace_name_uid`.
 fn remove_logs(context: &Context) {
-    for entry in std::fs::read_dir(&context.config.log_dir).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
+    let dir = &context.config.log_dir;
+    let names = HostDir::open(dir).and_then(|dir| dir.names());
+    for name in names.into_iter().flatten().flatten() {
+        let name = name.to_string_lossy().into_owned();
         let Some(uid) = name.split('_').nth(2) else { continue };
         if context.pods.get(uid).is_none()
-            && let Err(error) = teardown::remove_tree(&entry.path())
+            && let Err(error) = teardown::remove_tree(&dir.join(&name))
         {
             tracing::warn!(%error, "leftover logs not removed");
         }

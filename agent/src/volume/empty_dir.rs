@@ -2,16 +2,15 @@
 
 use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
 use nix::mount::{MsFlags, mount};
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::{VolumeError, io, teardown};
+use crate::host_dir::HostDir;
 use crate::pod::amount;
 
 /// Makes it; one that is there stays, with its content.
 pub fn ensure(dir: &Path, source: &EmptyDirVolumeSource, memory_limit: i64) -> Result<(), VolumeError> {
-    fs::create_dir_all(dir).map_err(io("create", dir))?;
+    let mut held = HostDir::create(dir).map_err(io("create", dir))?;
     if source.medium.as_deref() == Some("Memory") && !teardown::is_mount(dir) {
         let own = source.size_limit.as_ref().map(amount::units).filter(|size| *size > 0);
         let size = match (own, memory_limit) {
@@ -23,11 +22,13 @@ pub fn ensure(dir: &Path, source: &EmptyDirVolumeSource, memory_limit: i64) -> R
         let data = size.map(|size| format!("size={size}"));
         mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), data.as_deref())
             .map_err(|error| io("mount tmpfs on", dir)(error.into()))?;
+        // The descriptor held so far is of what the tmpfs covers.
+        held = HostDir::open(dir).map_err(io("open", dir))?;
     }
-    let mode = fs::metadata(dir).map_err(io("stat", dir))?.permissions().mode();
+    let mode = held.stat().map_err(io("stat", dir))?.st_mode;
     // A tmpfs comes sticky; a group of the pod's stays.
     if mode & 0o1777 != 0o777 {
-        fs::set_permissions(dir, Permissions::from_mode(mode & 0o2000 | 0o777)).map_err(io("chmod", dir))?;
+        held.chmod(mode & 0o2000 | 0o777).map_err(io("chmod", dir))?;
     }
     Ok(())
 }

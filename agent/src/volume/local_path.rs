@@ -2,12 +2,11 @@
 //! their volume. Only what is directly inside one of the node's directories for them is ever made or removed here.
 
 use coracle_proto::local_path::is_of;
-use std::fs::{self, DirBuilder, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{VolumeError, io, teardown};
+use crate::host_dir::{HostDir, private};
 
 /// Only the node itself looks around among volumes.
 const ROOT_MODE: u32 = 0o700;
@@ -22,15 +21,19 @@ pub fn is_own(roots: &[PathBuf], path: &Path) -> bool {
 
 /// Makes a volume's directory. One that is there stays as it is.
 pub fn ensure(path: &Path) -> Result<(), VolumeError> {
-    if let Some(root) = path.parent() {
-        DirBuilder::new().recursive(true).mode(ROOT_MODE).create(root).map_err(io("mkdir", root))?;
-    }
-    match fs::create_dir(path) {
-        // The umask narrowed it.
-        Ok(()) => fs::set_permissions(path, Permissions::from_mode(VOLUME_MODE)).map_err(io("chmod", path)),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(io("mkdir", path)(error)),
-    }
+    let (root, name) = path
+        .parent()
+        .zip(path.file_name())
+        .ok_or_else(|| io("mkdir", path)(ErrorKind::InvalidInput.into()))?;
+    let real = private::ensure(root, ROOT_MODE).or_else(|error| match error {
+        private::PrivateError::Shared { path } => {
+            tracing::warn!(path = %path.display(), "volumes are in a directory that local users can enter");
+            Ok(path)
+        }
+        error => Err(io("open", root)(std::io::Error::other(error))),
+    })?;
+    let root = HostDir::open(&real).map_err(io("open", &real))?;
+    root.make_dir(name, VOLUME_MODE).map(drop).map_err(io("mkdir", path))
 }
 
 /// Removes what this node has of a volume; what is not there is no error. After a failure, or an end in the middle, it can
@@ -38,23 +41,20 @@ pub fn ensure(path: &Path) -> Result<(), VolumeError> {
 pub fn remove(roots: &[PathBuf], volume: &str) -> Result<(), VolumeError> {
     for root in roots {
         // The mount table knows real paths only.
-        let root = match fs::canonicalize(root) {
+        #[allow(clippy::disallowed_methods, reason = "a directory that the administrator named")]
+        let root = match std::fs::canonicalize(root) {
             Ok(root) => root,
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(io("open", root)(error)),
         };
-        for entry in fs::read_dir(&root).map_err(io("list", &root))? {
-            let entry = entry.map_err(io("list", &root))?;
-            if !entry.file_name().to_str().is_some_and(|name| is_of(name, volume)) {
-                continue;
-            }
-            let path = entry.path();
-            if entry.file_type().map_err(io("stat", &path))?.is_dir() {
+        let dir = HostDir::open(&root).map_err(io("open", &root))?;
+        for name in dir.names().map_err(io("list", &root))? {
+            let name = name.map_err(io("list", &root))?;
+            if name.to_str().is_some_and(|name| is_of(name, volume)) {
+                let path = root.join(name);
                 teardown::remove_tree(&path)?;
-            } else {
-                fs::remove_file(&path).map_err(io("remove", &path))?;
+                tracing::info!(volume, path = %path.display(), "volume removed");
             }
-            tracing::info!(volume, path = %path.display(), "volume removed");
         }
     }
     Ok(())
@@ -63,8 +63,10 @@ pub fn remove(roots: &[PathBuf], volume: &str) -> Result<(), VolumeError> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, reason = "a test's own files")]
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
     fn a_directory_is_for_anybody_and_found_by_nobody() {

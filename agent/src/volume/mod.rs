@@ -1,4 +1,8 @@
 //! Volumes of a pod: made before its first container, kept up to date, removed after its last.
+//!
+//! Containers write into these directories while the agent, root on the host, works in them: everything here goes through
+//! [`crate::host_dir::HostDir`], and functions that take a path are refused.
+#![deny(clippy::disallowed_methods)]
 
 // Files of ConfigMap, Secret, downward API and projected volumes.
 pub mod content;
@@ -14,6 +18,8 @@ pub mod local_path;
 pub mod persistent;
 // Directories that live as long as the pod.
 pub mod empty_dir;
+// Volumes inside other volumes.
+pub mod nested;
 // Group ownership.
 pub mod ownership;
 // All volumes of a pod.

@@ -63,7 +63,7 @@ pub async fn resolve(
         return Ok(Claimed { path: host.path.into(), read_only: only_read, takes_group: false });
     }
     if let Some(local) = spec.local {
-        if !Path::new(&local.path).exists() {
+        if nix::sys::stat::stat(Path::new(&local.path)).is_err() {
             return Err(format!("path {:?} does not exist", local.path));
         }
         return Ok(Claimed { path: local.path.into(), read_only: only_read, takes_group: true });

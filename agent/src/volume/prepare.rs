@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::content::{self, File, Keyed, Keys, Payload, mode};
 use super::mounts::Source;
 use super::token::Tokens;
-use super::{VolumeError, atomic, empty_dir, host_path, ownership, persistent};
+use super::{VolumeError, atomic, empty_dir, host_path, nested, ownership, persistent};
 use crate::config::NodeConfig;
 use crate::objects::{ObjectError, Objects};
 use crate::pod::downward::Downward;
@@ -104,9 +104,11 @@ impl Maker<'_> {
             return Err("no volume plugin matched".to_owned());
         };
         let target = dir.clone();
-        tokio::task::block_in_place(|| atomic::write(&target, &payload, group))
+        let nested = nested::mount_points(pod, &volume.name);
+        tokio::task::block_in_place(|| atomic::write(&target, &payload, group, &nested))
             .map_err(|error| error.to_string())?;
-        Ok(Source::Path { path: dir, read_only: false })
+        // Whatever the pod's mounts say: only the API writes these.
+        Ok(Source::Path { path: dir, read_only: true })
     }
 
     async fn config_map(&self, pod: &Pod, keys: &Keys<'_>) -> Result<Payload, String> {

@@ -4,11 +4,12 @@
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::stat::{Mode, mkdirat};
-use std::fs::{self, OpenOptions};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
+
+use crate::host_dir::{HostDir, names};
 
 /// Refuses what could leave the volume by its text alone.
 pub fn validate(sub_path: &str) -> Result<(), String> {
@@ -21,46 +22,53 @@ pub fn validate(sub_path: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn open_inside(root: &OwnedFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+/// How often a path is resolved again that changes meanwhile.
+const TRIES: usize = 16;
+
+/// Links are followed as long as they stay in the volume: a part may be named through one.
+fn open_inside(root: &OwnedFd, path: &Path) -> nix::Result<OwnedFd> {
     let how = OpenHow::new()
-        .flags(flags | OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    openat2(root, path, how)
+    for _ in 0..TRIES {
+        match openat2(root, path, how) {
+            // Something was renamed while the kernel went up a `..` in a link.
+            Err(Errno::EAGAIN) => {}
+            other => return other,
+        }
+    }
+    Err(Errno::EAGAIN)
 }
 
 /// Opens the part, making directories that are missing with the volume root's mode.
 fn open_or_create(volume: &Path, sub_path: &str) -> Result<OwnedFd, String> {
-    let failed = |what: &str, error: Errno| {
+    let failed = |what: &str, error: io::Error| {
         format!("failed to prepare subPath {sub_path:?} of volume {}: {what}: {error}", volume.display())
     };
     let root = nix::fcntl::open(volume, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|error| failed("open", error))?;
+        .map_err(|error| failed("open", error.into()))?;
     let path = Path::new(sub_path);
-    match open_inside(&root, path, OFlag::empty()) {
+    match open_inside(&root, path) {
         Ok(found) => return Ok(found),
         Err(Errno::ENOENT) => {}
-        Err(error) => return Err(failed("open", error)),
+        Err(error) => return Err(failed("open", error.into())),
     }
-    let mode = fs::metadata(volume).map(|meta| meta.permissions().mode() & 0o777).unwrap_or(0o755);
-    let mut at = PathBuf::new();
-    for part in path.components() {
-        let parent = if at.as_os_str().is_empty() { PathBuf::from(".") } else { at.clone() };
-        at.push(part);
-        let parent =
-            open_inside(&root, &parent, OFlag::O_DIRECTORY).map_err(|error| failed("open", error))?;
-        match mkdirat(&parent, Path::new(part.as_os_str()), Mode::from_bits_truncate(mode)) {
-            Ok(()) => {
-                // The umask narrowed it.
-                let made =
-                    open_inside(&root, &at, OFlag::O_DIRECTORY).map_err(|error| failed("open", error))?;
-                let own = PathBuf::from(format!("/proc/self/fd/{}", made.as_raw_fd()));
-                let _ = fs::set_permissions(&own, fs::Permissions::from_mode(mode));
-            }
-            Err(Errno::EEXIST) => {}
-            Err(error) => return Err(failed("mkdir", error)),
-        }
+    let mode = fstat(&root).map(|stat| stat.st_mode & 0o777).unwrap_or(0o755);
+    // Down to the last directory that is there, through links that stay inside; from there on nothing is a link.
+    let names = names(path).map_err(|error| failed("open", error))?;
+    let found = |count: usize| match count {
+        0 => open_inside(&root, Path::new(".")),
+        count => open_inside(&root, &names[..count].iter().collect::<PathBuf>()),
+    };
+    let (mut count, mut at) = (names.len(), Err(Errno::ENOENT));
+    while count > 0 && matches!(at, Err(Errno::ENOENT)) {
+        count -= 1;
+        at = found(count);
     }
-    open_inside(&root, path, OFlag::empty()).map_err(|error| failed("open", error))
+    let at = at.map_err(|error| failed("open", error.into()))?;
+    let at = HostDir::from_path(&at).map_err(|error| failed("open", error))?;
+    let made = at.make_dirs(&names[count..].iter().collect::<PathBuf>(), mode);
+    made.map(OwnedFd::from).map_err(|error| failed("mkdir", error))
 }
 
 /// Pins a part of a volume at `pin`; the path to mount into the container.
@@ -68,29 +76,32 @@ pub fn pin(volume: &Path, sub_path: &str, pin: &Path) -> Result<PathBuf, String>
     validate(sub_path)?;
     let found = open_or_create(volume, sub_path)?;
     let source = PathBuf::from(format!("/proc/self/fd/{}", found.as_raw_fd()));
-    let directory = fs::metadata(&source).map_err(|error| error.to_string())?.is_dir();
+    let stat = fstat(&found).map_err(|error| error.to_string())?;
+    let directory = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits();
     while umount2(pin, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_ok() {}
-    let made = match pin.parent() {
-        Some(parent) => fs::create_dir_all(parent),
-        None => Ok(()),
-    };
-    made.and_then(|()| {
-        if directory {
-            fs::create_dir_all(pin)
-        } else {
-            OpenOptions::new().create(true).append(true).open(pin).map(|_| ())
-        }
-    })
-    .map_err(|error| format!("failed to create {}: {error}", pin.display()))?;
+    make_pin(pin, directory).map_err(|error| format!("failed to create {}: {error}", pin.display()))?;
     mount(Some(&source), pin, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
         .map_err(|error| format!("failed to bind subPath {sub_path:?} on {}: {error}", pin.display()))?;
     Ok(pin.to_owned())
 }
 
+/// What the part is mounted on: a directory for a directory, a file for anything else.
+fn make_pin(pin: &Path, directory: bool) -> io::Result<()> {
+    let (parent, name) = pin.parent().zip(pin.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
+    let parent = HostDir::create(parent)?;
+    let is_dir = parent.entry(name).map(|entry| entry.is_dir());
+    if is_dir.is_ok_and(|is_dir| is_dir != directory) {
+        parent.remove_tree(name)?;
+    }
+    if directory { parent.make_dir(name, 0o700).map(drop) } else { parent.append(name, 0o600).map(drop) }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, reason = "a test's own files")]
     use super::*;
+    use std::fs;
 
     #[test]
     fn text_that_leaves_the_volume() {
@@ -109,6 +120,8 @@ mod tests {
         std::os::unix::fs::symlink("../..", volume.join("up")).unwrap();
         assert!(open_or_create(&volume, "fine").is_ok());
         assert!(open_or_create(&volume, "new/deep").is_ok());
+        assert!(open_or_create(&volume, "fine/also/deep").is_ok());
+        assert!(volume.join("in/also/deep").is_dir());
         assert!(volume.join("new/deep").is_dir());
         for bad in ["out", "out/passwd", "up", "up/x"] {
             assert!(open_or_create(&volume, bad).is_err(), "{bad}");

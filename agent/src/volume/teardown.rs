@@ -1,14 +1,16 @@
 //! Removes what volumes left: mounts first, innermost first, then directories; never through a mount.
 
 use nix::mount::{MntFlags, umount2};
-use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::{VolumeError, io};
+use crate::host_dir::HostDir;
 
 /// Mount points at or under a path, innermost first.
 pub fn mounts_under(root: &Path) -> Vec<PathBuf> {
-    let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return vec![] };
+    #[allow(clippy::disallowed_methods, reason = "the kernel's own file")]
+    let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return vec![] };
     parse(&table, root)
 }
 
@@ -52,9 +54,10 @@ pub fn is_mount(path: &Path) -> bool {
 
 /// Unmounts everything under a tree and removes it. Repeatable; refuses to delete through a mount that stays.
 pub fn remove_tree(root: &Path) -> Result<(), VolumeError> {
-    if !root.exists() {
-        return Ok(());
-    }
+    let (parent, name) = match HostDir::of_file(root) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(io("open", root))?,
+    };
     for mount in mounts_under(root) {
         umount2(&mount, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)
             .map_err(|error| io("unmount", &mount)(error.into()))?;
@@ -62,16 +65,15 @@ pub fn remove_tree(root: &Path) -> Result<(), VolumeError> {
     if let Some(left) = mounts_under(root).first() {
         return Err(io("unmount", left)(std::io::Error::other("still mounted")));
     }
-    match fs::remove_dir_all(root) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io("remove", root)(error)),
-        _ => Ok(()),
-    }
+    parent.remove_tree(name).map_err(io("remove", root))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, reason = "a test's own files")]
     use super::*;
+    use std::fs;
 
     #[test]
     fn innermost_first_and_only_inside() {

@@ -4,9 +4,8 @@ use bytes::Bytes;
 use coracle_proto::cri;
 use futures::StreamExt;
 use inotify::{EventStream, Inotify, WatchMask};
-use std::fs::File;
+use std::ffi::OsStr;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use tokio::sync::mpsc;
 use super::line::Printer;
 use super::options::LogOptions;
 use super::segments::{self, Segment};
+use crate::host_dir::HostDir;
 use crate::runtime::Runtime;
 
 /// Read at once.
@@ -116,8 +116,10 @@ pub async fn send(
 ) -> io::Result<()> {
     let mut lines = Lines { printer: Printer::new(options), out, rest: Vec::new() };
     // Watched before it is read, so that nothing is missed in between.
-    let mut changes = if options.follow { Some(watch(log)?) } else { None };
-    let (mut segments, mut inode) = find(log, options.tail)?;
+    let (dir, name) = HostDir::of_file(log)?;
+    let dir = Arc::new(dir);
+    let mut changes = if options.follow { Some(watch(&dir)?) } else { None };
+    let (mut segments, mut inode) = find(&dir, &name, options.tail)?;
     let last = segments.pop();
     for segment in segments {
         if !lines.drain(segment.open()?).await?.0 {
@@ -135,10 +137,10 @@ pub async fn send(
             return Ok(());
         }
         // The file was moved away and another one begun: the keeper writes only to the new one now.
-        if let Some(new) = inode_of(log).filter(|new| options.follow && *new != inode) {
+        if let Some(new) = inode_of(&dir, &name).filter(|new| options.follow && *new != inode) {
             current = lines.drain(current).await?.1;
             inode = new;
-            drop(std::mem::replace(&mut current, Box::new(File::open(log)?)));
+            drop(std::mem::replace(&mut current, Box::new(dir.open_file(&name)?)));
             continue;
         }
         let Some(changes) = changes.as_mut().filter(|_| !over) else { return Ok(()) };
@@ -154,13 +156,13 @@ pub async fn send(
 }
 
 /// The files from where to begin, and the inode of the last one: another one may take its name at any time.
-fn find(log: &Path, tail: Option<u64>) -> io::Result<(Vec<Segment>, u64)> {
+fn find(dir: &Arc<HostDir>, name: &OsStr, tail: Option<u64>) -> io::Result<(Vec<Segment>, u64)> {
     loop {
-        let inode = inode_of(log);
-        let mut all = segments::rotated(log);
-        all.push(Segment { path: log.to_owned(), skip_lines: 0, skip: 0 });
+        let inode = inode_of(dir, name);
+        let mut all = segments::rotated(dir, name);
+        all.push(Segment::whole(dir, name));
         let found = segments::tail(all, tail)?;
-        match (inode, inode_of(log)) {
+        match (inode, inode_of(dir, name)) {
             (Some(before), Some(after)) if before == after => return Ok((found, before)),
             (None, None) => return Err(io::ErrorKind::NotFound.into()),
             _ => {}
@@ -168,15 +170,14 @@ fn find(log: &Path, tail: Option<u64>) -> io::Result<(Vec<Segment>, u64)> {
     }
 }
 
-fn inode_of(path: &Path) -> Option<u64> {
-    std::fs::metadata(path).ok().map(|meta| meta.ino())
+fn inode_of(dir: &HostDir, name: &OsStr) -> Option<u64> {
+    dir.stat_entry(name).ok().map(|stat| stat.st_ino)
 }
 
-fn watch(log: &Path) -> io::Result<EventStream<[u8; 1024]>> {
+fn watch(dir: &HostDir) -> io::Result<EventStream<[u8; 1024]>> {
     let inotify = Inotify::init()?;
-    let dir = log.parent().unwrap_or(log);
     let mask = WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::DELETE_SELF;
-    inotify.watches().add(dir, mask)?;
+    inotify.watches().add(dir.proc_path(), mask)?;
     inotify.into_event_stream([0; 1024])
 }
 
@@ -184,6 +185,7 @@ fn watch(log: &Path) -> io::Result<EventStream<[u8; 1024]>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::fs::File;
     use std::io::Write;
     use tokio::sync::oneshot;
 
@@ -247,5 +249,24 @@ mod tests {
         });
         drop(receiver);
         tokio::time::timeout(Duration::from_secs(10), task).await.unwrap().unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_link_in_the_place_of_a_log_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("host"), line("secret")).unwrap();
+        std::fs::create_dir(dir.path().join("logs")).unwrap();
+        std::os::unix::fs::symlink("logs", dir.path().join("other")).unwrap();
+        for (name, log) in
+            [("0.log", "logs/0.log"), ("1.log.20260101-000000", "logs/1.log"), ("2.log", "other/2.log")]
+        {
+            std::os::unix::fs::symlink("../host", dir.path().join("logs").join(name)).unwrap();
+            let (sender, mut receiver) = mpsc::channel(4);
+            let options = LogOptions::default();
+            let sent = send(&dir.path().join(log), &options, std::future::pending(), &sender).await;
+            assert!(sent.is_err(), "{name}");
+            drop(sender);
+            assert!(receiver.recv().await.is_none(), "{name}");
+        }
     }
 }

@@ -1,35 +1,41 @@
 //! The files of one container's log: `0.log.<time>[.gz]`, oldest first, then `0.log`.
+//!
+//! A pod that collects logs may write into their directories: a link in the place of a log is not read.
 
 use flate2::read::GzDecoder;
-use std::fs::File;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::host_dir::HostDir;
 
 const CHUNK: usize = 64 << 10;
 
 /// One file, and where to begin in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Segment {
-    /// The file.
-    pub path: PathBuf,
+    dir: Arc<HostDir>,
+    name: OsString,
     /// Lines to skip; only in compressed files.
-    pub skip_lines: u64,
+    skip_lines: u64,
     /// Bytes to skip.
-    pub skip: u64,
+    skip: u64,
 }
 
 impl Segment {
-    fn whole(path: PathBuf) -> Self {
-        Self { path, skip_lines: 0, skip: 0 }
+    /// All of a file.
+    pub fn whole(dir: &Arc<HostDir>, name: impl Into<OsString>) -> Self {
+        Self { dir: dir.clone(), name: name.into(), skip_lines: 0, skip: 0 }
     }
 
     fn is_compressed(&self) -> bool {
-        self.path.extension().is_some_and(|extension| extension == "gz")
+        is_compressed(&self.name)
     }
 
     /// A reader from where to begin.
     pub fn open(&self) -> io::Result<Box<dyn Read + Send>> {
-        let mut file = File::open(&self.path)?;
+        let mut file = self.dir.open_file(&self.name)?;
         if !self.is_compressed() {
             file.seek(SeekFrom::Start(self.skip))?;
             return Ok(Box::new(file));
@@ -42,30 +48,30 @@ impl Segment {
     }
 }
 
+fn is_compressed(name: &OsStr) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "gz")
+}
+
 /// Rotated files of a log, oldest first.
-pub fn rotated(log: &Path) -> Vec<Segment> {
-    let (Some(dir), Some(name)) = (log.parent(), log.file_name().and_then(|name| name.to_str())) else {
-        return Vec::new();
-    };
-    let prefix = format!("{name}.");
-    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
+pub fn rotated(dir: &Arc<HostDir>, log: &OsStr) -> Vec<Segment> {
+    let mut prefix = log.to_owned();
+    prefix.push(".");
+    let mut found: Vec<OsString> = dir
+        .names()
         .into_iter()
         .flatten()
         .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        .filter(|name| {
+            let rest = name.as_encoded_bytes().strip_prefix(prefix.as_encoded_bytes());
             // Half-written compressed files have another ending.
-            name.strip_prefix(&prefix).is_some_and(|rest| !rest.ends_with(".tmp"))
+            rest.is_some_and(|rest| !rest.ends_with(b".tmp"))
         })
         .collect();
     found.sort();
     // While a file is being compressed both forms may be there.
     let kept = found.clone();
-    found.retain(|path| {
-        !(path.extension().is_some_and(|e| e == "gz") && kept.contains(&path.with_extension("")))
-    });
-    found.into_iter().map(Segment::whole).collect()
+    found.retain(|name| !(is_compressed(name) && kept.contains(&Path::new(name).with_extension("").into())));
+    found.into_iter().map(|name| Segment::whole(dir, name)).collect()
 }
 
 /// The segments that hold the last `lines` lines of these, or all of them.
@@ -81,7 +87,7 @@ pub fn tail(mut segments: Vec<Segment>, lines: Option<u64>) -> io::Result<Vec<Se
             segment.skip_lines = has.saturating_sub(wanted);
             has
         } else {
-            let (skip, has) = last_lines(&mut File::open(&segment.path)?, wanted)?;
+            let (skip, has) = last_lines(&mut segment.dir.open_file(&segment.name)?, wanted)?;
             segment.skip = skip;
             has
         };
@@ -130,6 +136,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+    use std::fs::File;
     use std::io::Cursor;
     use std::io::Write;
 
@@ -155,7 +162,7 @@ mod tests {
     #[test]
     fn rotated_files_are_read_before_the_current_one() {
         let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("0.log");
+        let (held, log) = (Arc::new(HostDir::open(dir.path()).unwrap()), dir.path().join("0.log"));
         let mut packed = flate2::write::GzEncoder::new(
             File::create(dir.path().join("0.log.20260101-000000.gz")).unwrap(),
             flate2::Compression::fast(),
@@ -167,8 +174,8 @@ mod tests {
         std::fs::write(dir.path().join("1.log.20260102-000000"), "other\n").unwrap();
         std::fs::write(&log, "e\n").unwrap();
         let read = |lines| {
-            let mut all = rotated(&log);
-            all.push(Segment::whole(log.clone()));
+            let mut all = rotated(&held, OsStr::new("0.log"));
+            all.push(Segment::whole(&held, "0.log"));
             let mut text = String::new();
             for segment in tail(all, lines).unwrap() {
                 segment.open().unwrap().read_to_string(&mut text).unwrap();

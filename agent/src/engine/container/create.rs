@@ -16,6 +16,7 @@ use crate::engine::paths::private_dir;
 use crate::engine::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
 use crate::engine::rootfs::Rootfs;
 use crate::engine::sandbox::{namespace_options, root_of};
+use crate::engine::spec::Facts;
 use crate::engine::{Container, Engine, new_id, now, spec};
 use crate::runtime::{Result, RuntimeError};
 
@@ -125,6 +126,8 @@ impl Engine {
         then: ContainerPhase,
     ) -> Result<()> {
         let record = container.record.lock().clone();
+        let labels = self.selinux(&record, sandbox)?;
+        let label = labels.as_ref().map(|labels| labels.mount.as_str());
         let rootfs = self.rootfs(&container.id);
         private_dir(&self.inner.paths.bundle(&container.id)).map_err(internal("bundle"))?;
         rootfs.create().map_err(internal("root filesystem"))?;
@@ -133,23 +136,25 @@ impl Engine {
             None => {
                 let (upper, work) = (rootfs.upper(), rootfs.work());
                 let options = self.inner.images.overlay_options(&record.image_id, &upper, &work)?;
-                rootfs.mount(&options)
+                rootfs.mount(&options, label)
             }
             Some(userns) => {
                 let layers = self.inner.images.rootfs_layers(&record.image_id)?;
                 let owner = root_of(&namespace_options(&sandbox.config));
                 let scratch = self.inner.paths.mapped(&container.id, "layers");
-                rootfs.mount_mapped(&layers, userns, owner, &scratch)
+                rootfs.mount_mapped(&layers, userns, owner, &scratch, label)
             }
         }
         .map_err(internal("mounting the root filesystem"))?;
-        let facts = self.facts(&record, sandbox, image, &rootfs)?;
+        let facts = Facts { selinux: labels.clone(), ..self.facts(&record, sandbox, image, &rootfs)? };
         let mut config = record.config.clone();
         self.mount_images(container, &mut config)?;
         prepare_mounts(&mut config)?;
+        self.relabel_mounts(&config, sandbox, label)?;
         self.map_mounts(container, &mut config, userns.as_ref())?;
         let spec = spec::generate(&config, &sandbox.config, image, &facts, &self.inner.host)?;
-        self.write_bundle(container, &spec, userns.is_some()).map_err(internal("container configuration"))?;
+        let group = userns.is_some().then(|| root_of(&namespace_options(&sandbox.config)).1);
+        self.write_bundle(container, &spec, group).map_err(internal("container configuration"))?;
         self.change_container(container, |record| {
             record.phase = then;
             record.uid = facts.user.uid;
@@ -158,8 +163,14 @@ impl Engine {
         })
     }
 
-    /// The configuration has the pod's environment in it: nobody else reads it.
-    fn write_bundle(&self, container: &Container, spec: &serde_json::Value, mapped: bool) -> io::Result<()> {
+    /// The configuration has the pod's environment in it: nobody else reads it. `group` is that of the root of a pod's user
+    /// namespace, who passes through the bundle to the root filesystem.
+    fn write_bundle(
+        &self,
+        container: &Container,
+        spec: &serde_json::Value,
+        group: Option<u32>,
+    ) -> io::Result<()> {
         let bundle = self.inner.paths.bundle(&container.id);
         let mut file = fs::OpenOptions::new()
             .write(true)
@@ -168,8 +179,9 @@ impl Engine {
             .mode(0o600)
             .open(bundle.join("config.json"))?;
         file.write_all(spec.to_string().as_bytes())?;
-        if mapped {
-            fs::set_permissions(bundle, fs::Permissions::from_mode(0o711))?;
+        if group.is_some() {
+            std::os::unix::fs::chown(&bundle, None, group)?;
+            fs::set_permissions(bundle, fs::Permissions::from_mode(0o710))?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::Job;
 use crate::events::{Kind, pod_reference};
+use crate::host_dir::HostDir;
 use crate::pod::container_config::{ContainerFacts, container_config};
 use crate::pod::downward::Downward;
 use crate::pod::env::{self, Sources};
@@ -180,7 +181,8 @@ impl Job {
         let text = dns::hosts_file(&self.pod, &self.ips(), &name, &domain, &host);
         let path = config.pod_dir(spec::uid(&self.pod)).join("etc-hosts");
         // Written in place: running containers see the file through their mounts.
-        std::fs::write(&path, text)
+        HostDir::create(&config.pod_dir(spec::uid(&self.pod)))
+            .and_then(|dir| dir.rewrite("etc-hosts", text.as_bytes(), 0o644))
             .map_err(|error| format!("failed to write {}: {error}", path.display()))?;
         Ok(path)
     }
@@ -199,10 +201,6 @@ impl Job {
 
 /// A file any user of the container may write its last words to.
 fn make_public_file(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    std::fs::write(path, "")?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
+    let (parent, name) = path.parent().zip(path.file_name()).ok_or(std::io::ErrorKind::InvalidInput)?;
+    HostDir::create(parent)?.rewrite(name, b"", 0o666)
 }

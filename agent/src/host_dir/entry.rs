@@ -1,0 +1,75 @@
+//! Something in a directory, held by a descriptor: what is checked is what is changed.
+
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{FchmodatFlags, FileStat, SFlag, fchmodat, fstat};
+use nix::unistd::{Gid, Uid, fchownat};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::{HostDir, bits, resolve};
+
+/// An entry of a directory, neither opened for reading nor followed.
+pub struct Entry {
+    fd: OwnedFd,
+    stat: FileStat,
+}
+
+impl HostDir {
+    /// Takes hold of an entry, whatever it is.
+    pub fn entry(&self, name: impl AsRef<OsStr>) -> io::Result<Entry> {
+        // A link that is the entry itself is held, not followed: `O_PATH` and `O_NOFOLLOW` together do that.
+        let fd = self.open_with(name.as_ref(), OFlag::O_PATH, resolve())?;
+        let stat = fstat(&fd)?;
+        Ok(Entry { fd, stat })
+    }
+}
+
+/// The type of a file.
+pub(super) fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+impl Entry {
+    /// Owner, mode and size as they were when it was taken hold of.
+    pub fn stat(&self) -> &FileStat {
+        &self.stat
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        kind(&self.stat) == SFlag::S_IFDIR
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        kind(&self.stat) == SFlag::S_IFLNK
+    }
+
+    /// Permission bits, set-id bits included.
+    pub fn mode(&self) -> u32 {
+        self.stat.st_mode & 0o7777
+    }
+
+    /// Sets the owner. For files the kernel clears set-id bits.
+    pub fn chown(&self, owner: Option<u32>, group: Option<u32>) -> io::Result<()> {
+        let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
+        let flags = AtFlags::AT_EMPTY_PATH | AtFlags::AT_SYMLINK_NOFOLLOW;
+        Ok(fchownat(&self.fd, "", owner, group, flags)?)
+    }
+
+    /// Sets the mode. A link has none.
+    pub fn chmod(&self, mode: u32) -> io::Result<()> {
+        if self.is_symlink() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a symbolic link has no mode"));
+        }
+        // fchmod takes no such descriptor; this path leads to what it holds, whatever its name is now.
+        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        Ok(fchmodat(&self.fd, path.as_str(), bits(mode), FchmodatFlags::FollowSymlink)?)
+    }
+
+    /// Opens it as a directory.
+    pub fn into_dir(self) -> io::Result<HostDir> {
+        HostDir::from_path(&self.fd)
+    }
+}

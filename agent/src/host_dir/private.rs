@@ -1,0 +1,123 @@
+//! The agent's own directories: made when they are missing, closed to other local users when they are not.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::HostDir;
+
+/// Directories that the whole machine uses; their mode is not the agent's to change.
+const SHARED: [&str; 25] = [
+    "/",
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/home",
+    "/lib",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/srv",
+    "/sys",
+    "/tmp",
+    "/usr",
+    "/usr/local",
+    "/var",
+    "/var/cache",
+    "/var/lib",
+    "/var/log",
+    "/var/run",
+    "/var/tmp",
+];
+
+/// Why a directory cannot hold data of pods.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivateError {
+    /// Others need it.
+    #[error("{} is a directory of the whole machine: give the agent one of its own", path.display())]
+    Shared {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Its owner can change everything in it.
+    #[error("{} belongs to user {owner}, who could change data of pods: it must belong to user {wanted}", path.display())]
+    Owner {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Whose it must be.
+        wanted: u32,
+    },
+    /// An operation failed.
+    #[error("{action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which directory.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// Makes a directory, or takes from one that is there what its mode allows beyond `mode`; its path without links.
+pub fn ensure(path: &Path, mode: u32) -> Result<PathBuf, PrivateError> {
+    let failed = |action| move |source| PrivateError::Io { action, path: path.to_owned(), source };
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(failed("create the parent of"))?;
+    }
+    match fs::DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed("create")(error)),
+        _ => {}
+    }
+    let real = fs::canonicalize(path).map_err(failed("find"))?;
+    if SHARED.iter().any(|shared| Path::new(shared) == real) {
+        return Err(PrivateError::Shared { path: real });
+    }
+    let dir = HostDir::open(&real).map_err(failed("open"))?;
+    let stat = dir.stat().map_err(failed("stat"))?;
+    let wanted = nix::unistd::geteuid().as_raw();
+    if stat.st_uid != wanted {
+        return Err(PrivateError::Owner { path: real, owner: stat.st_uid, wanted });
+    }
+    let old = stat.st_mode & 0o7777;
+    if old & !mode != 0 {
+        dir.chmod(old & mode).map_err(failed("chmod"))?;
+        let (old, new) = (format!("{old:04o}"), format!("{:04o}", old & mode));
+        tracing::info!(path = %real.display(), old, new, "directory closed to other users");
+    }
+    Ok(real)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    #[test]
+    fn an_open_directory_is_closed_and_a_shared_one_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("a/b");
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        ensure(&path, 0o700).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2777)).unwrap();
+        symlink("a/b", temp.path().join("link")).unwrap();
+        assert_eq!(ensure(&temp.path().join("link"), 0o750).unwrap(), fs::canonicalize(&path).unwrap());
+        assert_eq!(mode(&path), 0o750);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o500)).unwrap();
+        ensure(&path, 0o750).unwrap();
+        assert_eq!(mode(&path), 0o500, "stricter stays");
+        let before = mode(Path::new("/var/log"));
+        assert!(matches!(ensure(Path::new("/var/log"), 0o700), Err(PrivateError::Shared { .. })));
+        assert_eq!(mode(Path::new("/var/log")), before);
+    }
+}

@@ -1,0 +1,94 @@
+//! Visits every entry of a tree, directory by directory, through descriptors.
+
+use std::ffi::OsStr;
+use std::io;
+
+use super::{HostDir, Names};
+
+/// A tree that is deeper or larger than this is not walked to its end.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Directories inside each other. Each takes two descriptors while it is walked.
+    pub depth: usize,
+    /// Entries in all.
+    pub entries: u64,
+}
+
+impl Default for Limits {
+    /// More than any honest program makes.
+    fn default() -> Self {
+        Self { depth: 128, entries: 8_000_000 }
+    }
+}
+
+/// Why a tree was not walked to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum WalkError {
+    /// Too many directories inside each other.
+    #[error("directories are nested more than {limit} deep")]
+    TooDeep {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// Too many entries.
+    #[error("there are more than {limit} files")]
+    TooMany {
+        /// How many there may be.
+        limit: u64,
+    },
+    /// An operation failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<WalkError> for io::Error {
+    fn from(error: WalkError) -> Self {
+        match error {
+            WalkError::Io(error) => error,
+            other => io::Error::other(other),
+        }
+    }
+}
+
+struct Level {
+    dir: HostDir,
+    names: Names,
+}
+
+impl HostDir {
+    /// Calls `visit` for every entry below this directory; it returns the entry opened when its entries are to be
+    /// visited, too. Directories that are removed meanwhile have no entries.
+    pub fn walk(
+        self,
+        limits: Limits,
+        mut visit: impl FnMut(&HostDir, &OsStr) -> io::Result<Option<HostDir>>,
+    ) -> Result<(), WalkError> {
+        let names = self.names()?;
+        let mut levels = vec![Level { dir: self, names }];
+        let mut seen = 0;
+        while let Some(level) = levels.last_mut() {
+            let name = match level.names.next() {
+                Some(Ok(name)) => name,
+                Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {
+                    levels.pop();
+                    continue;
+                }
+            };
+            seen += 1;
+            if seen > limits.entries {
+                return Err(WalkError::TooMany { limit: limits.entries });
+            }
+            let Some(dir) = visit(&level.dir, &name)? else { continue };
+            if levels.len() >= limits.depth {
+                return Err(WalkError::TooDeep { limit: limits.depth });
+            }
+            match dir.names() {
+                Ok(names) => levels.push(Level { dir, names }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
