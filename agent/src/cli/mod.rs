@@ -2,6 +2,8 @@
 
 // The node.
 pub mod run;
+// Values of options.
+pub mod values;
 // Becoming a node.
 pub mod join;
 // Images of this node.

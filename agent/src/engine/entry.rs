@@ -62,7 +62,7 @@ impl Engine {
 fn of_configuration(spec: &Value) -> Option<Request> {
     let process = &spec["process"];
     let user_namespace = spec["linux"]["namespaces"].as_array()?.iter().any(|space| space["type"] == "user");
-    let beyond = ["apparmorProfile", "selinuxLabel", "rlimits", "scheduler", "ioPriority", "execCPUAffinity"];
+    let beyond = ["rlimits", "scheduler", "ioPriority", "execCPUAffinity"];
     if user_namespace || beyond.iter().any(|field| process.get(field).is_some()) {
         return None;
     }
@@ -75,6 +75,11 @@ fn of_configuration(spec: &Value) -> Option<Request> {
         names
             .map(|name| Some(1 << capabilities::number(name.as_str()?)?))
             .try_fold(0, |set, bit: Option<u64>| Some(set | bit?))
+    };
+    // One that is not text is not dropped: the runtime says what it thinks of it.
+    let label = |name: &str| match process.get(name) {
+        None => Some(None),
+        Some(label) => label.as_str().map(|text| Some(text.to_owned()).filter(|text| !text.is_empty())),
     };
     let user = &process["user"];
     let groups = user["additionalGids"].as_array().into_iter().flatten();
@@ -92,6 +97,8 @@ fn of_configuration(spec: &Value) -> Option<Request> {
             ambient: set("ambient")?,
         },
         no_new_privileges: process["noNewPrivileges"].as_bool().unwrap_or(false),
+        apparmor: label("apparmorProfile")?,
+        selinux: label("selinuxLabel")?,
         oom_score_adj: process["oomScoreAdj"].as_i64().and_then(|adjust| i32::try_from(adjust).ok()),
         ..Request::default()
     })
@@ -123,6 +130,15 @@ mod tests {
             ("/srv", vec!["A=b".to_owned()], Some(1000))
         );
         assert!(request.no_new_privileges);
+        assert_eq!((request.apparmor, request.selinux), (None, None));
+        let mut labelled = spec();
+        labelled["process"]["apparmorProfile"] = json!("mine");
+        labelled["process"]["selinuxLabel"] = json!("u:r:t:s0");
+        let labelled = of_configuration(&labelled).unwrap();
+        assert_eq!(
+            (labelled.apparmor.as_deref(), labelled.selinux.as_deref()),
+            (Some("mine"), Some("u:r:t:s0"))
+        );
         let sets = request.capabilities;
         assert_eq!(
             (sets.bounding, sets.effective, sets.permitted, sets.ambient),
@@ -133,7 +149,7 @@ mod tests {
     #[test]
     fn the_rest_is_the_runtimes() {
         for (at, value) in [
-            ("/process/apparmorProfile", json!("x")),
+            ("/process/apparmorProfile", json!(1)),
             ("/process/rlimits", json!([])),
             ("/process/capabilities/bounding", json!(["CAP_FLY"])),
             ("/linux/namespaces", json!([{ "type": "user" }])),

@@ -12,6 +12,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockopt};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
+use super::apparmor;
+use super::spec::labels::Contexts;
 use super::spec::{Host, capabilities};
 
 const CAP_SYS_RESOURCE: u8 = 24;
@@ -28,14 +30,50 @@ pub fn look(controllers: BTreeSet<String>) -> Host {
     let own = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
     let own = own.trim().parse().unwrap_or(0);
     let lowest = if capabilities.contains(&CAP_SYS_RESOURCE) { -1000 } else { own };
-    let apparmor = fs::read_to_string("/sys/module/apparmor/parameters/enabled").unwrap_or_default();
+    let apparmor = has_apparmor();
+    let no_default_profile = apparmor
+        .then(apparmor::load_default)
+        .and_then(Result::err)
+        .inspect(|error| tracing::warn!(%error, "containers run without an AppArmor profile of their own"))
+        .map(|error| error.to_string());
     Host {
         seccomp: status.lines().any(|line| line.starts_with("Seccomp:")),
-        apparmor: apparmor.starts_with('Y'),
+        apparmor,
+        no_default_profile,
+        selinux: has_selinux().then(container_contexts),
         oom_score_adj_min: lowest,
         capabilities,
         controllers,
     }
+}
+
+/// True when the kernel enforces AppArmor profiles.
+pub fn has_apparmor() -> bool {
+    let enabled = fs::read_to_string("/sys/module/apparmor/parameters/enabled").unwrap_or_default();
+    enabled.starts_with('Y')
+}
+
+/// True when the kernel has an SELinux policy.
+pub fn has_selinux() -> bool {
+    Path::new("/sys/fs/selinux/enforce").exists()
+}
+
+/// What the host's policy has for containers.
+fn container_contexts() -> Contexts {
+    let config = fs::read_to_string("/etc/selinux/config").unwrap_or_default();
+    let policy =
+        config.lines().find_map(|line| line.trim().strip_prefix("SELINUXTYPE=")).unwrap_or("targeted");
+    let path = Path::new("/etc/selinux").join(policy.trim()).join("contexts/lxc_contexts");
+    parse_contexts(&fs::read_to_string(path).unwrap_or_default())
+}
+
+fn parse_contexts(text: &str) -> Contexts {
+    let field = |name: &str| {
+        let lines = text.lines().filter_map(|line| line.split_once('='));
+        let mut values = lines.filter(|(key, _)| key.trim() == name).map(|(_, value)| value);
+        values.next().unwrap_or_default().trim().trim_matches('"').to_owned()
+    };
+    Contexts { process: field("process"), file: field("file") }
 }
 
 /// True when the kernel is this one or newer.
@@ -83,7 +121,17 @@ fn peer(path: &Path) -> Option<i32> {
 
 #[cfg(test)]
 mod tests {
-    use super::version;
+    use super::{parse_contexts, version};
+
+    #[test]
+    fn policies_name_contexts_of_containers() {
+        let text = "process = \"system_u:system_r:container_t:s0\"\n# x\nfile = \"system_u:object_r:container_file_t:s0\"\n\
+                    sandbox_kvm_process = \"other\"\n";
+        let contexts = parse_contexts(text);
+        assert_eq!(contexts.process, "system_u:system_r:container_t:s0");
+        assert_eq!(contexts.file, "system_u:object_r:container_file_t:s0");
+        assert_eq!(parse_contexts(""), Default::default());
+    }
 
     #[test]
     fn kernels_have_versions() {

@@ -43,9 +43,10 @@ impl Rootfs {
         fs::set_permissions(self.upper(), fs::Permissions::from_mode(0o755))
     }
 
-    /// Mounts with `options` of overlayfs.
-    pub fn mount(&self, options: &str) -> io::Result<()> {
-        let options = format!("{options},index=off");
+    /// Mounts with `options` of overlayfs; every file in it has the SELinux label `label`, if one is given.
+    pub fn mount(&self, options: &str, label: Option<&str>) -> io::Result<()> {
+        let context = label.map(|label| format!(",context=\"{label}\"")).unwrap_or_default();
+        let options = format!("{options},index=off{context}");
         mount(Some("overlay"), &self.mount, Some("overlay"), MsFlags::empty(), Some(&*options))?;
         Ok(())
     }
@@ -60,6 +61,7 @@ impl Rootfs {
         userns: &fs::File,
         owner: (u32, u32),
         scratch: &Path,
+        label: Option<&str>,
     ) -> io::Result<()> {
         chown(self.upper(), Some(owner.0), Some(owner.1))?;
         private_dir(scratch)?;
@@ -73,7 +75,7 @@ impl Rootfs {
         }
         let (upper, work) = (self.upper(), self.work());
         let dirs = format!("upperdir={},workdir={}", upper.display(), work.display());
-        self.mount(&format!("lowerdir={},{dirs}", lower.join(":")))?;
+        self.mount(&format!("lowerdir={},{dirs}", lower.join(":")), label)?;
         unmount_below(scratch)
     }
 

@@ -12,12 +12,19 @@ use nix::sys::stat::{Mode, SFlag, fstat, umask};
 use nix::unistd::{Gid, Uid};
 
 use super::join::Target;
+use super::label::Labels;
 use super::program;
 use super::request::{Capabilities, Request};
 
 /// Never returns but with what went wrong. `parent` is the pipe that it is told through.
-pub fn program(request: &Request, target: &Target, filter: Option<&[u8]>, parent: &impl AsFd) -> String {
-    match prepare(request, target, filter, parent.as_fd()) {
+pub fn program(
+    request: &Request,
+    target: &Target,
+    labels: &Labels,
+    filter: Option<&[u8]>,
+    parent: &impl AsFd,
+) -> String {
+    match prepare(request, target, labels, filter, parent.as_fd()) {
         Ok(never) => match never {},
         Err(error) => error,
     }
@@ -30,10 +37,13 @@ fn step<T>(what: &str, result: Result<T, Errno>) -> Result<T, String> {
 fn prepare(
     request: &Request,
     target: &Target,
+    labels: &Labels,
     filter: Option<&[u8]>,
     parent: BorrowedFd<'_>,
 ) -> Result<std::convert::Infallible, String> {
     step("cgroup namespace", target.cgroups())?;
+    // They hold from exec on.
+    labels.take(request)?;
     step("closing descriptors", close_all_but(parent))?;
     awaited(parent)?;
     step("setsid", nix::unistd::setsid())?;

@@ -7,8 +7,8 @@
 //! What a runtime guards against is guarded here, too. The program is a sealed copy in memory (see [`sealed`]) and cannot be
 //! traced, so that nothing in the container can write to it or read it through `/proc`. Every descriptor but the three
 //! streams is closed. Nothing of the container is touched before all of its namespaces are joined, and from there on only
-//! what its own process could touch. What is beyond this (profiles of AppArmor, user namespaces, terminals) is the
-//! runtime's: see `engine/entry.rs`.
+//! what its own process could touch. What is beyond this (user namespaces, terminals) is the runtime's: see
+//! `engine/entry.rs`.
 
 // What is asked.
 mod request;
@@ -16,6 +16,8 @@ mod request;
 mod join;
 // Rights, identity and exec.
 mod confine;
+// Labels of AppArmor and SELinux.
+mod label;
 // The program in the container's own file system.
 mod program;
 // A copy of the keeper that nobody can change.
@@ -67,12 +69,13 @@ fn start(request: &Path, pid_file: &Path) -> Result<(), Error> {
         }
         None => None,
     };
+    let labels = label::Labels::open(&request).map_err(Error::at("/proc"))?;
     let (mut failed, failure) = io::pipe().map_err(Error::at("pipe"))?;
     let target = join::namespaces(&request)?;
     let child = join::clone_into(cgroup.as_ref()).map_err(Error::at("clone"))?;
     let Some(pid) = child else {
         drop(failed);
-        let error = confine::program(&request, &target, filter.as_deref(), &failure);
+        let error = confine::program(&request, &target, &labels, filter.as_deref(), &failure);
         let _ = (&failure).write_all(error.to_string().as_bytes());
         // SAFETY: ends the child without running anything of the parent's.
         #[allow(unsafe_code)]

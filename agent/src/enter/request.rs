@@ -35,6 +35,12 @@ pub struct Request {
     pub keyring: Option<String>,
     /// A file with the system call filter, as the kernel takes it.
     pub filter: Option<PathBuf>,
+    /// AppArmor profile.
+    #[serde(default)]
+    pub apparmor: Option<String>,
+    /// SELinux label.
+    #[serde(default)]
+    pub selinux: Option<String>,
 }
 
 /// Sets of capabilities, a bit for each.

@@ -2,7 +2,6 @@
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -42,18 +41,53 @@ impl Threshold {
     }
 }
 
-/// `memory.available<100Mi,nodefs.available<10%,…`; what is not understood is left out.
-pub fn parse_thresholds(text: &str) -> BTreeMap<String, Threshold> {
-    text.split(',')
-        .filter_map(|part| {
-            let (signal, value) = part.trim().split_once('<')?;
-            let threshold = match value.strip_suffix('%') {
-                Some(percent) => Threshold::Percent(percent.parse().ok()?),
-                None => Threshold::Amount(amount::units(&Quantity(value.to_owned()))),
-            };
-            Some((signal.to_owned(), threshold))
-        })
-        .collect()
+/// Signals that configurations may name. Of a file system of images only the node's own is looked at.
+const SIGNALS: [&str; 9] = [
+    "memory.available",
+    "allocatableMemory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "pid.available",
+];
+
+/// Why a list of thresholds is not understood.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ThresholdError {
+    /// Not a signal.
+    #[error("unknown eviction signal {signal:?}")]
+    Signal {
+        /// As given.
+        signal: String,
+    },
+    /// Not a comparison with an amount.
+    #[error("{text:?} is not of the form signal<quantity or signal<percent%")]
+    Form {
+        /// As given.
+        text: String,
+    },
+}
+
+/// `memory.available<100Mi,nodefs.available<10%,…`.
+pub fn parse_thresholds(text: &str) -> Result<BTreeMap<String, Threshold>, ThresholdError> {
+    let one = |part: &str| {
+        let form = || ThresholdError::Form { text: part.to_owned() };
+        let (signal, value) = part.split_once('<').ok_or_else(form)?;
+        if !SIGNALS.contains(&signal) {
+            return Err(ThresholdError::Signal { signal: signal.to_owned() });
+        }
+        let threshold = match value.strip_suffix('%') {
+            Some(percent) => {
+                percent.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).map(Threshold::Percent)
+            }
+            None => amount::parse_units(value).filter(|amount| *amount >= 0).map(Threshold::Amount),
+        };
+        Ok((signal.to_owned(), threshold.ok_or_else(form)?))
+    };
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(one).collect()
 }
 
 /// What is free of what, by signal.
@@ -303,7 +337,8 @@ mod tests {
 
     #[test]
     fn thresholds_are_met_by_amount_and_by_percent() {
-        let thresholds = parse_thresholds("memory.available<100Mi,nodefs.available<10%,nonsense");
+        assert!(parse_thresholds("nodefs.available<10%,nonsense").is_err());
+        let thresholds = parse_thresholds("memory.available<100Mi,nodefs.available<10%").unwrap();
         assert_eq!(thresholds.len(), 2);
         let signals =
             Signals::from([("memory.available", (99 << 20, 1 << 30)), ("nodefs.available", (11, 100))]);

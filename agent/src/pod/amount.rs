@@ -6,12 +6,22 @@ const NANO: i128 = 1_000_000_000;
 
 /// The quantity in units, rounded up; 0 when it cannot be read (the API server validated it).
 pub fn units(quantity: &Quantity) -> i64 {
-    clamp(div_ceil(nanos(&quantity.0).unwrap_or(0), NANO))
+    parse_units(&quantity.0).unwrap_or(0)
 }
 
 /// The quantity in thousandths, rounded up; 0 when it cannot be read.
 pub fn millis(quantity: &Quantity) -> i64 {
-    clamp(div_ceil(nanos(&quantity.0).unwrap_or(0), NANO / 1000))
+    parse_millis(&quantity.0).unwrap_or(0)
+}
+
+/// The text in units, rounded up; `None` when it is not a quantity.
+pub fn parse_units(text: &str) -> Option<i64> {
+    nanos(text).map(|nanos| clamp(div_ceil(nanos, NANO)))
+}
+
+/// The text in thousandths, rounded up; `None` when it is not a quantity.
+pub fn parse_millis(text: &str) -> Option<i64> {
+    nanos(text).map(|nanos| clamp(div_ceil(nanos, NANO / 1000)))
 }
 
 /// The quantity in billionths; `None` when the text is not a quantity.

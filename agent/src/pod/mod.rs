@@ -20,6 +20,8 @@ pub mod service_env;
 pub mod resources;
 // Security contexts.
 pub mod security;
+// What the node cannot give.
+pub mod support;
 // Resolver, host names and /etc/hosts.
 pub mod dns;
 // The pod as a sandbox configuration.

@@ -156,7 +156,8 @@ pub fn container(
         masked_paths: paths(&MASKED),
         readonly_paths: paths(&READ_ONLY),
         seccomp: Some(if privileged { unconfined() } else { seccomp_profile(seccomp) }),
-        apparmor: apparmor(own.app_armor_profile.as_ref().or(of_pod.app_armor_profile.as_ref())),
+        // A name that is not one is not loaded either, and the runtime says so.
+        apparmor: apparmor(pod, container).unwrap_or_else(|name| Some(localhost(name))),
         ..cri::LinuxContainerSecurityContext::default()
     }
 }
@@ -233,15 +234,39 @@ fn seccomp_profile(from: Option<&SeccompProfile>) -> cri::SecurityProfile {
     cri::SecurityProfile { profile_type: kind as i32, localhost_ref: path }
 }
 
-fn apparmor(from: Option<&AppArmorProfile>) -> Option<cri::SecurityProfile> {
-    use cri::security_profile::ProfileType;
-    let from = from?;
-    let (kind, path) = match from.type_.as_str() {
-        "Unconfined" => (ProfileType::Unconfined, String::new()),
-        "Localhost" => (ProfileType::Localhost, from.localhost_profile.clone().unwrap_or_default()),
-        _ => (ProfileType::RuntimeDefault, String::new()),
-    };
-    Some(cri::SecurityProfile { profile_type: kind as i32, localhost_ref: path })
+/// Annotation of a container's AppArmor profile, before there was a field.
+const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// The AppArmor profile of a container: its own, its annotation's, or its pod's. An annotation that names none is the error.
+pub fn apparmor(pod: &Pod, container: &Container) -> Result<Option<cri::SecurityProfile>, String> {
+    let own = container.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
+    let annotated = spec::annotation(pod, &format!("{APPARMOR_ANNOTATION}{}", container.name));
+    let spec = spec::spec(pod);
+    let of_pod = spec.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
+    match (own, annotated, of_pod) {
+        (Some(profile), ..) | (None, None, Some(profile)) => Ok(Some(apparmor_profile(profile))),
+        (None, Some("unconfined"), _) => Ok(Some(unconfined())),
+        (None, Some("runtime/default"), _) => Ok(Some(cri::SecurityProfile::default())),
+        (None, Some(text), _) => match text.strip_prefix("localhost/") {
+            Some(name) if !name.is_empty() => Ok(Some(localhost(name.to_owned()))),
+            _ => Err(text.to_owned()),
+        },
+        (None, None, None) => Ok(None),
+    }
+}
+
+fn localhost(name: String) -> cri::SecurityProfile {
+    let kind = cri::security_profile::ProfileType::Localhost;
+    cri::SecurityProfile { profile_type: kind as i32, localhost_ref: name }
+}
+
+fn apparmor_profile(from: &AppArmorProfile) -> cri::SecurityProfile {
+    match from.type_.as_str() {
+        "Unconfined" => unconfined(),
+        "Localhost" => localhost(from.localhost_profile.clone().unwrap_or_default()),
+        // The runtime's default.
+        _ => cri::SecurityProfile::default(),
+    }
 }
 
 #[cfg(test)]
@@ -314,5 +339,16 @@ mod tests {
         let got = container(&pod, Role::Regular, &c, &ImageUser::default(), None);
         assert_eq!(got.seccomp.unwrap().profile_type, cri::security_profile::ProfileType::Unconfined as i32);
         assert!(got.masked_paths.is_empty() && sandbox(&pod).privileged);
+        let (mut pod, c) = one(json!({"appArmorProfile": {"type": "RuntimeDefault"}}), json!({}));
+        use cri::security_profile::ProfileType;
+        let kind = |pod: &Pod| apparmor(pod, &c).unwrap().unwrap().profile_type();
+        assert_eq!(kind(&pod), ProfileType::RuntimeDefault);
+        pod.metadata.annotations =
+            Some([(format!("{APPARMOR_ANNOTATION}c"), "localhost/x".to_owned())].into());
+        assert_eq!(
+            kind(&pod),
+            ProfileType::Localhost,
+            "the container's annotation is nearer than the pod's field"
+        );
     }
 }

@@ -3,7 +3,7 @@
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::subpath;
 use crate::config::NodeConfig;
@@ -59,6 +59,7 @@ pub fn mounts(
                     host_path: host.to_string_lossy().into_owned(),
                     readonly,
                     propagation: propagation(mount),
+                    selinux_relabel: is_own(config, pod, path),
                     recursive_read_only: readonly && mount.recursive_read_only.as_deref() == Some("Enabled"),
                     ..cri::Mount::default()
                 }
@@ -66,6 +67,13 @@ pub fn mounts(
         });
     }
     Ok(all)
+}
+
+/// Whether a volume is the pod's own, so that it may have the pod's SELinux label; paths of the host keep theirs.
+fn is_own(config: &NodeConfig, pod: &Pod, path: &Path) -> bool {
+    let uid = spec::uid(pod);
+    let (disk, memory) = (config.pod_dir(uid), config.memory_dir.join(uid));
+    [&disk, &memory].into_iter().chain(&config.storage_dirs).any(|dir| path.starts_with(dir))
 }
 
 fn absolute(path: &str) -> String {

@@ -60,6 +60,13 @@ impl Placer {
         if nodes == 0 {
             return Err(Arc::new(Diagnosis::default()));
         }
+        // Nobody allocates devices: without them it would run as another pod than the one that was written.
+        if let Some(claim) = pod.device_claims.first() {
+            let why = format!(
+                "cannot allocate resource claim {claim:?}: dynamic resource allocation is not supported"
+            );
+            return Err(Arc::new(Diagnosis::of_all(nodes, Plugin::DynamicResources, why)));
+        }
         if let Some(why) = self.snapshot.volumes.blocked(pod) {
             return Err(Arc::new(Diagnosis::of_all(nodes, Plugin::VolumeBinding, why)));
         }

@@ -82,6 +82,8 @@ pub struct PodInfo {
     pub never_preempts: bool,
     pub gates: Vec<String>,
     pub claims: Vec<String>,
+    /// Claims of devices, by their names in the pod.
+    pub device_claims: Vec<String>,
     pub deleting: bool,
     /// Being deleted to make room.
     pub preempted: bool,
@@ -133,6 +135,7 @@ impl PodInfo {
             spread: spread(&spec.topology_spread_constraints, &namespace, &labels, owner.as_deref()),
             images: images(&spec),
             claims: claims(&spec, &meta.name),
+            device_claims: spec.resource_claims.into_iter().map(|claim| claim.name).collect(),
             gates: spec.scheduling_gates.into_iter().map(|g| g.name).collect(),
             node: spec.node_name,
             scheduler: spec.scheduler_name,
@@ -203,7 +206,7 @@ impl PodInfo {
         (&self.affinity, &self.anti_affinity, &self.preferred, &self.spread).hash(h);
         (&self.images, self.priority, self.never_preempts, &self.scheduler).hash(h);
         // Claims bind to one pod: each such pod is a class of its own.
-        if !self.claims.is_empty() {
+        if !(self.claims.is_empty() && self.device_claims.is_empty()) {
             self.key.hash(h);
         }
         hasher.finish()

@@ -62,10 +62,11 @@ pub struct PodSpec {
     pub preemption_policy: Option<String>,
     pub scheduling_gates: Vec<Gate>,
     pub volumes: Vec<Volume>,
+    pub resource_claims: Vec<Gate>,
     pub host_network: bool,
 }
 
-/// A scheduling gate.
+/// A scheduling gate, or a claim of devices: what has a name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]

@@ -5,14 +5,15 @@ use std::fs::{self, File};
 
 use coracle_proto::cri::{self, NamespaceMode};
 
-use crate::engine::Engine;
 use crate::engine::error::internal;
 use crate::engine::image::ImageConfig;
 use crate::engine::record::{ContainerPhase, ContainerRecord, SandboxRecord};
 use crate::engine::rootfs::Rootfs;
 use crate::engine::sandbox::{is_host, namespace_options, root_of, user_maps};
+use crate::engine::spec::labels::{self, SeLinux};
 use crate::engine::spec::{Facts, Namespaces, devices};
 use crate::engine::user::{self, Accounts};
+use crate::engine::{Engine, apparmor};
 use crate::runtime::{Result, RuntimeError};
 
 impl Engine {
@@ -25,6 +26,29 @@ impl Engine {
         File::open(&path).map(Some).map_err(internal("user namespace"))
     }
 
+    /// The container's SELinux labels, if it asks for some.
+    pub(super) fn selinux(
+        &self,
+        record: &ContainerRecord,
+        sandbox: &SandboxRecord,
+    ) -> Result<Option<SeLinux>> {
+        let linux = record.config.linux.clone().unwrap_or_default();
+        let security = linux.security_context.unwrap_or_default();
+        Ok(labels::selinux(&security, &sandbox.id, &self.inner.host)?)
+    }
+
+    /// A profile that is not in the kernel is named before the runtime fails on it.
+    fn check_apparmor(&self, security: &cri::LinuxContainerSecurityContext) -> Result<()> {
+        use cri::security_profile::ProfileType;
+        let Some((ProfileType::Localhost, name)) = labels::requested(security) else { return Ok(()) };
+        match apparmor::loaded() {
+            Some(loaded) if self.inner.host.apparmor && !loaded.contains(&name) => {
+                Err(RuntimeError::InvalidArgument(format!("apparmor profile not found {name}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn facts(
         &self,
         record: &ContainerRecord,
@@ -34,6 +58,7 @@ impl Engine {
     ) -> Result<Facts> {
         let linux = record.config.linux.clone().unwrap_or_default();
         let security = linux.security_context.unwrap_or_default();
+        self.check_apparmor(&security)?;
         let mut volumes = BTreeMap::new();
         for (number, destination) in image.volumes.iter().enumerate() {
             let owner = root_of(&namespace_options(&sandbox.config));
@@ -56,6 +81,7 @@ impl Engine {
             volumes,
             devices,
             seccomp: self.seccomp_profile(&security)?,
+            selinux: None,
         })
     }
 

@@ -6,6 +6,8 @@ use std::path::Path;
 use coracle_proto::cri;
 
 use crate::engine::error::internal;
+use crate::engine::record::SandboxRecord;
+use crate::engine::relabel::relabel;
 use crate::engine::{Container, Engine, idmap, rootfs};
 use crate::runtime::{Result, RuntimeError};
 
@@ -31,6 +33,26 @@ impl Engine {
                 RuntimeError::Internal(text)
             })?;
             mount.host_path = at.display().to_string();
+        }
+        Ok(())
+    }
+
+    /// Gives the container's SELinux label to files of the pod's sandbox, and to volumes that are to have it.
+    pub(super) fn relabel_mounts(
+        &self,
+        config: &cri::ContainerConfig,
+        sandbox: &SandboxRecord,
+        label: Option<&str>,
+    ) -> Result<()> {
+        let Some(label) = label else { return Ok(()) };
+        let dir = self.inner.paths.sandbox(&sandbox.id);
+        let own = ["hostname", "hosts", "resolv.conf", "shm"].map(|file| dir.join(file));
+        let volumes = config.mounts.iter().filter(|mount| mount.selinux_relabel);
+        for path in
+            own.into_iter().filter(|path| path.exists()).chain(volumes.map(|m| m.host_path.clone().into()))
+        {
+            relabel(&path, label)
+                .map_err(|e| RuntimeError::Internal(format!("relabeling {:?}: {e}", path.display())))?;
         }
         Ok(())
     }

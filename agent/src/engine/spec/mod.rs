@@ -10,6 +10,8 @@ pub mod mounts;
 pub mod devices;
 // The default system call filter.
 pub mod seccomp;
+// Labels of AppArmor and SELinux.
+pub mod labels;
 // A filter as the kernel takes it.
 pub mod filter;
 
@@ -62,6 +64,10 @@ pub struct Host {
     pub seccomp: bool,
     /// The kernel has AppArmor on.
     pub apparmor: bool,
+    /// Why the default AppArmor profile is not loaded.
+    pub no_default_profile: Option<String>,
+    /// The kernel has SELinux on, with this policy for containers.
+    pub selinux: Option<labels::Contexts>,
     /// Lowest oom_score_adj the engine may set.
     pub oom_score_adj_min: i64,
     /// Controllers of its cgroup hierarchy.
@@ -111,6 +117,8 @@ pub struct Facts {
     pub devices: Vec<Node>,
     /// A profile file of the node, when the pod names one.
     pub seccomp: Option<Value>,
+    /// SELinux labels.
+    pub selinux: Option<labels::SeLinux>,
 }
 
 /// The runtime's configuration of a container.
@@ -137,6 +145,10 @@ pub fn generate(
             "devices": facts.devices,
         },
     });
+    if let Some(labels) = &facts.selinux {
+        spec["process"]["selinuxLabel"] = labels.process.as_str().into();
+        spec["linux"]["mountLabel"] = labels.mount.as_str().into();
+    }
     let linux = &mut spec["linux"];
     if let Some(propagation) = mounts.root_propagation {
         linux["rootfsPropagation"] = propagation.into();

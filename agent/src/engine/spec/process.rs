@@ -4,7 +4,7 @@ use coracle_proto::cri;
 use serde_json::{Value, json};
 
 use super::super::image::ImageConfig;
-use super::{Error, Facts, Host, capabilities};
+use super::{Error, Facts, Host, capabilities, labels};
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -44,7 +44,7 @@ pub fn generate(
     }
     let adjust = config.linux.as_ref().and_then(|l| l.resources.as_ref()).map_or(0, |r| r.oom_score_adj);
     process["oomScoreAdj"] = adjust.max(host.oom_score_adj_min).into();
-    if let Some(profile) = apparmor(security, host)? {
+    if let Some(profile) = labels::apparmor(security, host)? {
         process["apparmorProfile"] = profile.into();
     }
     Ok(process)
@@ -88,18 +88,4 @@ fn cwd(config: &cri::ContainerConfig, image: &ImageConfig) -> Result<String, Err
         return Err(Error::Relative { what: "working directory", path: cwd.clone() });
     }
     Ok(cwd.clone())
-}
-
-fn apparmor(security: &cri::LinuxContainerSecurityContext, host: &Host) -> Result<Option<String>, Error> {
-    use cri::security_profile::ProfileType;
-    let Some(profile) = &security.apparmor else { return Ok(None) };
-    let kind = ProfileType::try_from(profile.profile_type).unwrap_or(ProfileType::Unconfined);
-    match kind {
-        _ if security.privileged => Ok(None),
-        ProfileType::Unconfined => Ok(host.apparmor.then(|| "unconfined".into())),
-        // Nothing of ours is loaded into the kernel: the default is whatever the runtime is confined by.
-        ProfileType::RuntimeDefault => Ok(None),
-        ProfileType::Localhost if !host.apparmor => Err(Error::Profile("apparmor is not supported".into())),
-        ProfileType::Localhost => Ok(Some(profile.localhost_ref.trim_start_matches("localhost/").into())),
-    }
 }

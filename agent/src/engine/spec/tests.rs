@@ -6,8 +6,7 @@ fn host() -> Host {
         capabilities: capabilities::from_mask(u64::MAX),
         seccomp: true,
         controllers: ["cpu", "memory"].map(str::to_owned).into(),
-        oom_score_adj_min: 0,
-        apparmor: false,
+        ..Host::default()
     }
 }
 
@@ -118,6 +117,22 @@ fn privileged_has_everything_and_no_filter() {
     assert_eq!(spec["process"]["capabilities"]["bounding"].as_array().unwrap().len(), 41);
     let sys = spec["mounts"].as_array().unwrap().iter().find(|m| m["destination"] == "/sys").unwrap();
     assert!(sys["options"].as_array().unwrap().iter().any(|o| o == "rw"));
+}
+
+#[test]
+fn labels_are_in_the_configuration() {
+    let selinux = Some(labels::SeLinux { process: "u:r:t:s0".into(), mount: "u:r:f:s0".into() });
+    let facts = Facts { selinux, ..facts() };
+    let host = Host { apparmor: true, ..host() };
+    let spec = generate(&container(), &Default::default(), &image(), &facts, &host).unwrap();
+    let typed: oci_spec::runtime::Spec = serde_json::from_value(spec).unwrap();
+    let process = typed.process().as_ref().unwrap();
+    assert_eq!(process.apparmor_profile().as_deref(), Some(labels::DEFAULT_PROFILE));
+    assert_eq!(process.selinux_label().as_deref(), Some("u:r:t:s0"));
+    assert_eq!(typed.linux().as_ref().unwrap().mount_label().as_deref(), Some("u:r:f:s0"));
+    let without = self::spec(&container());
+    assert!(without["process"].get("apparmorProfile").is_none());
+    assert!(without["process"].get("selinuxLabel").is_none());
 }
 
 #[test]

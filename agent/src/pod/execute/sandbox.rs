@@ -51,9 +51,7 @@ impl Job {
             self.context.weigh_classes();
         }
         let handler = self.runtime_handler().await?;
-        if has_own_users(&self.pod) {
-            self.check_users(&handler).await?;
-        }
+        self.check_runtime(&handler).await?;
         let config = self.sandbox_config(attempt)?;
         let runtime = &self.context.runtime;
         let made = match first {
@@ -71,19 +69,35 @@ impl Job {
         Ok(Made { id, first })
     }
 
-    /// Asks the runtime before it is too late: one that does not know user namespaces would give the host's.
-    async fn check_users(&self, handler: &str) -> Result<(), String> {
-        let status = self.context.runtime.status(false).await.map_err(|error| error.to_string())?;
-        let found = status.runtime_handlers.iter().find(|found| found.name == handler);
-        if found.and_then(|found| found.features).is_some_and(|features| features.user_namespaces) {
+    /// Asks the runtime before it is too late: one that does not know user namespaces would give the host's, and one that does not
+    /// know a field of the request would leave it out.
+    async fn check_runtime(&self, handler: &str) -> Result<(), String> {
+        let (users, groups, mounts) =
+            (has_own_users(&self.pod), has_strict_groups(&self.pod), has_deep_read_only(&self.pod));
+        if !(users || groups || mounts) {
             return Ok(());
         }
-        Err(match handler {
-            "" => "can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned(),
-            name => format!(
-                "can't set `spec.hostUsers: false`, RuntimeClass handler {name:?} does not support user namespaces"
-            ),
-        })
+        let status = self.context.runtime.status(false).await.map_err(|error| error.to_string())?;
+        let found = status.runtime_handlers.iter().find(|found| found.name == handler);
+        let features = found.and_then(|found| found.features).unwrap_or_default();
+        let runtime = match handler {
+            "" => "runtime".to_owned(),
+            name => format!("RuntimeClass handler {name:?}"),
+        };
+        if users && !features.user_namespaces {
+            return Err(format!(
+                "can't set `spec.hostUsers: false`, {runtime} does not support user namespaces"
+            ));
+        }
+        if groups && !status.features.is_some_and(|features| features.supplemental_groups_policy) {
+            return Err("SupplementalGroupsPolicy=Strict is not supported in this node".to_owned());
+        }
+        if mounts && !features.recursive_read_only_mounts {
+            return Err(format!(
+                "can't set `recursiveReadOnly: Enabled`, {runtime} does not support recursive read-only mounts"
+            ));
+        }
+        Ok(())
     }
 
     pub(super) fn users(&self) -> Result<Option<cri::UserNamespace>, String> {
@@ -119,6 +133,20 @@ impl Job {
         })?;
         Ok(class.handler)
     }
+}
+
+/// True for a pod whose groups are only those that it names.
+fn has_strict_groups(pod: &Pod) -> bool {
+    let spec = spec::spec(pod);
+    let context = spec.security_context.as_ref();
+    context.and_then(|context| context.supplemental_groups_policy.as_deref()) == Some("Strict")
+}
+
+/// True for a pod with a mount below which nothing may be written either.
+fn has_deep_read_only(pod: &Pod) -> bool {
+    let spec = spec::spec(pod);
+    let mut mounts = spec::containers(&spec).flat_map(|(_, c)| c.volume_mounts.clone().unwrap_or_default());
+    mounts.any(|mount| mount.recursive_read_only.as_deref() == Some("Enabled"))
 }
 
 /// True for a pod whose root is not the host's.

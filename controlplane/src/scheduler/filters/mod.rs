@@ -36,6 +36,7 @@ pub enum Plugin {
     VolumeZone,
     PodTopologySpread,
     InterPodAffinity,
+    DynamicResources,
 }
 
 /// Why a node is refused.

@@ -183,3 +183,22 @@ fn claims_decide_where_pods_may_go() {
         "0/2 nodes are available: 2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)."
     );
 }
+
+#[test]
+fn pods_that_claim_devices_are_placed_nowhere() {
+    let mut placer = with_nodes(vec![node("a")]);
+    let claims = pod_with("p", |p| {
+        p["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "mine"}]);
+    });
+    assert_eq!(
+        put(&mut placer, &claims).unwrap_err(),
+        "0/1 nodes are available: cannot allocate resource claim \"gpu\": dynamic resource allocation is not supported."
+    );
+    let named = pod_with("n", |p| {
+        p["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "mine"}]);
+        p["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}}});
+    });
+    assert!(put(&mut placer, &named).is_err());
+    assert_eq!(put(&mut placer, &pod("q")).unwrap(), "a");
+}

@@ -208,6 +208,14 @@ fn host_users(spec: &Spot<'_>) {
             spec.at(shown).forbidden("when `hostUsers` is false");
         }
     }
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in spec.each(list) {
+            // Ids on a block device are not those of a mount: they cannot be mapped.
+            if !container.value.items("volumeDevices").is_empty() {
+                container.at("volumeDevices").forbidden("when `hostUsers` is false");
+            }
+        }
+    }
 }
 
 /// With host networking, a port on the host is the port of the container.

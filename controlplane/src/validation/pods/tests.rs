@@ -44,6 +44,11 @@ fn good_pods() {
 #[test]
 fn bad_specs() {
     let cases = [
+        (
+            json!({"hostUsers": false, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}],
+                "containers": [{"name": "c", "image": "i", "volumeDevices": [{"name": "v", "devicePath": "/d"}]}]}),
+            "spec.containers[0].volumeDevices: Forbidden: when `hostUsers` is false",
+        ),
         (json!({"containers": []}), "spec.containers: Required value"),
         (
             json!({"restartPolicy": "Often"}),
