@@ -45,6 +45,21 @@ impl Etcd {
         etcd
     }
 
+    /// Stops it in its tracks: connections stay open, nothing is answered.
+    pub fn pause(&self) {
+        self.signal(nix::sys::signal::Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(nix::sys::signal::Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = i32::try_from(self.child.id()).expect("a pid");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).expect("a signal can be sent");
+    }
+
     /// The bytes of a key, as far as they are text.
     ///
     /// # Panics

@@ -49,7 +49,7 @@ fn certificates_are_renewed_under_load() {
         join(&invitation, "node-a", &place, Duration::from_secs(60)).await.unwrap();
         let identity = Identity::read(&place.kubeconfig).await.unwrap();
         let client = identity.client();
-        tokio::spawn(rotate::keep(identity));
+        tokio::spawn(rotate::keep(std::sync::Arc::new(identity)));
         let pki = server.data_dir().join("pki");
         let mut files = [place.pki.join("client.pem"), pki.join("apiserver.crt"), pki.join("admin.crt")]
             .map(|path| Changes::of(&path));

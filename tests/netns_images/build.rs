@@ -50,9 +50,13 @@ impl Layer {
         self.entry(path, EntryType::Link, 0o644, target, b"")
     }
 
-    pub fn xattr(mut self, name: &str, value: &str) -> Self {
-        let key = format!("SCHILY.xattr.{name}");
-        self.tar().append_pax_extensions([(key.as_str(), value.as_bytes())]).unwrap();
+    pub fn xattr(self, name: &str, value: &str) -> Self {
+        self.pax(&format!("SCHILY.xattr.{name}"), value)
+    }
+
+    /// An extended header of the next entry.
+    pub fn pax(mut self, key: &str, value: &str) -> Self {
+        self.tar().append_pax_extensions([(key, value.as_bytes())]).unwrap();
         self
     }
 

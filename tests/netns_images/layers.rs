@@ -101,7 +101,7 @@ fn evil_layers_are_refused_and_nothing_is_left() {
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("victim"), "untouched").unwrap();
         let out = outside.to_str().unwrap();
-        let evil: [(&str, Layer, &str); 5] = [
+        let evil: [(&str, Layer, &str); 8] = [
             ("a path above the root", Layer::default().file("../../outside/new", "x"), "leaves the root"),
             ("a path above the root, hidden", Layer::default().file("a/../../x", "x"), "leaves the root"),
             (
@@ -115,6 +115,21 @@ fn evil_layers_are_refused_and_nothing_is_left() {
                 "not in the layer",
             ),
             ("a whiteout of the parent", Layer::default().file("a/.wh...", "x"), "whiteout"),
+            (
+                "more directories than files may be open",
+                Layer::default().pax("path", &"d/".repeat(1500)).file("x", "x"),
+                "directories inside each other",
+            ),
+            (
+                "a path that no kernel takes",
+                Layer::default().pax("path", &"long/".repeat(2000)).file("x", "x"),
+                "a path of 10000 bytes",
+            ),
+            (
+                "headers that do not end",
+                Layer::default().pax("comment", &"x".repeat(2 << 20)).file("x", "x"),
+                "headers of an entry are longer than",
+            ),
         ];
         for (what, layer, reason) in evil {
             match import(&lab.dir, &Image::of_tars(&[layer.bytes()])) {
