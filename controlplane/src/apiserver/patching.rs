@@ -119,8 +119,19 @@ pub fn apply_untyped(format: PatchKind, current: &Value, patch: &Value) -> Resul
 }
 
 impl Api {
-    /// Patches an object; an apply makes the object if there is none.
+    /// Patches an object; an apply creates the object if there is none. Nobody is asked whether the user may do that.
     pub async fn patch(&self, target: &Target<'_>, patch: &Patch) -> Result<Written, ApiError> {
+        match self.patch_existing(target, patch).await {
+            Err(error) if error.is_not_found() && target.subresource.is_empty() => {
+                let Patch::Apply { config, force } = patch else { return Err(error) };
+                self.apply_new(target, config, *force).await
+            }
+            other => other,
+        }
+    }
+
+    /// Patches an object that exists.
+    pub async fn patch_existing(&self, target: &Target<'_>, patch: &Patch) -> Result<Written, ApiError> {
         let kind = target.kind;
         let ty = types::named(&kind.schema);
         let version = kind.api_version();
@@ -165,18 +176,18 @@ impl Api {
             return Err(no_manager());
         }
         let target = Target { applied: is_apply, ..*target };
-        let mut written = match self.change(&target, &change).await {
-            Err(error) if error.is_not_found() && target.subresource.is_empty() => {
-                let Patch::Apply { config, force } = patch else { return Err(error) };
-                self.apply_new(&target, config, *force).await?
-            }
-            other => other?,
-        };
+        let mut written = self.change(&target, &change).await?;
         written.warnings.splice(0..0, warnings.into_inner());
         Ok(written)
     }
 
-    async fn apply_new(&self, target: &Target<'_>, config: &Value, force: bool) -> Result<Written, ApiError> {
+    /// Creates the object that an apply describes, when there is none. The caller has checked that the user may create it.
+    pub async fn apply_new(
+        &self,
+        target: &Target<'_>,
+        config: &Value,
+        force: bool,
+    ) -> Result<Written, ApiError> {
         if let Some(uid) = config["metadata"]["uid"].as_str() {
             let why = format!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
@@ -188,7 +199,7 @@ impl Api {
         metadata::check_body(target.kind, target.namespace, target.name, config)?;
         let mut object = apply::apply(None, config, &writer(target, ty, &version, &now), force)?;
         metadata::of(&mut object).insert("name".into(), target.name.into());
-        self.create(&Target { name: "", ..*target }, object).await
+        self.create(&Target { name: "", applied: true, ..*target }, object).await
     }
 }
 

@@ -8,7 +8,7 @@ use crate::object::Object;
 use bytes::Bytes;
 use coracle_proto::status::ApiError;
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -30,6 +30,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 const TUNNEL_TRIES: usize = 8;
 /// The protocol of a raw connection through an agent.
 const REACH: &str = "coracle-dial";
+/// The longest answer of an agent that the server keeps in memory. Usage of a node with hundreds of pods is far shorter.
+const LONGEST: usize = 8 * 1024 * 1024;
 /// The agent's port when the Node does not say.
 const PORT: u16 = 10250;
 
@@ -174,7 +176,7 @@ impl Nodes {
         let request = request.body(Empty::<Bytes>::new()).map_err(ApiError::internal)?;
         let response = self.send(node, request).await?;
         let status = response.status();
-        let body = response.into_body().collect().await.map_err(ApiError::internal)?.to_bytes();
+        let body = whole(response.into_body()).await?;
         if !status.is_success() {
             let why = String::from_utf8_lossy(&body);
             return Err(ApiError::internal(format!("{node} answered {path} with {status}: {}", why.trim())));
@@ -205,6 +207,16 @@ impl Nodes {
         let body = self.ask(Method::GET, node, path).await?;
         serde_json::from_slice(&body).map_err(ApiError::internal)
     }
+}
+
+/// An answer of an agent as a whole; an error when it is longer than any that an agent has a reason for.
+async fn whole<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: hyper::body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let body = Limited::new(body, LONGEST).collect().await.map_err(ApiError::internal)?;
+    Ok(body.to_bytes())
 }
 
 /// Host and port of a node's agent, as the Node says.
@@ -260,6 +272,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
+
+    #[tokio::test]
+    async fn a_node_cannot_make_the_server_keep_an_endless_answer() {
+        let answer = |bytes: usize| http_body_util::Full::new(Bytes::from(vec![0; bytes]));
+        assert_eq!(whole(answer(LONGEST)).await.unwrap().len(), LONGEST);
+        assert!(whole(answer(LONGEST + 1)).await.is_err());
+    }
 
     #[test]
     fn a_node_says_where_its_agent_is() {

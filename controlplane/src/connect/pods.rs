@@ -16,8 +16,15 @@ use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};
 use form_urlencoded::Serializer;
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How much of an agent's reason for a refusal is passed on, in bytes.
+const REASON: usize = 64 * 1024;
+/// How long an agent may take to give it.
+const REASON_TIME: Duration = Duration::from_secs(5);
 
 /// Which stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,12 +158,8 @@ impl Connector for Pods {
 
 /// What an agent says of a log it does not have becomes a Status.
 async fn refused(response: Response<Body>, pod: &str) -> Response<Body> {
-    use http_body_util::BodyExt;
     let code = response.status().as_u16();
-    let text = match response.into_body().collect().await {
-        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).trim().to_owned(),
-        Err(error) => error.to_string(),
-    };
+    let text = reason(response.into_body()).await;
     let error = match code {
         404 => ApiError::new(
             404,
@@ -167,6 +170,29 @@ async fn refused(response: Response<Body>, pod: &str) -> Response<Body> {
         _ => ApiError::new(500, "InternalError", text),
     };
     crate::apiserver::respond::error(&error)
+}
+
+/// The beginning of an agent's reason for a refusal: as much as the server keeps, and as arrives in time.
+async fn reason(mut body: Body) -> String {
+    let mut said: Vec<u8> = Vec::new();
+    let read = async {
+        while said.len() < REASON {
+            match body.frame().await {
+                Some(Ok(frame)) => {
+                    let data = frame.into_data().unwrap_or_default();
+                    said.extend_from_slice(&data[..data.len().min(REASON - said.len())]);
+                }
+                Some(Err(error)) => return Some(error),
+                None => return None,
+            }
+        }
+        None
+    };
+    let broken = tokio::time::timeout(REASON_TIME, read).await.unwrap_or_default();
+    match broken {
+        Some(error) if said.is_empty() => error.to_string(),
+        _ => String::from_utf8_lossy(&said).trim().to_owned(),
+    }
 }
 
 /// Asks admission about a connection; `options_asked` is the object that it sees.
@@ -341,6 +367,13 @@ fn check_log_options<'a>(pod: &str, first: &impl Fn(&str) -> Option<&'a str>) ->
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[tokio::test]
+    async fn a_node_cannot_make_the_server_keep_an_endless_refusal() {
+        let answer = |text: String| crate::apiserver::respond::text(500, text).into_body();
+        assert_eq!(reason(answer("x".repeat(2 * REASON))).await.len(), REASON);
+        assert_eq!(reason(answer(" gone\n".into())).await, "gone");
+    }
 
     #[test]
     fn log_options_that_contradict_are_refused() {

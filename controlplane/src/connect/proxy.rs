@@ -9,6 +9,7 @@ use super::rewrite::Frame;
 use crate::apiserver::chain::{Context, Server};
 use crate::apiserver::hook::Connector;
 use crate::apiserver::inbound::Inbound;
+use crate::apiserver::request_info::RequestInfo;
 use crate::apiserver::respond::{self, Body};
 use crate::registry::kinds::Kind;
 use async_trait::async_trait;
@@ -16,12 +17,18 @@ use coracle_cli::judge;
 use coracle_proto::status::ApiError;
 use http::header::LOCATION;
 use http::{HeaderValue, Method, Request, Response};
+use percent_encoding::percent_decode_str;
 use rand::seq::IndexedRandom;
 use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio_rustls::TlsConnector;
+
+/// Endpoints of agents that run something or open a connection.
+const STREAMS: [&str; 4] = ["exec", "attach", "portForward", "run"];
+/// Endpoints of agents that only the API server itself calls.
+const INTERNAL: [&str; 2] = ["dial", "volumes"];
 
 /// The connector.
 pub struct Proxy {
@@ -67,6 +74,25 @@ fn redirect<B>(request: &Request<B>, rest: &str) -> Option<Response<Body>> {
     Some(response)
 }
 
+/// The endpoint of a node's API that a path leads to. It is decoded: whether nodes do so is up to them.
+fn endpoint(rest: &str) -> String {
+    let path = percent_decode_str(rest).decode_utf8_lossy();
+    path.split('/').find(|segment| !segment.is_empty()).unwrap_or_default().to_owned()
+}
+
+/// Checks what a request for a node's API asks for. Nodes trust the server, so they do not check its requests again.
+async fn check_endpoint(server: &Server, context: &Context) -> Result<(), ApiError> {
+    let (info, endpoint) = (&context.info, endpoint(&context.info.rest));
+    if INTERNAL.contains(&endpoint.as_str()) {
+        return Err(ApiError::no_such_path());
+    }
+    if STREAMS.contains(&endpoint.as_str()) && info.verb != "create" {
+        // WebSockets begin with a GET, and who may only read must not run anything.
+        server.authorize(&context.user, &RequestInfo { verb: "create".into(), ..info.clone() }).await?;
+    }
+    Ok(())
+}
+
 /// Where a request goes: an address, reached from a node.
 struct Backend {
     node: String,
@@ -85,6 +111,9 @@ impl Connector for Proxy {
     ) -> Result<Response<Body>, ApiError> {
         let info = &context.info;
         let address = Address::parse(&info.name)?;
+        if info.resource == "nodes" {
+            check_endpoint(server, context).await?;
+        }
         let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
         let path = format!("/{}{query}", info.rest);
         let options = json!({"kind": format!("{}ProxyOptions", kind.kind), "apiVersion": "v1", "path": format!("/{}", info.rest)});
@@ -262,6 +291,15 @@ mod tests {
         ] {
             assert_eq!(at(odd), Err("address not allowed".into()), "{odd}");
         }
+    }
+
+    #[test]
+    fn endpoints_of_nodes_are_found_in_every_spelling() {
+        for rest in ["exec/ns/p/c", "/exec/ns/p/c", "%65xec/ns/p/c", "%2fexec/ns/p/c", "exec%2fns/p/c"] {
+            assert_eq!(endpoint(rest), "exec", "{rest}");
+        }
+        assert_eq!(endpoint(""), "");
+        assert_eq!(endpoint("logs/exec"), "logs");
     }
 
     #[test]

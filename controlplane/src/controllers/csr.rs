@@ -31,6 +31,10 @@ const NAME: &str = "certificate-controller";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
+/// The label that ties an EndpointSlice to its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// The Service of the API servers, in the namespace `default`.
+const API_SERVICE: &str = "kubernetes";
 /// How long requests are kept, in seconds: approved or issued, denied or failed, undecided.
 const KEEP_ISSUED: i64 = 3600;
 const KEEP_DENIED: i64 = 3600;
@@ -46,7 +50,7 @@ pub struct Signer {
     pub authority: Arc<Authority>,
     /// The longest life of a certificate.
     pub life: Duration,
-    /// Names and addresses that no node may serve under: those of the API server.
+    /// Names and addresses that no node may serve under: those of this API server.
     pub reserved: Vec<String>,
 }
 
@@ -55,6 +59,9 @@ struct Requests {
     nodes: Arc<Cache>,
     /// The list of revoked nodes is one of these.
     lists: Arc<Cache>,
+    /// Where API servers are, in the newer and in the older form.
+    slices: Arc<Cache>,
+    endpoints: Arc<Cache>,
     client: Client,
     signer: Signer,
 }
@@ -120,8 +127,10 @@ pub fn start(setup: &mut Setup<'_>, signer: Signer) {
     let client = setup.client(NAME);
     let nodes = client.cache(&client.kind("", "nodes"));
     let lists = client.cache(&client.kind("", "configmaps"));
+    let slices = client.cache(&client.kind("discovery.k8s.io", "endpointslices"));
+    let endpoints = client.cache(&client.kind("", "endpoints"));
     let queue = setup.feed(&requests).queue.clone();
-    setup.run(Requests { requests, nodes, lists, client, signer }, &queue, 1);
+    setup.run(Requests { requests, nodes, lists, slices, endpoints, client, signer }, &queue, 1);
 }
 
 fn subject(pem: &str) -> Option<Subject> {
@@ -199,6 +208,17 @@ fn compared(text: &str) -> String {
         Ok(ip) => ip.to_canonical().to_string(),
         Err(_) => text.to_ascii_lowercase(),
     }
+}
+
+/// The addresses in an EndpointSlice or in an Endpoints object, ready or not.
+fn endpoint_addresses(object: &Value) -> Vec<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let slice = list(&object["endpoints"]).into_iter().flat_map(|endpoint| list(&endpoint["addresses"]));
+    let subsets = list(&object["subsets"]).into_iter().flat_map(|subset| {
+        let both = [list(&subset["addresses"]), list(&subset["notReadyAddresses"])].concat();
+        both.into_iter().map(|address| address["ip"].clone())
+    });
+    slice.chain(subsets).filter_map(|address| address.as_str().map(str::to_owned)).collect()
 }
 
 /// What the certificate may be used for, or why the signer refuses.
@@ -309,8 +329,14 @@ fn serving(
         addresses.iter().any(|a| a["address"].as_str().map(compared).as_deref() == Some(wanted))
     };
     let inner = inner_name(name);
-    let known =
-        |wanted: &String| *wanted == name || *wanted == inner || (registered(wanted) && !claimed(wanted));
+    let own = |wanted: &str| wanted == name || wanted == inner;
+    // The other node may keep the address in its status for good: a denial lets the agent ask for its inner name instead,
+    // while a request that waits would leave the node without a certificate.
+    if let Some(taken) = subject.names.iter().find(|wanted| !own(wanted.as_str()) && claimed(wanted.as_str()))
+    {
+        return Verdict::Deny("ClaimedName", format!("{taken:?} is a name or an address of another node"));
+    }
+    let known = |wanted: &String| own(wanted.as_str()) || registered(wanted.as_str());
     if subject.names.iter().all(known) { Verdict::Approve("") } else { Verdict::Wait }
 }
 
@@ -336,6 +362,20 @@ impl Requests {
         x509::revoked(&self.lists.get("kube-system", x509::REVOKED)?.value(), node)
     }
 
+    /// Names and addresses that no node may serve under: this API server's, and those behind the Service of all API servers.
+    fn reserved(&self) -> Vec<String> {
+        let mut all = self.signer.reserved.clone();
+        for slice in self.slices.list(Some("default")) {
+            if slice.meta.labels.get(SERVICE_NAME).map(String::as_str) == Some(API_SERVICE) {
+                all.extend(endpoint_addresses(&slice.value()));
+            }
+        }
+        if let Some(endpoints) = self.endpoints.get("default", API_SERVICE) {
+            all.extend(endpoint_addresses(&endpoints.value()));
+        }
+        all
+    }
+
     /// Whether another Node than `own` is called so or says that it has this address.
     fn claimed(&self, own: &str, wanted: &str) -> bool {
         self.nodes.list(None).iter().filter(|node| node.meta.name != own).any(|node| {
@@ -351,7 +391,7 @@ impl Requests {
         let node = subject.node().and_then(|name| self.nodes.get("", name)).map(|node| node.value());
         let own = subject.node().unwrap_or_default();
         let claimed = |wanted: &str| self.claimed(own, wanted);
-        let verdict = judge(spec, subject, node.as_ref(), &self.signer.reserved, &claimed);
+        let verdict = judge(spec, subject, node.as_ref(), &self.reserved(), &claimed);
         let (kind, reason, message) = match verdict {
             Verdict::Leave => return Ok(Decided::Not),
             Verdict::Wait => return Ok(Decided::Later),
@@ -478,6 +518,17 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_api_servers_are_found_in_both_forms() {
+        let slice = json!({"endpoints": [{"addresses": ["192.0.2.1"]}, {},
+            {"addresses": ["192.0.2.2", "2001:db8::1"]}]});
+        assert_eq!(endpoint_addresses(&slice), ["192.0.2.1", "192.0.2.2", "2001:db8::1"]);
+        let endpoints = json!({"subsets": [{"addresses": [{"ip": "192.0.2.3"}]},
+            {"notReadyAddresses": [{"ip": "192.0.2.4"}, {}]}]});
+        assert_eq!(endpoint_addresses(&endpoints), ["192.0.2.3", "192.0.2.4"]);
+        assert_eq!(endpoint_addresses(&json!({})), Vec::<String>::new());
+    }
+
+    #[test]
     fn nodes_are_approved_for_themselves_only() {
         let mut node = Subject {
             common_name: "system:node:a".into(),
@@ -529,7 +580,7 @@ mod tests {
         node.names = vec!["10.0.0.8".into()];
         assert_eq!(judged(&serving, &node, true), Verdict::Wait, "an address that is not its own");
         node.names = vec!["10.0.0.9".into()];
-        assert_eq!(judged(&serving, &node, true), Verdict::Wait, "an address that is another's, too");
+        assert_eq!(denied(judged(&serving, &node, true)), "ClaimedName", "an address that is another's, too");
         node.names = vec![inner_name("a")];
         assert_eq!(judged(&serving, &node, true), Verdict::Approve(""));
         let mut by_admin = spec(NODE_SERVING, "kubernetes-admin", server);

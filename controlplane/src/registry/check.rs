@@ -102,6 +102,34 @@ mod tests {
     }
 
     #[test]
+    fn status_leaves_metadata_alone_where_upstream_does() {
+        for (group, plural, kept) in [
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies", true),
+            ("apiregistration.k8s.io", "apiservices", true),
+            ("flowcontrol.apiserver.k8s.io", "flowschemas", true),
+            ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", true),
+            ("networking.k8s.io", "servicecidrs", true),
+            ("resource.k8s.io", "resourceclaims", true),
+            ("storage.k8s.io", "volumeattachments", true),
+            // Upstream resets the metadata of these to what the client sent; its own controllers count on that.
+            ("apiextensions.k8s.io", "customresourcedefinitions", false),
+            ("", "nodes", false),
+        ] {
+            let kind = Registry::builtin().resource(group, "v1", plural).unwrap();
+            let old = json!({"metadata": {"labels": {"a": "old"}, "finalizers": ["example.com/hold"]}});
+            let mut new = json!({"metadata": {"labels": {"a": "new"}, "managedFields": [{}]}, "status": {}});
+            kind.prepare_update("status", &mut new, &old);
+            let meta = &new["metadata"];
+            assert_eq!(
+                (meta["labels"]["a"] == "old", meta["finalizers"].is_array()),
+                (kept, kept),
+                "{plural}"
+            );
+            assert_eq!(meta["managedFields"], json!([{}]), "{plural}");
+        }
+    }
+
+    #[test]
     fn every_kind_survives_an_empty_object_and_itself() {
         for kind in Registry::builtin().all() {
             let mut object = json!({"metadata": {"name": "a", "namespace": "b", "uid": "u"}});

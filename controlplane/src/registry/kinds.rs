@@ -114,6 +114,19 @@ pub fn keep_all_but_status(new: &mut Value, old: &Value) {
     new.extend(old.iter().filter(|(key, _)| !kept(key)).map(|(key, value)| (key.clone(), value.clone())));
 }
 
+/// For updates of `/status` of kinds whose metadata stays what it was, too, such as custom resources: whoever may only write
+/// the status cannot touch labels, finalizers or owners. `managedFields` are the exception, they tell who wrote the status.
+pub fn keep_all_but_status_and_managers(new: &mut Value, old: &Value) {
+    keep_all_but_status(new, old);
+    let managers = new.get("metadata").and_then(|meta| meta.get("managedFields")).cloned();
+    keep(new, old, "metadata");
+    let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    match managers {
+        Some(managers) => meta.insert("managedFields".into(), managers),
+        None => meta.remove("managedFields"),
+    };
+}
+
 /// Takes the top-level field `key` over from `old`, present or absent.
 pub fn keep(new: &mut Value, old: &Value, key: &str) {
     let Some(object) = new.as_object_mut() else { return };
@@ -422,6 +435,11 @@ impl Kind {
     pub fn sign(mut self, sign: fn(&mut Value, &Value)) -> Self {
         self.strategy.sign = Some(sign);
         self
+    }
+
+    /// With `/status`, which changes nothing but the status, not even labels.
+    pub fn status_only(self) -> Self {
+        self.status().prepare_status(keep_all_but_status_and_managers)
     }
 
     /// With its own preparation of changes of `/status`.

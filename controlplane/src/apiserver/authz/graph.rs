@@ -194,12 +194,15 @@ impl State {
     }
 }
 
-/// Calls `found` with every `…SecretRef` or `secretRef` object of a volume.
+/// Calls `found` with every `…SecretRef` or `secretRef` object of a volume that a node needs. Those that begin with
+/// `controller` are for the storage system's controller, which acts with credentials that no node sees.
 fn visit_secret_refs(volume: &Value, found: &mut impl FnMut(&Value)) {
     let Some(fields) = volume.as_object() else { return };
     for (name, value) in fields {
         if name == "secretRef" || name.ends_with("SecretRef") {
-            found(value);
+            if !name.starts_with("controller") {
+                found(value);
+            }
         } else {
             visit_secret_refs(value, found);
         }
@@ -262,6 +265,19 @@ pub fn references(pod: &Value) -> BTreeSet<(Resource, String)> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_node_needs_no_secrets_of_storage_controllers() {
+        let names = ["nodePublish", "nodeStage", "nodeExpand", "controllerPublish", "controllerExpand"];
+        let references = names.map(|name| (format!("{name}SecretRef"), json!({"name": name})));
+        let csi: serde_json::Map<String, Value> = references.into_iter().collect();
+        let volume = json!({"csi": csi, "iscsi": {"secretRef": {"name": "iscsi"}}});
+        let mut found = BTreeSet::new();
+        visit_secret_refs(&volume, &mut |reference| {
+            found.insert(reference["name"].as_str().unwrap_or_default().to_owned());
+        });
+        assert_eq!(Vec::from_iter(found), ["iscsi", "nodeExpand", "nodePublish", "nodeStage"]);
+    }
 
     #[test]
     fn a_pod_refers_to_what_it_uses() {

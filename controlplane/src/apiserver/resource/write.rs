@@ -3,9 +3,11 @@
 use super::Asked;
 use super::sent::{Sent, content_type};
 use crate::apiserver::apart::apart;
+use crate::apiserver::metadata;
 use crate::apiserver::negotiate::Form;
 use crate::apiserver::options::{FieldValidation, WriteOptions};
-use crate::apiserver::patching::{self, PatchKind};
+use crate::apiserver::patching::{self, Patch, PatchKind};
+use crate::apiserver::request_info::RequestInfo;
 use crate::apiserver::respond::Body;
 use crate::apiserver::write::{Target, Written};
 use crate::apiserver::{decode, inbound::Inbound};
@@ -35,6 +37,13 @@ impl Asked<'_> {
         self.server.api.create(&target, object).await
     }
 
+    /// Whether the user may create what the request names. An update or an apply of an object that does not exist creates
+    /// it: the right to change objects does not include that.
+    async fn may_create(&self) -> Result<(), ApiError> {
+        let info = RequestInfo { verb: "create".into(), ..self.context.info.clone() };
+        self.server.authorize(&self.context.user, &info).await
+    }
+
     pub(super) async fn update(
         &self,
         sub: &str,
@@ -44,8 +53,11 @@ impl Asked<'_> {
         let sent = Sent::read(request).await?;
         let work = async {
             let (object, warnings) = self.object(&sent, options.field_validation)?;
+            // Before it is known whether the object exists: the request was authorized for the name in the URL only.
+            metadata::check_body(self.kind, self.namespace(), &self.context.info.name, &object)?;
             let written = match self.replaced(sub, &object, &options).await {
                 Err(error) if error.is_not_found() && self.kind.create_on_update && sub.is_empty() => {
+                    self.may_create().await?;
                     self.created(object, &options).await?
                 }
                 other => other?,
@@ -95,10 +107,22 @@ impl Asked<'_> {
         let sent = Sent::read(request).await?;
         let work = async {
             let (patch, warnings) = patching::read(self.kind, format, &sent.bytes, &options)?;
-            let written = self.server.api.patch(&self.target(sub, &options), &patch).await?;
+            let written = self.patched(sub, &patch, &options).await?;
             self.answer_written(&written, warnings, form)
         };
         apart(sent.bytes.len(), work).await
+    }
+
+    async fn patched(&self, sub: &str, patch: &Patch, options: &WriteOptions) -> Result<Written, ApiError> {
+        let target = self.target(sub, options);
+        match self.server.api.patch_existing(&target, patch).await {
+            Err(error) if error.is_not_found() && sub.is_empty() => {
+                let Patch::Apply { config, force } = patch else { return Err(error) };
+                self.may_create().await?;
+                self.server.api.apply_new(&target, config, *force).await
+            }
+            other => other,
+        }
     }
 
     fn answer_written(

@@ -68,7 +68,7 @@ fn row(
     let subresources = &version["subresources"];
     let status = subresources["status"].is_object();
     if status {
-        kind = kind.status();
+        kind = kind.status_only();
     }
     let scale = subresources["scale"].as_object().map(|paths| {
         let path = |name: &str| paths.get(name).map(text).unwrap_or_default();
@@ -172,5 +172,15 @@ mod tests {
         assert!(v1.conditional, "a replacement must say what it replaces");
         assert!(v1.namespaced() && v1.custom.as_ref().is_some_and(|custom| custom.several && custom.status));
         assert_eq!(rows[0].prefix(), rows[1].prefix());
+        let old = json!({"metadata": {"labels": {"a": "old"}, "finalizers": ["example.com/hold"]}});
+        let mut new =
+            json!({"metadata": {"labels": {"a": "new"}, "managedFields": [{}]}, "spec": {}, "status": {}});
+        v1.prepare_update("status", &mut new, &old);
+        let kept = json!({"labels": {"a": "old"}, "finalizers": ["example.com/hold"], "managedFields": [{}]});
+        assert_eq!(
+            new,
+            json!({"metadata": kept, "status": {}}),
+            "a change of the status changes nothing else"
+        );
     }
 }

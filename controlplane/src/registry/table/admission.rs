@@ -23,7 +23,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .conditional()
             .cluster()
             .category("api-extensions")
-            .status()
+            .status_only()
             .generation()
             .columns(columns::admission_policy())
             .defaults(defaults::extensions::admission_policy)

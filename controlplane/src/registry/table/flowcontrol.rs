@@ -13,14 +13,14 @@ pub(super) fn kinds() -> Vec<Kind> {
     vec![
         row("FlowSchema", "flowschemas")
             .cluster()
-            .status()
+            .status_only()
             .generation()
             .columns(columns::flow_schema())
             .defaults(defaults::shares::flow_schema)
             .validate(flow::schema, |_, _, _| ()),
         row("PriorityLevelConfiguration", "prioritylevelconfigurations")
             .cluster()
-            .status()
+            .status_only()
             .generation()
             .columns(columns::priority_level())
             .defaults(defaults::shares::priority_level)

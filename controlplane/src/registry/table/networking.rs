@@ -43,7 +43,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .warnings(strategy::deprecations::network_policy),
         row("ServiceCIDR", "servicecidrs")
             .cluster()
-            .status()
+            .status_only()
             .columns(columns::service_cidr())
             .validate(network::service_cidr, network::service_cidr_update),
     ]

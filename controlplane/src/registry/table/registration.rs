@@ -16,7 +16,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .conditional()
             .cluster()
             .category("api-extensions")
-            .status()
+            .status_only()
             // The name of the core group's ends in a dot.
             .names(NameRule::PathSegment)
             .prepare(cluster::create_api_service, keep_status)

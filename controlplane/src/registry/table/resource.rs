@@ -18,7 +18,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .validate(devices::class, |_, _, _| ()),
         row("ResourceClaim", "resourceclaims")
             .returns_deleted()
-            .status()
+            .status_only()
             .columns(columns::resource_claim())
             .defaults(defaults::shares::resource_claim)
             .validate_create(devices::claim)

@@ -42,7 +42,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .conditional()
             .returns_deleted()
             .cluster()
-            .status()
+            .status_only()
             .columns(columns::volume_attachment())
             .defaults(defaults::storage::attachment)
             .prepare(strategy::cluster::create_attachment, keep_status)

@@ -1,5 +1,6 @@
 //! Changes of a pod's status.
 
+use super::updates::fixed_annotations;
 use crate::tree::Tree;
 use crate::validation::names::is_ip;
 use crate::validation::spot::{Spot, walk};
@@ -11,6 +12,7 @@ use std::net::IpAddr;
 /// A change of `/status`.
 pub fn status_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     walk(new, errors, |root| {
+        fixed_annotations(&root.at("metadata.annotations"), old.at("metadata.annotations"));
         let status = root.at("status");
         for condition in status.each("conditions") {
             negative_generation(&condition.at("observedGeneration"));

@@ -255,6 +255,30 @@ fn a_running_pod_is_fixed() {
 }
 
 #[test]
+fn no_update_changes_what_confines_a_pod() {
+    let annotated = |annotations: Value| {
+        let mut object = pod_with(json!({}));
+        object["metadata"]["annotations"] = annotations;
+        object
+    };
+    let key = "container.apparmor.security.beta.kubernetes.io/c";
+    let at = format!("metadata.annotations[{key}]: Forbidden: may not");
+    let (plain, confined) = (annotated(json!({"note": "a"})), annotated(json!({key: "runtime/default"})));
+    for rule in [update as fn(&Value, &Value, &mut Vec<FieldError>), status_update] {
+        assert_eq!(changes(rule, &confined, &confined), [""; 0]);
+        assert_eq!(changes(rule, &annotated(json!({"note": "b"})), &plain), [""; 0]);
+        assert_eq!(changes(rule, &confined, &plain), [format!("{at} add AppArmor annotations")]);
+        for new in [&plain, &annotated(json!({key: "unconfined"}))] {
+            assert_eq!(
+                changes(rule, new, &confined),
+                [format!("{at} remove or update AppArmor annotations")],
+                "{new}"
+            );
+        }
+    }
+}
+
+#[test]
 fn ephemeral_containers_only_grow() {
     let container = json!({"name": "d", "image": "i"});
     let old = pod_with(json!({"ephemeralContainers": [container]}));

@@ -10,10 +10,13 @@ use std::collections::HashSet;
 
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
+/// Annotations of containers' AppArmor profiles, before there was a field.
+const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
 /// A change of the pod itself.
 pub fn update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     walk(new, errors, |root| {
-        annotations(&root.at("metadata.annotations"), old.at("metadata.annotations"));
+        fixed_annotations(&root.at("metadata.annotations"), old.at("metadata.annotations"));
         let spec = root.at("spec");
         let before = old.at("spec");
         for list in ["containers", "initContainers"] {
@@ -36,14 +39,30 @@ pub fn update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn annotations(new: &Spot<'_>, old: &Value) {
-    let (was, is) = (old.get(MIRROR), new.value.get(MIRROR));
-    match (was, is) {
-        (Some(was), is) if is != Some(was) => {
-            new.key(MIRROR).forbidden("may not remove or update mirror pod annotation");
+/// What an annotation that no update may change is called in errors.
+fn fixed(key: &str) -> Option<&'static str> {
+    match key {
+        MIRROR => Some("mirror pod annotation"),
+        _ if key.starts_with(APPARMOR) => Some("AppArmor annotations"),
+        _ => None,
+    }
+}
+
+/// Annotations that say what a pod is, or what confines it, stay as they were at its creation.
+pub(super) fn fixed_annotations(new: &Spot<'_>, old: &Value) {
+    for (key, was) in old.as_object().into_iter().flatten() {
+        if let Some(what) = fixed(key)
+            && new.value.get(key) != Some(was)
+        {
+            new.key(key).forbidden(format!("may not remove or update {what}"));
         }
-        (None, Some(_)) => new.key(MIRROR).forbidden("may not add mirror pod annotation"),
-        _ => {}
+    }
+    for key in new.value.as_object().into_iter().flat_map(|all| all.keys()) {
+        if let Some(what) = fixed(key)
+            && old.get(key).is_none()
+        {
+            new.key(key).forbidden(format!("may not add {what}"));
+        }
     }
 }
 

@@ -29,6 +29,11 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+/// Whether an annotation chooses an AppArmor or seccomp profile.
+pub(super) fn chooses_profile(key: &str) -> bool {
+    key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) || key.starts_with(APP_ARMOR)
+}
+
 /// Profiles that switch AppArmor off.
 pub fn app_armor(pod: &Pod<'_>) -> Option<Finding> {
     let kind = |context: &Value| context["appArmorProfile"]["type"].as_str().map(str::to_owned);

@@ -291,7 +291,13 @@ fn audit(at: &Attributes<'_>, policy: &Policy, pod: &Pod<'_>) {
     }
 }
 
-/// Whether a change of a pod can change what it may do: other images or containers.
+/// The annotations that choose AppArmor or seccomp profiles.
+fn profiles(pod: &Value) -> BTreeMap<&str, &Value> {
+    let all = pod["metadata"]["annotations"].as_object().into_iter().flatten();
+    all.map(|(key, value)| (key.as_str(), value)).filter(|(key, _)| baseline::chooses_profile(key)).collect()
+}
+
+/// Whether a change of a pod can change what it may do: other images, containers or profiles.
 fn matters(new: &Value, old: &Value) -> bool {
     let images = |pod: &Value, list: &str| -> Vec<(String, Value)> {
         let all = pod["spec"][list].as_array().into_iter().flatten();
@@ -302,7 +308,8 @@ fn matters(new: &Value, old: &Value) -> bool {
         new.len() != old.len() || new.iter().zip(&old).any(|(a, b)| a.1 != b.1)
     };
     let had = images(old, "ephemeralContainers");
-    changed("containers")
+    profiles(new) != profiles(old)
+        || changed("containers")
         || changed("initContainers")
         || images(new, "ephemeralContainers").iter().any(|container| !had.contains(container))
 }

@@ -232,7 +232,7 @@ fn settings_are_defaults_and_exemptions() {
 }
 
 #[test]
-fn only_new_images_and_containers_matter() {
+fn only_new_images_containers_and_profiles_matter() {
     let pod = |image: &str, debug: Option<&str>| {
         json!({"spec": {"containers": [{"name": "c", "image": image}],
             "ephemeralContainers": debug.map(|i| vec![json!({"name": "d", "image": i})]).unwrap_or_default()}})
@@ -241,4 +241,17 @@ fn only_new_images_and_containers_matter() {
     assert!(matters(&pod("b", None), &pod("a", None)));
     assert!(matters(&pod("a", Some("d")), &pod("a", None)));
     assert!(!matters(&pod("a", Some("d")), &pod("a", Some("d"))));
+    let annotated = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
+    for key in [
+        "container.apparmor.security.beta.kubernetes.io/c",
+        "container.seccomp.security.alpha.kubernetes.io/c",
+        "seccomp.security.alpha.kubernetes.io/pod",
+    ] {
+        let old = annotated(key, "runtime/default");
+        assert!(!matters(&old, &old), "{key}");
+        assert!(matters(&annotated(key, "unconfined"), &old), "{key} changed");
+        assert!(matters(&old, &json!({})), "{key} added");
+        assert!(matters(&json!({}), &old), "{key} removed");
+    }
+    assert!(!matters(&annotated("note", "b"), &annotated("note", "a")));
 }
