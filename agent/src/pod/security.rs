@@ -237,21 +237,22 @@ fn seccomp_profile(from: Option<&SeccompProfile>) -> cri::SecurityProfile {
 /// Annotation of a container's AppArmor profile, before there was a field.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// The AppArmor profile of a container: its own, its annotation's, or its pod's. An annotation that names none is the error.
+/// The AppArmor profile of a container: its own, its pod's, or its annotation's. An annotation that names none is the error.
+/// The annotation comes last, because fields of a spec are fixed more strictly than annotations.
 pub fn apparmor(pod: &Pod, container: &Container) -> Result<Option<cri::SecurityProfile>, String> {
     let own = container.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
     let annotated = spec::annotation(pod, &format!("{APPARMOR_ANNOTATION}{}", container.name));
     let spec = spec::spec(pod);
     let of_pod = spec.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
-    match (own, annotated, of_pod) {
-        (Some(profile), ..) | (None, None, Some(profile)) => Ok(Some(apparmor_profile(profile))),
-        (None, Some("unconfined"), _) => Ok(Some(unconfined())),
-        (None, Some("runtime/default"), _) => Ok(Some(cri::SecurityProfile::default())),
-        (None, Some(text), _) => match text.strip_prefix("localhost/") {
+    match (own.or(of_pod), annotated) {
+        (Some(profile), _) => Ok(Some(apparmor_profile(profile))),
+        (None, Some("unconfined")) => Ok(Some(unconfined())),
+        (None, Some("runtime/default")) => Ok(Some(cri::SecurityProfile::default())),
+        (None, Some(text)) => match text.strip_prefix("localhost/") {
             Some(name) if !name.is_empty() => Ok(Some(localhost(name.to_owned()))),
             _ => Err(text.to_owned()),
         },
-        (None, None, None) => Ok(None),
+        (None, None) => Ok(None),
     }
 }
 
@@ -344,11 +345,9 @@ mod tests {
         let kind = |pod: &Pod| apparmor(pod, &c).unwrap().unwrap().profile_type();
         assert_eq!(kind(&pod), ProfileType::RuntimeDefault);
         pod.metadata.annotations =
-            Some([(format!("{APPARMOR_ANNOTATION}c"), "localhost/x".to_owned())].into());
-        assert_eq!(
-            kind(&pod),
-            ProfileType::Localhost,
-            "the container's annotation is nearer than the pod's field"
-        );
+            Some([(format!("{APPARMOR_ANNOTATION}c"), "unconfined".to_owned())].into());
+        assert_eq!(kind(&pod), ProfileType::RuntimeDefault, "fields take precedence over the annotation");
+        pod.spec.as_mut().unwrap().security_context = None;
+        assert_eq!(kind(&pod), ProfileType::Unconfined, "the annotation counts without fields");
     }
 }

@@ -77,7 +77,7 @@ pub fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whether the pod came from a manifest on this node.
+/// Whether the pod came from a manifest on this node. Each source of pods sets the annotation itself.
 pub fn is_static(pod: &Pod) -> bool {
     annotation(pod, SOURCE_ANNOTATION).is_some_and(|source| source != "api")
 }

@@ -11,8 +11,9 @@ use tokio::sync::oneshot;
 
 use super::mirror;
 use crate::context::Context;
+use crate::pod::spec::{self, SOURCE_ANNOTATION};
 use crate::pod::table::Message;
-use crate::pod::{spec, worker};
+use crate::pod::worker;
 use crate::watching;
 
 /// Who waits for the first complete list; told once, however often the task is started.
@@ -27,16 +28,16 @@ pub async fn follow(context: Arc<Context>, listed: Arc<Listed>) {
     while let Some(event) = stream.next().await {
         match event {
             Ok(watcher::Event::Init) => initial.clear(),
-            Ok(watcher::Event::InitApply(pod)) => initial.push(pod),
+            Ok(watcher::Event::InitApply(pod)) => initial.push(received(pod)),
             Ok(watcher::Event::InitDone) => {
                 reset(&context, std::mem::take(&mut initial));
                 if let Some(listed) = listed.lock().take() {
                     let _ = listed.send(());
                 }
             }
-            Ok(watcher::Event::Apply(pod)) => deliver(&context, pod),
+            Ok(watcher::Event::Apply(pod)) => deliver(&context, received(pod)),
             Ok(watcher::Event::Delete(pod)) => {
-                let pod = slim(pod);
+                let pod = received(pod);
                 if spec::is_mirror(&pod) {
                     mirror::deleted(&context, &pod);
                     continue;
@@ -67,7 +68,7 @@ fn reset(context: &Arc<Context>, mut pods: Vec<Pod>) {
 }
 
 fn deliver(context: &Arc<Context>, pod: Pod) {
-    let pod = Arc::new(slim(pod));
+    let pod = Arc::new(pod);
     if spec::is_mirror(&pod) {
         mirror::seen(context, &pod);
         return;
@@ -78,8 +79,32 @@ fn deliver(context: &Arc<Context>, pod: Pod) {
     }
 }
 
-/// Without what the node never looks at.
-fn slim(mut pod: Pod) -> Pod {
+/// A pod as the node uses it: marked as one from the API, without the fields that the node never reads.
+fn received(mut pod: Pod) -> Pod {
     pod.metadata.managed_fields = None;
+    // The pod's author can set the annotation as well. Only manifests of this node make static pods.
+    pod.metadata.annotations.get_or_insert_default().insert(SOURCE_ANNOTATION.into(), "api".into());
     pod
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_api_pod_cannot_say_that_it_is_static() {
+        for source in [json!({}), json!({"kubernetes.io/config.source": "file"})] {
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {"name": "p", "annotations": source}})).unwrap();
+            let pod = received(pod);
+            assert_eq!(spec::annotation(&pod, SOURCE_ANNOTATION), Some("api"), "{source}");
+            assert!(!spec::is_static(&pod) && !spec::is_critical(&pod), "{source}");
+        }
+        let annotations = json!({"kubernetes.io/config.source": "file", "kubernetes.io/config.mirror": "u"});
+        let mirror: Pod =
+            serde_json::from_value(json!({"metadata": {"name": "m", "annotations": annotations}})).unwrap();
+        assert!(spec::is_mirror(&received(mirror)), "mirror pods are still recognized");
+    }
 }

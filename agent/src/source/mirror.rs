@@ -17,10 +17,24 @@ fn shown(mirror: &Pod) -> String {
     spec::annotation(mirror, MIRROR_ANNOTATION).unwrap_or_default().to_owned()
 }
 
+/// Whether a mirror is the one of a pod. Everybody who may create pods can write the uid of any pod into the annotation, so
+/// the pod must be static and have the namespace and the name of the mirror.
+fn shows(mirror: &Pod, pod: &Pod) -> bool {
+    spec::is_static(pod)
+        && shown(mirror) == spec::uid(pod)
+        && spec::namespace(mirror) == spec::namespace(pod)
+        && spec::name(mirror) == spec::name(pod)
+}
+
+/// The static pod of this node that a mirror shows.
+fn original(context: &Context, mirror: &Pod) -> Option<Arc<Pod>> {
+    context.pods.get(&shown(mirror)).map(|entry| entry.pod).filter(|pod| shows(mirror, pod))
+}
+
 /// A mirror pod was seen in the API.
 pub fn seen(context: &Arc<Context>, mirror: &Arc<Pod>) {
-    let uid = shown(mirror);
-    if context.pods.get(&uid).is_some() && mirror.metadata.deletion_timestamp.is_none() {
+    if original(context, mirror).is_some() && mirror.metadata.deletion_timestamp.is_none() {
+        let uid = shown(mirror);
         context.reporter.seen_as(&uid, mirror);
         context.pods.send(&uid, Message::Report);
         return;
@@ -36,8 +50,8 @@ pub fn seen(context: &Arc<Context>, mirror: &Arc<Pod>) {
 
 /// A mirror pod is gone from the API: it is made again while its static pod is there.
 pub fn deleted(context: &Arc<Context>, mirror: &Pod) {
-    if let Some(entry) = context.pods.get(&shown(mirror)) {
-        tokio::spawn(ensure(context.clone(), entry.pod));
+    if let Some(pod) = original(context, mirror) {
+        tokio::spawn(ensure(context.clone(), pod));
     }
 }
 
@@ -110,5 +124,28 @@ async fn delete(context: &Context, mirror: &Pod) -> Result<(), kube::Error> {
     match api.delete(spec::name(mirror), &params).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         other => other.map(|_| ()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_mirror_cannot_take_over_another_pod() {
+        let pod = |namespace: &str, name: &str, source: &str| -> Pod {
+            let metadata = json!({"namespace": namespace, "name": name, "uid": "u",
+                "annotations": {"kubernetes.io/config.source": source}});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        };
+        let metadata = json!({"namespace": "ns", "name": "p", "uid": "of-the-mirror",
+            "annotations": {"kubernetes.io/config.mirror": "u"}});
+        let mirror: Pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+        assert!(shows(&mirror, &pod("ns", "p", "file")));
+        assert!(!shows(&mirror, &pod("ns", "p", "api")), "not a static pod");
+        assert!(!shows(&mirror, &pod("other", "p", "file")), "of another namespace");
+        assert!(!shows(&mirror, &pod("ns", "other", "file")), "of another name");
     }
 }
