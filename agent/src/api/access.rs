@@ -24,6 +24,8 @@ const YES: Duration = Duration::from_secs(30);
 const NO: Duration = Duration::from_secs(5);
 /// How long a token that nobody knows stays unknown.
 const UNKNOWN: Duration = Duration::from_secs(10);
+/// How long a question about health waits to know who asks.
+const HEALTH: Duration = Duration::from_secs(2);
 /// How many answers are kept.
 const KEPT: usize = 1024;
 
@@ -115,6 +117,15 @@ fn wanted(method: &Method, path: &str) -> Vec<Wanted> {
     subresources.iter().map(|sub| (verb, *sub)).collect()
 }
 
+/// Why a request is let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Who asks is known and may ask this.
+    Authorized,
+    /// Anyone may ask this; the answer must not say more than anyone may know.
+    Public,
+}
+
 /// Decides on requests.
 #[derive(Default)]
 pub struct Access {
@@ -139,11 +150,21 @@ impl Access {
         peer: &Peer,
         source: Option<IpAddr>,
         request: &Request<B>,
-    ) -> Result<(), Answer> {
-        let path = request.uri().path();
-        if path == "/healthz" {
-            return Ok(());
+    ) -> Result<Admission, Answer> {
+        if request.uri().path() != "/healthz" {
+            return self.check(peer, source, request).await.map(|()| Admission::Authorized);
         }
+        // Whether the node is healthy must be known also when the API server does not answer.
+        let checked = tokio::time::timeout(HEALTH, self.check(peer, source, request)).await;
+        Ok(if matches!(checked, Ok(Ok(()))) { Admission::Authorized } else { Admission::Public })
+    }
+
+    async fn check<B>(
+        &self,
+        peer: &Peer,
+        source: Option<IpAddr>,
+        request: &Request<B>,
+    ) -> Result<(), Answer> {
         let bearer = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let bearer =
             bearer.and_then(|value| value.strip_prefix("Bearer ")).map(|token| token.trim().to_owned());
@@ -155,7 +176,7 @@ impl Access {
         if peer.groups.iter().any(|group| group == MASTERS) {
             return Ok(());
         }
-        let wanted = wanted(request.method(), path);
+        let wanted = wanted(request.method(), request.uri().path());
         for one in &wanted {
             if self.may(&peer, *one).await? {
                 return Ok(());
@@ -273,7 +294,7 @@ mod tests {
             access
                 .authorize(peer, None, &request)
                 .await
-                .map_or_else(|answer| answer.status().as_u16(), |()| 200)
+                .map_or_else(|answer| answer.status().as_u16(), |_| 200)
         };
         assert_eq!(status(&server, "/pods", "").await, 200);
         assert_eq!(status(&someone, "/pods", "").await, 403);
@@ -281,6 +302,15 @@ mod tests {
         assert_eq!(status(&nobody, "/pods", "Bearer x").await, 401);
         assert_eq!(status(&past, "/pods", "").await, 401, "its certificate ended");
         assert_eq!(status(&nobody, "/healthz", "").await, 200);
+        for (peer, admission) in [
+            (&server, Admission::Authorized),
+            (&someone, Admission::Public),
+            (&past, Admission::Public),
+            (&nobody, Admission::Public),
+        ] {
+            let request = Request::get("/healthz?verbose").body(()).unwrap();
+            assert_eq!(access.authorize(peer, None, &request).await.unwrap(), admission, "{peer:?}");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub mod volumes;
 pub mod files;
 
 use coracle_cli::health::{self, Checks, Question, Scope};
-use coracle_cli::supervise::caught;
+use coracle_cli::supervise::{Supervisor, caught};
 use coracle_proto::exposition::Form;
 use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
@@ -46,7 +46,7 @@ use tokio::net::TcpListener;
 
 use crate::context::Context;
 use crate::usage::Usage;
-use access::{Access, Peer};
+use access::{Access, Admission, Peer};
 use answer::{Answer, text};
 use tls::Tls;
 
@@ -129,15 +129,16 @@ impl NodeApi {
     }
 
     async fn handle(&self, peer: &Peer, source: Option<IpAddr>, request: Request<Incoming>) -> Answer {
-        if let Err(refused) = self.access.authorize(peer, source, &request).await {
-            return refused;
-        }
+        let admission = match self.access.authorize(peer, source, &request).await {
+            Ok(admission) => admission,
+            Err(refused) => return refused,
+        };
         let path = request.uri().path().trim_matches('/').to_owned();
         let parts: Vec<&str> = path.split('/').collect();
         let context = &self.context;
         match (request.method(), parts.as_slice()) {
-            (&Method::GET, ["healthz"]) => self.health(None, &request),
-            (&Method::GET, ["healthz", check]) => self.health(Some(check), &request),
+            (&Method::GET, ["healthz"]) => self.health(None, admission, &request),
+            (&Method::GET, ["healthz", check]) => self.health(Some(check), admission, &request),
             (&Method::GET, ["pods"]) => pods::pods(context),
             (&Method::GET, ["runningpods"]) => pods::running(context),
             (&Method::GET, ["configz"]) => configz::configz(context),
@@ -177,20 +178,31 @@ impl NodeApi {
 }
 
 impl NodeApi {
-    /// `/healthz`: whoever may ask may also know what is wrong.
-    fn health(&self, only: Option<&str>, request: &Request<Incoming>) -> Answer {
-        let query = query(request);
-        let question = Question {
-            page: "healthz",
-            only,
-            verbose: query.iter().any(|(key, _)| key == "verbose"),
-            exclude: query.iter().filter(|(k, _)| k == "exclude").map(|(_, v)| v.as_str()).collect(),
-            trusted: true,
-            remarks: health::quarantine_remarks(&self.context.supervisor, true),
-        };
-        let (code, page) = health::answer(&question, &self.checks.ask("healthz"));
+    fn health(&self, only: Option<&str>, admission: Admission, request: &Request<Incoming>) -> Answer {
+        let (code, page) =
+            health_page(&self.checks, &self.context.supervisor, only, admission, &query(request));
         text(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), page)
     }
+}
+
+/// Status code and text of `/healthz`. Reasons and names of pods are for those who were authorized.
+fn health_page(
+    checks: &Checks,
+    supervisor: &Supervisor,
+    only: Option<&str>,
+    admission: Admission,
+    query: &[(String, String)],
+) -> (u16, String) {
+    let trusted = admission == Admission::Authorized;
+    let question = Question {
+        page: "healthz",
+        only,
+        verbose: query.iter().any(|(key, _)| key == "verbose"),
+        exclude: query.iter().filter(|(k, _)| k == "exclude").map(|(_, v)| v.as_str()).collect(),
+        trusted,
+        remarks: health::quarantine_remarks(supervisor, trusted),
+    };
+    health::answer(&question, &checks.ask("healthz"))
 }
 
 /// Serves HTTP/1.1 until either side ends it. A head must be there within `patience` from the beginning, or from the end of
@@ -227,6 +239,7 @@ fn first<'a>(query: &'a [(String, String)], key: &str) -> Option<&'a str> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_cli::supervise::Subject;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     const PATIENCE: Duration = Duration::from_millis(200);
@@ -245,6 +258,23 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(60), read).await.expect("it is hung up").unwrap();
         serving.await.unwrap();
         answer
+    }
+
+    #[tokio::test]
+    async fn strangers_learn_neither_names_of_pods_nor_reasons_from_the_health_page() {
+        let (supervisor, checks) = (Supervisor::default(), Checks::default());
+        let subject = || Subject::new("pods", "ns", "hidden-pod");
+        let _ = supervisor.guard_now("pods", subject, || panic!("hidden text"));
+        let page = |admission| {
+            let query = [("verbose".to_owned(), String::new())];
+            health_page(&checks, &supervisor, None, admission, &query).1
+        };
+        let (known, stranger) = (page(Admission::Authorized), page(Admission::Public));
+        assert!(known.contains("hidden-pod") && known.contains("hidden text"), "{known}");
+        assert!(stranger.contains("quarantine holds 1") && !stranger.contains("hidden"), "{stranger}");
+        checks.add("disk", Scope::Live, || Err("hidden reason".into()));
+        assert!(page(Admission::Authorized).contains("hidden reason"));
+        assert!(!page(Admission::Public).contains("hidden"));
     }
 
     #[tokio::test]

@@ -1,5 +1,8 @@
 //! Checkpoints: the state of a running container as an archive, by the OCI runtime and CRIU. The container goes on.
 
+// What a container wrote, as an archive.
+mod tree;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +13,7 @@ use super::error::internal;
 use super::paths::{private_dir, remove_tree};
 use super::record::ContainerPhase;
 use super::{Engine, new_id};
+use crate::host_dir::HostDir;
 use crate::runtime::{Result, RuntimeError};
 
 /// When the caller gives no time.
@@ -70,8 +74,7 @@ impl Engine {
 fn archive(scratch: &Path, bundle: &Path, upper: &Path, config: &str, to: &Path) -> std::io::Result<()> {
     fs::write(scratch.join("config.dump"), config)?;
     let mut diff = tar::Builder::new(File::create(scratch.join("rootfs-diff.tar"))?);
-    diff.follow_symlinks(false);
-    diff.append_dir_all(".", upper)?;
+    tree::append(&mut diff, HostDir::open(upper)?, &scratch.join("sparse"))?;
     diff.finish()?;
     let part = to.with_extension("part");
     let mut whole = tar::Builder::new(File::create(&part)?);

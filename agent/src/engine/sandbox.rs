@@ -316,7 +316,9 @@ impl Engine {
     }
 }
 
-fn hostname(config: &cri::PodSandboxConfig, host_net: bool) -> String {
+/// The name that containers of a pod see. It comes from the pod's configuration, never from the file that says it: containers
+/// can write that one.
+pub(super) fn hostname(config: &cri::PodSandboxConfig, host_net: bool) -> String {
     if config.hostname.is_empty() || host_net {
         return nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     }

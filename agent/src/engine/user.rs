@@ -2,13 +2,16 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use coracle_proto::cri::{LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::spec::User;
+use crate::host_dir::open_regular;
+
+/// A larger account file counts as empty: half of its last row could mean anything.
+const LARGEST: u64 = 1 << 20;
 
 /// A user that the image does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +30,9 @@ pub enum Error {
     Group(String),
 }
 
+/// What an image says of a uid: name and gid.
+type Known<'a> = (&'a str, u32);
+
 /// The account files of a root filesystem.
 #[derive(Debug, Default)]
 pub struct Accounts {
@@ -35,7 +41,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Reads the files, never outside `rootfs`; absent or endless ones count as empty.
+    /// Reads the files, never outside `rootfs`; missing, oversized and special ones count as empty.
     pub fn read(rootfs: &Path) -> Self {
         Self { passwd: read_in(rootfs, "etc/passwd"), group: read_in(rootfs, "etc/group") }
     }
@@ -44,41 +50,66 @@ impl Accounts {
         text.lines().map(|line| line.split(':').collect())
     }
 
-    /// Name, uid and gid by name or by uid.
-    fn user(&self, wanted: &str) -> Option<(&str, u32, u32)> {
-        let row = Self::rows(&self.passwd).find(|r| r.len() >= 4 && (r[0] == wanted || r[2] == wanted))?;
-        Some((row[0], row[2].parse().ok()?, row[3].parse().ok()?))
+    /// Name, uid and gid of every user.
+    fn users(&self) -> impl Iterator<Item = (&str, u32, u32)> {
+        Self::rows(&self.passwd)
+            .filter(|r| r.len() >= 4)
+            .filter_map(|r| Some((r[0], r[2].parse().ok()?, r[3].parse().ok()?)))
     }
 
-    fn group(&self, wanted: &str) -> Option<u32> {
-        if let Ok(gid) = wanted.parse() {
-            return Some(gid);
+    /// The uid that `wanted` stands for, and the name and gid of the user that has it. A number is always that uid,
+    /// even if the image has a user of that name.
+    fn user(&self, wanted: &str) -> Result<(u32, Option<Known<'_>>), Error> {
+        if let Some(uid) = numeric(wanted)? {
+            let known = self.users().find(|(_, id, _)| *id == uid);
+            return Ok((uid, known.map(|(name, _, gid)| (name, gid))));
         }
-        Self::rows(&self.group).find(|r| r.len() >= 3 && r[0] == wanted)?[2].parse().ok()
+        let known = self.users().find(|(name, ..)| *name == wanted);
+        let (name, uid, gid) = known.ok_or_else(|| Error::User(wanted.to_owned()))?;
+        Ok((uid, Some((name, gid))))
+    }
+
+    /// The gid that `wanted` stands for. A number is always that gid.
+    fn group(&self, wanted: &str) -> Result<u32, Error> {
+        if let Some(gid) = numeric(wanted)? {
+            return Ok(gid);
+        }
+        let mut rows = Self::rows(&self.group).filter(|r| r.len() >= 3 && r[0] == wanted);
+        rows.find_map(|r| r[2].parse().ok()).ok_or_else(|| Error::Group(wanted.to_owned()))
     }
 
     fn groups_of<'a>(&'a self, user: &'a str) -> impl Iterator<Item = u32> + 'a {
         Self::rows(&self.group)
-            .filter(move |r| r.len() >= 4 && r[3].split(',').any(|member| member == user))
+            .filter(move |r| {
+                r.len() >= 4 && r[3].split(',').any(|member| !member.is_empty() && member == user)
+            })
             .filter_map(|r| r[2].parse().ok())
     }
+}
+
+/// The id that a text is, or nothing if it is a name. Image status reports any 64-bit number as a uid, so such a text must
+/// never be looked up as a name here.
+fn numeric(text: &str) -> Result<Option<u32>, Error> {
+    text.parse().ok().map(id).transpose()
+}
+
+fn id(value: i64) -> Result<u32, Error> {
+    u32::try_from(value).map_err(|_| Error::Number(value))
 }
 
 fn read_in(rootfs: &Path, file: &str) -> String {
     let read = || -> Option<String> {
         let root = File::open(rootfs).ok()?;
-        // A link in the image must not lead to the host's files.
-        let how =
-            OpenHow::new().flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_IN_ROOT);
+        // A link in the image must not lead to the host's files. Opening a FIFO would wait, and opening a device would
+        // reach the host's: only a regular file is opened.
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         let found = openat2(&root, file, how).ok()?;
-        debug_assert!(found.as_raw_fd() >= 0);
-        let file = File::from(found);
-        if !file.metadata().ok()?.is_file() {
-            return None;
-        }
         let mut text = String::new();
-        file.take(1 << 20).read_to_string(&mut text).ok()?;
-        Some(text)
+        let file = open_regular(&found, OFlag::O_RDONLY).ok()?;
+        file.take(LARGEST + 1).read_to_string(&mut text).ok()?;
+        (text.len() as u64 <= LARGEST).then_some(text)
     };
     read().unwrap_or_default()
 }
@@ -99,31 +130,26 @@ pub fn resolve(
     {
         return Err(Error::GroupAlone);
     }
-    let number = |value: i64| u32::try_from(value).map_err(|_| Error::Number(value));
     let (wanted, image_group) = match (&security.run_as_user, &*security.run_as_username) {
-        (Some(uid), _) => (number(uid.value)?.to_string(), None),
+        (Some(uid), _) => (id(uid.value)?.to_string(), None),
         (None, "") => (image_user.to_owned(), image_group.filter(|g| !g.is_empty())),
         (None, name) => (name.to_owned(), None),
     };
     let wanted = if wanted.is_empty() { "0".to_owned() } else { wanted };
-    let known = accounts.user(&wanted);
-    let uid = match known {
-        Some((_, uid, _)) => uid,
-        None => wanted.parse().map_err(|_| Error::User(wanted.clone()))?,
-    };
+    let (uid, known) = accounts.user(&wanted)?;
     let gid = match (&security.run_as_group, image_group) {
-        (Some(gid), _) => number(gid.value)?,
-        (None, Some(group)) => accounts.group(group).ok_or_else(|| Error::Group(group.to_owned()))?,
-        (None, None) => known.map_or(0, |(_, _, gid)| gid),
+        (Some(gid), _) => id(gid.value)?,
+        (None, Some(group)) => accounts.group(group)?,
+        (None, None) => known.map_or(0, |(_, gid)| gid),
     };
     let mut groups = vec![gid];
     if security.supplemental_groups_policy() == SupplementalGroupsPolicy::Merge
-        && let Some((name, ..)) = known
+        && let Some((name, _)) = known
     {
         groups.extend(accounts.groups_of(name));
     }
     for group in &security.supplemental_groups {
-        groups.push(number(*group)?);
+        groups.push(id(*group)?);
     }
     let mut seen = std::collections::BTreeSet::new();
     groups.retain(|g| seen.insert(*g));
@@ -189,10 +215,50 @@ mod tests {
         let rootfs = dir.path().join("rootfs");
         std::fs::create_dir_all(rootfs.join("etc")).unwrap();
         std::os::unix::fs::symlink(&outside, rootfs.join("etc/passwd")).unwrap();
-        assert!(Accounts::read(&rootfs).user("evil").is_none());
+        assert!(Accounts::read(&rootfs).user("evil").is_err());
         std::fs::remove_file(rootfs.join("etc/passwd")).unwrap();
         std::fs::write(rootfs.join("real"), "good:x:1:2::/:\n").unwrap();
         std::os::unix::fs::symlink("/real", rootfs.join("etc/passwd")).unwrap();
-        assert_eq!(Accounts::read(&rootfs).user("good"), Some(("good", 1, 2)));
+        assert_eq!(Accounts::read(&rootfs).user("good"), Ok((1, Some(("good", 2)))));
+    }
+
+    #[test]
+    fn a_number_is_never_the_name_of_another_user_or_group() {
+        let accounts = Accounts {
+            passwd: "1000:x:0:0::/:/bin/sh\n4294967296:x:0:0::/:\n-1:x:0:0::/:\nreal:x:1000:5::/:\n\
+                     :x:1001:6::/:\n"
+                .into(),
+            group: "7:x:0:\nwheel:x:9:1000\nown:x:10:real\nempty:x:11:\n".into(),
+        };
+        let user = |uid, gid, groups: &[u32]| Ok(User { uid, gid, groups: groups.to_vec() });
+        let none = context(None, None, &[]);
+        for (security, image, expected) in [
+            (context(Some(1000), None, &[]), "", user(1000, 5, &[5, 10])),
+            (none.clone(), "1000", user(1000, 5, &[5, 10])),
+            (none.clone(), "1000:7", user(1000, 7, &[7, 10])),
+            (none.clone(), "real:07", user(1000, 7, &[7, 10])),
+            (none.clone(), "01000", user(1000, 5, &[5, 10])),
+            (none.clone(), "1001", user(1001, 6, &[6])),
+            (none.clone(), "4294967296", Err(Error::Number(1 << 32))),
+            (none.clone(), "-1", Err(Error::Number(-1))),
+            (none, "real:4294967296", Err(Error::Number(1 << 32))),
+        ] {
+            assert_eq!(resolve(&accounts, &security, image), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn account_files_that_are_no_files_or_too_large_count_as_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let etc = dir.path().join("etc");
+        std::fs::create_dir(&etc).unwrap();
+        nix::unistd::mkfifo(&etc.join("passwd"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let row = "good:x:1:2::/:\n";
+        std::fs::write(etc.join("group"), row.repeat(LARGEST as usize / row.len() + 1)).unwrap();
+        let (done, wait) = std::sync::mpsc::channel();
+        let root = dir.path().to_owned();
+        std::thread::spawn(move || done.send(Accounts::read(&root)));
+        let read = wait.recv_timeout(std::time::Duration::from_secs(20)).expect("a FIFO makes nobody wait");
+        assert_eq!((read.passwd.as_str(), read.group.as_str()), ("", ""));
     }
 }

@@ -1,13 +1,14 @@
 //! Something in a directory, held by a descriptor: what is checked is what is changed.
 
-use nix::fcntl::{AtFlags, OFlag};
+use nix::fcntl::{AtFlags, OFlag, readlinkat};
 use nix::sys::stat::{FchmodatFlags, FileStat, SFlag, fchmodat, fstat};
 use nix::unistd::{Gid, Uid, fchownat};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::{HostDir, bits, resolve};
+use super::{HostDir, bits, open_regular, resolve};
 
 /// An entry of a directory, neither opened for reading nor followed.
 pub struct Entry {
@@ -41,6 +42,16 @@ impl Entry {
         kind(&self.stat) == SFlag::S_IFDIR
     }
 
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        kind(&self.stat) == SFlag::S_IFREG
+    }
+
+    /// Whether it is a whiteout: what overlayfs has in place of something that was deleted.
+    pub fn is_whiteout(&self) -> bool {
+        kind(&self.stat) == SFlag::S_IFCHR && self.stat.st_rdev == 0
+    }
+
     /// Whether it is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         kind(&self.stat) == SFlag::S_IFLNK
@@ -66,6 +77,16 @@ impl Entry {
         // fchmod takes no such descriptor; this path leads to what it holds, whatever its name is now.
         let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         Ok(fchmodat(&self.fd, path.as_str(), bits(mode), FchmodatFlags::FollowSymlink)?)
+    }
+
+    /// The text of a symbolic link.
+    pub fn read_link(&self) -> io::Result<OsString> {
+        Ok(readlinkat(&self.fd, "")?)
+    }
+
+    /// Opens it for reading if it is a regular file.
+    pub fn open_file(&self) -> io::Result<File> {
+        open_regular(&self.fd, OFlag::O_RDONLY)
     }
 
     /// Opens it as a directory.

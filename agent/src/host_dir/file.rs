@@ -1,33 +1,50 @@
 //! Regular files of a directory. Devices, FIFOs and links of the same name are refused.
 
 use nix::fcntl::{OFlag, OpenHow, openat2};
-use nix::sys::stat::{FileStat, SFlag, fstat};
+use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{Gid, Uid, fchown};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::entry::kind;
-use super::{HostDir, bits, names, resolve, single};
+use super::{HostDir, TRIES, bits, busy, names, resolve, single};
 
 impl HostDir {
-    fn file(&self, name: &OsStr, flags: OFlag, mode: u32) -> io::Result<File> {
-        // A FIFO must not make the agent wait, nor a terminal become its own.
-        let always = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let mut how = OpenHow::new().flags(flags | always).resolve(resolve());
-        if flags.contains(OFlag::O_CREAT) {
-            how = how.mode(bits(mode));
+    /// Opens a file that is there.
+    fn file(&self, name: &OsStr, flags: OFlag) -> io::Result<File> {
+        // Opening a device or a FIFO has effects of its own: its type is checked first.
+        open_regular(&self.open_with(name, OFlag::O_PATH, resolve())?, flags)
+            .map_err(|error| io::Error::new(error.kind(), format!("{name:?}: {error}")))
+    }
+
+    /// Opens a file, which is made with mode `mode` when it is missing.
+    fn file_or_new(&self, name: &OsStr, flags: OFlag, mode: u32) -> io::Result<File> {
+        for _ in 0..TRIES {
+            match self.file(name, flags) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => return other,
+            }
+            match self.create_file(name, flags, mode) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                other => return other,
+            }
         }
-        let fd = openat2(&self.0, single(name)?, how)?;
-        regular(&fstat(&fd)?, name)?;
-        Ok(fd.into())
+        Err(busy(name))
+    }
+
+    fn create_file(&self, name: &OsStr, flags: OFlag, mode: u32) -> io::Result<File> {
+        let always = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let how = OpenHow::new().flags(flags | always).resolve(resolve()).mode(bits(mode));
+        Ok(openat2(&self.0, single(name)?, how)?.into())
     }
 
     /// Opens a file for reading.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
-        self.file(name.as_ref(), OFlag::O_RDONLY, 0)
+        self.file(name.as_ref(), OFlag::O_RDONLY)
     }
 
     /// Opens a file for reading by a relative path, no component of which is a link.
@@ -43,12 +60,12 @@ impl HostDir {
 
     /// Opens a file for appending; a missing one is made with mode `mode`.
     pub fn append(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
-        self.file(name.as_ref(), OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT, mode)
+        self.file_or_new(name.as_ref(), OFlag::O_WRONLY | OFlag::O_APPEND, mode)
     }
 
     /// Makes a file that must not be there yet, for writing.
     pub fn new_file(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
-        self.file(name.as_ref(), OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, mode)
+        self.create_file(name.as_ref(), OFlag::O_WRONLY, mode)
     }
 
     /// Makes a file that must not be there yet, with exactly this content, owner and mode.
@@ -70,7 +87,7 @@ impl HostDir {
 
     /// Replaces the content of a file in place: those who have it mounted see the change.
     pub fn rewrite(&self, name: impl AsRef<OsStr>, data: &[u8], mode: u32) -> io::Result<()> {
-        let mut file = self.file(name.as_ref(), OFlag::O_WRONLY | OFlag::O_CREAT, mode & 0o700)?;
+        let mut file = self.file_or_new(name.as_ref(), OFlag::O_WRONLY, mode & 0o700)?;
         file.set_len(0)?;
         file.write_all(data)?;
         file.set_permissions(Permissions::from_mode(mode))
@@ -84,17 +101,23 @@ impl HostDir {
     }
 }
 
-fn regular(stat: &FileStat, name: &OsStr) -> io::Result<()> {
-    if kind(stat) == SFlag::S_IFREG {
-        return Ok(());
+/// Opens what an `O_PATH` descriptor holds, but only if it is a regular file: opening a FIFO can wait for ever, and opening
+/// a device can do anything.
+pub fn open_regular(held: &OwnedFd, flags: OFlag) -> io::Result<File> {
+    if kind(&fstat(held)?) != SFlag::S_IFREG {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is not a regular file")))
+    // This path leads to the file that was checked, whatever has its name now.
+    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    Ok(nix::fcntl::open(path.as_str(), flags, Mode::empty())?.into())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
 
@@ -122,8 +145,13 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         nix::unistd::mkfifo(&temp.path().join("fifo"), bits(0o600)).unwrap();
         let dir = HostDir::open(temp.path()).unwrap();
+        // Opening alone has effects on a device; a FIFO shows whether it was opened.
+        let opened = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).unwrap();
+        opened.add_watch(&temp.path().join("fifo"), AddWatchFlags::IN_OPEN).unwrap();
         assert!(dir.open_file("fifo").is_err());
         assert!(dir.append("fifo", 0o600).is_err());
+        assert!(dir.rewrite("fifo", b"", 0o600).is_err());
+        assert_eq!(opened.read_events().unwrap_err(), nix::errno::Errno::EAGAIN);
     }
 
     #[test]

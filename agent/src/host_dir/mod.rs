@@ -18,6 +18,7 @@ mod measure;
 pub mod private;
 
 pub use entry::Entry;
+pub use file::open_regular;
 pub use measure::{Size, UNMEASURABLE, measure};
 pub use walk::{Limits, WalkError};
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use super::{HostDir, Names};
 
@@ -53,6 +54,8 @@ impl From<WalkError> for io::Error {
 struct Level {
     dir: HostDir,
     names: Names,
+    /// From where the walk began.
+    path: PathBuf,
 }
 
 impl HostDir {
@@ -63,8 +66,17 @@ impl HostDir {
         limits: Limits,
         mut visit: impl FnMut(&HostDir, &OsStr) -> io::Result<Option<HostDir>>,
     ) -> Result<(), WalkError> {
+        self.walk_paths(limits, |dir, _, name| visit(dir, name))
+    }
+
+    /// Like [`HostDir::walk`]; `visit` also gets the path of the entry's directory, relative to this one.
+    pub fn walk_paths(
+        self,
+        limits: Limits,
+        mut visit: impl FnMut(&HostDir, &Path, &OsStr) -> io::Result<Option<HostDir>>,
+    ) -> Result<(), WalkError> {
         let names = self.names()?;
-        let mut levels = vec![Level { dir: self, names }];
+        let mut levels = vec![Level { dir: self, names, path: PathBuf::new() }];
         let mut seen = 0;
         while let Some(level) = levels.last_mut() {
             let name = match level.names.next() {
@@ -79,12 +91,13 @@ impl HostDir {
             if seen > limits.entries {
                 return Err(WalkError::TooMany { limit: limits.entries });
             }
-            let Some(dir) = visit(&level.dir, &name)? else { continue };
+            let Some(dir) = visit(&level.dir, &level.path, &name)? else { continue };
+            let path = level.path.join(&name);
             if levels.len() >= limits.depth {
                 return Err(WalkError::TooDeep { limit: limits.depth });
             }
             match dir.names() {
-                Ok(names) => levels.push(Level { dir, names }),
+                Ok(names) => levels.push(Level { dir, names, path }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }

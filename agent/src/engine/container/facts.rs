@@ -9,7 +9,7 @@ use crate::engine::error::internal;
 use crate::engine::image::ImageConfig;
 use crate::engine::record::{ContainerPhase, ContainerRecord, SandboxRecord};
 use crate::engine::rootfs::Rootfs;
-use crate::engine::sandbox::{is_host, namespace_options, root_of, user_maps};
+use crate::engine::sandbox::{hostname, is_host, namespace_options, root_of, user_maps};
 use crate::engine::spec::labels::{self, SeLinux};
 use crate::engine::spec::{Facts, Namespaces, devices};
 use crate::engine::user::{self, Accounts};
@@ -69,11 +69,11 @@ impl Engine {
             if security.privileged { devices::all() } else { devices::requested(&record.config.devices) };
         let devices = devices.map_err(|e| RuntimeError::InvalidArgument(e.to_string()))?;
         let dir = self.inner.paths.sandbox(&sandbox.id);
-        let hostname = fs::read_to_string(dir.join("hostname")).unwrap_or_default().trim().to_owned();
+        let host_net = is_host(namespace_options(&sandbox.config).network());
         Ok(Facts {
             id: record.id.clone(),
             sandbox: sandbox.id.clone(),
-            hostname,
+            hostname: hostname(&sandbox.config, host_net),
             sandbox_dir: dir,
             cgroup: record.cgroup.clone(),
             user: user::resolve(&Accounts::read(&rootfs.mount), &security, &image.user)?,

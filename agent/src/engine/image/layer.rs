@@ -13,6 +13,7 @@ use flate2::read::MultiGzDecoder;
 use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha256};
 
+use super::super::paths::remove_tree;
 pub use super::unpack::Limits;
 use super::{
     Error, ImageStore, Result,
@@ -58,7 +59,7 @@ impl StagedLayer {
 impl Drop for StagedLayer {
     fn drop(&mut self) {
         // Published directories are no longer there.
-        let _ = fs::remove_dir_all(&self.dir);
+        let _ = remove_tree(&self.dir);
     }
 }
 
@@ -191,4 +192,111 @@ pub(super) fn sweep_ingest(store: &ImageStore) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::host_dir::HostDir;
+    use tar::{Builder, EntryType, Header};
+
+    fn add(tar: &mut Builder<Vec<u8>>, kind: EntryType, path: &str, target: &str) {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o755);
+        header.set_uid(nix::unistd::getuid().as_raw().into());
+        header.set_gid(nix::unistd::getgid().as_raw().into());
+        header.set_size(0);
+        if target.is_empty() {
+            tar.append_data(&mut header, path, io::empty()).unwrap();
+        } else {
+            tar.append_link(&mut header, path, target).unwrap();
+        }
+    }
+
+    fn unpack(tar: Builder<Vec<u8>>) -> Result<Unpacked> {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = tar.into_inner().unwrap();
+        let unpacked = unpack_to(dir.path(), "layer", io::Cursor::new(bytes), Limits::for_compressed(1));
+        // A tree that is too deep must not fail the removal instead.
+        remove_tree(&dir.keep()).unwrap();
+        unpacked
+    }
+
+    /// A directory of this depth, a link to it, and directories behind the link, each described or not.
+    fn behind_a_link(above: usize, below: usize, described: bool) -> Result<Unpacked> {
+        let mut tar = Builder::new(Vec::new());
+        add(&mut tar, EntryType::Directory, &vec!["d"; above].join("/"), "");
+        add(&mut tar, EntryType::Symlink, "link", &vec!["d"; above].join("/"));
+        for depth in if described { 1..=below } else { below..=below } {
+            add(&mut tar, EntryType::Directory, &format!("link/{}", vec!["e"; depth].join("/")), "");
+        }
+        unpack(tar)
+    }
+
+    #[test]
+    fn links_do_not_hide_how_deep_directories_are() {
+        for described in [true, false] {
+            behind_a_link(100, 100, described).unwrap();
+            let error = behind_a_link(100, 101, described).unwrap_err();
+            assert!(error.to_string().contains("more than 200 directories inside each other"), "{error}");
+        }
+    }
+
+    #[test]
+    fn links_to_directories_that_are_not_there_yet_are_followed_inside() {
+        let mut tar = Builder::new(Vec::new());
+        add(&mut tar, EntryType::Symlink, "link", "/../a/./b/../c");
+        add(&mut tar, EntryType::Regular, "link/sub/file", "");
+        let made: Vec<PathBuf> = ["a", "a/b", "a/c", "a/c/sub"].map(PathBuf::from).into();
+        assert_eq!(unpack(tar).unwrap().implicit, made);
+    }
+
+    fn make_deep(dir: &Path) {
+        let mut at = HostDir::open(dir).unwrap().make_dir("deep", 0o755).unwrap();
+        for _ in 0..3000 {
+            at = at.make_dir("d", 0o755).unwrap();
+        }
+    }
+
+    /// Runs with a stack that is too small for a removal that calls itself for every directory of [`make_deep`].
+    fn on_a_small_stack(work: impl FnOnce() + Send + 'static) {
+        std::thread::Builder::new().stack_size(256 << 10).spawn(work).unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn layers_of_any_depth_are_deleted() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = ImageStore::open(temp.path()).unwrap();
+        let staged = StagedLayer {
+            diff_id: String::new(),
+            dir: store.path("ingest", "layer-x"),
+            implicit: Vec::new(),
+            _alive: None,
+        };
+        let trash = store.path("trash", "x");
+        for dir in [&staged.dir, &trash] {
+            fs::create_dir(dir).unwrap();
+            make_deep(dir);
+        }
+        let ingest = staged.dir.clone();
+        on_a_small_stack(move || {
+            drop(staged);
+            store.purge();
+        });
+        assert!(!ingest.exists() && !trash.exists());
+    }
+
+    #[test]
+    fn a_directory_that_a_later_entry_replaces_goes_with_everything_in_it() {
+        let temp = tempfile::tempdir().unwrap();
+        make_deep(temp.path());
+        let mut tar = Builder::new(Vec::new());
+        add(&mut tar, EntryType::Regular, "deep", "");
+        let bytes = io::Cursor::new(tar.into_inner().unwrap());
+        let dir = temp.path().to_owned();
+        on_a_small_stack(move || drop(unpack_to(&dir, "layer", bytes, Limits::for_compressed(1)).unwrap()));
+        assert!(temp.path().join("deep").is_file());
+    }
 }

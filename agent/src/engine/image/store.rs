@@ -20,6 +20,7 @@ use std::{
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 
+use super::super::paths::remove_tree;
 use super::{
     Error, ImageRecord, Result,
     layer::StagedLayer,
@@ -400,9 +401,8 @@ impl ImageStore {
     pub fn purge(&self) {
         for doomed in self.entries("trash").unwrap_or_default() {
             let path = self.path("trash", &doomed);
-            if let Err(error) = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path))
-                && error.kind() != io::ErrorKind::NotFound
-            {
+            // A layer may be too deep for a removal that calls itself.
+            if let Err(error) = remove_tree(&path) {
                 tracing::warn!(path = %path.display(), %error, "deleting an image layer; retried at the next start");
             }
         }

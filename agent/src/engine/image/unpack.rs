@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
-    fs::{self, File},
+    fs::File,
     io::{self, Read, Write},
     os::{
         fd::{AsRawFd, OwnedFd},
@@ -33,6 +33,7 @@ use super::{
     bounded::{Allowance, Allowed, TooBig, cause},
     gc::DiskUse,
 };
+use crate::host_dir::HostDir;
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
@@ -64,6 +65,19 @@ impl Limits {
     }
 }
 
+/// A directory that entries are made in.
+struct Parent {
+    fd: OwnedFd,
+    /// Directories between it and the root. Links can make it greater than the number of names in a path.
+    depth: usize,
+}
+
+impl Parent {
+    fn again(&self) -> io::Result<Self> {
+        Ok(Parent { fd: self.fd.try_clone()?, depth: self.depth })
+    }
+}
+
 /// Unpacks one layer.
 pub(super) struct Unpacker {
     root: OwnedFd,
@@ -72,7 +86,7 @@ pub(super) struct Unpacker {
     entries: u64,
     written: u64,
     /// The directory of the last entry: tar files are sorted by it.
-    parent: Option<(PathBuf, OwnedFd)>,
+    parent: Option<(PathBuf, Parent)>,
     /// Directory times are set last, because every entry inside changes them.
     directories: Vec<(PathBuf, i64)>,
     /// Directories the layer needed but did not describe.
@@ -146,7 +160,7 @@ impl Unpacker {
             return Err(self.evil(format!("path {path:?} leaves the root")));
         };
         if path.components().count() > DEEPEST {
-            return Err(self.evil(format!("more than {DEEPEST} directories inside each other")));
+            return Err(self.evil(too_deep()));
         }
         self.entry(&path, entry).map_err(|e| match e {
             Failure::Evil(reason) => self.evil(reason),
@@ -196,7 +210,10 @@ impl Unpacker {
             // The root itself.
             return Ok(attributes.apply_fd(&self.root, true)?);
         };
-        let directory = self.directory(parent)?;
+        let Parent { fd: directory, depth } = self.directory(parent)?;
+        if depth >= DEEPEST {
+            return Err(Failure::Evil(too_deep()));
+        }
         let name_bytes = name.as_bytes();
         if name_bytes == OPAQUE {
             return Ok(make_opaque(&directory)?);
@@ -326,7 +343,7 @@ impl Unpacker {
             Ok(()) => {}
             Err(Errno::ENOENT) => return Ok(()),
             // The name is not followed: the directory is one of ours.
-            Err(Errno::EISDIR | Errno::EPERM) => fs::remove_dir_all(fd_path(directory).join(name))?,
+            Err(Errno::EISDIR | Errno::EPERM) => HostDir::from_path(directory)?.remove_tree(name)?,
             Err(e) => return Err(e.into()),
         }
         self.parent = None;
@@ -334,23 +351,27 @@ impl Unpacker {
     }
 
     /// An open directory inside the root, created if the layer has not said how.
-    fn directory(&mut self, path: &Path) -> io::Result<OwnedFd> {
-        if let Some((last, fd)) = &self.parent
+    fn directory(&mut self, path: &Path) -> Result<Parent, Failure> {
+        if let Some((last, parent)) = &self.parent
             && last == path
         {
-            return fd.try_clone();
+            return Ok(parent.again()?);
         }
-        let fd = match self.resolve(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => self.create_directories(path)?,
-            other => other?,
+        let parent = match self.open(path, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+            // Without links the path says how deep it is.
+            Ok(fd) => Parent { fd, depth: path.components().count() },
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ELOOP)) => {
+                self.create_directories(path)?
+            }
+            Err(e) => return Err(e.into()),
         };
-        self.parent = Some((path.to_owned(), fd.try_clone()?));
-        Ok(fd)
+        self.parent = Some((path.to_owned(), parent.again()?));
+        Ok(parent)
     }
 
     /// Walks a path one component at a time, from one directory inside the root to the next, and makes what is
     /// missing: also behind a link whose target nobody made yet.
-    fn create_directories(&mut self, path: &Path) -> io::Result<OwnedFd> {
+    fn create_directories(&mut self, path: &Path) -> Result<Parent, Failure> {
         const MOST_LINKS: usize = 40;
         let mut walked = vec![self.root.try_clone()?];
         let mut place = PathBuf::new();
@@ -365,6 +386,9 @@ impl Unpacker {
             }
             let next = match open_directory(here, &name) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    if walked.len() > DEEPEST {
+                        return Err(Failure::Evil(too_deep()));
+                    }
                     mkdirat(here, name.as_os_str(), Mode::from_bits_truncate(0o755))?;
                     let made = place.join(&name);
                     self.remembered += made.as_os_str().len() + size_of::<PathBuf>();
@@ -372,7 +396,7 @@ impl Unpacker {
                     open_directory(here, &name)?
                 }
                 Err(e) => {
-                    let Ok(target) = readlinkat(here, name.as_os_str()) else { return Err(e) };
+                    let Ok(target) = readlinkat(here, name.as_os_str()) else { return Err(e.into()) };
                     links += 1;
                     if links > MOST_LINKS {
                         return Err(Errno::ELOOP.into());
@@ -387,21 +411,27 @@ impl Unpacker {
                 }
                 Ok(next) => next,
             };
-            if walked.len() > DEEPEST {
-                return Err(Errno::ELOOP.into());
-            }
             walked.push(next);
             place.push(name);
         }
-        walked.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
+        let depth = walked.len().saturating_sub(1);
+        let fd = walked.pop().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(Parent { fd, depth })
     }
 
     fn resolve(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.open(path, ResolveFlag::empty())
+    }
+
+    fn open(&self, path: &Path, more: ResolveFlag) -> io::Result<OwnedFd> {
         if path.as_os_str().is_empty() {
             return self.root.try_clone();
         }
         let how = OpenHow::new().flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(
-            ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_XDEV,
+            ResolveFlag::RESOLVE_IN_ROOT
+                | ResolveFlag::RESOLVE_NO_MAGICLINKS
+                | ResolveFlag::RESOLVE_NO_XDEV
+                | more,
         );
         Ok(openat2(&self.root, path, how)?)
     }
@@ -463,6 +493,10 @@ impl From<Errno> for Failure {
     fn from(errno: Errno) -> Self {
         Failure::Io(errno.into())
     }
+}
+
+fn too_deep() -> String {
+    format!("more than {DEEPEST} directories inside each other")
 }
 
 fn missing_target(error: io::Error, target: &Path) -> Failure {
