@@ -4,7 +4,7 @@
 use coracle_cli::supervise::Supervisor;
 use coracle_cni::netlink::Error as NetlinkError;
 use coracle_cni::nft::{Batch, Nft};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::bridged;
-use super::compile::{Known, compile};
+use super::compile::{Compiled, Known, compile};
 use super::model::{Pod, Policy, name_server};
 use super::ruleset::{self, Ruleset, TABLE};
 use crate::cluster::{Changes, Make, Name, Namespace, View};
@@ -36,6 +36,10 @@ const BREATH: (Duration, u32) = (Duration::from_millis(10), 4);
 /// What people are told where policies cannot be read.
 pub const NOT_ENFORCED: &str = "The API server does not let this node read network policies: its pods start without them. \
     The group system:nodes needs the role coracle:node-network.";
+
+/// What people are told about a policy that is too large.
+const TOO_LARGE: &str = "The policy, or all policies of its namespace together, have too many peers, exceptions and ports \
+    for a node: the pods that it selects are isolated, but nothing that it allows is let through.";
 
 /// Why a pod must not start yet; retry.
 #[derive(Debug, thiserror::Error)]
@@ -170,11 +174,14 @@ impl Inner {
             .ok();
         // What the kernel has; `None` when that is not known.
         let mut current: Option<Ruleset> = None;
+        // Policies that people have been told are too large.
+        let mut told: BTreeSet<Name> = BTreeSet::new();
         loop {
             let goal = self.wanted.load(Ordering::SeqCst);
             let begun = Instant::now();
             if self.policies.is_empty() {
                 watches = None;
+                told.clear();
                 if current.as_ref() != Some(&Ruleset::default()) {
                     match kernel.apply(ruleset::clear()).await {
                         Ok(()) => current = Some(Ruleset::default()),
@@ -186,7 +193,9 @@ impl Inner {
                 let watches = watches.get_or_insert_with(|| self.watch());
                 if watches.pods.is_synced() && self.namespaces.is_synced() {
                     let empty = current.as_ref().is_none_or(|current| *current == Ruleset::default());
-                    let wanted = self.compile(watches).await;
+                    let Compiled { rules: wanted, denied } = self.compile(watches).await;
+                    self.tell_denied(&denied, &told);
+                    told = denied;
                     let batch = match &current {
                         Some(current) if !empty => ruleset::update(current, &wanted),
                         _ => ruleset::rebuild(&wanted),
@@ -232,6 +241,21 @@ impl Inner {
         self.events.node(&node, Kind::Warning, "NetworkPoliciesNotEnforced", NOT_ENFORCED);
     }
 
+    /// Names the policies that are too large, once for each.
+    fn tell_denied(&self, denied: &BTreeSet<Name>, told: &BTreeSet<Name>) {
+        for policy in denied.difference(told) {
+            tracing::warn!(%policy, "network policy is too large and allows nothing");
+            let about = ObjectReference {
+                kind: Some("NetworkPolicy".into()),
+                api_version: Some("networking.k8s.io/v1".into()),
+                namespace: Some(policy.namespace.to_string()),
+                name: Some(policy.name.to_string()),
+                ..ObjectReference::default()
+            };
+            self.events.record(about, Kind::Warning, "NetworkPolicyTooLarge", TOO_LARGE);
+        }
+    }
+
     fn watch(&self) -> Watches {
         if let Err(error) = bridged::ensure_filtered() {
             tracing::warn!(%error, "packets between pods of this node pass their policies: br_netfilter is needed");
@@ -258,7 +282,7 @@ impl Inner {
         }
     }
 
-    async fn compile(&self, watches: &Watches) -> Ruleset {
+    async fn compile(&self, watches: &Watches) -> Compiled {
         let policies = self.policies.all();
         let namespaces = self.namespaces.all();
         let mut pods: BTreeMap<Name, Pod> =

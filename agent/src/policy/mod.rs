@@ -7,6 +7,12 @@ pub mod model;
 mod wire;
 // Policies to rules. Pure.
 pub mod compile;
+// One entry of a policy to rules. Pure.
+mod rule;
+// The ports of an entry. Pure.
+mod ports;
+// How much policies may take of the node. Pure.
+mod limits;
 // Rules as data, and the changes between them.
 pub mod ruleset;
 // Bridged packets through the node's rules.

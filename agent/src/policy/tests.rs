@@ -4,8 +4,12 @@ use coracle_cni::nft::{Base, Expr, Meta, Verdict, reg};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 
-use super::compile::{Known, Way, always, compile};
+// Policies that are meant to do harm by their size.
+mod limits;
+
+use super::compile::{Compiled, Known, Way, always, compile};
 use super::model::{Pod, Policy, name_server};
 use super::ruleset::{Ruleset, rebuild, update};
 use crate::cluster::{Keep, Name, Namespace};
@@ -57,6 +61,10 @@ impl World {
     }
 
     fn compile(&self) -> Ruleset {
+        self.compiled().rules
+    }
+
+    fn compiled(&self) -> Compiled {
         let local: BTreeSet<Name> = self.pods.keys().cloned().collect();
         compile(&Known {
             policies: &self.policies.iter().map(|(name, policy)| (name.clone(), policy)).collect(),
@@ -96,10 +104,12 @@ impl Kernel<'_> {
     }
 
     fn chain(&self, name: &str, packet: Packet) -> Option<bool> {
-        self.0.chains[name].rules.iter().find_map(|rule| self.rule(rule, packet))
+        let walked = self.0.chains[name].rules.iter().try_for_each(|rule| self.rule(rule, packet));
+        walked.break_value().flatten()
     }
 
-    fn rule(&self, rule: &[Expr], packet: Packet) -> Option<bool> {
+    /// Breaks where the chain ends: with a verdict, or back to where it was called from.
+    fn rule(&self, rule: &[Expr], packet: Packet) -> ControlFlow<Option<bool>> {
         let mut registers = [0_u8; 64];
         let at = |register: u32| ((register - reg(0)) * 4) as usize;
         for expr in rule {
@@ -130,28 +140,34 @@ impl Kernel<'_> {
                 Expr::Compare { from, equal, value } => {
                     let found = &registers[at(*from)..at(*from) + value.len()];
                     if (found == value) != *equal {
-                        return None;
+                        return ControlFlow::Continue(());
                     }
                 }
                 Expr::Range { register, from, to } => {
                     let found = &registers[at(*register)..at(*register) + from.len()];
                     if found < &from[..] || found > &to[..] {
-                        return None;
+                        return ControlFlow::Continue(());
                     }
                 }
                 Expr::InSet { set, from, inverted: false } => {
                     let (_, keys) = &self.0.sets[set];
                     if !keys.iter().any(|key| registers[at(*from)..].starts_with(key)) {
-                        return None;
+                        return ControlFlow::Continue(());
                     }
                 }
-                Expr::Verdict(Verdict::Accept) => return Some(true),
-                Expr::Verdict(Verdict::Drop) => return Some(false),
-                Expr::Verdict(Verdict::Jump(chain)) => return self.chain(chain, packet),
+                Expr::Verdict(Verdict::Accept) => return ControlFlow::Break(Some(true)),
+                Expr::Verdict(Verdict::Drop) => return ControlFlow::Break(Some(false)),
+                Expr::Verdict(Verdict::Return) => return ControlFlow::Break(None),
+                Expr::Verdict(Verdict::Jump(chain)) => {
+                    return match self.chain(chain, packet) {
+                        Some(verdict) => ControlFlow::Break(Some(verdict)),
+                        None => ControlFlow::Continue(()),
+                    };
+                }
                 other => panic!("{other:?}"),
             }
         }
-        None
+        ControlFlow::Continue(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Messages and attributes: written into one buffer, read without copying.
 
+use super::{Error, Result};
+
 const HEADER: usize = 16;
 const NESTED: u16 = 1 << 15;
 
@@ -9,6 +11,8 @@ pub struct Message {
     bytes: Vec<u8>,
     /// For error messages.
     action: String,
+    /// An attribute is longer than its length can say; such a message must not be sent.
+    too_long: bool,
 }
 
 impl Message {
@@ -19,7 +23,7 @@ impl Message {
         bytes.extend_from_slice(&kind.to_ne_bytes());
         bytes.extend_from_slice(&(flags | libc::NLM_F_REQUEST as u16).to_ne_bytes());
         bytes.extend_from_slice(&[0; 8]);
-        Message { bytes, action: action.into() }
+        Message { bytes, action: action.into(), too_long: false }
     }
 
     /// Appends the family's own header, or anything else without a type.
@@ -55,16 +59,25 @@ impl Message {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
         self = fill(self);
-        let length = (self.bytes.len() - start) as u16;
+        let length = self.length(self.bytes.len() - start);
         self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
         self.bytes[start + 2..start + 4].copy_from_slice(&(kind | NESTED).to_ne_bytes());
         self
     }
 
     fn put(&mut self, kind: u16, value: &[u8]) {
-        self.bytes.extend_from_slice(&((value.len() + 4) as u16).to_ne_bytes());
+        let length = self.length(value.len() + 4);
+        self.bytes.extend_from_slice(&length.to_ne_bytes());
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
         self.push(value);
+    }
+
+    /// The length of an attribute as it is written.
+    fn length(&mut self, length: usize) -> u16 {
+        u16::try_from(length).unwrap_or_else(|_| {
+            self.too_long = true;
+            u16::MAX
+        })
     }
 
     fn put_text(&mut self, kind: u16, value: &str) {
@@ -81,6 +94,14 @@ impl Message {
     /// What was written so far, header included.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Whether the message can be sent: an error when one of its attributes is too long.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.too_long {
+            true => Err(Error::TooLong { action: self.action.clone() }),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn action(&self) -> &str {
@@ -192,6 +213,16 @@ mod tests {
         assert_eq!(nested.find_kind(4), Some(&[1][..]));
         assert_eq!(attributes.find_kind(5), Some(&[0, 0, 0, 1][..]));
         assert_eq!(attributes.count(), 3);
+    }
+
+    #[test]
+    fn an_attribute_that_is_too_long_is_an_error() {
+        let nested = |length: usize| Message::new(20, 0, "x").nest(1, |m| m.attr(2, &vec![0; length]));
+        assert!(nested(65_524).check().is_ok());
+        assert!(matches!(nested(65_532).check(), Err(Error::TooLong { action }) if action == "x"));
+        let flat = |length: usize| Message::new(20, 0, "x").attr(2, &vec![0; length]);
+        assert!(flat(65_531).check().is_ok());
+        assert!(flat(65_532).check().is_err());
     }
 
     #[test]

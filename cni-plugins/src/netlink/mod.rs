@@ -27,6 +27,12 @@ pub enum Error {
     /// The socket failed.
     #[error("netlink socket: {0}")]
     Socket(Errno),
+    /// An attribute does not fit into the 64 KiB that its length can say.
+    #[error("{action}: netlink attribute is too long")]
+    TooLong {
+        /// What was to be asked for.
+        action: String,
+    },
     /// The answer makes no sense.
     #[error("netlink: malformed answer")]
     Malformed,
@@ -41,7 +47,7 @@ impl Error {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Refused { errno, .. } | Error::Socket(errno) => Some(*errno),
-            Error::Malformed => None,
+            Error::TooLong { .. } | Error::Malformed => None,
         }
     }
 }

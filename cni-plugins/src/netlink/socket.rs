@@ -83,6 +83,7 @@ impl Socket {
 
     /// Runs requests, all sent at once; the first failure in their order. All were tried.
     pub fn execute(&mut self, mut messages: Vec<Message>) -> Result<()> {
+        messages.iter().try_for_each(Message::check)?;
         let first = self.sequence + 1;
         let mut datagram = Vec::new();
         for message in &mut messages {
@@ -118,6 +119,7 @@ impl Socket {
 
     /// Asks for one object or, with `NLM_F_DUMP`, for all; calls `each` with every payload.
     pub fn query(&mut self, mut message: Message, mut each: impl FnMut(&[u8])) -> Result<()> {
+        message.check()?;
         self.sequence += 1;
         let sequence = self.sequence;
         self.send(message.seal(sequence, libc::NLM_F_ACK as u16))?;
@@ -143,6 +145,7 @@ impl Socket {
         mut messages: Vec<Message>,
         end: Message,
     ) -> Result<()> {
+        messages.iter().try_for_each(Message::check)?;
         let first = self.sequence + 1;
         let last = messages.len().saturating_sub(1);
         let (mut begin, mut end) = (begin, end);
