@@ -2,14 +2,18 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Request;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
+use hyper::body::Body;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::error::Error;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
 use super::http::dial_error;
 
 const SERVING: u8 = 1;
+/// The longest answer that is read; a health status takes seven bytes.
+const LONGEST: usize = 64 << 10;
 
 /// Asks for the health of a service; the error says what to show.
 pub async fn check(host: &str, port: u16, service: &str, timeout: Duration) -> Result<(), String> {
@@ -49,7 +53,7 @@ async fn exchange(
     let broken = |error: hyper::Error| format!("error: health rpc probe failed: {error}");
     let response = sender.send_request(request).await.map_err(broken)?;
     let head = response.headers().get("grpc-status").cloned();
-    let body = response.into_body().collect().await.map_err(broken)?;
+    let body = collect(response.into_body()).await?;
     let status = head.or_else(|| body.trailers().and_then(|trailers| trailers.get("grpc-status").cloned()));
     match status.as_ref().and_then(|status| status.to_str().ok()) {
         Some("0") => {}
@@ -65,6 +69,20 @@ async fn exchange(
         SERVING => Ok(()),
         other => Err(format!("service unhealthy (responded with {:?})", name(other))),
     }
+}
+
+/// Reads an answer with its trailers. The server under test decides how much it sends, so the length is limited.
+async fn collect<B>(body: B) -> Result<Collected<Bytes>, String>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    Limited::new(body, LONGEST).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            return format!("error: health rpc probe failed: the response is longer than {LONGEST} bytes");
+        }
+        format!("error: health rpc probe failed: {error}")
+    })
 }
 
 fn encode(service: &str) -> Bytes {
@@ -106,6 +124,17 @@ fn name(status: u8) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_response_that_is_too_long_fails_the_probe() {
+        let sent = |length: usize| collect(Full::new(Bytes::from(vec![0_u8; length])));
+        assert_eq!(sent(LONGEST).await.map(|body| body.to_bytes().len()), Ok(LONGEST));
+        let error = sent(LONGEST + 1).await.map(|_| ());
+        assert_eq!(
+            error,
+            Err("error: health rpc probe failed: the response is longer than 65536 bytes".to_owned())
+        );
+    }
 
     #[test]
     fn wire_format() {

@@ -16,13 +16,16 @@ use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_util::sync::CancellationToken;
 
 use super::{AHEAD, CHUNK, Input, LINGER, PING};
 
 /// Closes the channel that the next byte names.
 const CLOSE: u8 = 255;
+
+/// The longest message that a client may send. kubectl sends 32 KiB at a time; other clients may send more.
+const LONGEST: usize = 1 << 20;
 
 /// What carries it.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -32,7 +35,9 @@ type Socket = WebSocketStream<Box<dyn Io>>;
 type Sink = Arc<Mutex<SplitSink<Socket, Message>>>;
 
 async fn server_side<T: Io + 'static>(io: T) -> Socket {
-    WebSocketStream::from_raw_socket(Box::new(io) as Box<dyn Io>, Role::Server, None).await
+    // The default accepts messages of 64 MiB, which a client with many connections would fill memory with.
+    let config = WebSocketConfig::default().max_message_size(Some(LONGEST)).max_frame_size(Some(LONGEST));
+    WebSocketStream::from_raw_socket(Box::new(io) as Box<dyn Io>, Role::Server, Some(config)).await
 }
 
 /// Clients take a close without a code for a failure.
@@ -145,13 +150,21 @@ async fn demux(
             if let Some(closed) = data.first() {
                 channels.remove(closed);
             }
-        } else if !data.is_empty()
-            && let Some(sender) = channels.get(&channel)
-            && sender.send(data).await.is_err()
+        } else if let Some(sender) = channels.get(&channel)
+            && deliver(sender, data).await.is_err()
         {
             channels.remove(&channel);
         }
     }
+}
+
+/// Queues a message in pieces of `CHUNK`, so that the number of queued pieces bounds the memory that they take.
+async fn deliver(sender: &mpsc::Sender<Bytes>, mut data: Bytes) -> Result<(), mpsc::error::SendError<Bytes>> {
+    while !data.is_empty() {
+        let piece = data.split_to(data.len().min(CHUNK));
+        sender.send(piece).await?;
+    }
+    Ok(())
 }
 
 fn unpack(message: Bytes, base64: bool) -> Option<(u8, Bytes)> {
@@ -192,7 +205,43 @@ pub async fn tunnel<T: Io + 'static>(io: T) -> DuplexStream {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    async fn client(io: DuplexStream) -> WebSocketStream<DuplexStream> {
+        WebSocketStream::from_raw_socket(io, Role::Client, None).await
+    }
+
+    #[tokio::test]
+    async fn messages_are_queued_in_pieces() {
+        let (near, far) = tokio::io::duplex(CHUNK);
+        let (_connection, mut inputs) = Connection::start(near, false, &[0]).await;
+        let mut client = client(far).await;
+        let message = vec![0_u8; 1 + 2 * CHUNK + 1];
+        let (sent, received) = tokio::join!(client.send(Message::binary(message)), async {
+            let mut lengths = Vec::new();
+            for _ in 0..3 {
+                lengths.push(inputs[0].recv().await.unwrap().len());
+            }
+            lengths
+        });
+        sent.unwrap();
+        assert_eq!(received, [CHUNK, CHUNK, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_too_long_ends_the_connection() {
+        let (near, far) = tokio::io::duplex(CHUNK);
+        let (connection, mut inputs) = Connection::start(near, false, &[0]).await;
+        let mut client = client(far).await;
+        // The server stops reading at the header of the frame, so the client may never finish sending.
+        let sending = tokio::spawn(async move {
+            let _ = client.send(Message::binary(vec![0_u8; LONGEST + 1])).await;
+        });
+        assert_eq!(inputs[0].recv().await, None);
+        connection.gone.cancelled().await;
+        sending.abort();
+    }
 
     #[test]
     fn messages_name_their_channel() {

@@ -4,7 +4,7 @@ use super::api::Api;
 use super::authn;
 use super::authz::{self, Authorizer, Decision};
 use super::discovery::Discovery;
-use super::filters::audit::{Closing, Notes, Stage, Trail};
+use super::filters::audit::{Notes, Stage, Trail, answer::audited};
 use super::filters::cors::Cors;
 use super::filters::flow::Permit;
 use super::filters::{Filters, impersonate};
@@ -23,7 +23,6 @@ use coracle_cli::supervise::caught;
 use coracle_proto::node_identity::API_CLIENTS;
 use coracle_proto::status::ApiError;
 use http::{HeaderMap, Method, Request, Response};
-use http_body_util::BodyExt;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -297,31 +296,4 @@ impl Server {
         }
         self.wellknown.serve(self, &context).await
     }
-}
-
-/// Writes down what was answered: whole answers now, streams when they end.
-async fn audited(mut trail: Trail, long: bool, response: Response<Body>) -> Response<Body> {
-    let code = response.status().as_u16();
-    if long && response.status().is_success() {
-        trail.answered(code, None);
-        trail.record(Stage::ResponseStarted).await;
-        let closing = Closing(Some(trail));
-        return response.map(|body| {
-            let body = body.map_frame(move |frame| {
-                let _ = &closing;
-                frame
-            });
-            body.boxed_unsync()
-        });
-    }
-    if trail.wants_answer() || code >= 400 {
-        let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        trail.answered(code, Some(&bytes));
-        trail.record(Stage::ResponseComplete).await;
-        return Response::from_parts(parts, respond::full(bytes));
-    }
-    trail.answered(code, None);
-    trail.record(Stage::ResponseComplete).await;
-    response
 }

@@ -14,6 +14,10 @@ pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// What may break while a body is sent.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Marks a reply that another server made and that is passed on as it comes. Its length is not known, and is not limited.
+#[derive(Debug, Clone, Copy)]
+pub struct PassedOn;
+
 /// JSON, the only form that objects leave the server in.
 pub const JSON: &str = "application/json";
 

@@ -2,7 +2,7 @@
 //! the two connections are joined and bytes flow both ways until either side ends.
 
 use crate::apiserver::inbound::Inbound;
-use crate::apiserver::respond::{Body, BoxError};
+use crate::apiserver::respond::{Body, BoxError, PassedOn};
 use coracle_proto::status::ApiError;
 use http::header::{CONNECTION, HOST, UPGRADE};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
@@ -60,6 +60,7 @@ pub fn answer(client: Option<hyper::upgrade::OnUpgrade>, mut backend: Response<I
         });
     }
     let (mut parts, body) = backend.into_parts();
+    parts.extensions.insert(PassedOn);
     if parts.status != StatusCode::SWITCHING_PROTOCOLS {
         for name in HOP {
             parts.headers.remove(name);

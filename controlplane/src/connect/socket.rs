@@ -19,13 +19,16 @@ use std::time::Duration;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 const BINARY: &str = "binary.k8s.io";
 const BASE64: &str = "base64.binary.k8s.io";
 /// How long the client may take to say goodbye, too.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// The longest message that a client may send; none of them is used.
+const LONGEST: usize = 64 << 10;
 
 /// Whether a client asks for a WebSocket.
 pub fn asked(headers: &HeaderMap) -> bool {
@@ -103,7 +106,9 @@ async fn send<T>(client: T, mut body: Body, base64: bool)
 where
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin,
 {
-    let (mut sink, mut source) = WebSocketStream::from_raw_socket(client, Role::Server, None).await.split();
+    let config = WebSocketConfig::default().max_message_size(Some(LONGEST)).max_frame_size(Some(LONGEST));
+    let socket = WebSocketStream::from_raw_socket(client, Role::Server, Some(config)).await;
+    let (mut sink, mut source) = socket.split();
     let said = async {
         // Something comes at once, also from a log that is silent.
         sink.send(message(Bytes::new(), base64)).await?;
@@ -175,5 +180,16 @@ mod tests {
         assert_eq!(got[..2], [Message::text(""), Message::text("bGluZQo=")]);
         assert!(matches!(&got[2..], [Message::Close(Some(frame))] if frame.code == CloseCode::Normal));
         sending.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_a_long_message_is_disconnected() {
+        let (ours, theirs) = tokio::io::duplex(1024);
+        let silent = futures::stream::pending::<Result<hyper::body::Frame<Bytes>, respond::BoxError>>();
+        let body = http_body_util::StreamBody::new(silent).boxed_unsync();
+        let sending = tokio::spawn(send(ours, body, false));
+        let mut client = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
+        let _ = client.send(Message::binary(vec![0_u8; LONGEST + 1])).await;
+        tokio::time::timeout(LINGER, sending).await.unwrap().unwrap();
     }
 }

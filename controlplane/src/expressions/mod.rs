@@ -13,7 +13,9 @@ mod meter;
 // Expressions that measure themselves.
 mod rewrite;
 // Regular expressions.
-mod patterns;
+pub mod patterns;
+// Regular expressions that only Go accepts.
+mod dialect;
 // Functions that only the API server has: quantities, addresses, sets, lists, patterns.
 mod library;
 // What an expression refers to, against the schema of the value that it is about.
@@ -54,7 +56,12 @@ const PARSER_STACK: usize = 32 << 20;
 
 /// What the interpreter needs for a level, and how deep expressions may be that threads which serve requests evaluate.
 const FRAME: usize = if cfg!(debug_assertions) { 96 << 10 } else { 24 << 10 };
-const SHALLOW: usize = if cfg!(debug_assertions) { 6 } else { 32 };
+const SHALLOW: usize = if cfg!(debug_assertions) { 6 } else { DEEP };
+
+/// Deeper expressions are evaluated on a thread of their own in every build, and pay for its start: some fifty
+/// microseconds, as long as so many steps.
+const DEEP: usize = 32;
+const THREAD: u64 = 1_000;
 
 /// Expressions that are kept compiled for those who only have the text.
 const KNOWN_PROGRAMS: usize = 256;
@@ -84,10 +91,11 @@ impl Program {
     /// Its value, paid from the budget.
     pub fn evaluate(&self, context: &Context<'_, '_>, budget: &mut Budget) -> Result<cel::Value, Failure> {
         let measured = &self.measured;
+        let start = if measured.depth > DEEP { THREAD } else { 0 };
         budget.spend(|limit| {
             let evaluate = || {
                 meter::within(limit, measured.calls, || {
-                    meter::charge(measured.base)?;
+                    meter::charge(start + measured.base)?;
                     cel::Value::resolve(&measured.expression, context)
                 })
             };
@@ -96,7 +104,7 @@ impl Program {
             }
             with_stack(measured.depth * FRAME, evaluate).unwrap_or_else(|why| {
                 let outcome = Err(ExecutionError::function_error("evaluate", why));
-                meter::Metered { outcome, exceeded: false, spent: 0 }
+                meter::Metered { outcome, exceeded: false, spent: start.min(limit) }
             })
         })
     }
@@ -337,6 +345,16 @@ mod tests {
             }
         }
         assert!(evaluated > 20, "{evaluated}");
+    }
+
+    /// A rule about every item of a list would start a thread for each of them.
+    #[test]
+    fn deep_expressions_pay_for_their_thread() {
+        let program = compile(&format!("{}true", "false ? false : ".repeat(60))).unwrap();
+        let (context, mut budget) = (context(), Budget::of(20 * THREAD));
+        let evaluated = (0..100).take_while(|_| program.evaluate(&context, &mut budget).is_ok()).count();
+        assert!((1..=20).contains(&evaluated), "{evaluated}");
+        assert!(budget.is_spent());
     }
 
     /// Names that functions are called by are names of values, too.

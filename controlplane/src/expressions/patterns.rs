@@ -1,7 +1,7 @@
 //! Regular expressions. The interpreter compiles a pattern each time that it is used; compiling one of some characters may
 //! take as long as a million steps of evaluation. Here they are compiled once, within bounds, and charged for.
 
-use super::meter;
+use super::{dialect, meter};
 use cel::common::ast::CallExpr;
 use cel::common::types::{CelBool, CelString, STRING_TYPE};
 use cel::common::value::CowVal;
@@ -14,34 +14,106 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 pub(super) const MATCHES: &str = "@matches";
 
 /// A compiled pattern may take so many bytes, and as many again while it is used.
-const LARGEST: usize = 4 << 20;
+pub const LARGEST: usize = 4 << 20;
+/// Sizes that a pattern is compiled for, one after the other: the first that is enough is what it counts for.
+const SIZES: [usize; 3] = [64 << 10, 512 << 10, LARGEST];
 /// Characters of a pattern.
 const LONGEST: usize = 16 * 1024;
-/// Patterns that are kept compiled.
-const KEPT: usize = 128;
+/// The size of all patterns that are kept compiled.
+const KEPT: usize = 128 << 20;
 /// What it costs to compile one.
 const COST: u64 = 10_000;
 
-static COMPILED: LazyLock<Mutex<HashMap<String, Arc<Regex>>>> = LazyLock::new(Mutex::default);
+/// A pattern that is ready for use.
+#[derive(Debug, Clone)]
+pub struct Compiled {
+    /// The pattern.
+    pub regex: Arc<Regex>,
+    /// The memory that it takes at most.
+    pub size: usize,
+}
 
-/// The pattern, compiled.
+/// Why a pattern cannot be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Illegal {
+    /// Its text is too long to be compiled.
+    #[error("longer than {limit} bytes")]
+    TooLong {
+        /// The longest that is accepted.
+        limit: usize,
+    },
+    /// It is no regular expression, or a too large one.
+    #[error("{reason}")]
+    Rejected {
+        /// What the compiler says.
+        reason: regex::Error,
+    },
+}
+
+/// Patterns that were compiled, and those that cannot be: finding that out takes as long.
+#[derive(Default)]
+struct Known {
+    outcomes: HashMap<String, Result<Compiled, Illegal>>,
+    size: usize,
+}
+
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+fn known(pattern: &str) -> Option<Result<Compiled, Illegal>> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).outcomes.get(pattern).cloned()
+}
+
+/// The pattern, compiled, for expressions, which pay for it.
 pub(super) fn compiled(pattern: &str) -> Result<Arc<Regex>, String> {
-    let known = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = known().get(pattern) {
-        return Ok(found.clone());
+    if known(pattern).is_none() {
+        meter::charge(COST).map_err(|error| super::explain(&error))?;
     }
-    meter::charge(COST).map_err(|error| super::explain(&error))?;
+    bounded(pattern).map(|compiled| compiled.regex).map_err(|why| format!("Illegal regex: {why}"))
+}
+
+/// The pattern, compiled within bounds of length and memory, from the cache if it is there.
+pub fn bounded(pattern: &str) -> Result<Compiled, Illegal> {
     if pattern.len() > LONGEST {
-        return Err(format!("Illegal regex: longer than {LONGEST} bytes"));
+        return Err(Illegal::TooLong { limit: LONGEST });
     }
-    let made = RegexBuilder::new(pattern).size_limit(LARGEST).dfa_size_limit(LARGEST).build();
-    let made = Arc::new(made.map_err(|error| format!("Illegal regex: {error}"))?);
-    let mut known = known();
-    if known.len() >= KEPT {
-        known.clear();
+    if let Some(outcome) = known(pattern) {
+        return outcome;
     }
-    known.insert(pattern.to_owned(), made.clone());
-    Ok(made)
+    let outcome = build(pattern);
+    let size = outcome.as_ref().map_or(SIZES[0], |compiled| compiled.size);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.size + size > KEPT {
+        *known = Known::default();
+    }
+    // Another thread may have compiled the same pattern meanwhile.
+    if known.outcomes.insert(pattern.to_owned(), outcome.clone()).is_none() {
+        known.size += size;
+    }
+    outcome
+}
+
+/// Compiles a pattern as Go understands it.
+fn build(pattern: &str) -> Result<Compiled, Illegal> {
+    let outcome = sized(&dialect::translated(pattern));
+    match outcome {
+        // The error is to quote the pattern that somebody wrote.
+        Err(Illegal::Rejected { reason: regex::Error::Syntax(_) }) => match sized(pattern) {
+            Err(as_written) => Err(as_written),
+            Ok(_) => outcome,
+        },
+        outcome => outcome,
+    }
+}
+
+fn sized(pattern: &str) -> Result<Compiled, Illegal> {
+    for size in SIZES {
+        match RegexBuilder::new(pattern).size_limit(size).dfa_size_limit(LARGEST).build() {
+            Ok(regex) => return Ok(Compiled { regex: Arc::new(regex), size }),
+            Err(regex::Error::CompiledTooBig(_)) => {}
+            Err(reason) => return Err(Illegal::Rejected { reason }),
+        }
+    }
+    Err(Illegal::Rejected { reason: regex::Error::CompiledTooBig(LARGEST) })
 }
 
 /// A call of our `matches` in place of one of the interpreter's, `text.matches(pattern)` or `matches(text, pattern)`.
@@ -64,4 +136,28 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
             compiled(pattern.inner()).map_err(|why| ExecutionError::function_error("matches", why))?;
         Ok(CowVal::owned(CelBool::from(pattern.is_match(text.inner()))))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn patterns_are_compiled_once_and_within_bounds() {
+        let (first, second) = (bounded("^once[a-z]+$").unwrap(), bounded("^once[a-z]+$").unwrap());
+        assert!(Arc::ptr_eq(&first.regex, &second.regex));
+        assert_eq!(first.size, SIZES[0]);
+        assert!(bounded("^[a-z]{1,1000}$").unwrap().size <= LARGEST);
+        for (pattern, why) in [
+            ("(".to_owned(), "unclosed group"),
+            ("((a{100}){100}){100}".to_owned(), "exceeds size limit of 4194304"),
+            ("a".repeat(LONGEST + 1), "longer than 16384 bytes"),
+        ] {
+            for _ in 0..2 {
+                let said = bounded(&pattern).unwrap_err().to_string();
+                assert!(said.contains(why), "{said}");
+            }
+        }
+    }
 }

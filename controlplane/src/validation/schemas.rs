@@ -2,12 +2,16 @@
 
 use super::rules::{self, Costs, Place};
 use super::spot::{Spot, walk};
-use crate::expressions::estimate;
+use crate::expressions::{estimate, patterns};
 use crate::tree::Tree;
 use coracle_proto::status::FieldError;
 use serde_json::Value;
+use std::collections::HashSet;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
+/// The memory that all patterns of one definition may take: they fit the cache of compiled patterns together.
+const PATTERNS: usize = 64 << 20;
 
 fn schema<'a>(version: &Spot<'a>) -> Spot<'a> {
     version.at("schema.openAPIV3Schema")
@@ -19,12 +23,14 @@ pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
         let versions: Vec<Spot<'_>> = root.each("spec.versions").collect();
         // One schema for all versions is reported where it stood before versions had their own.
         let shared = versions.windows(2).all(|pair| schema(&pair[0]).value == schema(&pair[1]).value);
+        let mut patterns = Patterns::default();
         for version in versions.iter().take(if shared { 1 } else { usize::MAX }) {
             let own = schema(version);
             let at = if shared { root.at("spec.validation.openAPIV3Schema").with(own.value) } else { own };
             if at.value.is_object() {
                 let before = at.errors();
                 node(&at, "at the root");
+                patterns.check(&at);
                 // Rules about a schema that is none would only repeat its mistakes.
                 if at.errors() == before {
                     let mut costs = Costs::default();
@@ -63,6 +69,56 @@ fn ruled<'a>(schema: &Spot<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
     }
     if schema.at("additionalProperties").value.is_object() {
         ruled(&schema.at("additionalProperties"), Place { values, ..below }, costs);
+    }
+}
+
+/// The regular expressions of a definition, each of them once.
+#[derive(Default)]
+struct Patterns<'a> {
+    seen: HashSet<&'a str>,
+    size: usize,
+}
+
+impl<'a> Patterns<'a> {
+    /// Checks the patterns of a schema and of all below it.
+    fn check(&mut self, schema: &Spot<'a>) {
+        self.own(&schema.at("pattern"));
+        let fields = schema.at("properties");
+        for (name, field) in fields.entries() {
+            self.check(&fields.key(name).with(field.value));
+        }
+        for below in ["items", "additionalProperties", "not"] {
+            if schema.at(below).value.is_object() {
+                self.check(&schema.at(below));
+            }
+        }
+        for below in ["allOf", "anyOf", "oneOf"] {
+            for alternative in schema.each(below) {
+                self.check(&alternative);
+            }
+        }
+    }
+
+    fn own(&mut self, pattern: &Spot<'a>) {
+        let text = pattern.text();
+        // What is refused anyway need not take more time.
+        if text.is_empty() || self.size > PATTERNS || !self.seen.insert(text) {
+            return;
+        }
+        match patterns::bounded(text) {
+            Ok(compiled) => {
+                self.size += compiled.size;
+                if self.size > PATTERNS {
+                    pattern
+                        .invalid(format!("all patterns together must not take more than {PATTERNS} bytes"));
+                }
+            }
+            Err(why) => {
+                // It takes as long to find out as the largest pattern takes to compile.
+                self.size += patterns::LARGEST;
+                pattern.invalid(format!("must be a valid regular expression, but isn't: {why}"));
+            }
+        }
     }
 }
 
@@ -134,6 +190,27 @@ mod tests {
             assert_eq!(changes(changed, &bad, &good).len(), 1);
             assert_eq!(changes(changed, &bad, &bad), [""; 0], "what is there already may stay");
         }
+    }
+
+    #[test]
+    fn patterns_compile_within_bounds() {
+        let with = |pattern: &str| definition(json!({"a": {"type": "string", "pattern": pattern}}));
+        assert_eq!(errors(new, &with("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")), [""; 0]);
+        let at = "spec.validation.openAPIV3Schema.properties[spec].properties[a]";
+        for (pattern, why) in [("(", "unclosed group"), ("((a{100}){100}){100}", "exceeds size limit")] {
+            let said = errors(new, &with(pattern));
+            let start =
+                format!("{at}.pattern: Invalid value: \"{pattern}\": must be a valid regular expression");
+            assert!(said.len() == 1 && said[0].starts_with(&start) && said[0].contains(why), "{said:?}");
+        }
+        let below = definition(json!({"a": {"type": "string", "anyOf": [{"not": {"pattern": "["}}]}}));
+        assert!(errors(new, &below)[0].starts_with(&format!("{at}.anyOf[0].not.pattern: Invalid value")));
+        // Each of them alone is small enough.
+        let many: Value = (0..200)
+            .map(|n| (format!("f{n}"), json!({"type": "string", "pattern": format!("(x{n}){{8000}}")})))
+            .collect();
+        let said = errors(new, &definition(many));
+        assert!(said.len() == 1 && said[0].contains("all patterns together"), "{said:?}");
     }
 
     #[test]

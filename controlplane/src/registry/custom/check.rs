@@ -1,5 +1,6 @@
 //! Values that a structural schema does not allow, in upstream's words.
 
+use crate::expressions::patterns;
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -114,8 +115,8 @@ fn string(schema: &Value, text: &str, path: &str, errors: &mut Vec<FieldError>) 
         errors.push(invalid(path, &json!(text), &format!("should be at least {least} chars long")));
     }
     if let Some(pattern) = schema["pattern"].as_str()
-        && let Ok(regex) = regex::Regex::new(pattern)
-        && !regex.is_match(text)
+        && let Ok(compiled) = patterns::bounded(pattern)
+        && !compiled.regex.is_match(text)
     {
         errors.push(invalid(path, &json!(text), &format!("should match '{pattern}'")));
     }

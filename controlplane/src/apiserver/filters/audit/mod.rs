@@ -2,6 +2,8 @@
 
 // Which requests, and how much of them.
 pub mod policy;
+// What was answered.
+pub mod answer;
 // Files that rotate.
 pub mod log;
 // A webhook that gets events in batches.
