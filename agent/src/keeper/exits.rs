@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,8 @@ pub struct ExitLog {
     path: PathBuf,
     file: File,
     length: u64,
+    /// The file may end in the middle of a line.
+    cut: bool,
 }
 
 impl ExitLog {
@@ -42,18 +44,26 @@ impl ExitLog {
     pub fn open(path: &Path) -> io::Result<Self> {
         // Of a keeper that was killed while it compacted.
         let _ = std::fs::remove_file(path.with_extension("new"));
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
         let length = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), file, length })
+        let mut last = [b'\n'];
+        if length > 0 {
+            file.read_exact_at(&mut last, length - 1)?;
+        }
+        Ok(Self { path: path.to_owned(), file, length, cut: last != [b'\n'] })
     }
 
     /// Appends one exit; one `write`, so that a reader sees whole lines.
     pub fn append(&mut self, exit: &Exit) -> io::Result<()> {
-        let mut line = serde_json::to_vec(exit)?;
+        // What is left of a line must not take the next one with it.
+        let mut line = if self.cut { vec![b'\n'] } else { Vec::new() };
+        serde_json::to_writer(&mut line, exit)?;
         line.push(b'\n');
         self.length += line.len() as u64;
-        self.file.write_all(&line)
+        let written = self.file.write_all(&line);
+        self.cut = written.is_err();
+        written
     }
 
     /// Rewrites the log with `keep` only, when it has grown.
@@ -62,7 +72,8 @@ impl ExitLog {
             return Ok(());
         }
         let temporary = self.path.with_extension("new");
-        let mut new = Self { path: self.path.clone(), file: File::create(&temporary)?, length: 0 };
+        let file = File::create(&temporary)?;
+        let mut new = Self { path: self.path.clone(), file, length: 0, cut: false };
         for exit in keep {
             new.append(exit)?;
         }
@@ -104,6 +115,17 @@ mod tests {
         let exits = read(&path).unwrap();
         assert_eq!(exits.len(), 1);
         assert_eq!(exits["a"].code, Some(1));
+        // A keeper that starts then, and one that goes on after a write that failed in the middle.
+        let mut log = ExitLog::open(&path).unwrap();
+        log.append(&exit("c", 3)).unwrap();
+        let file = std::mem::replace(&mut log.file, File::options().append(true).open("/dev/full").unwrap());
+        log.append(&exit("d", 4)).unwrap_err();
+        log.file = file;
+        log.file.write_all(b"{\"id\":\"d").unwrap();
+        log.append(&exit("e", 5)).unwrap();
+        let exits = read(&path).unwrap();
+        assert_eq!(exits.len(), 3);
+        assert_eq!((exits["c"].code, exits["e"].code), (Some(3), Some(5)));
     }
 
     #[test]

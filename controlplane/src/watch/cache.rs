@@ -198,14 +198,15 @@ impl Cache {
 
     /// Takes in one change. Cursors hear of it with the next [`Cache::announce`].
     pub(crate) fn push(&self, key: &str, event: Event) {
+        self.state.write().push(key.into(), event);
+    }
+
+    /// Takes in changes in the order of their revisions, of which some may be the same. Nobody sees only a part of them.
+    pub(super) fn push_all(&self, events: Vec<(Box<str>, Event)>) {
         let mut state = self.state.write();
-        let key: Box<str> = key.into();
-        state.newest = state.newest.max(event.object.revision);
-        match event.what {
-            EventType::Deleted => state.objects.remove(&key),
-            _ => state.objects.insert(key.clone(), event.object.clone()),
-        };
-        state.ring.push(key, Arc::new(event));
+        for (key, event) in events {
+            state.push(key, event);
+        }
     }
 
     /// Wakes the cursors.
@@ -216,6 +217,15 @@ impl Cache {
 }
 
 impl State {
+    fn push(&mut self, key: Box<str>, event: Event) {
+        self.newest = self.newest.max(event.object.revision);
+        match event.what {
+            EventType::Deleted => self.objects.remove(&key),
+            _ => self.objects.insert(key.clone(), event.object.clone()),
+        };
+        self.ring.push(key, Arc::new(event));
+    }
+
     fn objects_in(&self, namespace: Option<&str>) -> impl Iterator<Item = (&Box<str>, &Arc<Object>)> {
         let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);

@@ -316,12 +316,16 @@ impl Shared {
                 .filter(|one| gone.remove(&one.key[prefix.len()..]).is_none_or(|had| had < one.modified))
                 .collect();
             changed.sort_by_key(|one| one.modified);
-            for one in changed {
-                self.push(&kind, &cache, &one.key[prefix.len()..], Some(&one.value), one.modified);
-            }
-            for key in gone.keys() {
-                self.push(&kind, &cache, key, None, revision);
-            }
+            // When a key was removed is not known. All removals get the revision of the range, which a change may have too,
+            // so a list between them would keep a removed object, and its watch would not tell of the removal.
+            let changed =
+                changed.into_iter().map(|one| (&one.key[prefix.len()..], Some(&one.value[..]), one.modified));
+            let removed = gone.keys().map(|key| (&**key, None, revision));
+            let events = changed.chain(removed).filter_map(|(key, value, revision)| {
+                let event = self.event(&kind, &cache, key, value, revision)?;
+                Some((Box::<str>::from(key), event))
+            });
+            cache.push_all(events.collect());
             cache.announce();
         }
         self.unreadable.retain(|key| all.binary_search_by(|one| one.key.as_str().cmp(key)).is_ok());
@@ -354,10 +358,25 @@ impl Shared {
         cache.load(objects, revision);
     }
 
-    /// Puts one change into a cache. An object that can no longer be read is gone for those who read the cache.
+    /// Puts one change into a cache.
     fn push(&self, kind: &Kind, cache: &Cache, key: &str, value: Option<&[u8]>, revision: Revision) {
+        if let Some(event) = self.event(kind, cache, key, value, revision) {
+            cache.push(key, event);
+        }
+    }
+
+    /// One change as an event for a cache, if it is one. An object that can no longer be read is gone for those who read
+    /// the cache.
+    fn event(
+        &self,
+        kind: &Kind,
+        cache: &Cache,
+        key: &str,
+        value: Option<&[u8]>,
+        revision: Revision,
+    ) -> Option<Event> {
         let read = || event(kind, cache, key, value, revision);
-        let event = match self.supervisor.guard_now(TASK, || subject(kind, key), read) {
+        match self.supervisor.guard_now(TASK, || subject(kind, key), read) {
             Err(_) => event_of_loss(cache, key, revision),
             Ok(Ok(event)) => {
                 self.unreadable.forget(|| format!("{}{key}", kind.prefix()));
@@ -367,9 +386,6 @@ impl Shared {
                 self.unreadable.note(format!("{}{key}", kind.prefix()), revision, &error);
                 event_of_loss(cache, key, revision)
             }
-        };
-        if let Some(event) = event {
-            cache.push(key, event);
         }
     }
 }

@@ -32,8 +32,9 @@ impl From<fjall::Error> for Mismatch {
     }
 }
 
-/// Reads everything once.
-pub(super) fn verify(view: &View<'_>, first: bool) -> Result<(), Mismatch> {
+/// Reads everything once. Returns the revisions of values that an earlier version has left in compacted history although
+/// their keys are gone; they are to be removed.
+pub(super) fn verify(view: &View<'_>, first: bool) -> Result<Vec<Revision>, Mismatch> {
     let mut marks = view.marks()?;
     if first {
         // Earlier versions did not write down what a crash took.
@@ -47,7 +48,10 @@ pub(super) fn verify(view: &View<'_>, first: bool) -> Result<(), Mismatch> {
             return Err(Mismatch::Index(version.modified));
         }
     }
-    if live.is_empty() { Ok(()) } else { Err(Mismatch::Keys(live.len())) }
+    let tolerated = if marks.no_orphans { 0 } else { marks.compacted };
+    let (orphans, missing): (Vec<_>, Vec<_>) =
+        live.into_values().partition(|revision| *revision <= tolerated);
+    if missing.is_empty() { Ok(orphans) } else { Err(Mismatch::Keys(missing.len())) }
 }
 
 /// The revision of every key's value, as the log has it.

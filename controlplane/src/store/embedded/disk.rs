@@ -13,7 +13,7 @@ use crate::store::{Change, KeyValue, Revision, StoreError, Unhealthy};
 use fjall::{
     Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot,
 };
-use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::{
     collections::{BTreeMap, HashMap},
     fs::{DirBuilder, File, Permissions, TryLockError},
@@ -64,7 +64,8 @@ fn make(path: &Path) -> Result<(), StoreError> {
     }
     let files = Files::open(aside).map_err(|e| e.refusal(path))?;
     let mut batch = files.db.batch();
-    batch.insert(&files.index, MARKS, Marks::default().encode());
+    let marks = Marks { no_orphans: true, ..Marks::default() };
+    batch.insert(&files.index, MARKS, marks.encode());
     batch.durability(Some(PersistMode::SyncAll)).commit()?;
     drop(files);
     std::fs::rename(aside, path).map_err(failed)?;
@@ -98,7 +99,8 @@ impl Files {
     }
 }
 
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
+/// What a panic said.
+pub(super) fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
@@ -153,8 +155,9 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Opens or makes the store, after all of it has been checked.
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
+    /// Opens or makes the store, after all of it has been checked. Returns the revisions of values to be removed, too:
+    /// see [`check::verify`].
+    pub fn open(path: &Path) -> Result<(Self, Vec<Revision>), StoreError> {
         if is_empty(path) {
             make(path)?;
         }
@@ -164,7 +167,7 @@ impl Disk {
         Self::checked(path).map_err(|damage| damage.refusal(path))
     }
 
-    fn checked(path: &Path) -> Result<Self, Damage> {
+    fn checked(path: &Path) -> Result<(Self, Vec<Revision>), Damage> {
         let (mark, acknowledged) = locked(path, || {
             tables::verify(path)?;
             let (mark, acknowledged) = Mark::open(path)?;
@@ -183,15 +186,15 @@ impl Disk {
                 "it ends with revision {known}, and revisions up to {acknowledged} were acknowledged"
             )));
         }
-        check::verify(&view, disk.first)
+        let orphans = check::verify(&view, disk.first)
             .map_err(|e| damaged(format!("index and log do not belong together: {e}")))?;
         drop(view);
-        Ok(disk)
+        Ok((disk, orphans))
     }
 
-    /// Closes the files and opens them again; readers wait meanwhile. What was written but not synced is on disk
-    /// afterwards, or gone. After an error the files are closed.
-    pub fn reopen(&self) -> Result<(), Damage> {
+    /// Closes the files and cuts off what is not whole; readers wait until they are open again. What was written but not
+    /// synced is on disk afterwards, or gone. After an error the files stay closed.
+    pub fn close(&self) -> Result<Closed<'_>, Damage> {
         let mut files = self.files.write();
         drop(files.take());
         wait_until_closed(&self.path).map_err(Damage::io(&self.path))?;
@@ -199,8 +202,12 @@ impl Disk {
             let (_, acknowledged) = Mark::open(&self.path)?;
             torn::settle(&self.path, acknowledged)
         })?;
-        *files = Some(Files::open(&self.path)?);
-        Ok(())
+        Ok(Closed { path: &self.path, files })
+    }
+
+    /// Whether the files can be read.
+    pub fn is_open(&self) -> bool {
+        self.files.read().is_some()
     }
 
     fn files(&self) -> Result<MappedRwLockReadGuard<'_, Files>, StoreError> {
@@ -234,12 +241,20 @@ impl Disk {
         Ok(View { at: files.db.snapshot(), files })
     }
 
+    /// Reads from the store as it is now, and takes note when that fails. That the files are closed is no failure to read
+    /// them; the writer tells of it.
+    pub fn read<T>(&self, work: impl FnOnce(&View<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let view = self.view()?;
+        let result = work(&view);
+        drop(view);
+        self.note(result)
+    }
+
     /// Takes note of a read that failed because of the files, and finds out which of them it is.
     pub fn note<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(StoreError::Unavailable(why @ (Unhealthy::Io { .. } | Unhealthy::Damaged { .. }))) =
             &result
-            && self.files.read().is_some()
-            && self.health.set_reader(why.clone())
+            && self.health.read_failed(why)
         {
             let why = self.located(why.clone());
             tracing::error!(error = %why, "the store cannot be read");
@@ -250,10 +265,58 @@ impl Disk {
 
     /// The same with the file and the place, if a table is damaged.
     pub fn located(&self, why: Unhealthy) -> Unhealthy {
-        match tables::verify(&self.path) {
+        match self.verify() {
             Err(damage @ Damage::Bytes { .. }) => Unhealthy::Damaged { detail: damage.to_string() },
             _ => why,
         }
+    }
+
+    /// Compares the tables with their checksums again after a read has failed: the disk may work again.
+    pub fn recheck(&self) {
+        match self.verify() {
+            Ok(()) => {
+                if self.health.clear_reader() {
+                    tracing::info!("all tables of the store can be read again");
+                }
+            }
+            Err(damage @ Damage::Bytes { .. }) => {
+                tracing::error!(error = %damage, "the store is damaged");
+                self.health.set_reader(Unhealthy::Damaged { detail: damage.to_string() });
+            }
+            Err(error) => tracing::warn!(%error, "the store still cannot be read"),
+        }
+    }
+
+    /// Compares the tables with their checksums while the engine may replace some of them: only what is found twice is
+    /// damage.
+    fn verify(&self) -> Result<(), Damage> {
+        let mut result = tables::verify(&self.path);
+        for _ in 0..VERIFIES {
+            let Err(damage @ Damage::Bytes { .. }) = &result else { break };
+            let before = damage.to_string();
+            result = tables::verify(&self.path);
+            if result.as_ref().is_err_and(|damage| damage.to_string() == before) {
+                break;
+            }
+        }
+        result
+    }
+}
+
+/// How often tables are compared again that differ from their checksums.
+const VERIFIES: u32 = 4;
+
+/// The files while they are closed. Dropping it leaves them closed.
+pub(super) struct Closed<'a> {
+    path: &'a Path,
+    files: RwLockWriteGuard<'a, Option<Files>>,
+}
+
+impl Closed<'_> {
+    /// Opens the files again. After an error they stay closed.
+    pub fn open(mut self) -> Result<(), Damage> {
+        *self.files = Some(Files::open(self.path)?);
+        Ok(())
     }
 }
 
@@ -276,6 +339,11 @@ impl Batch<'_> {
             self.inner.remove(&self.files.index, record.key);
         }
         self.inner.insert(&self.files.log, revision.to_be_bytes(), record.encode());
+    }
+
+    /// Removes one entry of the log.
+    pub fn forget(&mut self, revision: Revision) {
+        self.inner.remove(&self.files.log, revision.to_be_bytes());
     }
 
     /// Makes the changes, on disk or soon.

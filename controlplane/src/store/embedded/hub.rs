@@ -119,7 +119,7 @@ impl Mailbox {
 
 /// The changes with the prefix after `after`.
 pub(super) fn watch(hub: Arc<Hub>, disk: Disk, prefix: String, after: Revision) -> Result<Watch, StoreError> {
-    disk.note(disk.view().and_then(|view| view.marks()))?.check(after)?;
+    disk.read(|view| view.marks())?.check(after)?;
     let watcher = Watcher { hub, disk, prefix, seen: after, live: None, ready: VecDeque::new() };
     Ok(Box::pin(futures::stream::unfold(Some(watcher), |watcher| async {
         let mut watcher = watcher?;
@@ -174,12 +174,12 @@ impl Watcher {
             self.live = Some(mailbox);
             return Ok(None);
         };
-        let read = || {
-            let view = self.disk.view()?;
-            view.marks()?.check(self.seen)?;
-            view.changes(self.seen, CHUNK)
-        };
-        self.ready = self.disk.note(read())?.into();
+        let seen = self.seen;
+        let read = self.disk.read(|view| {
+            view.marks()?.check(seen)?;
+            view.changes(seen, CHUNK)
+        });
+        self.ready = read?.into();
         if self.ready.is_empty() {
             self.seen = published;
             return Ok(Some(published));

@@ -37,8 +37,7 @@ mod tests;
 
 use super::{KeyValue, Past, Revision, Store, StoreError, Unhealthy, Watch, Write};
 use async_trait::async_trait;
-use disk::Disk;
-use history::History;
+use disk::{Disk, View};
 use hub::Hub;
 use record::Marks;
 use std::{
@@ -48,7 +47,7 @@ use std::{
     time::Duration,
 };
 use tokio::sync::oneshot;
-use writer::{Answer, Pace, Request, Writer};
+use writer::{Answer, Request, Writer};
 
 /// History that stays on disk.
 const KEEP_CHANGES: u64 = 8192;
@@ -71,23 +70,14 @@ pub struct Embedded {
 impl Embedded {
     /// Opens or makes the store in the directory. Fails when another process has it open.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let disk = Disk::open(path)?;
-        let (marks, revision) = recover(&disk)?;
-        let hub = Arc::new(Hub::new(revision));
-        let writer = Writer {
-            disk: disk.clone(),
-            hub: hub.clone(),
-            marks,
-            revision,
-            history: History::new(KEEP_CHANGES, KEEP_BYTES, revision),
-            unsynced: None,
-            pace: Pace::default(),
-            trouble: None,
-        };
+        let (disk, orphans) = Disk::open(path)?;
+        let (marks, revision) = recover(&disk, &orphans)?;
+        let writer = Writer::new(disk.clone(), marks, revision);
+        let hub = writer.hub.clone();
         let (requests, queue) = mpsc::channel();
         let writer = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || writer.run(&queue))
+            .spawn(move || trouble::or_give_up(|| writer.run(&queue)))
             .map_err(|e| StoreError::Engine(format!("start the writer: {e}")))?;
         Ok(Self { disk, hub, requests: Some(requests), writer: Some(writer) })
     }
@@ -100,8 +90,9 @@ impl Embedded {
     }
 }
 
-/// Finds the revision to go on from, behind all that anybody has seen, and forgets history that is too long.
-fn recover(disk: &Disk) -> Result<(Marks, Revision), StoreError> {
+/// Finds the revision to go on from, behind all that anybody has seen, and forgets history that is too long and values
+/// that no key leads to.
+fn recover(disk: &Disk, orphans: &[Revision]) -> Result<(Marks, Revision), StoreError> {
     let view = disk.view()?;
     let (before, known) = (view.marks()?, view.known()?);
     drop(view);
@@ -116,7 +107,9 @@ fn recover(disk: &Disk) -> Result<(Marks, Revision), StoreError> {
         marks.whole_from = revision;
     }
     let mut batch = disk.batch()?;
-    marks.compact(&mut batch, marks.back(revision, KEEP_CHANGES))?;
+    marks.compact(&mut batch, marks.back(revision, KEEP_CHANGES), revision)?;
+    orphans.iter().for_each(|orphan| batch.forget(*orphan));
+    marks.no_orphans = true;
     if marks != before {
         batch.put_marks(&marks);
         batch.commit(true)?;
@@ -137,7 +130,7 @@ impl Drop for Embedded {
 #[async_trait]
 impl Store for Embedded {
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.disk.note(self.disk.view().and_then(|view| view.get(key)))
+        self.disk.read(|view| view.get(key))
     }
 
     async fn range(
@@ -147,8 +140,7 @@ impl Store for Embedded {
     ) -> Result<(Vec<KeyValue>, Revision), StoreError> {
         let (disk, prefix) = (self.disk.clone(), prefix.to_owned());
         let published = self.hub.published();
-        let read = move |disk: &Disk| {
-            let view = disk.view()?;
+        let read = move |view: &View<'_>| {
             // The view may hold commits that are not published yet, never less than what is.
             let newest = view.last()?.max(published);
             match at {
@@ -158,7 +150,7 @@ impl Store for Embedded {
             }
             Ok((view.range(&prefix, at)?, at.unwrap_or(newest)))
         };
-        let read = move || disk.note(read(&disk));
+        let read = move || disk.read(read);
         tokio::task::spawn_blocking(read).await.map_err(|e| StoreError::Engine(e.to_string()))?
     }
 
@@ -178,7 +170,7 @@ impl Store for Embedded {
     }
 
     async fn past(&self, changes: u64) -> Result<Past, StoreError> {
-        let marks = self.disk.view()?.marks()?;
+        let marks = self.disk.read(|view| view.marks())?;
         let from = marks.back(self.hub.published(), changes).max(1);
         let lost = marks.lost.last().map_or(0, |(_, again)| *again);
         Ok(Past { from, lost: if lost > from { lost } else { 0 } })
@@ -193,6 +185,10 @@ impl Store for Embedded {
     }
 
     async fn health(&self) -> Result<(), Unhealthy> {
+        if self.disk.health.recheck_is_due() {
+            let disk = self.disk.clone();
+            let _ = tokio::task::spawn_blocking(move || disk.recheck()).await;
+        }
         if let Some(why) = self.disk.health.why() {
             return Err(why);
         }

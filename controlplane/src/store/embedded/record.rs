@@ -101,6 +101,10 @@ pub(super) struct Marks {
     /// store.
     #[serde(default)]
     pub whole_from: Revision,
+    /// Every value in the log belongs to a key. Not set when an earlier version wrote these marks: it could leave values
+    /// in compacted history that nothing leads to.
+    #[serde(default)]
+    pub no_orphans: bool,
 }
 
 impl Marks {

@@ -1,5 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
+// Disks that fail.
+mod faults;
+
 use super::*;
 use crate::store::{
     Durability, Notice,

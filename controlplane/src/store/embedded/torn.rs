@@ -8,6 +8,7 @@
 use super::{
     damage::Damage,
     journal::{self, Batch, TRAILER},
+    trouble::probe,
 };
 use crate::store::Revision;
 use std::{
@@ -133,16 +134,26 @@ impl Journal {
         if self.synced == self.whole && torn.is_empty() {
             return Ok(());
         }
-        if !torn.is_empty()
-            && let Err(error) = fs::write(self.path.with_extension("torn"), torn)
-        {
-            tracing::warn!(%error, "what was cut off is not kept");
-        }
         let file = OpenOptions::new().write(true).open(&self.path).map_err(failed())?;
         let unsure = &self.bytes[self.synced..self.whole];
-        file.write_all_at(unsure, self.synced as u64).map_err(failed())?;
+        // First: the end may be what fills the disk.
         file.set_len(self.whole as u64).map_err(failed())?;
-        file.sync_all().map_err(failed())
+        file.write_all_at(unsure, self.synced as u64).map_err(failed())?;
+        file.sync_all().map_err(failed())?;
+        if !torn.is_empty() {
+            self.keep(torn);
+        }
+        Ok(())
+    }
+
+    /// Keeps what was cut off for a person to look at, unless the store needs the space itself.
+    fn keep(&self, torn: &[u8]) {
+        let copy = self.path.with_extension("torn");
+        let store = self.path.parent().unwrap_or(&self.path);
+        if let Err(error) = fs::write(&copy, torn).and_then(|()| probe(store)) {
+            tracing::warn!(%error, "what was cut off is not kept");
+            let _ = fs::remove_file(&copy);
+        }
     }
 }
 
@@ -306,6 +317,25 @@ mod tests {
         // Lazy batches go to the disk in any order.
         opens(true, 2, true).await.unwrap();
         assert!(opens(true, 2, false).await.unwrap_err().contains("whole ones follow"));
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_off_is_kept_only_when_there_is_space() {
+        for full in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Embedded::open(dir.path()).unwrap();
+            put(&store, "/registry/a", 0, "1").await.unwrap();
+            drop(store);
+            let (path, bytes, _) = batches(dir.path());
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_all_at(b"\x01torn", bytes.len() as u64).unwrap();
+            if full {
+                std::os::unix::fs::symlink("/dev/full", dir.path().join("probe")).unwrap();
+            }
+            assert_eq!(settle(dir.path(), None).unwrap(), 5);
+            assert_eq!(journal::read(&path).unwrap(), bytes);
+            assert_eq!(path.with_extension("torn").exists(), !full);
+        }
     }
 
     #[tokio::test]

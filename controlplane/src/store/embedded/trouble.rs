@@ -1,13 +1,15 @@
 //! When a write or a sync fails the engine takes no more writes. The writer refuses them, too, and says why; reads go on.
 //! As soon as the disk takes a file again, the engine is closed and opened anew, and what its journal holds counts:
 //! everything acknowledged must be there, and what is there beyond that is shown to watchers as any other write. When
-//! that is not so, nothing in this process can be trusted, and it ends.
+//! that is not so, nothing in this process can be trusted, and it ends. When the disk is full the engine is closed before
+//! the disk is tried: the batch that failed may take all the space.
 
-use super::{health, writer::Writer};
+use super::{damage::Damage, disk::message, health, writer::Writer};
 use crate::store::{Revision, StoreError, Unhealthy};
 use std::{
     fs::File,
     io::{self, Write},
+    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     time::{Duration, Instant},
 };
@@ -26,6 +28,8 @@ pub(super) struct Trouble {
     since: Instant,
     next: Instant,
     pause: Duration,
+    /// What the failed batch left in the journal has been cut off.
+    settled: bool,
 }
 
 impl Trouble {
@@ -58,7 +62,8 @@ impl Writer {
         tracing::error!(%error, %why, "the store does not take writes for now");
         let now = Instant::now();
         self.disk.health.set_writer(Some(why.clone()));
-        self.trouble = Some(Trouble { why: why.clone(), since: now, next: now + FIRST, pause: FIRST });
+        self.trouble =
+            Some(Trouble { why: why.clone(), since: now, next: now + FIRST, pause: FIRST, settled: false });
         self.unsynced = None;
         // What was staged has not been written.
         self.revision = self.hub.published();
@@ -94,13 +99,39 @@ impl Writer {
         {
             return Err(located);
         }
-        probe(&self.disk.path).map_err(|error| health::of_io(&error))?;
-        if let Err(damage) = self.disk.reopen() {
-            if damage.is_transient() {
-                return Err(Unhealthy::Io { detail: damage.to_string() });
-            }
-            give_up(&damage.to_string());
+        let fits = self.reopen(why)?;
+        let found = self.adopt()?;
+        fits.map(|()| found)
+    }
+
+    /// Closes the files and opens them again. `Ok(Err(_))` when they are open, but nothing can be written.
+    fn reopen(&mut self, why: &Unhealthy) -> Result<Result<(), Unhealthy>, Unhealthy> {
+        let disk = self.disk.clone();
+        let fits = || probe(&disk.path).map_err(|error| health::of_io(&error));
+        // On a full disk the failed batch itself may take the space, and only closing gives it back.
+        let settled = self.trouble.as_ref().is_some_and(|trouble| trouble.settled);
+        let probe_first = !matches!(why, Unhealthy::DiskFull { .. }) || (settled && disk.is_open());
+        if probe_first {
+            fits()?;
         }
+        let closed = disk.close().map_err(usable_later)?;
+        if let Some(trouble) = &mut self.trouble {
+            trouble.settled = true;
+        }
+        let fits = if probe_first { Ok(()) } else { fits() };
+        match (closed.open(), fits) {
+            (Ok(()), fits) => Ok(fits),
+            (Err(damage), Ok(())) => Err(usable_later(damage)),
+            // Opening may need space, too, so that its failure says nothing about the files.
+            (Err(damage), Err(why)) => {
+                tracing::warn!(error = %damage, "the store cannot be read until there is space");
+                Err(why)
+            }
+        }
+    }
+
+    /// Goes on from what the files hold. Returns how many writes are there that were not acknowledged.
+    fn adopt(&mut self) -> Result<usize, Unhealthy> {
         let published = self.hub.published();
         let read = || {
             let view = self.disk.view()?;
@@ -112,8 +143,25 @@ impl Writer {
         }
         (self.marks, self.revision) = (marks, known);
         self.disk.mark.set(known);
+        self.count(&found);
         self.hub.publish(&found);
         Ok(found.len())
+    }
+}
+
+/// Why files that cannot be opened now may be opened later. Ends the process when they cannot.
+fn usable_later(damage: Damage) -> Unhealthy {
+    if !damage.is_transient() {
+        give_up(&damage.to_string());
+    }
+    let cause = match &damage {
+        Damage::Io { source, .. } => Some(source),
+        Damage::Engine { source, .. } => health::io_error(source.as_ref()),
+        Damage::Bytes { .. } | Damage::Panic { .. } => None,
+    };
+    match cause.map(health::of_io) {
+        Some(why @ (Unhealthy::DiskFull { .. } | Unhealthy::ReadOnly { .. })) => why,
+        _ => Unhealthy::Io { detail: damage.to_string() },
     }
 }
 
@@ -122,7 +170,7 @@ fn lost(known: Revision, published: Revision) -> String {
 }
 
 /// Whether a file can be written and synced where the store is.
-fn probe(store: &Path) -> io::Result<()> {
+pub(super) fn probe(store: &Path) -> io::Result<()> {
     let path = store.join("probe");
     let written = File::create(&path).and_then(|mut file| {
         file.write_all(&vec![0xa5; PROBE])?;
@@ -132,8 +180,32 @@ fn probe(store: &Path) -> io::Result<()> {
     written.and(removed)
 }
 
-/// Ends the process: what it has shown to clients is not what the disk has.
+/// Runs the writer. When it panics the process ends: nobody would answer writes or end watches.
+pub(super) fn or_give_up(run: impl FnOnce()) {
+    if let Err(panic) = caught(run) {
+        give_up(&format!("the writer panicked: {panic}"));
+    }
+}
+
+/// The message of a panic as an error.
+fn caught(run: impl FnOnce()) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| message(&*panic))
+}
+
+/// Ends the process: what it has shown to clients may not be what the disk has.
 fn give_up(why: &str) -> ! {
-    tracing::error!(why, "the store cannot be opened again; this process ends so that it is started anew");
+    tracing::error!(why, "the store cannot go on; this process ends so that it is started anew");
     std::process::exit(TEMPORARY_FAILURE);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_writer_is_caught_with_its_message() {
+        assert_eq!(caught(|| ()), Ok(()));
+        let panic = caught(|| panic!("revision {} is wrong", 7));
+        assert_eq!(panic, Err("revision 7 is wrong".to_owned()));
+    }
 }

@@ -2,6 +2,7 @@
 //! then the callers their answers.
 
 use super::{
+    KEEP_BYTES, KEEP_CHANGES,
     disk::{Batch, Disk},
     history::History,
     hub::Hub,
@@ -87,6 +88,20 @@ struct Pending {
 }
 
 impl Writer {
+    /// Goes on after the revision, the newest in the files.
+    pub fn new(disk: Disk, marks: Marks, revision: Revision) -> Self {
+        Self {
+            disk,
+            hub: Arc::new(Hub::new(revision)),
+            marks,
+            revision,
+            history: History::new(KEEP_CHANGES, KEEP_BYTES, revision),
+            unsynced: None,
+            pace: Pace::default(),
+            trouble: None,
+        }
+    }
+
     /// Serves until the last sender is gone, then flushes and ends all watches.
     pub fn run(mut self, requests: &Receiver<Request>) {
         while let Some(first) = self.wait(requests) {
@@ -157,7 +172,8 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, writes: Vec<(Write, Answer<Revision>)>) {
+    /// Makes one batch of the writes and answers each of them.
+    pub fn commit(&mut self, writes: Vec<(Write, Answer<Revision>)>) {
         // Before this batch is counted: only what is on disk can be trimmed.
         let excess = self.history.excess();
         let disk = self.disk.clone();
@@ -175,23 +191,25 @@ impl Writer {
         let mut sync = false;
         for (write, answer) in writes {
             let durability = write.durability;
-            match self.stage(write, &mut pending) {
+            let staged = self.stage(write, &mut pending);
+            // The batch keeps the files open, so that only a read can have failed. Health has to tell of it.
+            match self.disk.note(staged) {
                 Ok((change, previous)) => {
                     let (created, key) = (change.created, change.key.as_str());
                     let record = Record { created, previous, key, value: change.value.as_deref() };
                     batch.put(change.revision, &record);
-                    self.history.push(change.revision, change.value.as_ref().map_or(0, Bytes::len) as u64);
                     sync |= durability == Durability::Sync;
                     changes.push(change);
                     answers.push(answer);
                 }
-                Err(conflict) => refused.push((answer, conflict)),
+                Err(error) => refused.push((answer, error)),
             }
         }
         let start = Instant::now();
         let result = if changes.is_empty() { Ok(()) } else { self.land(batch, sync, excess) };
         self.pace = Pace { writes: changes.len(), sync: if sync { start.elapsed() } else { Duration::ZERO } };
         if result.is_ok() {
+            self.count(&changes);
             self.hub.publish(&changes);
         }
         for (answer, change) in answers.into_iter().zip(&changes) {
@@ -205,8 +223,15 @@ impl Writer {
             let _ = answer.send(answered);
         }
         // Only now: a conflict may tell of a write in the same batch, which nobody may see before it is on disk.
-        for (answer, conflict) in refused {
-            let _ = answer.send(Err(conflict));
+        for (answer, error) in refused {
+            let _ = answer.send(Err(error));
+        }
+    }
+
+    /// Counts changes that are on disk as history. A batch that failed is none: its revisions are given again.
+    pub fn count(&mut self, changes: &[Change]) {
+        for change in changes {
+            self.history.push(change.revision, change.value.as_ref().map_or(0, Bytes::len) as u64);
         }
     }
 
@@ -274,7 +299,8 @@ impl Writer {
         excess: Option<Revision>,
     ) -> Result<(), StoreError> {
         if let Some(upto) = excess {
-            marks.compact(&mut batch, upto)?;
+            // The batch itself is not in the log yet, so nothing of it can be trimmed.
+            marks.compact(&mut batch, upto, self.hub.published())?;
         }
         if *marks != self.marks {
             batch.put_marks(marks);
@@ -297,7 +323,7 @@ impl Writer {
         }
         let mut marks = self.marks.clone();
         let result = self.disk.batch().and_then(|mut batch| {
-            marks.compact(&mut batch, upto)?;
+            marks.compact(&mut batch, upto, self.revision)?;
             batch.put_marks(&marks);
             batch.commit(true)
         });
@@ -332,8 +358,15 @@ impl Writer {
 }
 
 impl Marks {
-    /// Forgets history up to the revision; the marks themselves are still to be put.
-    pub fn compact(&mut self, batch: &mut Batch<'_>, upto: Revision) -> Result<(), StoreError> {
+    /// Forgets history up to the revision, but nothing after `newest`: what is written at or below `compacted` later
+    /// would never be trimmed. The marks themselves are still to be put.
+    pub fn compact(
+        &mut self,
+        batch: &mut Batch<'_>,
+        upto: Revision,
+        newest: Revision,
+    ) -> Result<(), StoreError> {
+        let upto = upto.min(newest);
         if upto > self.compacted {
             batch.trim(self.compacted, upto)?;
             self.compacted = upto;

@@ -154,6 +154,38 @@ async fn differences_become_events_when_history_is_gone() {
     assert_eq!(feed.revision(), store.revision().await.unwrap());
 }
 
+#[tokio::test]
+async fn a_list_during_a_resync_keeps_no_removed_object() {
+    const PODS: u32 = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
+    let pods = kind("", "pods", Scope::Namespaced);
+    let mut made = Vec::new();
+    for n in 0..PODS {
+        let name = format!("p-{n}");
+        let revision = put(&*store, &pods, ("x", &name), 0, n).await;
+        made.push((name, revision));
+    }
+    let feed = Feed::start(store.clone(), [pods.clone()]).await.unwrap();
+    feed.task.abort();
+    tokio::task::yield_now().await;
+    for (name, revision) in made {
+        delete(&*store, &pods, ("x", &name), revision).await;
+    }
+    let newest = put(&*store, &pods, ("x", "new"), 0, 1).await;
+    let cache = feed.cache(&pods).unwrap();
+    let lists = std::thread::spawn(move || {
+        loop {
+            let (objects, revision) = cache.snapshot(None);
+            if revision >= newest {
+                return names(&objects);
+            }
+        }
+    });
+    feed.shared.resync().await.unwrap();
+    assert_eq!(lists.join().unwrap(), "new=1");
+}
+
 /// Bytes as nobody here writes them.
 async fn put_raw(store: &dyn Store, key: &str, expect: Revision, value: &str) -> Revision {
     let value = Some(value.to_owned().into());
