@@ -96,6 +96,99 @@ fn a_reader_cannot_act_through_the_prefix_of_watches() {
     assert!(agent.seen().iter().any(|line| line.starts_with("POST /exec/default/p/")), "{:?}", agent.seen());
 }
 
+/// Server-side apply.
+fn apply(caller: &Caller, path: &str, body: &Value) -> (u16, Value) {
+    let body = body.to_string();
+    let caller = caller.with(&["-H", "Content-Type: application/apply-patch+yaml", "-d", body.as_str()]);
+    caller.send("PATCH", &format!("{path}?fieldManager=test"), None)
+}
+
+#[test]
+fn who_may_only_apply_cannot_create() {
+    let server = server();
+    let admin = Caller::admin(&server);
+    let rules = json!([{"verbs": ["get", "patch"], "apiGroups": [""], "resources": ["pods", "configmaps"]}]);
+    grant(&admin, "changer", &rules);
+    let changer = Caller::certified(&server, "changer", &[]);
+    let (pods, maps) = ("/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/configmaps");
+    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}});
+    admin.create(maps, &json!({"metadata": {"name": "there"}}));
+    let (code, answer) = apply(&changer, &format!("{maps}/there"), &map("there"));
+    assert_eq!((code, &answer["data"]["k"]), (200, &json!("v")), "what exists is changed: {answer}");
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new"},
+        "spec": {"containers": [{"name": "c", "image": "example.test/x"}]}});
+    for (path, what, body) in [(pods, "pods", &pod), (maps, "configmaps", &map("new"))] {
+        let path = format!("{path}/new");
+        let (code, answer) = apply(&changer, &path, body);
+        let said = answer["message"].as_str().unwrap_or_default();
+        let wanted = format!("cannot create resource \"{what}\"");
+        assert!(code == 403 && said.contains(&wanted), "{path}: {code} {answer}");
+        assert_eq!(admin.get(&path).0, 404, "{path}");
+    }
+    assert_eq!(apply(&admin, &format!("{maps}/new"), &map("new")).0, 201, "who may create does so by apply");
+}
+
+#[test]
+fn who_may_only_update_cannot_create() {
+    let server = server();
+    let admin = Caller::admin(&server);
+    let rules = |verbs: Value| json!([{"verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["mine"]}]);
+    grant(&admin, "holder", &rules(json!(["update"])));
+    grant(&admin, "maker", &rules(json!(["update", "create"])));
+    let [holder, maker] = ["holder", "maker"].map(|user| Caller::certified(&server, user, &[]));
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let put = |caller: &Caller, path: &str, name: &str| {
+        let body = json!({"metadata": {"name": name}, "spec": {"holderIdentity": "x"}});
+        caller.send("PUT", &format!("{leases}/{path}"), Some(&body))
+    };
+    for caller in [&holder, &maker] {
+        let (code, answer) = put(caller, "mine", "other");
+        assert_eq!(code, 400, "another name in the body: {answer}");
+        assert_eq!(put(caller, "other", "other").0, 403, "another name in the URL");
+    }
+    let (code, answer) = put(&holder, "mine", "mine");
+    let said = answer["message"].as_str().unwrap_or_default();
+    assert!(code == 403 && said.contains("cannot create resource \"leases\""), "{code} {answer}");
+    for name in ["mine", "other"] {
+        assert_eq!(admin.get(&format!("{leases}/{name}")).0, 404, "{name}");
+    }
+    let (code, mut lease) = put(&maker, "mine", "mine");
+    assert_eq!(code, 201, "who may create does so by update: {lease}");
+    lease["spec"]["holderIdentity"] = json!("y");
+    let (code, answer) = holder.send("PUT", &format!("{leases}/mine"), Some(&lease));
+    assert_eq!(code, 200, "what exists is changed: {answer}");
+}
+
+#[test]
+fn a_writer_of_status_cannot_change_metadata() {
+    let server = server();
+    let admin = Caller::admin(&server);
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let definition = json!({"metadata": {"name": "boats.example.test"}, "spec": {"group": "example.test",
+        "scope": "Namespaced", "names": {"plural": "boats", "singular": "boat", "kind": "Boat", "listKind": "BoatList"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": schema}]}});
+    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+    let boats = "/apis/example.test/v1/namespaces/default/boats";
+    let boat = json!({"apiVersion": "example.test/v1", "kind": "Boat", "metadata": {"name": "one"}});
+    eventually("boats can be made", Duration::from_secs(20), || {
+        admin.send("POST", boats, Some(&boat)).0 == 201
+    });
+    grant(
+        &admin,
+        "teller",
+        &json!([{"verbs": ["patch"], "apiGroups": ["example.test"], "resources": ["boats/status"]}]),
+    );
+    let change = json!({"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["example.test/hold"]},
+        "status": {"afloat": true}});
+    let teller = Caller::certified(&server, "teller", &[]);
+    let (code, answer) = teller.send("PATCH", &format!("{boats}/one/status"), Some(&change));
+    assert_eq!((code, &answer["status"]["afloat"]), (200, &json!(true)), "{answer}");
+    let stored = admin.get(&format!("{boats}/one")).1;
+    for field in ["labels", "annotations", "finalizers"] {
+        assert!(stored["metadata"][field].is_null(), "{field}: {stored}");
+    }
+}
+
 #[test]
 fn a_tenant_cannot_leave_its_namespace_by_odd_paths() {
     let server = server();
@@ -178,4 +271,42 @@ fn an_editor_cannot_pass_a_policy_on_connections_through_a_proxy() {
         }
     }
     assert_eq!(agent.seen().len(), before, "nothing reached the node");
+}
+
+#[test]
+fn a_reader_of_nodes_cannot_run_anything_through_their_proxy() {
+    let server = server();
+    let admin = Caller::admin(&server);
+    let agent = Agent::of_node(&server, "n1");
+    node_at(&admin, "n1", "127.0.0.1", agent.port);
+    let rule = |verbs: &[&str]| json!([{"verbs": verbs, "apiGroups": [""], "resources": ["nodes/proxy"]}]);
+    grant(&admin, "observer", &rule(&["get"]));
+    grant(&admin, "operator", &rule(&["get", "create"]));
+    let observer = Caller::certified(&server, "observer", &[]);
+    let operator = Caller::certified(&server, "operator", &[]);
+    let path = |rest: &str| format!("/api/v1/nodes/n1/proxy/{rest}");
+    for caller in [&observer, &operator] {
+        eventually("the role is in force", Duration::from_secs(20), || caller.get(&path("pods")).0 == 200);
+    }
+    for caller in [&observer, &upgrading(&observer)] {
+        for rest in [
+            "exec/default/p/c?command=id&output=1",
+            "%65xec/default/p/c?command=id&output=1",
+            "attach/default/p/c?output=1",
+            "portForward/default/p?port=80",
+            "run/default/p/c?cmd=id",
+        ] {
+            let (code, answer) = caller.get(&path(rest));
+            assert_eq!(code, 403, "{rest}: {answer}");
+        }
+    }
+    // These are for the server alone, whatever somebody may do.
+    for (method, rest) in [("GET", "dial/192.0.2.1:80"), ("DELETE", "volumes/v")] {
+        let (code, answer) = admin.send(method, &path(rest), None);
+        assert_eq!(code, 404, "{method} {rest}: {answer}");
+    }
+    let acted: Vec<String> = agent.seen().into_iter().filter(|line| !line.contains(" /pods ")).collect();
+    assert_eq!(acted, Vec::<String>::new(), "requests that reached the node");
+    upgrading(&operator).get(&path("exec/default/p/c?command=id&output=1"));
+    assert!(agent.seen().iter().any(|line| line.starts_with("GET /exec/default/p/c")), "{:?}", agent.seen());
 }

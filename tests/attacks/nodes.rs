@@ -1,5 +1,10 @@
 //! Nodes that want to be more than a node.
 
+// What a node says about itself, against other nodes and API servers.
+mod claims;
+// Answers that never end.
+mod floods;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle::pki::authority::{Authority, Profile, Signed};
 use coracle_tests::caller::Caller;
@@ -18,7 +23,10 @@ use std::time::Duration;
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const SERVING: &str = "kubernetes.io/kubelet-serving";
 
-/// Something on loopback that takes itself for a node's agent: it answers every request with 200 and remembers it.
+/// Writes an answer to a request.
+type Answer = fn(&mut dyn Write);
+
+/// Something on loopback that takes itself for a node's agent: it answers every request, usually with 200, and remembers it.
 pub struct Agent {
     pub port: u16,
     seen: Arc<Mutex<Vec<String>>>,
@@ -27,9 +35,15 @@ pub struct Agent {
 impl Agent {
     /// With a certificate that the cluster issued to a node.
     pub fn of_node(server: &Server, node: &str) -> Self {
+        Self::answering(server, node, reached)
+    }
+
+    /// With a certificate that the cluster issued to a node, and answers of its own.
+    fn answering(server: &Server, node: &str, answer: Answer) -> Self {
         let authority = Authority::ensure(&server.data_dir().join("pki"), "ca", "test").unwrap();
         let names = ["127.0.0.1".to_owned(), node.to_owned()];
-        Self::start(&authority.sign(&Profile::server(&format!("system:node:{node}"), &names)).unwrap())
+        let profile = Profile::server(&format!("system:node:{node}"), &names);
+        Self::start_with(&authority.sign(&profile).unwrap(), answer)
     }
 
     /// With a certificate that signs itself.
@@ -41,6 +55,10 @@ impl Agent {
     }
 
     fn start(signed: &Signed) -> Self {
+        Self::start_with(signed, reached)
+    }
+
+    fn start_with(signed: &Signed, answer: Answer) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = CertificateDer::pem_slice_iter(signed.certificate.as_bytes()).collect::<Result<_, _>>();
         let key = PrivateKeyDer::from_pem_slice(signed.key.as_bytes()).unwrap();
@@ -57,7 +75,7 @@ impl Agent {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (config, noted) = (config.clone(), noted.clone());
-                std::thread::spawn(move || serve(stream, config, &noted));
+                std::thread::spawn(move || serve(stream, config, &noted, answer));
             }
         });
         Self { port, seen }
@@ -69,7 +87,11 @@ impl Agent {
     }
 }
 
-fn serve(stream: TcpStream, config: Arc<rustls::ServerConfig>, noted: &Mutex<Vec<String>>) {
+fn reached(stream: &mut dyn Write) {
+    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\nreached");
+}
+
+fn serve(stream: TcpStream, config: Arc<rustls::ServerConfig>, noted: &Mutex<Vec<String>>, answer: Answer) {
     let connection = rustls::ServerConnection::new(config).unwrap();
     let mut stream = BufReader::new(rustls::StreamOwned::new(connection, stream));
     let mut lines = Vec::new();
@@ -83,9 +105,7 @@ fn serve(stream: TcpStream, config: Arc<rustls::ServerConfig>, noted: &Mutex<Vec
     }
     let Some(first) = lines.first() else { return };
     noted.lock().unwrap().push(first.clone());
-    let _ = stream
-        .get_mut()
-        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\nreached");
+    answer(stream.get_mut());
     let _ = stream.get_mut().flush();
 }
 

@@ -41,6 +41,12 @@ async fn a_pod_lives_and_leaves_nothing() {
     assert_eq!(String::from_utf8(inside.stdout).unwrap(), "web\nnameserver 10.96.0.10\n");
     assert_eq!((inside.stderr.as_slice(), inside.exit_code), (&b"err\n"[..], 3));
 
+    // What a container writes into its hostname file does not become the environment of another one.
+    let forged = node.exec(&web, "echo forged > /etc/hostname && cat /etc/hostname").await;
+    assert_eq!(forged.stdout, b"forged\n");
+    let next = node.run(&sandbox, "web", node.container_config("next", &["sleep", "1000"])).await;
+    assert_eq!(node.exec(&next, "echo $HOSTNAME").await.stdout, b"web\n");
+
     node.cri.stop_container(&web, Duration::from_secs(1)).await.unwrap();
     let status = node.status(&web).await;
     assert_eq!(status.state(), cri::ContainerState::ContainerExited);
