@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::node::pressure::Threshold;
 use crate::pod::dns::Cluster;
+use crate::pod::image::verification::Verification;
 
 /// Settings of this node, fixed for the life of the process.
 #[derive(Clone, Debug)]
@@ -61,12 +62,19 @@ pub struct NodeConfig {
     pub service_proxy: bool,
     /// Whether this node answers at the cluster's DNS addresses.
     pub serves_dns: bool,
+    /// Which images on the node need credentials that have pulled them.
+    pub verification: Verification,
 }
 
 impl NodeConfig {
     /// Everything on disk of a pod.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root_dir.join("pods").join(uid)
+    }
+
+    /// Who has pulled the images on the node.
+    pub fn image_pulls_dir(&self) -> PathBuf {
+        self.root_dir.join("image-pulls")
     }
 
     /// A volume of a pod on disk.

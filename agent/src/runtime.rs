@@ -23,6 +23,8 @@ pub use client::CriRuntime;
 
 /// Annotation of images that came from an archive: a pull of their names takes them as they are.
 pub const IMPORTED: &str = "coracle/imported";
+/// Annotation of a pull that asks the registry although the image came from an archive.
+pub const ASK_REGISTRY: &str = "coracle/ask-registry";
 
 /// What went wrong in a runtime, by what the caller can do about it; messages follow containerd's wording.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]

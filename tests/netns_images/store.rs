@@ -13,7 +13,7 @@ fn add(lab: &Lab, store: &ImageStore, name: &str, tars: &[Vec<u8>]) -> String {
 }
 
 fn layers(lab: &Lab) -> usize {
-    fs::read_dir(lab.path("store/layers")).unwrap().count()
+    fs::read_dir(lab.path("store/chains")).unwrap().count()
 }
 
 #[test]

@@ -38,6 +38,8 @@ use crate::node::status::{Pressure, allocatable};
 use crate::objects::{Objects, Wake};
 use crate::pod::cpus::Cpus;
 use crate::pod::image::Images;
+use crate::pod::image::records::PullRecords;
+use crate::pod::image::verification::{Pattern, Verification, VerificationPolicy};
 use crate::pod::support::Confinement;
 use crate::pod::table::{Message, PodTable};
 use crate::pod::users::Users;
@@ -146,6 +148,12 @@ pub struct RunArgs {
     /// CPU manager policy: none or static.
     #[arg(long, value_enum, default_value_t)]
     pub cpu_manager_policy: CpuPolicy,
+    /// Which images on the node a pod may use without credentials that have pulled them.
+    #[arg(long, value_enum, default_value_t)]
+    pub image_pull_credentials_verification_policy: VerificationPolicy,
+    /// Images that NeverVerifyAllowlistedImages is about: repositories, or registries and paths that end in /*.
+    #[arg(long, value_delimiter = ',')]
+    pub preloaded_images_verification_allowlist: Vec<Pattern>,
     /// When the machine goes down, how many seconds pods have to end; 0 leaves them to the kernel.
     #[arg(long, default_value_t = 0)]
     pub shutdown_grace_period: u64,
@@ -413,6 +421,11 @@ impl RunArgs {
             network: if self.external_network { network::Mode::None } else { self.network },
             service_proxy: !self.no_service_proxy,
             serves_dns: !self.external_dns,
+            verification: Verification::new(
+                self.image_pull_credentials_verification_policy,
+                self.preloaded_images_verification_allowlist.clone(),
+            )
+            .context("--preloaded-images-verification-allowlist")?,
         })
     }
 
@@ -433,7 +446,7 @@ fn serve_services(context: &Arc<Context>) -> anyhow::Result<()> {
     let open = move || {
         let config = &of.config;
         let dns = config.cluster.servers.iter().filter_map(|server| server.parse().ok()).collect();
-        Proxy::new(of.cluster.clone(), config.name.clone(), dns)
+        Proxy::new(of.cluster.clone(), config.name.clone(), dns, of.supervisor.clone())
     };
     let mut first = Some(open()?);
     context.supervisor.spawn("service proxy", move || {
@@ -490,11 +503,16 @@ pub fn assemble(
     let context = Context {
         facts: RwLock::new(facts),
         reporter: Reporter::new(client.clone()),
-        objects: Objects::new(client.clone(), objects_changed),
+        objects: Objects::new(client.clone(), objects_changed, supervisor),
         cluster,
         policies,
         tokens: Tokens::new(client.clone()),
-        images: Images::new(runtime.clone(), events.clone()),
+        images: Images::new(
+            runtime.clone(),
+            events.clone(),
+            config.verification.clone(),
+            PullRecords::new(config.image_pulls_dir()),
+        ),
         probes: probes.clone(),
         cpus: config
             .static_cpus

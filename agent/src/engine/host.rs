@@ -58,6 +58,12 @@ pub fn has_selinux() -> bool {
     Path::new("/sys/fs/selinux/enforce").exists()
 }
 
+/// False when the kernel says that its SELinux policy has no such context.
+pub fn has_label(label: &str) -> bool {
+    let asked = fs::write("/sys/fs/selinux/context", label);
+    !asked.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
+}
+
 /// What the host's policy has for containers.
 fn container_contexts() -> Contexts {
     let config = fs::read_to_string("/etc/selinux/config").unwrap_or_default();

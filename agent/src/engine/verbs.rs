@@ -16,7 +16,7 @@ use super::error::internal;
 use super::image::{Credentials, ImageRecord};
 use super::{Engine, now};
 use crate::keeper::wire::Call;
-use crate::runtime::{Duplex, First, IMPORTED, Result, Runtime, RuntimeError, Session};
+use crate::runtime::{ASK_REGISTRY, Duplex, First, IMPORTED, Result, Runtime, RuntimeError, Session};
 
 /// As an image's own configuration names it.
 fn image_info(record: &ImageRecord) -> serde_json::Value {
@@ -330,7 +330,9 @@ impl Runtime for Engine {
         _sandbox_config: Option<cri::PodSandboxConfig>,
     ) -> Result<String> {
         // What somebody imported is what they want to run; without a network it is all there is.
-        if let Some(record) = self.inner.images.find(&image.image)?.filter(|record| record.imported) {
+        let asks = image.annotations.contains_key(ASK_REGISTRY);
+        if let Some(record) = self.inner.images.find(&image.image)?.filter(|record| record.imported && !asks)
+        {
             return Ok(record.id);
         }
         let credentials = match &auth {

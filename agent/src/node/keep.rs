@@ -7,7 +7,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::machine::Machine;
 use super::status::{self, StatusInput};
@@ -239,7 +239,13 @@ impl Keeper {
             .version()
             .await
             .map(|v| format!("{}://{}", v.runtime_name, v.runtime_version));
-        let images = self.context.runtime.list_images(None).await.unwrap_or_default();
+        let listed = SystemTime::now();
+        let images = self.context.runtime.list_images(None).await;
+        // Without a list nothing is known to be gone.
+        if let Ok(images) = &images {
+            self.context.images.settle(images, listed);
+        }
+        let images = images.unwrap_or_default();
         let pressure = self.pressure.check(&self.context).await;
         self.context.facts.write().pressure = pressure;
         local_storage::check(&self.context).await;

@@ -46,12 +46,13 @@ impl Job {
         let image = container.image.as_deref().unwrap_or_default();
         let policy = container.image_pull_policy.as_deref();
         let images = &self.context.images;
-        if !images.is_at_hand(image, policy).await {
+        let credentials = self.credentials(image).await;
+        if !images.is_at_hand(image, policy, &credentials).await {
             return None;
         }
         let sandbox = self.sandbox_config(attempt).ok()?;
         let about = pod_reference(&self.pod, Some(&start.name));
-        let present = images.ensure(&self.pod, &about, image, policy, &[], &sandbox).await.ok()?;
+        let present = images.ensure(&self.pod, &about, image, policy, &credentials, &sandbox).await.ok()?;
         self.configure(start.role, container, &start, present, Some(prepared), &sandbox).await.ok()
     }
 

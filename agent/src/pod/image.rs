@@ -1,5 +1,13 @@
 //! Brings a container's image onto the node, as its pull policy says.
 
+// Which images need credentials.
+pub mod verification;
+// Who has pulled which image.
+pub mod records;
+// Who may use an image that is on the node.
+mod access;
+
+use coracle_proto::causes::chain;
 use coracle_proto::cri;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
@@ -8,11 +16,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::records::PullRecords;
+use self::verification::Verification;
 use super::backoff::Backoffs;
+use super::pull_secret::PullCredential;
 use super::security::ImageUser;
 use super::spec;
 use crate::events::{Kind, Recorder};
-use crate::runtime::{IMPORTED, Runtime};
+use crate::runtime::{ASK_REGISTRY, IMPORTED, Runtime};
 
 /// Why an image is not there: what the container's waiting state says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +45,8 @@ pub struct Present {
     pub user: ImageUser,
     /// Whether somebody brought it to the node by hand.
     imported: bool,
+    /// Its names on the node, by tag and by digest.
+    names: Vec<String>,
 }
 
 impl Present {
@@ -48,6 +61,8 @@ impl Present {
 pub struct Images {
     runtime: Arc<dyn Runtime>,
     events: Recorder,
+    verification: Verification,
+    records: PullRecords,
     backoffs: Mutex<Backoffs>,
     last_errors: Mutex<HashMap<String, String>>,
     pulling: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -55,43 +70,58 @@ pub struct Images {
 
 impl Images {
     /// Pulls through this runtime.
-    pub fn new(runtime: Arc<dyn Runtime>, events: Recorder) -> Self {
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        events: Recorder,
+        verification: Verification,
+        records: PullRecords,
+    ) -> Self {
         Images {
             runtime,
             events,
+            verification,
+            records,
             backoffs: Mutex::new(Backoffs::default()),
             last_errors: Mutex::default(),
             pulling: Mutex::default(),
         }
     }
 
-    /// Makes sure that an image is on the node.
+    /// Makes sure that an image is on the node and that the pod may use it: that it is for every pod, or that the pod
+    /// has credentials that have pulled it. Otherwise it is pulled with the pod's own, which the registry checks.
     pub async fn ensure(
         &self,
         pod: &Pod,
         about: &ObjectReference,
         image: &str,
         policy: Option<&str>,
-        credentials: &[cri::AuthConfig],
+        credentials: &[PullCredential],
         sandbox: &cri::PodSandboxConfig,
     ) -> Result<Present, PullFailure> {
         let policy = policy.unwrap_or_else(|| default_policy(image));
-        let wanted = cri::ImageSpec {
+        let mut wanted = cri::ImageSpec {
             image: with_tag(image),
             user_specified_image: image.to_owned(),
             ..cri::ImageSpec::default()
         };
-        match self.present(&wanted).await {
-            Ok(Some(present)) if present.suffices(policy) => {
+        let found = self.present(&wanted).await;
+        let admitted = matches!(&found, Ok(Some(present)) if self.admits(image, present, credentials));
+        match found {
+            Ok(Some(present)) if admitted && present.suffices(policy) => {
                 let text = format!(
                     "Container image {image:?} already present on machine and can be accessed by the pod"
                 );
                 self.events.record(about.clone(), Kind::Normal, "Pulled", text);
                 return Ok(present);
             }
+            // The engine would take it as it is and check nothing.
+            Ok(Some(present)) if !admitted && present.imported && policy != "Never" => {
+                wanted.annotations.insert(ASK_REGISTRY.to_owned(), "true".to_owned());
+            }
             // The pull finds out what is wrong, if anything is.
             _ if policy == "Always" => {}
-            Ok(None) if policy == "Never" => {
+            // Whether the image is there is not for those to know who cannot pull it.
+            Ok(_) if policy == "Never" => {
                 let message = format!("Container image {image:?} is not present with pull policy of Never");
                 self.events.record(about.clone(), Kind::Warning, "ErrImageNeverPull", message.clone());
                 return Err(PullFailure {
@@ -116,15 +146,21 @@ impl Images {
     }
 
     /// Whether `ensure` will find an image without asking anybody else.
-    pub async fn is_at_hand(&self, image: &str, policy: Option<&str>) -> bool {
+    pub async fn is_at_hand(
+        &self,
+        image: &str,
+        policy: Option<&str>,
+        credentials: &[PullCredential],
+    ) -> bool {
         let wanted = cri::ImageSpec { image: with_tag(image), ..cri::ImageSpec::default() };
         let policy = policy.unwrap_or_else(|| default_policy(image));
-        matches!(self.present(&wanted).await, Ok(Some(present)) if present.suffices(policy))
+        let Ok(Some(present)) = self.present(&wanted).await else { return false };
+        present.suffices(policy) && self.admits(image, &present, credentials)
     }
 
     async fn present(&self, wanted: &cri::ImageSpec) -> Result<Option<Present>, String> {
         let image = self.runtime.image_status(wanted.clone()).await.map_err(|error| error.to_string())?;
-        Ok(image.map(|image| found(image, wanted)))
+        Ok(image.map(|image| found_as(image, wanted)))
     }
 
     fn invalid(&self, about: &ObjectReference, image: &str, error: &str) -> PullFailure {
@@ -139,7 +175,7 @@ impl Images {
         about: &ObjectReference,
         image: &str,
         wanted: cri::ImageSpec,
-        credentials: &[cri::AuthConfig],
+        credentials: &[PullCredential],
         sandbox: &cri::PodSandboxConfig,
     ) -> Result<Present, PullFailure> {
         let key = format!("{}_{image}", spec::uid(pod));
@@ -156,15 +192,11 @@ impl Images {
         let turn = self.pulling.lock().entry(wanted.image.clone()).or_default().clone();
         let guard = turn.lock().await;
         let started = Instant::now();
-        let result = self.try_credentials(&wanted, credentials, sandbox).await;
+        let result = self.pull_and_record(image, &wanted, credentials, sandbox).await;
         drop(guard);
         self.pulling.lock().retain(|_, turn| Arc::strong_count(turn) > 1);
-        let present = match result {
-            Ok(()) => self.present(&wanted).await,
-            Err(error) => Err(error),
-        };
-        match present {
-            Ok(Some(present)) => {
+        match result {
+            Ok(present) => {
                 self.backoffs.lock().forget(&key);
                 self.last_errors.lock().remove(&key);
                 let size = self
@@ -183,9 +215,8 @@ impl Images {
                 self.events.record(about.clone(), Kind::Normal, "Pulled", text);
                 Ok(present)
             }
-            failed => {
-                let error =
-                    failed.err().unwrap_or_else(|| "image is not there after it was pulled".to_owned());
+            Err(error) => {
+                let error = chain(&error);
                 if is_invalid(&error) {
                     return Err(self.invalid(about, image, &error));
                 }
@@ -204,24 +235,6 @@ impl Images {
         }
     }
 
-    /// Every credential that applies in turn, or none at all; the last error counts.
-    async fn try_credentials(
-        &self,
-        wanted: &cri::ImageSpec,
-        credentials: &[cri::AuthConfig],
-        sandbox: &cri::PodSandboxConfig,
-    ) -> Result<(), String> {
-        let mut last = String::new();
-        let anonymous = credentials.is_empty().then_some(None);
-        for auth in credentials.iter().cloned().map(Some).chain(anonymous) {
-            match self.runtime.pull_image(wanted.clone(), auth, Some(sandbox.clone())).await {
-                Ok(_) => return Ok(()),
-                Err(error) => last = error.to_string(),
-            }
-        }
-        Err(last)
-    }
-
     fn waits(&self, key: &str) -> Option<Duration> {
         let backoffs = self.backoffs.lock();
         let now = nanos();
@@ -238,8 +251,9 @@ impl Images {
 }
 
 /// What the runtime says of an image, as we use it.
-fn found(image: cri::Image, wanted: &cri::ImageSpec) -> Present {
+fn found_as(image: cri::Image, wanted: &cri::ImageSpec) -> Present {
     Present {
+        names: image.repo_tags.into_iter().chain(image.repo_digests).collect(),
         imported: image.spec.is_some_and(|spec| spec.annotations.contains_key(IMPORTED)),
         spec: cri::ImageSpec {
             image: image.id,
@@ -289,7 +303,7 @@ mod tests {
         ] {
             let spec = cri::ImageSpec { annotations, ..cri::ImageSpec::default() };
             let image = cri::Image { spec: Some(spec), ..cri::Image::default() };
-            let present = found(image, &cri::ImageSpec::default());
+            let present = found_as(image, &cri::ImageSpec::default());
             assert_eq!(present.suffices(policy), suffices, "{policy} {present:?}");
         }
     }

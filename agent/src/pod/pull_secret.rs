@@ -3,8 +3,58 @@
 use base64::Engine;
 use coracle_proto::cri::AuthConfig;
 use k8s_openapi::api::core::v1::Secret;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+
+/// The secret that credentials are from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullSecret {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Tells it from others that had its name.
+    pub uid: String,
+    /// Of the credentials.
+    pub hash: String,
+}
+
+impl PullSecret {
+    fn of(secret: &Secret, auth: &AuthConfig) -> Self {
+        let about = &secret.metadata;
+        PullSecret {
+            namespace: about.namespace.clone().unwrap_or_default(),
+            name: about.name.clone().unwrap_or_default(),
+            uid: about.uid.clone().unwrap_or_default(),
+            hash: hash(auth),
+        }
+    }
+
+    /// Whether both are one secret, whatever it held at a time.
+    pub fn is_same_object(&self, other: &Self) -> bool {
+        (&self.namespace, &self.name, &self.uid) == (&other.namespace, &other.name, &other.uid)
+    }
+}
+
+/// Of what a registry sees, each part with its length before it: no two credentials have the same text.
+fn hash(auth: &AuthConfig) -> String {
+    let mut hash = Sha256::new();
+    for part in [&auth.username, &auth.password, &auth.auth, &auth.identity_token, &auth.registry_token] {
+        hash.update(part.len().to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Credentials for an image.
+#[derive(Clone)]
+pub struct PullCredential {
+    /// What the registry is told.
+    pub auth: AuthConfig,
+    /// Where it is from.
+    pub secret: PullSecret,
+}
 
 #[derive(Deserialize)]
 struct DockerConfig {
@@ -23,15 +73,18 @@ struct Entry {
 }
 
 /// Credentials that apply to an image, the most specific first.
-pub fn credentials(image: &str, secrets: &[&Secret]) -> Vec<AuthConfig> {
-    let mut found: Vec<(usize, AuthConfig)> = Vec::new();
-    for (server, entry) in secrets.iter().flat_map(|secret| entries(secret)) {
-        if let Some(specific) = applies(&server, image) {
-            found.push((specific, auth(server, entry)));
+pub fn credentials(image: &str, secrets: &[&Secret]) -> Vec<PullCredential> {
+    let mut found: Vec<(usize, PullCredential)> = Vec::new();
+    for secret in secrets {
+        for (server, entry) in entries(secret) {
+            if let Some(specific) = applies(&server, image) {
+                let auth = auth(server, entry);
+                found.push((specific, PullCredential { secret: PullSecret::of(secret, &auth), auth }));
+            }
         }
     }
     found.sort_by_key(|(specific, _)| std::cmp::Reverse(*specific));
-    found.into_iter().map(|(_, auth)| auth).collect()
+    found.into_iter().map(|(_, credential)| credential).collect()
 }
 
 fn entries(secret: &Secret) -> Vec<(String, Entry)> {
@@ -105,12 +158,33 @@ mod tests {
             ..Secret::default()
         };
         let users = |image: &str| -> Vec<String> {
-            credentials(image, &[&secret]).into_iter().map(|auth| auth.username).collect()
+            credentials(image, &[&secret]).into_iter().map(|credential| credential.auth.username).collect()
         };
         assert_eq!(users("reg.example.com/team/app:1"), ["b", "a"]);
         assert_eq!(users("reg.example.com/other/app"), ["a"]);
         assert_eq!(users("nginx"), ["hub"]);
         assert_eq!(users("x.example.org/app"), ["w"]);
         assert!(users("other.io/app").is_empty());
+    }
+
+    #[test]
+    fn credentials_say_which_secret_they_are_from() {
+        let of = |namespace: &str, uid: &str, password: &str| {
+            let json =
+                format!(r#"{{"auths": {{"reg.example": {{"username": "a", "password": "{password}"}}}}}}"#);
+            let mut secret = Secret {
+                data: Some([(".dockerconfigjson".to_owned(), ByteString(json.into_bytes()))].into()),
+                ..Secret::default()
+            };
+            secret.metadata.namespace = Some(namespace.into());
+            secret.metadata.name = Some("pull".into());
+            secret.metadata.uid = Some(uid.into());
+            credentials("reg.example/app", &[&secret]).remove(0).secret
+        };
+        let first = of("a", "1", "x");
+        assert_eq!((first.namespace.as_str(), first.name.as_str(), first.uid.as_str()), ("a", "pull", "1"));
+        assert_eq!(first.hash, of("b", "2", "x").hash);
+        assert_ne!(first.hash, of("a", "1", "y").hash);
+        assert!(first.is_same_object(&of("a", "1", "y")) && !first.is_same_object(&of("a", "2", "x")));
     }
 }

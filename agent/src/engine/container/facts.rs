@@ -13,7 +13,7 @@ use crate::engine::sandbox::{hostname, is_host, namespace_options, root_of, user
 use crate::engine::spec::labels::{self, SeLinux};
 use crate::engine::spec::{Facts, Namespaces, devices};
 use crate::engine::user::{self, Accounts};
-use crate::engine::{Engine, apparmor};
+use crate::engine::{Engine, apparmor, host};
 use crate::runtime::{Result, RuntimeError};
 
 impl Engine {
@@ -26,7 +26,8 @@ impl Engine {
         File::open(&path).map(Some).map_err(internal("user namespace"))
     }
 
-    /// The container's SELinux labels, if it asks for some.
+    /// The container's SELinux labels, if it asks for some. One that the policy does not have is named before the runtime
+    /// fails on it.
     pub(super) fn selinux(
         &self,
         record: &ContainerRecord,
@@ -34,7 +35,17 @@ impl Engine {
     ) -> Result<Option<SeLinux>> {
         let linux = record.config.linux.clone().unwrap_or_default();
         let security = linux.security_context.unwrap_or_default();
-        Ok(labels::selinux(&security, &sandbox.id, &self.inner.host)?)
+        let labels = labels::selinux(&security, &sandbox.id, &self.inner.host)?;
+        let unknown = labels
+            .iter()
+            .flat_map(|labels| [&labels.process, &labels.mount])
+            .find(|label| !host::has_label(label));
+        if let Some(label) = unknown {
+            return Err(RuntimeError::InvalidArgument(format!(
+                "seLinuxOptions make the label {label:?}, which the host's SELinux policy does not have"
+            )));
+        }
+        Ok(labels)
     }
 
     /// A profile that is not in the kernel is named before the runtime fails on it.

@@ -22,10 +22,18 @@ const ATTEMPTS: u32 = 5;
 const LEAST: u64 = 64 << 10;
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// A verified download, at its start. The file is removed when this is dropped; until then it may be read.
+/// A verified download. The file is removed when this is dropped; until then it may be read.
 pub(super) struct Blob {
-    pub file: File,
+    file: File,
     path: PathBuf,
+}
+
+impl Blob {
+    /// The file, at its start.
+    pub(super) fn rewound(&self) -> Result<&File> {
+        (&self.file).seek(SeekFrom::Start(0)).map_err(Error::io("reading", &self.path))?;
+        Ok(&self.file)
+    }
 }
 
 impl Drop for Blob {
@@ -47,13 +55,13 @@ pub(super) async fn fetch(
     let hex = hex_of(&descriptor.digest)?;
     let path = store.path("ingest", hex);
     let failed = |source: io::Error| Error::Io { action: "downloading to", path: path.clone(), source };
-    // Another process may be at the same blob: it gets a file of its own.
+    // Another process, or a pull from another registry, may be at the same blob: this one gets a file of its own.
     let file = std::fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
     let file = file.map_err(failed)?;
     let (path, file) = match file.try_lock() {
         Ok(()) => (path.clone(), file),
         Err(_) => {
-            let path = store.path("ingest", &format!("{hex}.{}", std::process::id()));
+            let path = store.path("ingest", &format!("{hex}.{}", uuid::Uuid::new_v4()));
             let file =
                 std::fs::OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path);
             (path.clone(), file.map_err(failed)?)
@@ -83,11 +91,10 @@ pub(super) async fn fetch(
     }
     file.flush().await.map_err(failed)?;
     let actual = format_digest(hash.finalize());
-    let mut blob = Blob { file: file.into_std().await, path: path.clone() };
+    let blob = Blob { file: file.into_std().await, path: path.clone() };
     if actual != descriptor.digest {
         return Err(Error::Digest { what: "blob".into(), actual, expected: descriptor.digest.clone() });
     }
-    blob.file.seek(SeekFrom::Start(0)).map_err(failed)?;
     Ok(blob)
 }
 

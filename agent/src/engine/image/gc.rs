@@ -123,7 +123,8 @@ impl ImageStore {
 
     /// Bytes and files the store itself takes, by its records: every layer once.
     pub fn used_bytes(&self) -> Result<u64> {
-        let layers = self.list()?.into_iter().flat_map(|r| r.layers).map(|l| (l.diff_id, l.size));
+        let layers =
+            self.list()?.into_iter().flat_map(|r| r.layers).map(|l| ((l.chain_id, l.diff_id), l.size));
         Ok(layers.collect::<std::collections::BTreeMap<_, _>>().values().sum())
     }
 

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use super::{
     Error, ImageRecord, ImageStore, Result,
     bounded::{Allowance, Allowed},
+    chain::check_layers,
     gc::DiskUse,
     layer::{self, Limits},
     manifest::{self, ConfigBlob, Descriptor, Manifest, Platform},
@@ -57,9 +58,8 @@ impl ImageStore {
                 archive.unusable(format!("a config of {} bytes that is said to have {size}", bytes.len()))
             );
         }
-        if config.rootfs.diff_ids.len() != image.layers.len() {
-            return Err(archive.unusable("the config and the manifest disagree about the layers".into()));
-        }
+        let what = archive.path.display().to_string();
+        check_layers(&what, config.rootfs.diff_ids.len(), image.layers.len())?;
         let names = image.names.clone();
         let mut new = NewImage {
             record: ImageRecord { imported: true, ..record_of(&image.config, &image.manifest, &config) },
@@ -67,14 +67,12 @@ impl ImageStore {
             config: bytes,
             staged: Vec::new(),
         };
-        let mut missing = config.rootfs.diff_ids.clone();
-        missing.retain(|id| !self.has_layer(id));
+        let layers = new.record.layers.clone();
+        let mut missing: Vec<_> = layers.iter().filter(|layer| !self.has_layer(layer)).cloned().collect();
         loop {
-            for (diff_id, path) in config.rootfs.diff_ids.iter().zip(&image.layers) {
-                if missing.contains(diff_id) && !new.staged.iter().any(|s| s.diff_id == *diff_id) {
-                    let (reader, size) = archive.open_member(path)?;
-                    new.staged.push(layer::stage(self, diff_id, reader, Limits::for_compressed(size))?);
-                }
+            for (layer, path) in layers.iter().zip(&image.layers).filter(|(l, _)| missing.contains(l)) {
+                let (reader, size) = archive.open_member(path)?;
+                new.staged.push(layer::stage(self, layer.clone(), reader, Limits::for_compressed(size))?);
             }
             self.flush(&new.staged)?;
             missing = self.commit(&mut new)?;

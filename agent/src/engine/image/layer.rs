@@ -18,14 +18,15 @@ pub use super::unpack::Limits;
 use super::{
     Error, ImageStore, Result,
     bounded::TooBig,
-    manifest::{format_digest, hex_of},
+    manifest::format_digest,
+    record::LayerRef,
     unpack::{self, Unpacker},
 };
 
 /// An unpacked, verified layer that nobody sees yet. Dropped without `publish`, it is deleted.
 #[derive(Debug)]
 pub(super) struct StagedLayer {
-    pub diff_id: String,
+    pub layer: LayerRef,
     dir: PathBuf,
     /// Directories it did not describe.
     implicit: Vec<PathBuf>,
@@ -39,15 +40,15 @@ impl StagedLayer {
         self.dir.join("fs")
     }
 
-    /// Completes the layer with what only the layers below it know, topmost first. The first image that brings a
-    /// layer decides; images that share a layer share what lies below it too.
+    /// Completes the layer with what only the layers below it know, topmost first. They are part of its chain id, so
+    /// every image that shares the layer has the same ones.
     pub(super) fn inherit(&self, below: &[PathBuf]) -> Result<()> {
         unpack::inherit(&self.files(), &self.implicit, below).map_err(Error::io("completing", &self.dir))
     }
 
     /// Moves the layer into the store; the store's lock is held. Another one that got there first is as good.
     pub(super) fn publish(self, store: &ImageStore) -> Result<()> {
-        let target = store.path("layers", hex_of(&self.diff_id)?);
+        let target = store.layer_dir(&self.layer)?;
         if target.join("fs").is_dir() {
             return Ok(());
         }
@@ -63,10 +64,10 @@ impl Drop for StagedLayer {
     }
 }
 
-/// Unpacks a compressed layer read from `source` and verifies that it is `diff_id`. Blocks.
+/// Unpacks a compressed layer read from `source` and verifies that it is `layer`. Blocks.
 pub(super) fn stage(
     store: &ImageStore,
-    diff_id: &str,
+    layer: LayerRef,
     source: impl Read + Send,
     limits: Limits,
 ) -> Result<StagedLayer> {
@@ -77,15 +78,15 @@ pub(super) fn stage(
     made.map_err(Error::io("creating", &dir))?;
     let alive = File::create(dir.join("alive")).map_err(Error::io("creating", &dir))?;
     let mut staged = StagedLayer {
-        diff_id: diff_id.to_owned(),
+        layer,
         implicit: Vec::new(),
         _alive: Flock::lock(alive, FlockArg::LockExclusiveNonblock).ok(),
         dir: dir.clone(),
     };
     drop(lock);
-    let unpacked = unpack_to(&dir.join("fs"), diff_id, source, limits)?;
-    if unpacked.diff_id != diff_id {
-        let (actual, expected) = (unpacked.diff_id, diff_id.to_owned());
+    let unpacked = unpack_to(&dir.join("fs"), &staged.layer.diff_id, source, limits)?;
+    if unpacked.diff_id != staged.layer.diff_id {
+        let (actual, expected) = (unpacked.diff_id, staged.layer.diff_id.clone());
         return Err(Error::Digest { what: "layer contents".into(), actual, expected });
     }
     staged.implicit = unpacked.implicit;
@@ -270,7 +271,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let store = ImageStore::open(temp.path()).unwrap();
         let staged = StagedLayer {
-            diff_id: String::new(),
+            layer: LayerRef { diff_id: String::new(), chain_id: None, size: 0 },
             dir: store.path("ingest", "layer-x"),
             implicit: Vec::new(),
             _alive: None,

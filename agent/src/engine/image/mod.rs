@@ -15,6 +15,8 @@ pub mod manifest;
 pub mod record;
 // The store on disk.
 pub mod store;
+// Layers in the store, shared above the same layers only.
+mod chain;
 // The protocol of registries.
 mod registry;
 // Fetching from registries.

@@ -1,12 +1,13 @@
 //! Fetching an image: manifest, config, then every missing layer at once.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use oci_client::Reference;
 
 use super::{
     Credentials, Error, Hosts, ImageRecord, ImageStore, Result, blob,
+    chain::{check_layers, layers_of},
     hosts::Endpoint,
     layer::{self, Limits, StagedLayer},
     manifest::{self, ConfigBlob, Descriptor, Manifest, Platform},
@@ -99,23 +100,17 @@ impl ImageStore {
         let config_bytes = source.small_blob(&resolved.config).await?;
         let config: ConfigBlob = serde_json::from_slice(&config_bytes)
             .map_err(|e| source.unsupported(format!("invalid image config: {e}")))?;
-        if config.rootfs.diff_ids.len() != resolved.layers.len() {
-            return Err(source.unsupported("the config and the manifest disagree about the layers".into()));
-        }
+        check_layers(&source.name(), config.rootfs.diff_ids.len(), resolved.layers.len())?;
         self.has_room(resolved.layers.iter().fold(0, |sum: u64, layer| sum.saturating_add(layer.size)))?;
-        let layers: Vec<(String, Descriptor)> =
-            config.rootfs.diff_ids.iter().cloned().zip(resolved.layers.iter().cloned()).collect();
+        let record = record_of(&resolved.config.digest, &resolved.manifest, &config);
+        let layers: Vec<(LayerRef, Descriptor)> =
+            record.layers.iter().cloned().zip(resolved.layers.iter().cloned()).collect();
 
         let mut names = vec![reference::digest_name(image, &resolved.top)];
         names.extend(reference::tag_name(image));
-        let mut new = NewImage {
-            record: record_of(&resolved.config.digest, &resolved.manifest, &config),
-            names,
-            config: config_bytes,
-            staged: Vec::new(),
-        };
+        let mut new = NewImage { record, names, config: config_bytes, staged: Vec::new() };
         // Layers found in the store may be removed while the others come.
-        let mut wanted: Vec<_> = layers.iter().filter(|(id, _)| !self.has_layer(id)).cloned().collect();
+        let mut wanted: Vec<_> = layers.iter().filter(|(layer, _)| !self.has_layer(layer)).cloned().collect();
         progress(ProgressEvent::Resolved {
             digest: resolved.manifest.clone(),
             layers: wanted.len(),
@@ -134,37 +129,47 @@ impl ImageStore {
             if missing.is_empty() {
                 return self.get(&new.record.id);
             }
-            wanted = layers.iter().filter(|(id, _)| missing.contains(id)).cloned().collect();
+            wanted = layers.iter().filter(|(layer, _)| missing.contains(layer)).cloned().collect();
         }
     }
 
     async fn fetch_layers(
         &self,
         source: &Source,
-        mut wanted: Vec<(String, Descriptor)>,
+        wanted: Vec<(LayerRef, Descriptor)>,
         progress: &Progress,
     ) -> Result<Vec<StagedLayer>> {
-        wanted.sort_by(|a, b| a.0.cmp(&b.0));
-        wanted.dedup_by(|a, b| a.0 == b.0);
+        // The same contents at several places of an image are downloaded once and unpacked for each place.
+        let mut blobs: BTreeMap<String, (Descriptor, Vec<LayerRef>)> = BTreeMap::new();
+        for (layer, descriptor) in wanted {
+            let blob = blobs.entry(layer.diff_id.clone()).or_insert_with(|| (descriptor, Vec::new()));
+            blob.1.push(layer);
+        }
         // The biggest first: the rest fits beside it.
-        wanted.sort_by_key(|(_, descriptor)| std::cmp::Reverse(descriptor.size));
-        let fetches = wanted.into_iter().map(|(diff_id, descriptor)| async move {
-            // Another pull may be at the same layer: then it is in the store when we get the lock.
-            let _once = self.busy.lock(&diff_id).await;
-            if self.has_layer(&diff_id) {
-                return Ok(None);
+        let mut blobs: Vec<_> = blobs.into_iter().collect();
+        blobs.sort_by_key(|(_, (descriptor, _))| std::cmp::Reverse(descriptor.size));
+        let fetches = blobs.into_iter().map(|(diff_id, (descriptor, mut layers))| async move {
+            // Another pull may be at the same blob: then the layer may be in the store when we get the lock. A registry
+            // that is slow holds up only pulls from itself, whatever it says that its layers are.
+            let key = format!("{} {diff_id}", source.registry.image().resolve_registry());
+            let _once = self.busy.lock(&key).await;
+            layers.retain(|layer| !self.has_layer(layer));
+            if layers.is_empty() {
+                return Ok(Vec::new());
             }
             let report = |have| {
                 let size = descriptor.size;
                 progress(ProgressEvent::Downloading { digest: descriptor.digest.clone(), have, size });
             };
             let blob = blob::fetch(self, &source.registry, &descriptor, &report).await?;
-            let (store, size) = (self.clone(), descriptor.size);
-            let staged =
-                blocking(move || layer::stage(&store, &diff_id, &blob.file, Limits::for_compressed(size)))
-                    .await?;
+            let (store, limits) = (self.clone(), Limits::for_compressed(descriptor.size));
+            let staged = blocking(move || {
+                let stage = |layer| layer::stage(&store, layer, blob.rewound()?, limits);
+                layers.into_iter().map(stage).collect::<Result<Vec<_>>>()
+            })
+            .await?;
             progress(ProgressEvent::Unpacked { digest: descriptor.digest.clone() });
-            Ok::<_, Error>(Some(staged))
+            Ok::<_, Error>(staged)
         });
         let staged = stream::iter(fetches).buffer_unordered(PARALLEL).try_collect::<Vec<_>>().await?;
         Ok(staged.into_iter().flatten().collect())
@@ -181,7 +186,6 @@ impl ImageStore {
 }
 
 pub(super) fn record_of(id: &str, manifest: &str, config: &ConfigBlob) -> ImageRecord {
-    let layer = |diff_id: &String| LayerRef { diff_id: diff_id.clone(), size: 0 };
     ImageRecord {
         id: id.to_owned(),
         manifest: manifest.to_owned(),
@@ -192,7 +196,8 @@ pub(super) fn record_of(id: &str, manifest: &str, config: &ConfigBlob) -> ImageR
         last_used: 0,
         pinned: false,
         imported: false,
-        layers: config.rootfs.diff_ids.iter().map(layer).collect(),
+        layers: layers_of(&config.rootfs.diff_ids),
+        former_layers: Vec::new(),
         config: ImageConfig::of(config),
     }
 }

@@ -36,6 +36,9 @@ pub struct ImageRecord {
     pub imported: bool,
     /// Its layers, lowest first.
     pub layers: Vec<LayerRef>,
+    /// Layers that it had before and that its containers may have mounted still.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_layers: Vec<LayerRef>,
     /// How its processes run.
     pub config: ImageConfig,
 }
@@ -45,6 +48,10 @@ pub struct ImageRecord {
 pub struct LayerRef {
     /// Digest of the uncompressed tar.
     pub diff_id: String,
+    /// Digest of this layer and all below it; none in records of earlier versions, which did not tell apart what lies
+    /// below.
+    #[serde(default)]
+    pub chain_id: Option<String>,
     /// Bytes unpacked.
     pub size: u64,
 }

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! images/<hex>.json   records, named by config digest        names.json   image names → ids
-//! layers/<hex>/       fs/ unpacked once per diff id, size     l/<short>    links to layers/<hex>/fs
+//! chains/<hex>/       fs/ unpacked once per chain id, size    l/<short>    links to chains/<hex>/fs
 //! configs/<hex>       config blobs, verbatim                  holds/<hex>/ one file per container
 //! ingest/             downloads and unpacking under way       trash/       deletions under way
-//! lock                flock: exclusive while anything above becomes visible or invisible
+//! lock                flock: exclusive while anything here becomes visible or invisible
+//! layers/<hex>/       layers of images that earlier versions recorded, by diff id
 //! ```
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs, io,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -25,6 +26,7 @@ use super::{
     Error, ImageRecord, Result,
     layer::StagedLayer,
     manifest::hex_of,
+    record::LayerRef,
     reference::{self, as_id},
 };
 
@@ -69,7 +71,7 @@ pub(super) struct NewImage {
 impl ImageStore {
     /// Opens a store, creating it if needed, and sweeps what a crash left behind.
     pub fn open(dir: &Path) -> Result<Self> {
-        for sub in ["images", "layers", "l", "configs", "holds", "ingest", "trash"] {
+        for sub in ["images", "chains", "layers", "l", "configs", "holds", "ingest", "trash"] {
             let path = dir.join(sub);
             fs::create_dir_all(&path).map_err(Error::io("creating", &path))?;
         }
@@ -141,14 +143,6 @@ impl ImageStore {
             (Some(id), None) => self.record(id.trim_end_matches(".json"), &names),
             _ => Ok(None),
         }
-    }
-
-    /// The layer directories of an image, topmost first, as overlayfs wants its `lowerdir`.
-    ///
-    /// Paths are short links, so that many layers fit in one mount option.
-    pub fn rootfs_layers(&self, id: &str) -> Result<Vec<PathBuf>> {
-        let record = self.get(id)?;
-        record.layers.iter().rev().map(|layer| self.layer_link(hex_of(&layer.diff_id)?)).collect()
     }
 
     /// Options of an overlay mount of the image with a container's own `upper` and `work`.
@@ -250,36 +244,33 @@ impl ImageStore {
 
     /// Makes a fetched image visible in one step: layers, config, record, names.
     ///
-    /// Returns the diff ids of layers that were neither staged nor still in the store (removed since the pull
-    /// looked): the caller fetches those and tries again.
-    pub(super) fn commit(&self, image: &mut NewImage) -> Result<Vec<String>> {
+    /// Returns the layers that were neither staged nor still in the store (removed since the pull looked): the caller
+    /// fetches those and tries again.
+    pub(super) fn commit(&self, image: &mut NewImage) -> Result<Vec<LayerRef>> {
         let _lock = self.exclusive()?;
-        let mut missing = BTreeSet::new();
-        for layer in &image.record.layers {
-            let staged = image.staged.iter().any(|s| s.diff_id == layer.diff_id);
-            if !staged && !self.has_layer(&layer.diff_id) {
-                missing.insert(layer.diff_id.clone());
-            }
-        }
+        let staged = |layer: &LayerRef| image.staged.iter().find(|staged| staged.layer == *layer);
+        let is_missing = |layer: &&LayerRef| staged(layer).is_none() && !self.has_layer(layer);
+        let missing: Vec<LayerRef> = image.record.layers.iter().filter(is_missing).cloned().collect();
         if !missing.is_empty() {
-            return Ok(missing.into_iter().collect());
+            return Ok(missing);
         }
         let mut below: Vec<PathBuf> = Vec::new();
         for layer in &image.record.layers {
-            let staged = image.staged.iter().find(|s| s.diff_id == layer.diff_id);
+            let published = self.layer_dir(layer)?.join("fs");
+            let staged = staged(layer);
             if let Some(staged) = staged {
                 staged.inherit(&below)?;
             }
-            let published = self.path("layers", hex_of(&layer.diff_id)?).join("fs");
             below.insert(0, staged.map_or(published, StagedLayer::files));
         }
         for staged in image.staged.drain(..) {
             staged.publish(self)?;
         }
         for layer in &mut image.record.layers {
-            layer.size = self.layer_size(&layer.diff_id);
+            layer.size = self.layer_size(layer);
         }
         image.record.size = image.record.layers.iter().map(|l| l.size).sum();
+        image.record.former_layers = self.former_layers(&image.record)?;
         let hex = hex_of(&image.record.id)?;
         write_atomic(&self.path("configs", hex), &image.config)?;
         self.write_record(&image.record)?;
@@ -289,30 +280,6 @@ impl ImageStore {
         }
         self.write_names(&names)?;
         Ok(Vec::new())
-    }
-
-    pub(super) fn has_layer(&self, diff_id: &str) -> bool {
-        hex_of(diff_id).is_ok_and(|hex| self.path("layers", hex).join("fs").is_dir())
-    }
-
-    fn layer_size(&self, diff_id: &str) -> u64 {
-        let Ok(hex) = hex_of(diff_id) else { return 0 };
-        let text = fs::read_to_string(self.path("layers", hex).join("size")).unwrap_or_default();
-        text.trim().parse().unwrap_or(0)
-    }
-
-    /// `l/<16 hex digits>`, unless another layer has it.
-    fn layer_link(&self, hex: &str) -> Result<PathBuf> {
-        let target = Path::new("../layers").join(hex).join("fs");
-        let link = self.path("l", &hex[..16]);
-        match symlink(&target, &link) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(Error::io("linking", &link)(e)),
-            _ => {}
-        }
-        match fs::read_link(&link) {
-            Ok(found) if found == target => Ok(link),
-            _ => Ok(self.path("layers", hex).join("fs")),
-        }
     }
 
     pub(super) fn names(&self) -> Result<Names> {
@@ -330,7 +297,7 @@ impl ImageStore {
         write_atomic(&path, &bytes)
     }
 
-    fn record(&self, hex: &str, names: &Names) -> Result<Option<ImageRecord>> {
+    pub(super) fn record(&self, hex: &str, names: &Names) -> Result<Option<ImageRecord>> {
         let path = self.path("images", &format!("{hex}.json"));
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -345,7 +312,7 @@ impl ImageStore {
         Ok(Some(record))
     }
 
-    fn write_record(&self, record: &ImageRecord) -> Result<()> {
+    pub(super) fn write_record(&self, record: &ImageRecord) -> Result<()> {
         let path = self.path("images", &format!("{}.json", hex_of(&record.id)?));
         let bytes = serde_json::to_vec_pretty(record).map_err(|e| Error::io("writing", &path)(e.into()))?;
         write_atomic(&path, &bytes)
@@ -370,22 +337,6 @@ impl ImageStore {
         super::layer::sweep_ingest(self)?;
         drop(lock);
         self.empty_trash();
-        Ok(())
-    }
-
-    fn drop_unreferenced_layers(&self) -> Result<()> {
-        let wanted: BTreeSet<String> =
-            self.list()?.into_iter().flat_map(|r| r.layers).map(|l| l.diff_id).collect();
-        for hex in self.entries("layers")? {
-            if !wanted.contains(&format!("sha256:{hex}")) {
-                let path = self.path("layers", &hex);
-                let doomed = self.path("trash", &uuid::Uuid::new_v4().to_string());
-                fs::rename(&path, &doomed).map_err(Error::io("removing", &path))?;
-                if let Some(short) = hex.get(..16) {
-                    remove_file(&self.path("l", short))?;
-                }
-            }
-        }
         Ok(())
     }
 

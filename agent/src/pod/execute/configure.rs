@@ -14,6 +14,7 @@ use crate::pod::downward::Downward;
 use crate::pod::env::{self, Sources};
 use crate::pod::image::Present;
 use crate::pod::plan::Start;
+use crate::pod::pull_secret::PullCredential;
 use crate::pod::spec::{self, Role};
 use crate::pod::{dns, pull_secret, security, users};
 use crate::volume::mounts::{self, Source};
@@ -64,7 +65,7 @@ impl Job {
         Ok(config)
     }
 
-    pub(super) async fn credentials(&self, image: &str) -> Vec<cri::AuthConfig> {
+    pub(in crate::pod) async fn credentials(&self, image: &str) -> Vec<PullCredential> {
         let (uid, namespace) = (spec::uid(&self.pod), spec::namespace(&self.pod));
         let (mut secrets, mut missing) = (Vec::new(), Vec::new());
         for reference in spec::spec(&self.pod).image_pull_secrets.iter().flatten() {
@@ -128,6 +129,8 @@ impl Job {
         let plain = |inside: &str, host: &Path| cri::Mount {
             container_path: inside.to_owned(),
             host_path: host.to_string_lossy().into_owned(),
+            // The pod's own files, as its volumes are.
+            selinux_relabel: true,
             ..cri::Mount::default()
         };
         if !own("/etc/hosts") {
