@@ -29,6 +29,8 @@ pub struct Known<'a> {
     pub namespaces: &'a BTreeMap<Name, &'a Namespace>,
     /// Addresses of the cluster's DNS, where this node answers for a pod.
     pub dns: &'a [IpAddr],
+    /// Policies whose rules the kernel refuses: they isolate the pods that they select, but allow nothing.
+    pub refused: &'a BTreeSet<Name>,
 }
 
 /// The way a packet goes, as the pod sees it that a policy is about.
@@ -120,7 +122,9 @@ pub fn compile(known: &Known<'_>) -> Compiled {
     for (way, name) in used {
         let policy = known.policies[name];
         let mut rules = way.rules(policy).unwrap_or_default();
-        if !budget.affords(&name.namespace, rules) {
+        if known.refused.contains(name) {
+            rules = &[];
+        } else if !budget.affords(&name.namespace, rules) {
             denied.insert(name.clone());
             rules = &[];
         }

@@ -2,10 +2,6 @@
 //! transaction at a time.
 
 use coracle_cli::supervise::Supervisor;
-use coracle_cni::netlink::Error as NetlinkError;
-use coracle_cni::nft::{Batch, Nft};
-use k8s_openapi::api::core::v1::{Node, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -16,30 +12,26 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::bridged;
-use super::compile::{Compiled, Known, compile};
+use super::compile::Compiled;
+use super::kernel::{Kernel, KernelError};
 use super::model::{Pod, Policy, name_server};
-use super::ruleset::{self, Ruleset, TABLE};
+use super::refusal::Refusals;
+use super::ruleset::TABLE;
+use super::snapshot::Snapshot;
+use super::tell;
 use crate::cluster::{Changes, Make, Name, Namespace, View};
-use crate::events::{Kind, Recorder};
+use crate::events::Recorder;
 use crate::others::{Heard, Others};
 
 /// How long a pod waits to learn whether there are policies at all; a server that is away must not hold restarts.
 const FIRST_LIST: Duration = Duration::from_secs(2);
 /// How long a pod waits for its rules.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A pause after a failure.
-const RETRY: Duration = Duration::from_secs(1);
+/// The pause after the first failure, doubled with each further one, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
 /// The least pause after every change, and how many times longer than the change took it is: a busy cluster is
 /// followed in steps, at a bounded cost.
 const BREATH: (Duration, u32) = (Duration::from_millis(10), 4);
-
-/// What people are told where policies cannot be read.
-pub const NOT_ENFORCED: &str = "The API server does not let this node read network policies: its pods start without them. \
-    The group system:nodes needs the role coracle:node-network.";
-
-/// What people are told about a policy that is too large.
-const TOO_LARGE: &str = "The policy, or all policies of its namespace together, have too many peers, exceptions and ports \
-    for a node: the pods that it selects are isolated, but nothing that it allows is let through.";
 
 /// Why a pod must not start yet; retry.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +61,15 @@ struct Inner {
     /// The count that the kernel's rules have reached, or why they have not.
     reached: watch::Sender<(u64, Option<String>)>,
     supervisor: Supervisor,
+}
+
+/// What the kernel has, what it refused, and what people have been told.
+#[derive(Default)]
+struct Enforced {
+    kernel: Kernel,
+    refusals: Refusals,
+    /// Policies that people have been told are too large.
+    too_large: BTreeSet<Name>,
 }
 
 /// The watch that only runs while there is a policy.
@@ -163,53 +164,44 @@ impl Inner {
     async fn run(self: Arc<Self>) {
         self.policies.answered().await;
         if self.policies.is_refused() {
-            self.tell_refused();
+            tell::not_enforced(&self.events, &self.node);
             self.policies.synced().await;
         }
         let mut policy_changes = self.policies.changes();
         let mut watches: Option<Watches> = None;
-        let mut kernel = Kernel::default();
+        let mut enforced = Enforced::default();
         let mut others = Others::at(TABLE)
             .inspect_err(|error| tracing::warn!(%error, "rules that somebody removes are not made again"))
             .ok();
-        // What the kernel has; `None` when that is not known.
-        let mut current: Option<Ruleset> = None;
-        // Policies that people have been told are too large.
-        let mut told: BTreeSet<Name> = BTreeSet::new();
+        let mut failures: u32 = 0;
         loop {
             let goal = self.wanted.load(Ordering::SeqCst);
             let begun = Instant::now();
+            // When policies that the kernel refused are tried again.
+            let mut due = None;
             if self.policies.is_empty() {
                 watches = None;
-                told.clear();
-                if current.as_ref() != Some(&Ruleset::default()) {
-                    match kernel.apply(ruleset::clear()).await {
-                        Ok(()) => current = Some(Ruleset::default()),
-                        Err(error) => tracing::warn!(%error, "policy rules not removed, will retry"),
-                    }
+                enforced = Enforced { kernel: enforced.kernel, ..Enforced::default() };
+                if let Err(error) = enforced.kernel.clear().await {
+                    tracing::warn!(%error, "policy rules not removed, will retry");
                 }
                 self.reached.send_replace((goal, None));
             } else {
                 let watches = watches.get_or_insert_with(|| self.watch());
                 if watches.pods.is_synced() && self.namespaces.is_synced() {
-                    let empty = current.as_ref().is_none_or(|current| *current == Ruleset::default());
-                    let Compiled { rules: wanted, denied } = self.compile(watches).await;
-                    self.tell_denied(&denied, &told);
-                    told = denied;
-                    let batch = match &current {
-                        Some(current) if !empty => ruleset::update(current, &wanted),
-                        _ => ruleset::rebuild(&wanted),
-                    };
-                    match kernel.apply(batch).await {
+                    let snapshot = self.snapshot(watches);
+                    match self.enforce(snapshot, &mut enforced).await {
                         Ok(()) => {
-                            current = Some(wanted);
+                            failures = 0;
+                            due = enforced.refusals.due();
                             self.reached.send_replace((goal, None));
                         }
                         Err(error) => {
-                            tracing::warn!(%error, "policy rules not changed, will retry");
-                            self.reached.send_modify(|reached| reached.1 = Some(error));
-                            current = None;
-                            tokio::time::sleep(RETRY).await;
+                            let pause = RETRY.0.saturating_mul(1 << failures.min(10)).min(RETRY.1);
+                            failures = failures.saturating_add(1);
+                            tracing::warn!(%error, ?pause, "policy rules not changed, will retry");
+                            self.reached.send_modify(|reached| reached.1 = Some(error.to_string()));
+                            tokio::time::sleep(pause).await;
                             continue;
                         }
                     }
@@ -221,39 +213,53 @@ impl Inner {
             tokio::time::sleep(BREATH.0.max(begun.elapsed() * BREATH.1)).await;
             let heard = tokio::select! {
                 () = self.change(&mut policy_changes, watches.as_mut()) => None,
-                heard = hear(others.as_mut(), kernel.port) => Some(heard),
+                () = until(due) => None,
+                heard = hear(others.as_mut(), enforced.kernel.port()) => Some(heard),
             };
             let touched = match heard {
                 None => false,
                 Some(Heard::Change) => true,
-                Some(Heard::TooMuch) => !self.policies.is_empty() && !kernel.has_rules().await,
+                Some(Heard::TooMuch) => !self.policies.is_empty() && !enforced.kernel.has_rules().await,
             };
             if touched {
                 tracing::warn!(table = TABLE.name, "somebody changed the policy rules; they are made again");
-                current = None;
+                enforced.kernel.forget();
             }
         }
     }
 
-    fn tell_refused(&self) {
-        let metadata = ObjectMeta { name: Some(self.node.clone()), ..ObjectMeta::default() };
-        let node = Node { metadata, ..Node::default() };
-        self.events.node(&node, Kind::Warning, "NetworkPoliciesNotEnforced", NOT_ENFORCED);
-    }
-
-    /// Names the policies that are too large, once for each.
-    fn tell_denied(&self, denied: &BTreeSet<Name>, told: &BTreeSet<Name>) {
-        for policy in denied.difference(told) {
-            tracing::warn!(%policy, "network policy is too large and allows nothing");
-            let about = ObjectReference {
-                kind: Some("NetworkPolicy".into()),
-                api_version: Some("networking.k8s.io/v1".into()),
-                namespace: Some(policy.namespace.to_string()),
-                name: Some(policy.name.to_string()),
-                ..ObjectReference::default()
-            };
-            self.events.record(about, Kind::Warning, "NetworkPolicyTooLarge", TOO_LARGE);
+    /// Gives the kernel the rules of all policies or, where it refuses them, of all but the refused ones.
+    async fn enforce(&self, snapshot: Snapshot, enforced: &mut Enforced) -> Result<(), KernelError> {
+        let Enforced { kernel, refusals, too_large } = enforced;
+        let mut search = refusals.begin(&snapshot.policies, Instant::now());
+        let mut large = BTreeSet::new();
+        while let Some(refused) = search.attempt() {
+            let Compiled { rules, denied } = snapshot.compile(&self.dns, &refused);
+            match kernel.replace(rules).await {
+                Ok(()) => {
+                    large = denied;
+                    search.answer(Ok(()))?;
+                }
+                Err(error) if error.is_refusal() => {
+                    tracing::debug!(%error, without = refused.len(), "policy rules refused");
+                    search.answer(Err(error))?;
+                }
+                Err(error) => return Err(error),
+            }
         }
+        large.difference(too_large).for_each(|policy| tell::too_large(&self.events, policy));
+        *too_large = large;
+        if search.undecided() > 0 {
+            let policies = search.undecided();
+            tracing::warn!(
+                policies,
+                "the kernel refuses rules; these policies allow nothing until they are tried"
+            );
+        }
+        for (policy, error) in refusals.finish(search, snapshot.policies, Instant::now()) {
+            tell::refused(&self.events, &self.node, &policy, &error);
+        }
+        Ok(())
     }
 
     fn watch(&self) -> Watches {
@@ -282,15 +288,13 @@ impl Inner {
         }
     }
 
-    async fn compile(&self, watches: &Watches) -> Compiled {
-        let policies = self.policies.all();
-        let namespaces = self.namespaces.all();
+    fn snapshot(&self, watches: &Watches) -> Snapshot {
         let mut pods: BTreeMap<Name, Pod> =
             watches.pods.all().into_iter().map(|(name, pod)| (name, (*pod).clone())).collect();
-        let mut here: BTreeSet<Name> =
+        let mut local: BTreeSet<Name> =
             pods.iter().filter(|(_, pod)| *pod.node == *self.node).map(|(name, _)| name.clone()).collect();
         for (name, (_, pod)) in self.local.lock().iter() {
-            here.insert(name.clone());
+            local.insert(name.clone());
             match pods.get_mut(name) {
                 // Labels may have changed since it was started; addresses are known here first.
                 Some(known) => known.ips = pod.ips.clone(),
@@ -302,14 +306,20 @@ impl Inner {
         if !self.dns.is_empty() {
             pods.extend([name_server(&self.dns)]);
         }
-        let known = Known {
-            policies: &policies.iter().map(|(name, policy)| (name.clone(), &**policy)).collect(),
-            pods: &pods.iter().map(|(name, pod)| (name.clone(), pod)).collect(),
-            local: &here,
-            namespaces: &namespaces.iter().map(|(name, namespace)| (name.clone(), &**namespace)).collect(),
-            dns: &self.dns,
-        };
-        compile(&known)
+        Snapshot {
+            policies: self.policies.all().into_iter().collect(),
+            pods,
+            local,
+            namespaces: self.namespaces.all().into_iter().collect(),
+        }
+    }
+}
+
+/// Waits for a moment; for ever without one.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -317,41 +327,6 @@ async fn hear(others: Option<&mut Others>, own: u32) -> Heard {
     match others {
         Some(others) => others.change(&[own]).await,
         None => std::future::pending().await,
-    }
-}
-
-/// nftables, spoken to where waiting for it holds nobody up; always by one socket, so that our own changes are known.
-#[derive(Default)]
-struct Kernel {
-    nft: Option<Nft>,
-    port: u32,
-}
-
-impl Kernel {
-    async fn apply(&mut self, batch: Batch) -> Result<(), String> {
-        self.ask(move |nft| nft.apply(batch)).await
-    }
-
-    async fn has_rules(&mut self) -> bool {
-        self.ask(|nft| nft.rule_count(TABLE, "entering")).await.is_ok_and(|count| count > 0)
-    }
-
-    async fn ask<T: Send + 'static>(
-        &mut self,
-        question: impl FnOnce(&mut Nft) -> Result<T, NetlinkError> + Send + 'static,
-    ) -> Result<T, String> {
-        let mut nft = match self.nft.take() {
-            Some(nft) => nft,
-            None => {
-                let nft = Nft::open().map_err(|error| error.to_string())?;
-                self.port = nft.port().map_err(|error| error.to_string())?;
-                nft
-            }
-        };
-        let work = move || (question(&mut nft), nft);
-        let (result, nft) = tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())?;
-        self.nft = Some(nft);
-        result.map_err(|error| error.to_string())
     }
 }
 

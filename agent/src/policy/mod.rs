@@ -15,12 +15,21 @@ mod ports;
 mod limits;
 // Rules as data, and the changes between them.
 pub mod ruleset;
+// Policies that the kernel refuses. Pure.
+mod refusal;
+// Changing the kernel's rules.
+mod kernel;
 // Bridged packets through the node's rules.
 mod bridged;
+// What rules are made from, at one moment.
+mod snapshot;
+// Telling people about policies that are not enforced as written.
+mod tell;
 // Keeping the kernel's rules right.
 mod keep;
 
-pub use keep::{NOT_ENFORCED, Policies, PolicyError, starting};
+pub use keep::{Policies, PolicyError, starting};
+pub use tell::NOT_ENFORCED;
 
 #[cfg(test)]
 mod tests;

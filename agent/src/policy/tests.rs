@@ -8,6 +8,8 @@ use std::ops::ControlFlow;
 
 // Policies that are meant to do harm by their size.
 mod limits;
+// Policies that the kernel refuses.
+mod refusal;
 
 use super::compile::{Compiled, Known, Way, always, compile};
 use super::model::{Pod, Policy, name_server};
@@ -65,6 +67,11 @@ impl World {
     }
 
     fn compiled(&self) -> Compiled {
+        self.without(&BTreeSet::new())
+    }
+
+    /// Compiled without the rules of some policies.
+    fn without(&self, refused: &BTreeSet<Name>) -> Compiled {
         let local: BTreeSet<Name> = self.pods.keys().cloned().collect();
         compile(&Known {
             policies: &self.policies.iter().map(|(name, policy)| (name.clone(), policy)).collect(),
@@ -72,6 +79,7 @@ impl World {
             local: &local,
             namespaces: &self.namespaces.iter().map(|(name, of)| (name.clone(), of)).collect(),
             dns: &[DNS.parse().unwrap()],
+            refused,
         })
     }
 }
