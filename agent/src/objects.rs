@@ -2,6 +2,7 @@
 //! on, until the last pod that uses it is gone; ConfigMaps a little longer, for the next pod of a namespace needs the
 //! same. Nothing else of the cluster is kept.
 
+use coracle_cli::supervise::{Subject, Supervisor};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -46,11 +47,11 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// None in use yet.
-    pub fn new(client: kube::Client, wake: Wake) -> Self {
+    /// None in use yet; the supervisor keeps the watches running.
+    pub fn new(client: kube::Client, wake: Wake, supervisor: &Supervisor) -> Self {
         Objects {
-            maps: Kept::new("configmap", LINGER, client.clone(), wake.clone()),
-            secrets: Kept::new("secret", Duration::ZERO, client, wake),
+            maps: Kept::new("configmap", LINGER, client.clone(), wake.clone(), supervisor.clone()),
+            secrets: Kept::new("secret", Duration::ZERO, client, wake, supervisor.clone()),
         }
     }
 
@@ -92,6 +93,7 @@ struct Kept<K> {
     linger: Duration,
     client: kube::Client,
     wake: Wake,
+    supervisor: Supervisor,
     entries: Arc<Mutex<Entries<K>>>,
 }
 
@@ -118,8 +120,14 @@ where
     K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Default,
 {
-    fn new(kind: &'static str, linger: Duration, client: kube::Client, wake: Wake) -> Self {
-        Kept { kind, linger, client, wake, entries: Arc::default() }
+    fn new(
+        kind: &'static str,
+        linger: Duration,
+        client: kube::Client,
+        wake: Wake,
+        supervisor: Supervisor,
+    ) -> Self {
+        Kept { kind, linger, client, wake, supervisor, entries: Arc::default() }
     }
 
     async fn get(&self, uid: &str, namespace: &str, name: &str) -> Result<Option<Arc<K>>, ObjectError> {
@@ -145,48 +153,19 @@ where
     fn follow(&self, namespace: String, name: String) -> Entry<K> {
         let (sender, latest) = watch::channel(None);
         let shared = Arc::new(Shared::default());
-        let (client, wake, state) = (self.client.clone(), self.wake.clone(), shared.clone());
-        let task = tokio::spawn(async move {
-            let api: Api<K> = Api::namespaced(client, &namespace);
-            let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-            let mut stream = watching::watch(api, config);
-            let mut listed = None;
-            while let Some(event) = stream.next().await {
-                let value = match event {
-                    Ok(watcher::Event::Init) => {
-                        listed = None;
-                        continue;
-                    }
-                    Ok(watcher::Event::InitApply(object)) => {
-                        listed = Some(Arc::new(object));
-                        continue;
-                    }
-                    Ok(watcher::Event::InitDone) => listed.take(),
-                    Ok(watcher::Event::Apply(object)) => Some(Arc::new(object)),
-                    Ok(watcher::Event::Delete(_)) => None,
-                    Err(error) => {
-                        *state.error.lock() = Some(error.to_string());
-                        // Nobody uses it: what is known may be old by the time somebody does.
-                        if state.users.lock().is_empty() {
-                            sender.send_replace(None);
-                        }
-                        continue;
-                    }
-                };
-                let version =
-                    |value: &Option<Arc<K>>| value.as_ref().and_then(|o| o.meta().resource_version.clone());
-                let first = sender.borrow().is_none();
-                let same = sender.borrow().as_ref().is_some_and(|old| version(old) == version(&value));
-                if same && !first {
-                    continue;
-                }
-                sender.send_replace(Some(value));
-                if !first {
-                    let users: Vec<String> = state.users.lock().iter().cloned().collect();
-                    users.iter().for_each(|uid| wake(uid));
-                }
-            }
+        let resource = format!("{}s", self.kind);
+        // One name for all objects of a kind: panics are counted by it.
+        let task = format!("watch {resource} of pods");
+        let watched = Arc::new(Watched {
+            task: task.clone(),
+            subject: Subject::new(&resource, &namespace, &name),
+            client: self.client.clone(),
+            wake: self.wake.clone(),
+            supervisor: self.supervisor.clone(),
+            shared: shared.clone(),
+            sender,
         });
+        let task = self.supervisor.spawn(task, move || watched.clone().run());
         Entry { latest, shared, task: task.abort_handle() }
     }
 
@@ -208,5 +187,123 @@ where
             tokio::time::sleep(linger).await;
             forget();
         });
+    }
+}
+
+/// The watch of one object.
+struct Watched<K> {
+    task: String,
+    subject: Subject,
+    client: kube::Client,
+    wake: Wake,
+    supervisor: Supervisor,
+    shared: Arc<Shared>,
+    sender: watch::Sender<Latest<K>>,
+}
+
+impl<K> Watched<K>
+where
+    K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K::DynamicType: Default,
+{
+    /// Follows the object, for ever.
+    async fn run(self: Arc<Self>) {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.subject.namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.subject.name));
+        let mut stream = watching::watch(api, config);
+        let mut listed = None;
+        while let Some(event) = stream.next().await {
+            let value = match event {
+                Ok(watcher::Event::Init) => {
+                    listed = None;
+                    continue;
+                }
+                Ok(watcher::Event::InitApply(object)) => {
+                    listed = Some(Arc::new(object));
+                    continue;
+                }
+                Ok(watcher::Event::InitDone) => listed.take(),
+                Ok(watcher::Event::Apply(object)) => Some(Arc::new(object)),
+                Ok(watcher::Event::Delete(_)) => None,
+                Err(error) => {
+                    *self.shared.error.lock() = Some(error.to_string());
+                    // Nobody uses it: what is known may be old by the time somebody does.
+                    if self.shared.users.lock().is_empty() {
+                        self.sender.send_replace(None);
+                    }
+                    continue;
+                }
+            };
+            // An object that makes this panic is named; later changes of it are followed.
+            let _ = self.supervisor.guard_now(&self.task, || self.subject.clone(), || self.changed(value));
+        }
+    }
+
+    fn changed(&self, value: Option<Arc<K>>) {
+        let version = |value: &Option<Arc<K>>| value.as_ref().and_then(|o| o.meta().resource_version.clone());
+        let first = self.sender.borrow().is_none();
+        let same = self.sender.borrow().as_ref().is_some_and(|old| version(old) == version(&value));
+        if same && !first {
+            return;
+        }
+        self.sender.send_replace(Some(value));
+        if !first {
+            let users: Vec<String> = self.shared.users.lock().iter().cloned().collect();
+            users.iter().for_each(|uid| (self.wake)(uid));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use kube::client::Body;
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Lists version 1 of a ConfigMap, then tells of versions 2 and 3.
+    async fn answer(request: Request<Body>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let map = |version: u32| {
+            let metadata =
+                serde_json::json!({"name": "m", "namespace": "a", "resourceVersion": version.to_string()});
+            serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        };
+        let changed = |version| serde_json::json!({"type": "MODIFIED", "object": map(version)});
+        let query = request.uri().query().unwrap_or_default();
+        let text = if !query.contains("watch=true") {
+            serde_json::json!({"metadata": {"resourceVersion": "1"}, "items": [map(1)]}).to_string()
+        } else if query.split('&').any(|part| part == "resourceVersion=1") {
+            format!("{}\n{}\n", changed(2), changed(3))
+        } else {
+            std::future::pending().await
+        };
+        Ok(Response::new(Full::from(text)))
+    }
+
+    #[tokio::test]
+    async fn a_change_that_makes_a_watch_panic_does_not_end_it() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        let wake: Wake = Arc::new(move |_| {
+            assert_ne!(counted.fetch_add(1, Ordering::SeqCst), 0, "the first change cannot be handled");
+        });
+        let (client, supervisor) =
+            (kube::Client::new(tower::service_fn(answer), "default"), Supervisor::default());
+        let objects = Objects::new(client, wake, &supervisor);
+        objects.config_map("uid", "a", "m").await.unwrap().unwrap();
+        for _ in 0..1000 {
+            if calls.load(Ordering::SeqCst) == 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let map = objects.config_map("uid", "a", "m").await.unwrap().unwrap();
+        assert_eq!(map.metadata.resource_version.as_deref(), Some("3"));
+        assert_eq!(supervisor.panics(), [("watch configmaps of pods".to_owned(), 1)]);
+        assert!(supervisor.quarantined().is_empty(), "the next change was handled");
     }
 }

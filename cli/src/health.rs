@@ -33,7 +33,10 @@ type Ask = Box<dyn Fn() -> Vec<Outcome> + Send + Sync>;
 
 /// The checks of a program; clones are the same ones. Parts register theirs when they are made.
 #[derive(Clone, Default)]
-pub struct Checks(Arc<RwLock<Vec<(Scope, Ask)>>>);
+pub struct Checks {
+    asked: Arc<RwLock<Vec<(Scope, Ask)>>>,
+    supervisors: Arc<RwLock<Vec<Supervisor>>>,
+}
 
 impl Checks {
     /// Adds a check.
@@ -43,11 +46,12 @@ impl Checks {
         scope: Scope,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
-        self.0.write().push((scope, Box::new(move || vec![Outcome::new(name, check())])));
+        self.asked.write().push((scope, Box::new(move || vec![Outcome::new(name, check())])));
     }
 
     /// Adds the tasks of a supervisor: each dead one fails as `task/<name>`.
     pub fn add_tasks(&self, supervisor: Supervisor) {
+        self.supervisors.write().push(supervisor.clone());
         let ask = move || {
             let dead = supervisor.dead();
             if dead.is_empty() {
@@ -55,12 +59,25 @@ impl Checks {
             }
             dead.into_iter().map(|(task, why)| Outcome::new(format!("task/{task}"), Err(why))).collect()
         };
-        self.0.write().push((Scope::Live, Box::new(ask)));
+        self.asked.write().push((Scope::Live, Box::new(ask)));
+    }
+
+    /// Whether a part of the program has begun to work here.
+    pub fn has_begun(&self, part: &str) -> bool {
+        self.supervisors.read().iter().any(|supervisor| supervisor.has_begun(part))
+    }
+
+    /// Which tasks of a part of the program are dead, and why; `None` when all of them run. The same tasks fail `/livez`.
+    pub fn dead(&self, part: &str) -> Option<String> {
+        let supervisors = self.supervisors.read();
+        let dead = supervisors.iter().flat_map(|supervisor| supervisor.dead_of(part));
+        let dead: Vec<String> = dead.map(|(task, why)| format!("task {task}: {why}")).collect();
+        (!dead.is_empty()).then(|| dead.join(", "))
     }
 
     /// Asks all checks of a kind of page: `livez`, `healthz` or `readyz`.
     pub fn ask(&self, page: &str) -> Vec<Outcome> {
-        let checks = self.0.read();
+        let checks = self.asked.read();
         let asked = checks.iter().filter(|(scope, _)| page == "readyz" || *scope == Scope::Live);
         asked.flat_map(|(_, ask)| ask()).collect()
     }
@@ -223,5 +240,30 @@ mod tests {
             (500, "[-]task/informer pods failed: reason withheld\nreadyz check failed\n")
         );
         task.abort();
+    }
+
+    #[tokio::test]
+    async fn a_dead_task_is_told_of_its_part_only() {
+        let pace = Pace { first: Duration::from_millis(1), most: 2, ..Pace::default() };
+        let supervisor = Supervisor::with_pace(pace);
+        let checks = Checks::default();
+        checks.add_tasks(supervisor.clone());
+        assert!(!checks.has_begun("scheduler"));
+        let well = supervisor.of_part("controllers").spawn("gc", std::future::pending::<()>);
+        let bad = supervisor.of_part("scheduler").spawn("binder", || async { panic!("never works") });
+        for _ in 0..1000 {
+            if !supervisor.dead().is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(checks.has_begun("scheduler") && checks.has_begun("controllers") && !checks.has_begun("x"));
+        assert!(checks.dead("scheduler").unwrap().starts_with("task binder: never works"));
+        assert_eq!(checks.dead("controllers"), None);
+        assert_eq!(checks.ask("livez")[0].name, "task/binder", "the page says the same");
+        bad.abort();
+        let _ = bad.await;
+        assert_eq!(checks.dead("scheduler"), None);
+        well.abort();
     }
 }

@@ -133,6 +133,24 @@ fn health_pages_name_every_check_and_tell_strangers_no_reasons() {
     );
 }
 
+/// The condition of a part of the control plane: its status, and what is wrong.
+fn component(admin: &Caller, name: &str) -> (String, String) {
+    let shown = admin.get(&format!("/api/v1/componentstatuses/{name}")).1;
+    let text = |key: &str| shown["conditions"][0][key].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("error"))
+}
+
+#[test]
+fn component_statuses_are_healthy_once_the_parts_run() {
+    let server = Server::start();
+    let admin = Caller::admin(&server);
+    for name in ["scheduler", "controller-manager", "etcd-0"] {
+        eventually(name, WAIT, || component(&admin, name) == ("True".to_owned(), String::new()));
+    }
+    let server = Server::with(&["--api-only"]);
+    assert_eq!(component(&Caller::admin(&server), "scheduler").0, "False", "nobody runs it");
+}
+
 #[test]
 fn a_store_that_hangs_fails_health_and_does_not_hang_it() {
     let etcd = Etcd::start();
@@ -147,6 +165,8 @@ fn a_store_that_hangs_fails_health_and_does_not_hang_it() {
     assert!(text.contains("[-]etcd failed: reason withheld\n") && text.ends_with("livez check failed\n"));
     let (_, text) = page(&admin, "/livez");
     assert!(text.contains("[-]etcd failed: the store does not answer\n"), "{text}");
+    let hangs = ("False".to_owned(), "the store does not answer".to_owned());
+    assert_eq!(component(&admin, "etcd-0"), hangs);
     etcd.resume();
     eventually("it recovers", WAIT, || page(&nobody, "/livez").0 == 200);
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use coracle_cli::supervise::Supervisor;
 use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use parking_lot::Mutex;
@@ -84,21 +85,25 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Connects to the keeper of a run directory, starting one when there is none. Notices end only with the process.
+    /// Connects to the keeper of a run directory, starting one when there is none. Notices end only with the process; the
+    /// supervisor keeps the connection being read.
     pub async fn connect(
         program: &Path,
         run: &Path,
+        supervisor: &Supervisor,
     ) -> Result<(Self, mpsc::UnboundedReceiver<Notice>), Error> {
         let connection = open(program, run).await?;
         let keeper = Self {
-            connection: Arc::new(arc_swap::ArcSwap::from(connection.clone())),
+            connection: Arc::new(arc_swap::ArcSwap::from(connection)),
             seq: Arc::default(),
             generation: Arc::default(),
         };
         let (notices, receiver) = mpsc::unbounded_channel();
-        let serving = keeper.clone();
-        let (program, run) = (program.to_owned(), run.to_owned());
-        tokio::spawn(async move { serving.serve(connection, &program, &run, notices).await });
+        let parts = (keeper.clone(), program.to_owned(), run.to_owned(), notices);
+        tokio::spawn(supervisor.clone().finish("keeper connection", move || {
+            let (keeper, program, run, notices) = parts.clone();
+            async move { keeper.serve(&program, &run, notices).await }
+        }));
         keeper.greet().await?;
         Ok((keeper, receiver))
     }
@@ -223,14 +228,10 @@ impl Keeper {
         }
     }
 
-    /// Reads until the keeper is gone, then starts the next one, for ever.
-    async fn serve(
-        &self,
-        mut connection: Arc<Connection>,
-        program: &Path,
-        run: &Path,
-        notices: mpsc::UnboundedSender<Notice>,
-    ) {
+    /// Reads until the keeper is gone, then starts the next one, for ever. Begun again, it goes on with the connection that
+    /// there is.
+    async fn serve(&self, program: &Path, run: &Path, notices: mpsc::UnboundedSender<Notice>) {
+        let mut connection = self.connection.load_full();
         loop {
             connection.read(&notices).await;
             // Whoever waits is told; whoever asks from here on, too.

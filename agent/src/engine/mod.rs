@@ -225,7 +225,7 @@ impl Engine {
             Some(path) => Hosts::load(path)?,
             None => Hosts::default(),
         };
-        let (keeper, notices) = Keeper::connect(&options.keeper, paths.run()).await?;
+        let (keeper, notices) = Keeper::connect(&options.keeper, paths.run(), supervisor).await?;
         let engine = Self {
             inner: Arc::new(Inner {
                 host: host::look(hierarchy.controllers().clone()),

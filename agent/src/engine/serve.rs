@@ -39,16 +39,20 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     let listener = listen(socket).await?;
-    let streaming = Streaming::start(runtime.clone()).await?;
+    let (streaming, streams) = Streaming::listen(runtime.clone()).await?;
+    // Beside the server in one task: it ends with the server, and whoever keeps that running keeps this running.
+    let accept = streaming.clone().accept(streams);
     let service = Service { runtime, streaming };
     let runtime = RuntimeServiceServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE);
     let images = ImageServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE);
-    tonic::transport::Server::builder()
+    let served = tonic::transport::Server::builder()
         .add_service(runtime)
         .add_service(images)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
-        .await?;
-    Ok(())
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop);
+    tokio::select! {
+        served = served => Ok(served?),
+        () = accept => Ok(()),
+    }
 }
 
 /// What a killed engine was just starting still holds its socket until it is another program: that is waited for.

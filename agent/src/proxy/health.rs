@@ -1,5 +1,6 @@
 //! `healthCheckNodePort`: tells load balancers by HTTP whether this node has endpoints of a service.
 
+use coracle_cli::supervise::Supervisor;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,13 +14,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 type Answer = Arc<RwLock<(Name, usize)>>;
 
-/// The listeners, by port.
-#[derive(Default)]
+/// The listeners, by port. Dropping it closes them.
 pub struct Health {
+    supervisor: Supervisor,
     ports: HashMap<u16, (Answer, tokio::task::AbortHandle)>,
 }
 
+impl Drop for Health {
+    fn drop(&mut self) {
+        self.ports.values().for_each(|(_, task)| task.abort());
+    }
+}
+
 impl Health {
+    /// No listeners yet; the supervisor keeps them running.
+    pub fn new(supervisor: Supervisor) -> Self {
+        Health { supervisor, ports: HashMap::new() }
+    }
+
     /// Brings a service's listener up to date; with no port it has none.
     pub fn update(&mut self, name: &Name, wanted: Option<(u16, usize)>) {
         let port = wanted.map(|(port, _)| port);
@@ -35,7 +47,8 @@ impl Health {
             Some((answer, _)) => *answer.write() = (name.clone(), count),
             None => {
                 let answer = Arc::new(RwLock::new((name.clone(), count)));
-                let task = tokio::spawn(serve(port, answer.clone()));
+                let shown = answer.clone();
+                let task = self.supervisor.spawn("health check ports", move || serve(port, shown.clone()));
                 self.ports.insert(port, (answer, task.abort_handle()));
             }
         }

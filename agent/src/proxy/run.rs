@@ -1,5 +1,6 @@
 //! The task: follows services and endpoints, and changes the table in one transaction at a time.
 
+use coracle_cli::supervise::Supervisor;
 use coracle_cni::conntrack::Conntrack;
 use coracle_cni::netlink;
 use coracle_cni::nft::{Element, Nft};
@@ -45,7 +46,12 @@ pub struct Proxy {
 
 impl Proxy {
     /// Nothing is changed yet: what an earlier life left goes on until everything is known.
-    pub fn new(cluster: Cluster, node: String, answers_itself: Vec<IpAddr>) -> Result<Self, ProxyError> {
+    pub fn new(
+        cluster: Cluster,
+        node: String,
+        answers_itself: Vec<IpAddr>,
+        supervisor: Supervisor,
+    ) -> Result<Self, ProxyError> {
         Ok(Proxy {
             cluster,
             node,
@@ -55,7 +61,7 @@ impl Proxy {
             ground: Ground::default(),
             zone: Box::default(),
             state: State::default(),
-            health: Health::default(),
+            health: Health::new(supervisor),
         })
     }
 

@@ -1,11 +1,11 @@
 //! Panics as values: the message, and the line that panicked.
 
+use futures::FutureExt;
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
-use std::task::Poll;
 
 /// A message longer than this is cut: it goes to Events and health pages.
 const LONGEST: usize = 300;
@@ -67,15 +67,11 @@ pub fn attempt<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Panicked::new(&*payload))
 }
 
-/// Awaits a future and returns its panic as an error.
-pub async fn caught<F: Future>(future: F) -> Result<F::Output, Panicked> {
-    let mut future = std::pin::pin!(future);
-    std::future::poll_fn(|context| match attempt(|| future.as_mut().poll(context)) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-        Err(panicked) => Poll::Ready(Err(panicked)),
-    })
-    .await
+/// Awaits a future and returns its panic as an error. Not an `async fn`: that would hold the future twice, once as its
+/// argument and once as what it awaits.
+pub fn caught<F: Future>(future: F) -> impl Future<Output = Result<F::Output, Panicked>> {
+    note_places();
+    AssertUnwindSafe(future).catch_unwind().map(|output| output.map_err(|payload| Panicked::new(&*payload)))
 }
 
 #[cfg(test)]
@@ -90,6 +86,12 @@ mod tests {
         assert_eq!(panicked.message, "object x is odd");
         assert!(panicked.place.as_ref().unwrap().contains("caught.rs:"), "{panicked}");
         assert_eq!(caught(async { 8 }).await, Ok(8));
+        let large = [0u8; 10_000];
+        let work = async move {
+            tokio::task::yield_now().await;
+            large.len()
+        };
+        assert!(size_of_val(&caught(work)) < 11_000, "the future is held twice");
         let late = caught(async {
             tokio::task::yield_now().await;
             let list: Vec<u32> = Vec::new();

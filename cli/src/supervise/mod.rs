@@ -12,9 +12,10 @@ mod tests;
 pub use caught::{Panicked, attempt, caught};
 pub use quarantine::{Quarantined, Subject};
 
+use futures::FutureExt;
 use parking_lot::Mutex;
 use quarantine::Quarantine;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    fn pause(&self, failures: u32) -> Duration {
+    /// The pause after so many failures in a row.
+    pub fn pause(&self, failures: u32) -> Duration {
         let factor = 1 << failures.saturating_sub(1).min(20);
         self.first.saturating_mul(factor).min(self.longest)
     }
@@ -59,6 +61,7 @@ enum Lasts {
 /// A task that failed and has not recovered yet.
 struct Failing {
     task: String,
+    part: Option<&'static str>,
     failures: u32,
     why: String,
     /// Since when it runs again; `None` while it waits.
@@ -70,13 +73,15 @@ struct Shared {
     pace: Pace,
     panics: Mutex<BTreeMap<String, u64>>,
     failing: Mutex<HashMap<u64, Failing>>,
+    /// Parts of the program that have had a task.
+    parts: Mutex<BTreeSet<&'static str>>,
     next: std::sync::atomic::AtomicU64,
     quarantine: Quarantine,
 }
 
-/// The supervisor of a program; clones are the same one.
+/// The supervisor of a program; clones are the same one, and so are those for a part of the program.
 #[derive(Clone, Default)]
-pub struct Supervisor(Arc<Shared>);
+pub struct Supervisor(Arc<Shared>, Option<&'static str>);
 
 /// Removes what is known of a task when it ends or is dropped.
 struct Entry {
@@ -115,7 +120,7 @@ impl Entry {
         self.failures = if self.begun.elapsed() >= pace.healthy { 1 } else { self.failures + 1 };
         let (task, failures, pause) = (self.task.clone(), self.failures, pace.pause(self.failures));
         tracing::error!(task, failures, ?pause, why, "a task failed and is started again");
-        let failing = Failing { task, failures, why, since: None };
+        let failing = Failing { task, part: self.supervisor.1, failures, why, since: None };
         self.supervisor.0.failing.lock().insert(self.id, failing);
         Some(pause)
     }
@@ -124,11 +129,22 @@ impl Entry {
 impl Supervisor {
     /// A supervisor with a pace of its own.
     pub fn with_pace(pace: Pace) -> Self {
-        Self(Arc::new(Shared { pace, ..Shared::default() }))
+        Self(Arc::new(Shared { pace, ..Shared::default() }), None)
+    }
+
+    /// The same supervisor for the tasks of a part of the program, which health can be asked for.
+    pub fn of_part(&self, part: &'static str) -> Self {
+        Self(self.0.clone(), Some(part))
+    }
+
+    /// Whether a part of the program has had a task.
+    pub fn has_begun(&self, part: &str) -> bool {
+        self.0.parts.lock().contains(part)
     }
 
     fn enter(&self, task: &str) -> Entry {
         self.0.panics.lock().entry(task.to_owned()).or_default();
+        self.0.parts.lock().extend(self.1);
         let id = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Entry { supervisor: self.clone(), id, task: task.to_owned(), failures: 0, begun: Instant::now() }
     }
@@ -188,14 +204,13 @@ impl Supervisor {
     }
 
     /// Awaits work on one object. A panic puts the object into quarantine, success takes it out.
-    pub async fn guard<T>(
+    pub fn guard<T>(
         &self,
         task: &str,
         subject: impl Fn() -> Subject,
         work: impl Future<Output = T>,
-    ) -> Result<T, Panicked> {
-        let outcome = caught(work).await;
-        self.settle(task, subject, outcome)
+    ) -> impl Future<Output = Result<T, Panicked>> {
+        caught(work).map(move |outcome| self.settle(task, subject, outcome))
     }
 
     /// Does work on one object; as [`Supervisor::guard`].
@@ -255,10 +270,19 @@ impl Supervisor {
 
     /// Tasks that failed so often in a row that they count as dead, and why they did, sorted.
     pub fn dead(&self) -> Vec<(String, String)> {
+        self.dead_among(|_| true)
+    }
+
+    /// The dead tasks of a part of the program.
+    pub fn dead_of(&self, part: &str) -> Vec<(String, String)> {
+        self.dead_among(|failing| failing.part == Some(part))
+    }
+
+    fn dead_among(&self, asked: impl Fn(&Failing) -> bool) -> Vec<(String, String)> {
         let pace = self.0.pace;
         let recovered = |f: &Failing| f.since.is_some_and(|since| since.elapsed() >= pace.healthy);
         let failing = self.0.failing.lock();
-        let dead = failing.values().filter(|f| f.failures >= pace.most && !recovered(f));
+        let dead = failing.values().filter(|f| asked(f) && f.failures >= pace.most && !recovered(f));
         let mut dead: Vec<_> = dead.map(|f| (f.task.clone(), f.why.clone())).collect();
         dead.sort();
         dead.dedup_by(|a, b| a.0 == b.0);

@@ -1,11 +1,18 @@
-//! ComponentStatuses: made when they are asked for, from what this server knows of the parts.
+//! ComponentStatuses: made when they are asked for, from the checks that health pages ask, too.
 
 use crate::apiserver::api::{Api, Reply};
 use crate::apiserver::hook::{Action, Call};
+use crate::apiserver::wellknown::store_health;
 use async_trait::async_trait;
+use coracle_cli::health::Checks;
 use coracle_proto::status::ApiError;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+
+/// The part of the program that is the scheduler.
+pub const SCHEDULER: &str = "scheduler";
+/// The part of the program that is the controllers.
+pub const CONTROLLERS: &str = "controller-manager";
 
 /// Where scheduler and controllers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +26,12 @@ pub enum Loops {
 }
 
 /// The statuses.
-pub struct Components(pub Loops);
+pub struct Components {
+    /// Where scheduler and controllers run.
+    pub loops: Loops,
+    /// What health pages ask.
+    pub checks: Checks,
+}
 
 fn status(name: &str, problem: Option<String>) -> Value {
     let condition = match problem {
@@ -46,27 +58,37 @@ fn stale(lease: Option<&Value>, now: Timestamp) -> Option<String> {
 }
 
 impl Components {
-    fn problem(&self, api: &Api, lease: &str) -> Option<String> {
-        match self.0 {
-            Loops::Here => None,
+    fn problem(&self, api: &Api, part: &str) -> Option<String> {
+        match self.loops {
+            Loops::Here => self.problem_here(part),
             Loops::Unknown => Some("this server does not run it and does not know who does".into()),
             Loops::Elected => {
                 let kind = api.registry.resource("coordination.k8s.io", "v1", "leases")?;
-                let lease = api.cached(&kind, "kube-system", lease).ok().map(|lease| lease.value());
-                stale(lease.as_ref(), Timestamp::now())
+                let lease = format!("kube-{part}");
+                let lease = api.cached(&kind, "kube-system", &lease).ok().map(|lease| lease.value());
+                // Tasks that are dead while this server leads renew no less.
+                stale(lease.as_ref(), Timestamp::now()).or_else(|| self.checks.dead(part))
             }
         }
+    }
+
+    /// Why a part that runs in this process does not work.
+    fn problem_here(&self, part: &str) -> Option<String> {
+        if !self.checks.has_begun(part) {
+            return Some("it has not started yet".into());
+        }
+        self.checks.dead(part)
     }
 }
 
 #[async_trait]
 impl Action for Components {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
-        let store = call.api.store.revision().await.err().map(|error| error.to_string());
+        let store = store_health(call.api.store.as_ref()).await.result.err();
         let mut all = vec![
-            status("controller-manager", self.problem(call.api, "kube-controller-manager")),
+            status(CONTROLLERS, self.problem(call.api, CONTROLLERS)),
             status("etcd-0", store),
-            status("scheduler", self.problem(call.api, "kube-scheduler")),
+            status(SCHEDULER, self.problem(call.api, SCHEDULER)),
         ];
         if call.verb == "list" {
             let list =
@@ -85,6 +107,32 @@ impl Action for Components {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_cli::supervise::{Pace, Supervisor};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_part_whose_tasks_are_dead_or_not_started_is_unhealthy() {
+        let pace = Pace { first: Duration::from_millis(1), most: 2, ..Pace::default() };
+        let (supervisor, checks) = (Supervisor::with_pace(pace), Checks::default());
+        checks.add_tasks(supervisor.clone());
+        let components = Components { loops: Loops::Here, checks };
+        assert_eq!(components.problem_here(SCHEDULER).as_deref(), Some("it has not started yet"));
+        let well = supervisor.of_part(CONTROLLERS).spawn("gc", std::future::pending::<()>);
+        let bad = supervisor.of_part(SCHEDULER).spawn("scheduler", || async { panic!("never works") });
+        for _ in 0..1000 {
+            if !supervisor.dead().is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let problem = components.problem_here(SCHEDULER);
+        assert!(problem.as_ref().unwrap().contains("never works"), "{problem:?}");
+        let shown = status(SCHEDULER, problem);
+        assert_eq!(shown["conditions"][0]["status"], "False", "{shown}");
+        assert_eq!(components.problem_here(CONTROLLERS), None);
+        bad.abort();
+        well.abort();
+    }
 
     #[test]
     fn a_lease_that_nobody_renews_is_a_problem() {

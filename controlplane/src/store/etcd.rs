@@ -4,6 +4,7 @@
 use super::{Change, KeyValue, Notice, Revision, Store, StoreError, Watch, Write};
 use async_trait::async_trait;
 use bytes::Bytes;
+use coracle_cli::supervise::Supervisor;
 use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, Error, Event, EventType, GetOptions, KvClient, Txn, TxnOp,
     TxnOpResponse, WatchOptions, WatchResponse, WatchStream,
@@ -27,8 +28,8 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Connects to `host:port[,host:port]`. Fails when none of them answers.
-    pub async fn connect(endpoints: &str) -> Result<Self, StoreError> {
+    /// Connects to `host:port[,host:port]`. Fails when none of them answers. The supervisor keeps the compactor running.
+    pub async fn connect(endpoints: &str, supervisor: &Supervisor) -> Result<Self, StoreError> {
         let endpoints: Vec<_> = endpoints.split(',').map(|one| format!("http://{one}")).collect();
         let options = ConnectOptions::new()
             .with_connect_timeout(Duration::from_secs(5))
@@ -37,7 +38,8 @@ impl Etcd {
             .with_require_leader(true);
         let client = wait(Client::connect(endpoints, Some(options))).await?;
         newest(&client).await?;
-        let compactor = tokio::spawn(forget(client.clone()));
+        let known = client.clone();
+        let compactor = supervisor.spawn("etcd compaction", move || forget(known.clone()));
         Ok(Self { client, compactor })
     }
 }

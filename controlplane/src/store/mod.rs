@@ -15,6 +15,7 @@ mod behaviour;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use coracle_cli::supervise::Supervisor;
 use futures::stream::BoxStream;
 use std::{path::Path, sync::Arc};
 
@@ -206,6 +207,15 @@ pub trait Store: Send + Sync {
 /// Opens the store that `datastore` names: `embedded`, which lives under `data_dir`, or
 /// `etcd://host:port[,host:port]`. Fails when the directory is in use by another process or no etcd answers.
 pub async fn open(datastore: &str, data_dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
+    supervised(datastore, data_dir, &Supervisor::default()).await
+}
+
+/// The same; the supervisor keeps its tasks running.
+pub async fn supervised(
+    datastore: &str,
+    data_dir: &Path,
+    supervisor: &Supervisor,
+) -> Result<Arc<dyn Store>, StoreError> {
     if datastore == "embedded" {
         let path = data_dir.join("store");
         let store = tokio::task::spawn_blocking(move || embedded::Embedded::open(&path))
@@ -214,7 +224,7 @@ pub async fn open(datastore: &str, data_dir: &Path) -> Result<Arc<dyn Store>, St
         return Ok(Arc::new(store));
     }
     if let Some(endpoints) = datastore.strip_prefix("etcd://") {
-        return Ok(Arc::new(etcd::Etcd::connect(endpoints).await?));
+        return Ok(Arc::new(etcd::Etcd::connect(endpoints, supervisor).await?));
     }
     Err(StoreError::Engine(format!("unknown datastore {datastore:?}: want embedded or etcd://host:port")))
 }

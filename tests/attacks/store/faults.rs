@@ -136,6 +136,8 @@ impl Lab {
         for path in ["/readyz", "/livez", "/readyz/etcd"] {
             assert!(!self.healthy(path), "{how}: {path} says that all is well");
         }
+        let shown = self.admin.get("/api/v1/componentstatuses/etcd-0").1;
+        assert_eq!(shown["conditions"][0]["status"], "False", "{how}: {shown}");
         self.check();
     }
 

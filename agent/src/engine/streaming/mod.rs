@@ -49,13 +49,12 @@ pub struct Streaming {
 }
 
 impl Streaming {
-    /// Listens on a free port of loopback.
-    pub async fn start(runtime: Arc<dyn Runtime>) -> std::io::Result<Arc<Self>> {
+    /// Listens on a free port of loopback; connections are taken by [`Streaming::accept`].
+    pub async fn listen(runtime: Arc<dyn Runtime>) -> std::io::Result<(Arc<Self>, TcpListener)> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let streaming =
             Arc::new(Self { address: listener.local_addr()?, runtime, waiting: Mutex::default() });
-        tokio::spawn(streaming.clone().accept(listener));
-        Ok(streaming)
+        Ok((streaming, listener))
     }
 
     /// URL of an exec.
@@ -81,7 +80,8 @@ impl Streaming {
         format!("http://{}/{verb}/{token}", self.address)
     }
 
-    async fn accept(self: Arc<Self>, listener: TcpListener) {
+    /// Takes connections, for ever.
+    pub async fn accept(self: Arc<Self>, listener: TcpListener) {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
                 // Out of descriptors: others will be closed.

@@ -1,6 +1,7 @@
 //! Going on after a panic. A pod whose worker panicked gets another one, which looks at everything anew as after a start of
 //! the agent; other pods do not notice.
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,15 +25,16 @@ const HEALTHY: Duration = Duration::from_secs(600);
 const SETTLE: Duration = Duration::from_secs(120);
 
 /// Awaits work on a pod; a panic is told in an event, too.
-pub(super) async fn guard<T>(
+pub(super) fn guard<T>(
     context: &Context,
     pod: &Pod,
     work: impl Future<Output = T>,
-) -> Result<T, Panicked> {
-    let outcome = context.supervisor.guard(TASK, || subject(pod), work).await;
-    outcome.inspect_err(|panicked| {
-        let text = format!("the agent panicked and tries again later or after a change: {panicked}");
-        context.events.pod(pod, Kind::Warning, "ReconcilePanicked", text);
+) -> impl Future<Output = Result<T, Panicked>> {
+    context.supervisor.guard(TASK, move || subject(pod), work).map(move |outcome| {
+        outcome.inspect_err(|panicked| {
+            let text = format!("the agent panicked and tries again later or after a change: {panicked}");
+            context.events.pod(pod, Kind::Warning, "ReconcilePanicked", text);
+        })
     })
 }
 
@@ -149,6 +151,7 @@ pub(super) mod tests {
             network: crate::network::Mode::None,
             service_proxy: false,
             serves_dns: false,
+            verification: Default::default(),
         }
     }
 
