@@ -19,9 +19,10 @@ use std::{
     fs::{DirBuilder, File, Permissions, TryLockError},
     io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
     sync::Arc,
+    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -105,6 +106,14 @@ pub(super) fn message(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
+/// Waits for a thread; a panic goes on in this one.
+pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    match thread.join() {
+        Ok(result) => result,
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
 /// How often, and with which pauses, a store is tried that a process before this one may still be closing.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(100);
@@ -116,7 +125,7 @@ fn locked<T>(path: &Path, work: impl FnOnce() -> Result<T, Damage>) -> Result<T,
     for _ in 0..TRIES {
         match file.try_lock() {
             Ok(()) => return work(),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
             Err(TryLockError::Error(error)) => return Err(Damage::io(&lock)(error)),
         }
     }
@@ -136,7 +145,7 @@ fn wait_until_closed(store: &Path) -> io::Result<()> {
         if !open {
             return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
     Err(io::ErrorKind::TimedOut.into())
 }
@@ -169,10 +178,18 @@ impl Disk {
 
     fn checked(path: &Path) -> Result<(Self, Vec<Revision>), Damage> {
         let (mark, acknowledged) = locked(path, || {
-            tables::verify(path)?;
-            let (mark, acknowledged) = Mark::open(path)?;
-            torn::settle(path, acknowledged)?;
-            Ok((mark, acknowledged))
+            let acknowledged = Mark::read(path)?;
+            let (tables, journal) = thread::scope(|scope| {
+                let tables = scope.spawn(|| tables::verify(path));
+                let journal = torn::scan(path, acknowledged);
+                (joined(tables), journal)
+            });
+            // Before both are known to be good nothing is changed.
+            tables?;
+            if let Some(journal) = journal? {
+                journal.settle()?;
+            }
+            Ok((Mark::open(path)?, acknowledged))
         })?;
         let files = Arc::new(RwLock::new(Some(Files::open(path)?)));
         let (path, first) = (path.into(), acknowledged.is_none());
@@ -198,10 +215,7 @@ impl Disk {
         let mut files = self.files.write();
         drop(files.take());
         wait_until_closed(&self.path).map_err(Damage::io(&self.path))?;
-        locked(&self.path, || {
-            let (_, acknowledged) = Mark::open(&self.path)?;
-            torn::settle(&self.path, acknowledged)
-        })?;
+        locked(&self.path, || torn::settle(&self.path, Mark::read(&self.path)?))?;
         Ok(Closed { path: &self.path, files })
     }
 

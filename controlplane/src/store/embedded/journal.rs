@@ -7,7 +7,7 @@ use std::{
     io::{self, Read},
     path::{Path, PathBuf},
 };
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_64;
 
 const START: u8 = 1;
 const ITEM: u8 = 2;
@@ -39,9 +39,8 @@ pub(super) fn batch(bytes: &[u8]) -> Option<Batch> {
     let count = u32::from_le_bytes(take(&mut rest, 4)?.try_into().ok()?);
     let sequence = u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?);
     let (mut revision, mut lazy) = (0, false);
-    let mut sum = Xxh3::new();
+    let items = rest;
     for _ in 0..count {
-        let item = rest;
         match take(&mut rest, 1)?[0] {
             ITEM => {
                 let key = key(&mut rest)?;
@@ -51,12 +50,12 @@ pub(super) fn batch(bytes: &[u8]) -> Option<Batch> {
             CLEAR => drop(take(&mut rest, 8)?),
             _ => return None,
         }
-        sum.update(&item[..item.len() - rest.len()]);
     }
+    let items = &items[..items.len() - rest.len()];
     let end = take(&mut rest, 1 + 8 + TRAILER.len())?;
-    let same = end[1..9] == sum.digest().to_le_bytes();
+    let whole = end[0] == END && &end[9..] == TRAILER && end[1..9] == xxh3_64(items).to_le_bytes();
     let length = bytes.len() - rest.len();
-    (end[0] == END && same && &end[9..] == TRAILER).then_some(Batch { length, sequence, revision, lazy })
+    whole.then_some(Batch { length, sequence, revision, lazy })
 }
 
 /// Reads over an item behind its tag and returns its key.

@@ -11,6 +11,7 @@ use std::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
+const NAME: &str = "synced";
 const MAGIC: &[u8; 8] = b"CORMARK1";
 const COPY: usize = 24;
 /// The second copy is in another sector.
@@ -22,27 +23,29 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Opens the mark of a store and reads it; `None` when the store has none yet.
-    pub fn open(store: &Path) -> Result<(Self, Option<Revision>), Damage> {
-        let path = store.join("synced");
-        let new = !path.exists();
-        if new {
+    /// Reads the mark of a store; `None` when the store has none yet.
+    pub fn read(store: &Path) -> Result<Option<Revision>, Damage> {
+        let path = store.join(NAME);
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            result => result.map_err(Damage::io(&path))?,
+        };
+        let mut raw = [0; SECOND + COPY];
+        file.read_exact_at(&mut raw, 0).map_err(Damage::io(&path))?;
+        match decode(&raw[..COPY]).max(decode(&raw[SECOND..])) {
+            None => Err(Damage::bytes(&path, 0, "neither copy of the newest revision has a valid checksum")),
+            revision => Ok(revision),
+        }
+    }
+
+    /// Opens the mark of a store to write it; makes it if the store has none yet.
+    pub fn open(store: &Path) -> Result<Self, Damage> {
+        let path = store.join(NAME);
+        if !path.exists() {
             Self::make(store, &path).map_err(Damage::io(&path))?;
         }
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(Damage::io(&path))?;
-        let mark = Self { file, path };
-        if new {
-            return Ok((mark, None));
-        }
-        let mut raw = [0; SECOND + COPY];
-        mark.file.read_exact_at(&mut raw, 0).map_err(Damage::io(&mark.path))?;
-        let copies = (decode(&raw[..COPY]), decode(&raw[SECOND..]));
-        match copies.0.max(copies.1) {
-            Some(revision) => Ok((mark, Some(revision))),
-            None => {
-                Err(Damage::bytes(&mark.path, 0, "neither copy of the newest revision has a valid checksum"))
-            }
-        }
+        let file = OpenOptions::new().write(true).open(&path).map_err(Damage::io(&path))?;
+        Ok(Self { file, path })
     }
 
     /// A file that is whole as soon as it is there.
@@ -92,18 +95,17 @@ mod tests {
     #[test]
     fn survives_one_changed_byte_anywhere() {
         let dir = tempfile::tempdir().unwrap();
-        let (mark, none) = Mark::open(dir.path()).unwrap();
-        assert_eq!(none, None);
-        mark.set(77);
-        let path = dir.path().join("synced");
+        assert_eq!(Mark::read(dir.path()).unwrap(), None);
+        Mark::open(dir.path()).unwrap().set(77);
+        let path = dir.path().join(NAME);
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut raw = whole.clone();
             raw[at] ^= 0x40;
             std::fs::write(&path, &raw).unwrap();
-            assert_eq!(Mark::open(dir.path()).unwrap().1, Some(77), "byte {at}");
+            assert_eq!(Mark::read(dir.path()).unwrap(), Some(77), "byte {at}");
         }
         std::fs::write(&path, vec![0; whole.len()]).unwrap();
-        assert!(matches!(Mark::open(dir.path()), Err(Damage::Bytes { .. })));
+        assert!(matches!(Mark::read(dir.path()), Err(Damage::Bytes { .. })));
     }
 }

@@ -3,14 +3,17 @@
 
 use super::damage::Damage;
 use std::{
-    fs,
+    fs::{self, File},
+    io::{self, Read},
     path::{Path, PathBuf},
 };
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// The engine's own keyspace, the index and the log.
 const KEYSPACES: [&str; 3] = ["0", "1", "2"];
 const MARKER: &[u8] = b"FJL\x03";
+/// How much of a table is read at once.
+const PIECE: usize = 256 << 10;
 
 /// Compares all version files and tables with their checksums.
 pub(super) fn verify(store: &Path) -> Result<(), Damage> {
@@ -56,20 +59,30 @@ fn verify_keyspace(directory: &Path) -> Result<(), Damage> {
 }
 
 fn verify_table(path: PathBuf, sum: u128) -> Result<(), Damage> {
-    let raw = match fs::read(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+    let found = match checksum(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(Damage::bytes(&path, 0, "this table is missing"));
         }
         result => result.map_err(Damage::io(&path))?,
     };
-    if xxh3_128(&raw) != sum {
-        return Err(Damage::bytes(
-            &path,
-            first_bad_block(&raw),
-            "the checksum of the table is wrong from here on",
-        ));
+    if found == sum {
+        return Ok(());
     }
-    Ok(())
+    let raw = fs::read(&path).map_err(Damage::io(&path))?;
+    Err(Damage::bytes(&path, first_bad_block(&raw), "the checksum of the table is wrong from here on"))
+}
+
+/// The checksum of a file that may be large. It is read in pieces that stay in the processor's cache.
+fn checksum(path: &Path) -> io::Result<u128> {
+    let (mut file, mut sum, mut piece) = (File::open(path)?, Xxh3::new(), vec![0; PIECE]);
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok(sum.digest128()),
+            Ok(length) => sum.update(&piece[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Identifiers and checksums of the tables that a version file lists.

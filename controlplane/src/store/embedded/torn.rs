@@ -22,7 +22,7 @@ const SECTOR: usize = 512;
 const MAX_GAP: u64 = 1 << 32;
 
 /// A journal as far as it is whole.
-struct Journal {
+pub(super) struct Journal {
     path: PathBuf,
     /// Without zeros at the end.
     bytes: Vec<u8>,
@@ -39,9 +39,14 @@ struct Seen {
     revision: Revision,
 }
 
-/// Checks all journals of the directory, cuts an incomplete end off, and writes what may not be on disk again. Returns
-/// how many bytes went. `mark` is the revision up to which writes were acknowledged; without it that is not known.
+/// Checks all journals of the directory and settles the newest one: see [`scan`] and [`Journal::settle`].
 pub(super) fn settle(directory: &Path, mark: Option<Revision>) -> Result<usize, Damage> {
+    scan(directory, mark)?.map_or(Ok(0), |newest| newest.settle())
+}
+
+/// Checks all journals of the directory and changes nothing. Returns the newest one that has anything in it. `mark` is the
+/// revision up to which writes were acknowledged; without it that is not known.
+pub(super) fn scan(directory: &Path, mark: Option<Revision>) -> Result<Option<Journal>, Damage> {
     let journals = journal::all(directory).map_err(Damage::io(directory))?;
     for pair in journals.windows(2) {
         if pair[0].0 + 1 != pair[1].0 {
@@ -61,18 +66,10 @@ pub(super) fn settle(directory: &Path, mark: Option<Revision>) -> Result<usize, 
         }
         last = Some(seen.scan(path, bytes, mark)?);
     }
-    let Some(last) = last else { return Ok(0) };
-    if last.whole < last.bytes.len() {
+    if let Some(last) = last.as_ref().filter(|last| last.whole < last.bytes.len()) {
         last.judge(&seen, mark)?;
-        tracing::warn!(
-            journal = %last.path.display(),
-            offset = last.whole,
-            bytes = last.bytes.len() - last.whole,
-            "the last writes before a crash were not whole and are cut off"
-        );
     }
-    last.write_again()?;
-    Ok(last.bytes.len() - last.whole)
+    Ok(last)
 }
 
 impl Seen {
@@ -100,6 +97,21 @@ impl Seen {
 }
 
 impl Journal {
+    /// Cuts an incomplete end off, and writes what may not be on disk again. Returns how many bytes went.
+    pub fn settle(&self) -> Result<usize, Damage> {
+        let torn = self.bytes.len() - self.whole;
+        if torn > 0 {
+            tracing::warn!(
+                journal = %self.path.display(),
+                offset = self.whole,
+                bytes = torn,
+                "the last writes before a crash were not whole and are cut off"
+            );
+        }
+        self.write_again()?;
+        Ok(torn)
+    }
+
     /// Whether a crash can have left the end of the journal like this.
     fn judge(&self, seen: &Seen, mark: Option<Revision>) -> Result<(), Damage> {
         let damaged = |what: String| Err(Damage::bytes(&self.path, self.whole, what));

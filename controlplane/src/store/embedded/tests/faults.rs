@@ -114,6 +114,64 @@ async fn values_without_a_key_are_removed_if_an_earlier_version_left_them() {
     }
 }
 
+/// The log is read in two halves: in either, and where they meet.
+#[tokio::test]
+async fn a_missing_revision_is_named_wherever_it_was() {
+    for missing in [None, Some(1), Some(2), Some(3), Some(4)] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(dir.path()).unwrap();
+        let a = put(&store, "/registry/a", 0, "1").await.unwrap();
+        let b = put(&store, "/registry/b", 0, "1").await.unwrap();
+        let again = put(&store, "/registry/a", a, "2").await.unwrap();
+        let gone = delete(&store, "/registry/b", b).await.unwrap();
+        let back = put(&store, "/registry/b", 0, "2").await.unwrap();
+        put(&store, "/registry/c", 0, "1").await.unwrap();
+        let mut batch = store.disk.batch().unwrap();
+        let missing = missing.map(|number: usize| [a, b, again, gone, back][number]);
+        missing.iter().for_each(|revision| batch.forget(*revision));
+        batch.commit(true).unwrap();
+        drop(store);
+        match (missing, Embedded::open(dir.path())) {
+            (None, store) => {
+                assert_eq!(store.unwrap().range("/registry/", None).await.unwrap().0.len(), 3);
+            }
+            (Some(revision), opened) => {
+                let refused = opened.err().unwrap().to_string();
+                assert!(refused.contains(&format!("revision {revision} is missing")), "{refused}");
+            }
+        }
+    }
+}
+
+/// Both are checked at the same time: a table that is damaged, and a journal whose end would be cut off.
+#[tokio::test]
+async fn a_store_that_is_refused_stays_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path()).unwrap();
+    put(&store, "/registry/a", 0, "1").await.unwrap();
+    drop(store);
+    let journal = journal::all(dir.path()).unwrap().pop().unwrap().1;
+    let end = journal::read(&journal).unwrap().len() as u64;
+    File::options().write(true).open(&journal).unwrap().write_all_at(b"\x01torn", end).unwrap();
+    // As an earlier version left it.
+    let mark = dir.path().join("synced");
+    std::fs::remove_file(&mark).unwrap();
+    let before = std::fs::read(&journal).unwrap();
+    let mut tables = std::fs::read_dir(dir.path().join("keyspaces/0/tables")).unwrap();
+    let table = tables.next().unwrap().unwrap().path();
+    let whole = std::fs::read(&table).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    std::fs::write(&table, damaged).unwrap();
+    let refused = Embedded::open(dir.path()).err().unwrap().to_string();
+    assert!(refused.contains(&format!("{} is damaged at byte ", table.display())), "{refused}");
+    assert!(std::fs::read(&journal).unwrap() == before, "the journal is cut");
+    assert!(!mark.exists(), "there is a mark of a store that was not opened");
+    std::fs::write(&table, whole).unwrap();
+    assert!(Embedded::open(dir.path()).unwrap().get("/registry/a").await.unwrap().is_some());
+    assert!(mark.exists());
+}
+
 #[test]
 fn a_full_disk_gets_back_what_a_failed_batch_took() {
     let dir = tempfile::tempdir().unwrap();
