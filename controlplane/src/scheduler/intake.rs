@@ -230,7 +230,7 @@ impl State {
 }
 
 /// Whether a change of a pod is none to the scheduler, as most of what a node reports.
-fn same_for_scheduling(before: &Object, after: &Object) -> bool {
+pub(super) fn same_for_scheduling(before: &Object, after: &Object) -> bool {
     before.meta.uid == after.meta.uid
         && before.meta.generation == after.meta.generation
         && before.meta.generation != 0

@@ -200,10 +200,15 @@ impl Runner {
     }
 
     /// Takes in an object that came or changed, unless it is put aside.
-    fn set(&mut self, source: Source, object: &Arc<Object>, before: Option<&Object>) {
+    fn set(&mut self, source: Source, object: &Arc<Object>, mut before: Option<&Object>) {
         let any_aside = !self.aside.lock().is_empty();
-        if any_aside && self.aside.lock().holds(source, object, Instant::now()) {
-            return;
+        if any_aside {
+            let mut aside = self.aside.lock();
+            if aside.holds(source, object, Instant::now()) {
+                return;
+            }
+            // What was left out is not known as it was before.
+            before = before.filter(|_| !aside.knows(source, object));
         }
         let now = self.now();
         match attempt(|| self.state.set(source, object, before, now)) {
@@ -253,8 +258,8 @@ impl Runner {
             self.flushed = Instant::now();
             let now = self.now();
             self.state.queue.flush(now);
-            self.try_again();
         }
+        self.try_again();
         self.decide();
         self.write_bindings();
         let snapshot = &self.state.placer.snapshot;
@@ -280,7 +285,8 @@ impl Runner {
     async fn wait(&mut self) {
         let now = self.now();
         let due = self.state.queue.next_due().map(|due| Duration::from_millis(due.saturating_sub(now)));
-        let pause = due.unwrap_or(FLUSH_EVERY).min(FLUSH_EVERY);
+        let rested = self.aside.lock().next_due().map(|due| due.saturating_duration_since(Instant::now()));
+        let pause = due.into_iter().chain(rested).fold(FLUSH_EVERY, Duration::min);
         let news = select_all(self.followers.iter_mut().map(|f| Box::pin(f.cursor.changed())));
         let (done, bound) = tokio::select! {
             _ = news => (None, None),
@@ -328,7 +334,7 @@ impl Runner {
     fn removed(&mut self, source: Source, object: &Arc<Object>) {
         let now = self.now();
         match attempt(|| self.state.remove(source, object, now)) {
-            Ok(()) => self.handled(source, object),
+            Ok(()) => self.forget(source, &object.meta.namespace, &object.meta.name),
             Err(panicked) => self.put_aside(source, object, &panicked),
         }
         if source == Source::Pods {
