@@ -67,11 +67,11 @@ pub fn plan(name: &str, spec: &Spec, old: &Status, pods: &[JobPod], now: Timesta
     let mut done = Indexes::parse(&plan.status.completed_indexes, completions);
     let mut failed_indexes = Indexes::parse(plan.status.failed_indexes.as_deref().unwrap_or(""), completions);
     if spec.indexed() {
-        done.0.extend(
+        done.extend(
             pods.iter().filter(|p| p.succeeded()).filter_map(|p| p.index).filter(|i| *i < completions),
         );
         if spec.backoff_limit_per_index.is_some() {
-            failed_indexes.0.extend(exhausted(spec, pods).into_iter().filter(|i| !done.contains(*i)));
+            failed_indexes.extend(exhausted(spec, pods).into_iter().filter(|i| !done.contains(*i)));
             plan.status.failed_indexes = Some(failed_indexes.to_string());
         }
         plan.status.completed_indexes = done.to_string();
@@ -280,15 +280,15 @@ fn manage(count: &Count<'_>, plan: &mut Plan, pods: &[JobPod], active: usize, no
         return keep.len();
     }
     if spec.indexed() {
-        let mut busy: BTreeSet<i32> = keep.iter().filter_map(|p| p.index).collect();
+        let mut taken = count.done.union(&count.failed_indexes);
+        taken.extend(keep.iter().filter_map(|p| p.index));
         if spec.replaces_failed_only() {
-            busy.extend(
+            taken.extend(
                 pods.iter().filter(|p| p.pod.terminating() && !p.pod.ended()).filter_map(|p| p.index),
             );
         }
         let failures = failures_by_index(spec, pods);
-        let free = (0..spec.completions.unwrap_or(0))
-            .filter(|i| !count.done.contains(*i) && !count.failed_indexes.contains(*i) && !busy.contains(i));
+        let free = taken.missing(spec.completions.unwrap_or(0));
         let new = |i: i32| New { index: Some(i), failures: failures.get(&i).copied().unwrap_or(0) };
         plan.create = free.take(room).map(new).collect();
     } else {

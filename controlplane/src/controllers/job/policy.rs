@@ -55,10 +55,10 @@ pub fn succeeded_early(policy: Option<&SuccessPolicy>, completions: i32, done: &
     let rules = &policy?.rules;
     let met = |rule: &&super::view::SuccessRule| {
         let asked = match &rule.succeeded_indexes {
-            Some(text) => Indexes::parse(text, completions).0,
-            None => (0..completions).collect(),
+            Some(text) => Indexes::parse(text, completions),
+            None => Indexes::below(completions),
         };
-        let have = asked.intersection(&done.0).count();
+        let have = asked.common(done);
         let need = rule.succeeded_count.and_then(|c| usize::try_from(c).ok()).unwrap_or(asked.len());
         have >= need && need > 0
     };
