@@ -64,7 +64,7 @@ impl Cluster {
         newest(&self.dir.path().join("admin.kubeconfig"))
     }
 
-    /// What `coracle up` noted of a node: `holder`, `agent`, `address`.
+    /// What `coracle up` noted of a node: `holder`, `agent` (who keeps it running), `address`.
     ///
     /// # Panics
     /// When there is no such node.
@@ -73,6 +73,15 @@ impl Cluster {
         let state: Value = serde_json::from_slice(&state).expect("JSON");
         let mut nodes = state["nodes"].as_array().expect("nodes").iter();
         nodes.find(|n| n["name"] == name).expect("the node is there").clone()
+    }
+
+    /// A node's agent itself, which is the child of the process that starts it again when it fails.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn agent_pid(&self, node: &str) -> u32 {
+        let supervisor = self.node(node)["agent"]["pid"].as_i64().expect("an agent");
+        children(supervisor).first().copied().expect("the agent runs") as u32
     }
 
     /// The process that keeps the network of the server and of the bridge between nodes.
@@ -140,7 +149,7 @@ impl Cluster {
             (here && record["phase"] == "ready").then(|| record["id"].as_str().map(str::to_owned))?
         });
         let id = found.unwrap_or_else(|| panic!("no sandbox of {node} has {ip}"));
-        let agent = self.node(node)["agent"]["pid"].to_string();
+        let agent = self.agent_pid(node);
         PathBuf::from(format!("/proc/{agent}/root/run/coracle/sandboxes/{id}/ns/net"))
     }
 
@@ -158,13 +167,22 @@ impl Cluster {
     }
 }
 
+/// Kills the process that keeps a program running; the program ends with it.
 fn kill_and_wait(pid: i64) {
     use nix::sys::signal::{Signal, kill};
+    let all = [vec![pid], children(pid)].concat();
     kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL).expect("it runs");
     crate::eventually("it is gone", std::time::Duration::from_secs(60), || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
+        all.iter().all(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
+        })
     });
+}
+
+fn children(pid: i64) -> Vec<i64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 fn text(output: &Output) -> String {

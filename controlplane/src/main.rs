@@ -5,7 +5,7 @@ use coracle::config::ServerArgs;
 use coracle::doctor::DoctorArgs;
 use coracle::hollow::HollowArgs;
 use coracle::token::{RevokeNodeArgs, TokenArgs};
-use coracle::up::{DownArgs, UpArgs};
+use coracle::up::{DownArgs, SuperviseArgs, UpArgs};
 
 /// Kubernetes you can carry.
 #[derive(Parser)]
@@ -37,6 +37,9 @@ enum Command {
     /// Keep the namespaces of a node; started by `up`.
     #[command(hide = true)]
     Hold,
+    /// Run a program and start it again when it fails; started by `up`.
+    #[command(hide = true)]
+    Supervise(SuperviseArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -69,6 +72,9 @@ fn main() -> anyhow::Result<()> {
         Command::Token(args) => small_runtime()?.block_on(coracle::token::run(&args)),
         Command::RevokeNode(args) => small_runtime()?.block_on(coracle::token::revoke_node(&args)),
         Command::Hold => coracle::up::hold(),
+        Command::Supervise(args) => {
+            std::process::exit(small_runtime()?.block_on(coracle::up::supervise(&args))?);
+        }
         Command::Up(args) => coracle::up::up(&args),
         Command::Down(args) => coracle::up::down(&args),
         Command::Manual(args) => Ok(args.write(Cli::command(), &[("server", "server.yaml")])?),

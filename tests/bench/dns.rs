@@ -181,8 +181,7 @@ fn question(name: &str, kind: u8) -> Vec<u8> {
 
 /// What the agent holds in memory, in MB.
 fn resident(cluster: &Cluster) -> anyhow::Result<f64> {
-    let pid = cluster.node("node-1")["agent"]["pid"].as_u64().unwrap_or_default();
-    memory(pid as u32)
+    memory(cluster.agent_pid("node-1"))
 }
 
 fn memory(pid: u32) -> anyhow::Result<f64> {

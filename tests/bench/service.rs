@@ -86,7 +86,7 @@ pub async fn run() -> anyhow::Result<Report> {
             add(&format!("connection {what}, median"), percentile(&mut samples, 0.5), "µs");
             add(&format!("connection {what}, p99"), percentile(&mut samples, 0.99), "µs");
         }
-        let status = std::fs::read_to_string(format!("/proc/{}/status", node["agent"]["pid"]))?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", cluster.agent_pid(NODES[0])))?;
         let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
         let rss: f64 = rss.trim().trim_end_matches("kB").trim().parse()?;
         add("RSS of the agent", rss / 1024.0, "MiB");

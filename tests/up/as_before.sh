@@ -23,6 +23,17 @@ fails() { if "$@" > /run/said 2>&1; then echo "it did not fail: $*"; exit 1; fi;
 [ "$(coracle down --data-dir one)" = "no cluster in /mnt/one" ]
 coracle up --data-dir one --nodes 2 | grep "2 node(s)"
 
+# A server or an agent that is killed comes back by itself; who keeps them running stays.
+child() { pgrep -P "$(grep -A1 "\"$1\": {" one/up.json | grep -o '[0-9]*' | head -1)" || true; }
+for part in server agent; do
+    killed=$(child $part)
+    kill -9 "$killed"
+    for _ in $(seq 200); do new=$(child $part); [ -z "$new" ] || [ "$new" = "$killed" ] || break; sleep 0.05; done
+    [ -n "$new" ] && [ "$new" != "$killed" ]
+done
+curl -sk --max-time 30 https://127.0.0.1:6443/livez | grep ok
+for log in one/server.log one/node-1/agent.log; do grep -q "failed and is started again" $log; done
+
 # The hub is killed, and its nodes with it: there are as many again, and their old control groups are gone.
 first=$(hub)
 leave_group "$first"

@@ -2,10 +2,13 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use coracle_tests::program;
+use coracle_tests::{eventually, program};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 const TREE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -54,6 +57,46 @@ fn a_cluster_is_as_before_and_what_is_not_done_is_said() {
     let text = text(&output);
     assert!(output.status.success(), "{text}");
     assert!(text.ends_with("as before\n"), "{text}");
+}
+
+/// What `coracle up` puts between itself and a program.
+fn supervise(command: &[&str]) -> Command {
+    let mut supervise = Command::new(program("coracle"));
+    supervise.args(["supervise", "--"]).args(command);
+    supervise
+}
+
+#[test]
+fn a_program_that_fails_is_started_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let runs = dir.path().join("runs");
+    // It asks to be started again, is killed, and ends.
+    let script = r#"echo >> "$0"; case $(wc -l < "$0") in 1) exit 75 ;; 2) kill -9 $$ ;; esac"#;
+    let output = supervise(&["sh", "-c", script]).arg(&runs).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(std::fs::read_to_string(&runs).unwrap().lines().count(), 3);
+    assert_eq!(text(&output).matches("failed and is started again").count(), 2, "{}", text(&output));
+    // One that never ran has said what is wrong.
+    let output = supervise(&["sh", "-c", "exit 3"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output).contains("failed and is not started again"), "{}", text(&output));
+}
+
+#[test]
+fn a_program_ends_with_the_process_that_keeps_it_running() {
+    const WAIT: Duration = Duration::from_secs(20);
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let mut supervisor = supervise(&["sleep", "600"]).spawn().unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", supervisor.id());
+        let child = || std::fs::read_to_string(&children).ok()?.trim().parse::<u32>().ok();
+        eventually("it is started", WAIT, || child().is_some());
+        let child = child().unwrap();
+        let stat = || std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        eventually("it runs", WAIT, || stat().contains("(sleep)"));
+        kill(Pid::from_raw(supervisor.id() as i32), signal).unwrap();
+        supervisor.wait().unwrap();
+        eventually("it is gone", WAIT, || stat().is_empty() || stat().contains(") Z"));
+    }
 }
 
 #[test]

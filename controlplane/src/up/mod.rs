@@ -1,6 +1,7 @@
 //! `coracle up` and `coracle down`: a whole cluster on this machine that leaves the machine as it was. Server and nodes
 //! live in network namespaces of their own, joined by a bridge inside them; the host sees one listener on loopback and
-//! some processes. A node is a holder process that keeps the node's namespaces, and an agent that runs inside them.
+//! some processes. A node is a holder process that keeps the node's namespaces, and an agent that runs inside them. Server and
+//! agents are started again when they fail.
 
 // What was asked for, and what is as before.
 mod wishes;
@@ -10,12 +11,15 @@ mod state;
 mod network;
 // Starting and ending processes.
 mod process;
+// Starting programs again that failed.
+mod supervise;
 // The nodes' way out to the machine's network.
 mod outbound;
 // The end of all that.
 mod down;
 
 pub use down::{DownArgs, down};
+pub use supervise::{SuperviseArgs, supervise};
 
 use crate::pki::authority::{Authority, Profile};
 use crate::pki::kubeconfig;
@@ -26,7 +30,7 @@ use outbound::Opening;
 use state::{Node, Process, State};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -140,7 +144,7 @@ fn ensure_server(args: &UpArgs, state: &mut State, way_out: &mut Opening) -> any
     ];
     flags.extend(args.server_flags.iter().cloned());
     let program = process::beside("coracle")?;
-    let server = process::start_inside(&hub, &program, &flags, &log, Some(listener.as_raw_fd()))?;
+    let server = start_supervised(&hub, &program, flags, &log, Some(listener.as_raw_fd()))?;
     state.server = Some(server.clone());
     state.write(&args.data_dir)?;
     wait("the API server serves", &log, &server, || {
@@ -209,7 +213,7 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
             flags.extend(addresses.into_iter().flat_map(|ip| ["--cluster-dns".to_owned(), ip]));
         }
         flags.extend(args.agent_flags.iter().cloned());
-        node.agent = Some(process::start_inside(&node.holder, &program, &flags, &log, None)?);
+        node.agent = Some(start_supervised(&node.holder, &program, flags, &log, None)?);
     }
     let agent = node.agent.clone().context("the agent was started")?;
     state.nodes.push(node);
@@ -221,6 +225,19 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
     wait(&format!("{name} is ready"), &log, &agent, || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("ready=true"))
     })
+}
+
+/// Starts a program inside a holder's namespaces, below a process that starts it again; that one is returned.
+fn start_supervised(
+    holder: &Process,
+    program: &Path,
+    flags: Vec<String>,
+    log: &Path,
+    listener: Option<RawFd>,
+) -> anyhow::Result<Process> {
+    let mut words = vec!["supervise".to_owned(), "--".to_owned(), program.display().to_string()];
+    words.extend(flags);
+    process::start_inside(holder, &process::beside("coracle")?, &words, log, listener)
 }
 
 /// Whether the agents were told where DNS is.

@@ -43,7 +43,7 @@ pub struct Node {
     pub name: String,
     /// Keeps its namespaces.
     pub holder: Process,
-    /// Its agent.
+    /// Keeps its agent running.
     pub agent: Option<Process>,
     /// Its address on the bridge.
     pub address: String,
@@ -58,7 +58,7 @@ pub struct Node {
 pub struct State {
     /// Keeps the network namespace of the server and the bridge.
     pub hub: Option<Process>,
-    /// The server.
+    /// Keeps the server running.
     pub server: Option<Process>,
     /// The nodes.
     pub nodes: Vec<Node>,
