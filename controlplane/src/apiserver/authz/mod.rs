@@ -6,6 +6,8 @@ pub mod node;
 pub mod graph;
 // Roles and bindings.
 pub mod rbac;
+// Who is bound to which roles.
+mod bindings;
 // Whether rules grant no more than others.
 pub mod cover;
 // A file of policies.

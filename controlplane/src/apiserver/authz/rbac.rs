@@ -1,6 +1,7 @@
 //! RBAC: roles grant, bindings say to whom. Bindings are indexed by whom they name, roles kept parsed, so that a request
 //! costs a look at the user's own roles.
 
+use super::bindings::{Bindings, group_key, user_key};
 use super::{Authorizer, Decision, Rules};
 use crate::apiserver::api::Api;
 use crate::apiserver::request_info::RequestInfo;
@@ -13,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+pub use super::bindings::RoleRef;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -73,66 +76,6 @@ struct Role {
     rules: Vec<Rule>,
 }
 
-/// Whom a binding names.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Subject {
-    kind: String,
-    name: String,
-    namespace: String,
-}
-
-/// Users and groups are told apart by the first letter of the key.
-fn user_key(name: &str) -> String {
-    format!("u{name}")
-}
-
-impl Subject {
-    /// The key of those it names; `namespace` is the binding's.
-    fn key(&self, namespace: &str) -> Option<String> {
-        match self.kind.as_str() {
-            "User" => Some(user_key(&self.name)),
-            "Group" => Some(format!("g{}", self.name)),
-            "ServiceAccount" => {
-                let namespace = if self.namespace.is_empty() { namespace } else { &self.namespace };
-                Some(user_key(&format!("system:serviceaccount:{namespace}:{}", self.name)))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The role of a binding.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct RoleRef {
-    /// `ClusterRole` or `Role`.
-    pub kind: String,
-    /// Its name.
-    pub name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Binding {
-    subjects: Vec<Subject>,
-    role_ref: RoleRef,
-}
-
-/// A role given in a namespace; an empty one means everywhere.
-#[derive(Debug)]
-struct Given {
-    namespace: String,
-    role: RoleRef,
-}
-
-/// Who was given what, as of the newest change of both kinds of bindings.
-#[derive(Default)]
-struct Index {
-    at: (u64, u64),
-    given: HashMap<String, Vec<Arc<Given>>>,
-}
-
 /// Parsed roles by uid, each at the revision it was parsed at.
 type Parsed = RwLock<HashMap<String, (u64, Arc<Role>)>>;
 
@@ -155,45 +98,20 @@ fn parsed(memo: &Parsed, object: &Object) -> Arc<Role> {
 pub struct Rbac {
     api: Arc<Api>,
     roles: Parsed,
-    index: RwLock<Arc<Index>>,
+    everywhere: Bindings,
+    somewhere: Bindings,
 }
 
 impl Rbac {
     /// On the caches of a server.
     pub fn new(api: Arc<Api>) -> Self {
-        Self { api, roles: Parsed::default(), index: RwLock::default() }
+        let (everywhere, somewhere) = (Bindings::default(), Bindings::default());
+        Self { api, roles: Parsed::default(), everywhere, somewhere }
     }
 
     fn cache(&self, plural: &str) -> Option<Arc<Cache>> {
         let kind = self.api.registry.resource(GROUP, "v1", plural)?;
         self.api.cache(&kind).ok()
-    }
-
-    /// The index, built anew when a binding changed.
-    fn index(&self) -> Arc<Index> {
-        let (Some(everywhere), Some(somewhere)) =
-            (self.cache("clusterrolebindings"), self.cache("rolebindings"))
-        else {
-            return Arc::default();
-        };
-        // Read before the lists: a change in between makes the index too old, never too new.
-        let at = (everywhere.newest(), somewhere.newest());
-        let known = self.index.read().clone();
-        if known.at == at {
-            return known;
-        }
-        let mut given: HashMap<String, Vec<Arc<Given>>> = HashMap::new();
-        for object in everywhere.list(None).into_iter().chain(somewhere.list(None)) {
-            let namespace = object.meta.namespace.clone();
-            let binding: Binding = object.typed().unwrap_or_default();
-            let entry = Arc::new(Given { namespace, role: binding.role_ref });
-            for key in binding.subjects.iter().filter_map(|subject| subject.key(&entry.namespace)) {
-                given.entry(key).or_default().push(entry.clone());
-            }
-        }
-        let index = Arc::new(Index { at, given });
-        *self.index.write() = index.clone();
-        index
     }
 
     fn role(&self, reference: &RoleRef, namespace: &str) -> Option<Arc<Role>> {
@@ -212,16 +130,19 @@ impl Rbac {
 
     /// Calls `visit` with every rule that holds for the user in a namespace (empty: in the cluster) until it says stop.
     pub fn visit(&self, user: &User, namespace: &str, mut visit: impl FnMut(&Rule) -> bool) {
-        let index = self.index();
-        let groups = user.groups.iter().map(|group| format!("g{group}"));
-        for key in std::iter::once(user_key(&user.name)).chain(groups) {
-            for given in index.given.get(&key).into_iter().flatten() {
-                let holds = given.namespace.is_empty() || given.namespace == namespace;
-                if holds
-                    && let Some(role) = self.role(&given.role, &given.namespace)
-                    && role.rules.iter().any(&mut visit)
-                {
-                    return;
+        let groups = user.groups.iter().map(|group| group_key(group));
+        let subjects: Vec<String> = std::iter::once(user_key(&user.name)).chain(groups).collect();
+        let kinds =
+            [("clusterrolebindings", &self.everywhere, ""), ("rolebindings", &self.somewhere, namespace)];
+        for (plural, bindings, place) in kinds {
+            let Some(cache) = self.cache(plural) else { return };
+            for given in bindings.given(&cache, &subjects, place) {
+                for reference in given.values() {
+                    if let Some(role) = self.role(reference, place)
+                        && role.rules.iter().any(&mut visit)
+                    {
+                        return;
+                    }
                 }
             }
         }
@@ -311,17 +232,5 @@ mod tests {
         assert!(rule.allows(&path("/healthz")));
         assert!(rule.allows(&path("/apis/apps")));
         assert!(!rule.allows(&path("/metrics")));
-    }
-
-    #[test]
-    fn accounts_are_subjects_of_their_namespace() {
-        let mut subject =
-            Subject { kind: "ServiceAccount".into(), name: "a".into(), namespace: String::new() };
-        let account = |namespace: &str| user_key(&User::service_account(namespace, "a").name);
-        assert_eq!(subject.key("x"), Some(account("x")));
-        subject.namespace = "y".into();
-        assert_eq!(subject.key("x"), Some(account("y")));
-        subject.kind = "Robot".into();
-        assert_eq!(subject.key("x"), None);
     }
 }
