@@ -49,16 +49,34 @@ impl Server {
         self.dir.path()
     }
 
-    /// The administrator's kubeconfig.
+    /// The administrator's kubeconfig. With `--advertise` it is a copy that leads to where the server listens: the address
+    /// that it advertises is nowhere on this machine.
     pub fn kubeconfig(&self) -> PathBuf {
-        self.dir.path().join("admin.kubeconfig")
+        let written = self.dir.path().join("admin.kubeconfig");
+        if self.flag("--advertise").is_none() {
+            return written;
+        }
+        let text = std::fs::read_to_string(&written).unwrap_or_default();
+        let copy = self.dir.path().join("reachable.kubeconfig");
+        std::fs::write(&copy, text.replace(&said_url(&text), &self.url())).expect("the copy can be written");
+        copy
     }
 
     /// The server's URL.
     pub fn url(&self) -> String {
-        let text = std::fs::read_to_string(self.kubeconfig()).unwrap_or_default();
-        let line = text.lines().find_map(|l| l.trim().strip_prefix("server: "));
-        line.unwrap_or_default().to_owned()
+        let text = std::fs::read_to_string(self.dir.path().join("admin.kubeconfig")).unwrap_or_default();
+        let said = said_url(&text);
+        match (self.flag("--advertise"), self.flag("--bind"), said.rsplit_once(':')) {
+            (Some(_), Some(bind), Some((_, port))) => {
+                format!("https://{}:{port}", bind.rsplit_once(':').map_or(bind, |(host, _)| host))
+            }
+            _ => said,
+        }
+    }
+
+    fn flag(&self, name: &str) -> Option<&str> {
+        let at = self.args.iter().position(|arg| arg == name)?;
+        self.args.get(at + 1).map(String::as_str)
     }
 
     /// Its process id.
@@ -69,6 +87,18 @@ impl Server {
     /// What it wrote to its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Asks it to end, and waits until it has.
+    ///
+    /// # Panics
+    /// When it does not end within half a minute.
+    pub fn stop(&mut self) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("a signal can be sent");
+        eventually("the server ends", Duration::from_secs(30), || {
+            matches!(self.child.try_wait(), Ok(Some(_)))
+        });
     }
 
     /// Kills it without a word.
@@ -140,6 +170,12 @@ impl Server {
         self.log().contains("serving")
             && std::net::TcpStream::connect(self.url().trim_start_matches("https://")).is_ok()
     }
+}
+
+/// The URL in a kubeconfig.
+fn said_url(kubeconfig: &str) -> String {
+    let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("server: "));
+    line.unwrap_or_default().to_owned()
 }
 
 fn spawn(args: &[String], environment: &[(String, String)], dir: &Path) -> Child {

@@ -33,6 +33,8 @@ pub mod actions;
 pub mod definitions;
 // APIServices of what is served here.
 pub mod registrations;
+// The API servers of this cluster.
+pub mod servers;
 // API servers of others.
 pub mod aggregation;
 // Requests that end at a node.

@@ -1,6 +1,7 @@
 //! The parts put together: keys, store, caches, chain, listener.
 
-use crate::actions::{self, Needs, components::Loops};
+use crate::actions::components::{CONTROLLERS, Loops, SCHEDULER};
+use crate::actions::{self, Needs};
 use crate::aggregation::{self, Extensions};
 use crate::apiserver::admission::config::{Configuration, ConfigurationError};
 use crate::apiserver::admission::plugins;
@@ -30,12 +31,16 @@ use crate::registry::bootstrap::{self, Cluster};
 use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;
 use crate::scheduler::{self, config::Profiles};
+use crate::servers::{self, Ending, lease::Identity};
 use crate::store;
 use crate::watch::feed::Feed;
 use anyhow::Context as _;
+use coracle_cli::health::Checks;
 use coracle_cli::supervise::Supervisor;
 use futures::{StreamExt, TryStreamExt, future::join_all};
 use serde_json::json;
+use std::convert::identity;
+use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,16 +52,17 @@ use tokio_util::sync::CancellationToken;
 /// Runs the server until it is told to stop, or to begin again with a newer program: then its sockets are returned.
 pub async fn run(config: Config) -> anyhow::Result<Option<Doors<std::net::TcpListener>>> {
     raise_descriptor_limit();
-    let stop = CancellationToken::new();
+    let ending = Ending::default();
     let told = tokio::spawn({
-        let stop = stop.clone();
+        let ending = ending.clone();
         async move {
             let again = told_to_begin_again().await;
-            stop.cancel();
+            ending.again.store(again, Ordering::Release);
+            ending.stop.cancel();
             again
         }
     });
-    let doors = serve(config, stop).await?;
+    let doors = serve(config, ending).await?;
     Ok(if told.await? { Some(doors.leave()?) } else { None })
 }
 
@@ -92,18 +98,22 @@ async fn told_to_begin_again() -> bool {
     }
 }
 
-/// Serves until `stop` is cancelled; the sockets are still open then.
-async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors> {
+/// Serves until it is told to end; the sockets are still open then.
+async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
+    let stop = ending.stop.clone();
     config.security.check()?;
     std::fs::create_dir_all(&config.data_dir).with_context(|| format!("{}", config.data_dir.display()))?;
     let doors = Doors::open(config.bind)?;
     let bound = doors.own.local_addr()?;
     let service_ip = first_service_address(&config.service_cidr)?;
     let own_names = names(&config, bound, &service_ip);
+    let (supervisor, checks) = (Supervisor::default(), Checks::default());
+    checks.add_tasks(supervisor.clone());
     // Reading what is stored takes longest: what does not need it is made meanwhile.
     let opened = tokio::spawn({
         let (datastore, data_dir) = (config.datastore.clone(), config.data_dir.clone());
-        async move { store::open(&datastore, &data_dir).await }
+        let supervisor = supervisor.clone();
+        async move { store::supervised(&datastore, &data_dir, &supervisor).await }
     });
     let life = config.security.certificate_life();
     let pki = Arc::new(Pki::ensure(&config.data_dir.join("pki"), &own_names, life)?);
@@ -114,7 +124,6 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
     let url =
         format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
 
-    let supervisor = Supervisor::default();
     let registry = Arc::new(Registry::builtin());
     let store = opened.await??;
     let store = guard::sealed(&config.security, store).await?;
@@ -132,6 +141,7 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
             (false, "embedded") => Loops::Here,
             _ => Loops::Elected,
         },
+        checks: checks.clone(),
     };
     let ledger = Arc::new(Ledger::default());
     let reach = Arc::new(connect::reach::Reach::default());
@@ -187,18 +197,20 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
             issuer: issuer(&config, &keys, &format!("https://{}", reachable(&config, bound))),
             stop: stop.clone(),
             supervisor: supervisor.clone(),
+            checks,
             ..WellKnown::default()
         },
     });
 
-    server.wellknown.checks.add_tasks(supervisor.clone());
     let client = Client::new(api.clone(), User::server());
     let definitions = Definitions::start(client.clone(), supervisor.clone()).await;
     let serving = Arc::new(tls::Serving::new(&pki.serving, &pki.authority.certificate)?);
     let tls = tls::config(&pki, serving.clone())?;
     let path = config.data_dir.join("admin.kubeconfig");
     let mut custom = JoinSet::new();
-    custom.spawn(follow_definitions(definitions, &client, &supervisor));
+    let parts = (client.clone(), supervisor.clone());
+    let (start, run) = (Definitions::start, Definitions::follow);
+    custom.spawn(keep_following("definitions", definitions, parts, start, run));
     let (revocations, maps) = (tls.revocations.clone(), client.cache(&client.kind("", "configmaps")));
     let follow = move || revocations.clone().follow(maps.clone());
     custom.spawn(supervisor.clone().keep("revocations", follow));
@@ -219,13 +231,22 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
         kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
         publish_cluster(&client, &url, &pki.authority.certificate).await?;
         let registrations = Registrations::start(client.clone(), supervisor.clone()).await;
-        custom.spawn(follow_registrations(registrations, &client, &supervisor));
-        custom.spawn(follow_extensions(&extensions, &client, &supervisor));
+        let parts = (client.clone(), supervisor.clone());
+        let (start, run) = (Registrations::start, Registrations::follow);
+        custom.spawn(keep_following("registrations", registrations, parts.clone(), start, run));
+        // Aggregated API servers that are known by now are in the table before this server says that it is ready.
+        let known = extensions.clone();
+        let first = aggregation::follow(known.clone(), client.clone(), supervisor.clone());
+        let start = move |client, supervisor| ready(aggregation::follow(known, client, supervisor));
+        custom.spawn(keep_following("aggregation", first, parts, start, identity));
         let shown = &server.wellknown;
-        let loops = match config.api_only {
+        let mut loops = match config.api_only {
             true => Vec::new(),
             false => start_loops(&client, &config, &pki, (ledger, keys, nodes, extensions), shown, &stop)?,
         };
+        let shared = config.datastore != "embedded";
+        let own = own_identity(&config, bound, &pki);
+        loops.push(servers::announce(&client, own, shared, &supervisor, &ending).await);
         shown.ready.store(true, Ordering::Release);
         tracing::info!(%url, kubeconfig = %path.display(), "serving");
         opening.cancel();
@@ -241,7 +262,7 @@ async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<Doors>
     renewal.abort();
     memory.abort();
     for tasks in &mut loops {
-        // Those who lead give their leases away; the others never end by themselves.
+        // Those who lead give their leases away, and the server withdraws its own; the others never end by themselves.
         if config.datastore != "embedded" {
             let ended = async { while tasks.join_next().await.is_some() {} };
             let _ = tokio::time::timeout(std::time::Duration::from_secs(5), ended).await;
@@ -265,54 +286,32 @@ fn node_addresses(config: &Config, bound: &[Option<SocketAddr>]) -> anyhow::Resu
     Ok(Addresses::new(services, own, loopback))
 }
 
-/// Follows custom resources; after a failure all of them are looked at anew.
-fn follow_definitions(
-    definitions: Definitions,
-    client: &Client,
-    supervisor: &Supervisor,
-) -> impl Future<Output = ()> + Send + use<> {
-    let (mut first, client, parts) = (Some(definitions), client.clone(), supervisor.clone());
-    supervisor.clone().keep("definitions", move || {
-        let (first, client, supervisor) = (first.take(), client.clone(), parts.clone());
+/// Keeps a follower of objects running: the `first`, which has looked at what there is, and after a failure one that is
+/// started anew and looks at everything again.
+fn keep_following<T, S, F>(
+    task: &'static str,
+    first: T,
+    (client, supervisor): (Client, Supervisor),
+    start: impl FnOnce(Client, Supervisor) -> S + Clone + Send,
+    run: impl FnOnce(T) -> F + Clone + Send,
+) -> impl Future<Output = ()> + Send
+where
+    T: Send,
+    S: Future<Output = T> + Send,
+    F: Future<Output = ()> + Send,
+{
+    let (mut first, parts) = (Some(first), (client, supervisor.clone()));
+    supervisor.keep(task, move || {
+        let (first, (client, supervisor)) = (first.take(), parts.clone());
+        let (start, run) = (start.clone(), run.clone());
         async move {
-            let definitions = match first {
-                Some(definitions) => definitions,
-                None => Definitions::start(client, supervisor).await,
+            let follower = match first {
+                Some(follower) => follower,
+                None => start(client, supervisor).await,
             };
-            definitions.follow().await;
+            run(follower).await;
         }
     })
-}
-
-/// Keeps the APIServices of what is served here; after a failure all of them are looked at anew.
-fn follow_registrations(
-    registrations: Registrations,
-    client: &Client,
-    supervisor: &Supervisor,
-) -> impl Future<Output = ()> + Send + use<> {
-    let (mut first, client, parts) = (Some(registrations), client.clone(), supervisor.clone());
-    supervisor.clone().keep("registrations", move || {
-        let (first, client, supervisor) = (first.take(), client.clone(), parts.clone());
-        async move {
-            let registrations = match first {
-                Some(registrations) => registrations,
-                None => Registrations::start(client, supervisor).await,
-            };
-            registrations.follow().await;
-        }
-    })
-}
-
-/// Follows aggregated API servers. Those that are known by now are in the table when this returns.
-fn follow_extensions(
-    extensions: &Arc<Extensions>,
-    client: &Client,
-    supervisor: &Supervisor,
-) -> impl Future<Output = ()> + Send + use<> {
-    let (extensions, client, parts) = (extensions.clone(), client.clone(), supervisor.clone());
-    let make = move || aggregation::follow(extensions.clone(), client.clone(), parts.clone());
-    let mut first = Some(make());
-    supervisor.clone().keep("aggregation", move || first.take().unwrap_or_else(&make))
 }
 
 /// Renews the certificates of server and administrator before they end; the next handshake shows the new one.
@@ -377,14 +376,14 @@ fn start_loops(
         signer: Some(controllers::csr::Signer {
             authority: Arc::new(Authority::ensure(&pki.dir, "ca", "coracle-ca")?),
             life: config.security.certificate_life(),
-            reserved: pki.names().iter().filter(|name| *name != "localhost").cloned().collect(),
+            reserved: reserved_names(pki),
         }),
         ledger,
         disks: Some(nodes),
         extensions: Some(extensions),
         work: shown.metrics.work.clone(),
         shared_store: shared,
-        supervisor: shown.supervisor.clone(),
+        supervisor: shown.supervisor.of_part(CONTROLLERS),
         ..controllers::Options::default()
     };
     let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
@@ -395,7 +394,7 @@ fn start_loops(
     };
     let (counted, verdicts) = (shown.metrics.scheduling.clone(), shown.verdicts.clone());
     let supervisor = shown.supervisor.clone();
-    let kept = supervisor.clone();
+    let kept = supervisor.of_part(SCHEDULER);
     let scheduler =
         move || scheduler::start(&for_scheduler, profiles.clone(), counted.clone(), &verdicts, &kept);
     if !shared {
@@ -483,7 +482,27 @@ fn issuer(config: &Config, keys: &Keys, url: &str) -> serde_json::Value {
     })
 }
 
-/// Makes what every cluster has from its first moment and is not there yet, and says where the API server is reached.
+/// The names of the serving certificate that mean this server to others, too.
+fn reserved_names(pki: &Pki) -> Vec<String> {
+    pki.names().iter().filter(|name| *name != "localhost").cloned().collect()
+}
+
+/// Who this server is to the other servers of the cluster.
+fn own_identity(config: &Config, bound: SocketAddr, pki: &Pki) -> Identity {
+    let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let (reached, listens) = (reachable(config, bound), bound.to_string());
+    Identity::new(&[&host, &reached, &listens], advertised(config, bound), reserved_names(pki))
+}
+
+/// Where other machines reach this server. Loopback is nowhere to them.
+fn advertised(config: &Config, bound: SocketAddr) -> Option<SocketAddr> {
+    let said = reachable(config, bound).parse::<SocketAddr>().ok();
+    let address = said.or_else(|| (!bound.ip().is_unspecified()).then_some(bound))?;
+    let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+    (!address.ip().is_loopback()).then_some(address)
+}
+
+/// Makes what every cluster has from its first moment and is not there yet.
 async fn bootstrap(
     client: &Client,
     config: &Config,
@@ -506,26 +525,7 @@ async fn bootstrap(
         // A cluster from before may have given an address to somebody else.
         tracing::warn!(?addresses, %error, "no kube-dns Service");
     }
-    let address = config.advertise.as_deref().map(host_of).and_then(|host| host.parse::<IpAddr>().ok());
-    let address = address.or_else(|| (!bound.ip().is_unspecified()).then(|| bound.ip()));
-    // Loopback is nowhere to anybody else.
-    let Some(address) = address.filter(|address| !address.is_loopback()) else { return Ok(()) };
-    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
-        "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
-        "ports": [{"name": "https", "port": bound.port(), "protocol": "TCP"}],
-    });
-    replace(client, slice).await?;
-    // Older clients look here; the label says that there is a slice already.
-    let endpoints = json!({
-        "apiVersion": "v1", "kind": "Endpoints",
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
-        "subsets": [{"addresses": [{"ip": address.to_string()}],
-            "ports": [{"name": "https", "port": bound.port(), "protocol": "TCP"}]}],
-    });
-    replace(client, endpoints).await
+    Ok(())
 }
 
 fn kind_of(client: &Client, object: &serde_json::Value) -> anyhow::Result<Arc<Kind>> {

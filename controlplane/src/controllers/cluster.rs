@@ -19,6 +19,7 @@ use crate::registry::index::Registry;
 use crate::store;
 use crate::watch::cache::Cache;
 use crate::watch::feed::Feed;
+use coracle_cli::health::Checks;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -71,6 +72,7 @@ impl Cluster {
             service_cidr: "10.43.0.0/16".into(),
             usage: Arc::default(),
             loops: Loops::Here,
+            checks: Checks::default(),
         };
         let api = Arc::new(Api {
             hooks: actions::hooks(&registry, &needs).expect("hooks"),
