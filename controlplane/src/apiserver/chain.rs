@@ -3,6 +3,7 @@
 use super::api::Api;
 use super::authn;
 use super::authz::{self, Authorizer, Decision};
+use super::delivery::Delivery;
 use super::discovery::Discovery;
 use super::filters::audit::{Notes, Stage, Trail, answer::audited};
 use super::filters::cors::Cors;
@@ -145,7 +146,8 @@ impl Server {
         if pretty {
             context.headers.remove(http::header::ACCEPT_ENCODING);
         }
-        let answer = if context.info.long_running() {
+        let long = context.info.long_running();
+        let answer = if long {
             self.serve(context, request).await
         } else {
             match tokio::time::timeout(self.filters.timeout, self.serve(context, request)).await {
@@ -162,6 +164,16 @@ impl Server {
                 if let Ok(value) = uid.parse() {
                     response.headers_mut().insert(name, value);
                 }
+            }
+        }
+        match permit {
+            Some(permit) if !long => {
+                response.extensions_mut().insert(Delivery::Seated(Arc::new(permit)));
+            }
+            // A watch that stands has no seat.
+            Some(_) => {}
+            None => {
+                response.extensions_mut().insert(Delivery::Unhurried);
             }
         }
         Ok(response)
@@ -276,7 +288,7 @@ impl Server {
             return Err(unrouted.error());
         }
         if let Some(elsewhere) = self.extensions.table.route(&context.info) {
-            return self.extensions.pass(&elsewhere, &context.user, request).await;
+            return Box::pin(self.extensions.pass(&elsewhere, &context.user, request)).await;
         }
         if context.info.is_resource {
             return resource::serve(self, context, request).await;
@@ -294,6 +306,6 @@ impl Server {
         if path.starts_with("/openapi/") {
             return self.openapi.serve(path, &context);
         }
-        self.wellknown.serve(self, &context).await
+        Box::pin(self.wellknown.serve(self, &context)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Lists: which revision, which page, and the bytes of the objects copied one after the other.
+//! Lists: which revision and which page. Their bodies are made in [`super::pieces`].
 
 use super::api::Api;
 use super::options::ListOptions;
@@ -72,13 +72,14 @@ impl Api {
         });
         let everything = selection.is_everything();
         let mut rest = &all[start..];
-        let seen;
-        if differs(kind, selection) {
+        let selected;
+        let viewed = differs(kind, selection);
+        if viewed {
             let named = rest.iter().filter(|object| selection.names(object)).cloned().collect();
-            seen = self.converter.selectable(kind, named, selection).await?;
-            rest = &seen;
+            selected = self.converter.selected(kind, named, selection).await?;
+            rest = &selected;
         }
-        let mut matching = rest.iter().filter(|object| selection.matches(object));
+        let mut matching = rest.iter().filter(|object| viewed || selection.matches(object));
         if options.limit == 0 {
             let items = matching.cloned().collect();
             return Ok(Page { items, revision, continue_token: String::new(), remaining: None });
@@ -206,27 +207,4 @@ fn check(options: &ListOptions) -> Result<(), ApiError> {
         return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
     }
     Ok(())
-}
-
-/// A list of objects as bytes: the header, then the objects as they are.
-pub fn render(kind: &Kind, page: &Page) -> bytes::Bytes {
-    let size: usize = page.items.iter().map(|o| o.json.len() + 1).sum();
-    let mut out = Vec::with_capacity(size + 256);
-    out.extend_from_slice(
-        format!(
-            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
-            kind.kind,
-            kind.api_version(),
-            page.metadata()
-        )
-        .as_bytes(),
-    );
-    for (i, object) in page.items.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(&object.json);
-    }
-    out.extend_from_slice(b"]}\n");
-    out.into()
 }

@@ -22,7 +22,7 @@ pub struct PassedOn;
 pub const JSON: &str = "application/json";
 
 /// Bodies from this size on are compressed for clients that take it, as upstream does.
-const COMPRESS_FROM: usize = 128 * 1024;
+pub const COMPRESS_FROM: usize = 128 * 1024;
 
 /// A body that is there as a whole.
 pub fn full(bytes: impl Into<Bytes>) -> Body {

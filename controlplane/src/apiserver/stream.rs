@@ -4,10 +4,11 @@ use super::api::Api;
 use super::list::parse_version;
 use super::negotiate::Form;
 use super::options::ListOptions;
+use super::pieces::PIECE;
 use super::respond::BoxError;
 use super::select::Selection;
 use super::table;
-use super::view::{Converter, built, differs_for_watchers, object_of};
+use super::view::{Converter, built, calls_webhook, differs_for_watchers, object_of};
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::store::Revision;
@@ -18,6 +19,7 @@ use futures::Stream;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use std::vec::IntoIter;
 use tokio::time::Instant;
 
 /// How often a quiet watch gets a bookmark.
@@ -35,7 +37,7 @@ pub struct Watch {
     form: Form,
     include_object: String,
     bookmarks: bool,
-    initial: Vec<Arc<Object>>,
+    initial: IntoIter<Arc<Object>>,
     initial_end: bool,
     start: Revision,
     cursor: Cursor,
@@ -71,12 +73,8 @@ impl Api {
             Some(at) => self.wait_for_version(at).await?,
         }
         let (initial, start) = if with_initial {
-            let (mut all, revision) = cache.snapshot(namespace);
-            if differs_for_watchers(kind, &selection) {
-                all.retain(|object| selection.names(object));
-                all = self.converter.watched(kind, all, &selection).await?;
-            }
-            (all.into_iter().filter(|o| selection.matches(o)).collect(), revision)
+            let (all, revision) = cache.snapshot(namespace);
+            (self.initial(kind, all, &selection).await?, revision)
         } else {
             (Vec::new(), version.filter(|v| *v > 0).unwrap_or_else(|| cache.revision()))
         };
@@ -92,7 +90,7 @@ impl Api {
             form,
             include_object: options.include_object.clone(),
             bookmarks: options.bookmarks,
-            initial,
+            initial: initial.into_iter(),
             initial_end: streaming_list && options.bookmarks,
             start,
             cursor,
@@ -100,6 +98,24 @@ impl Api {
             header_sent: false,
             converter: self.converter.clone(),
         })
+    }
+
+    /// Those of the objects that are there when a watch begins that it shows.
+    async fn initial(
+        &self,
+        kind: &Kind,
+        mut all: Vec<Arc<Object>>,
+        selection: &Selection,
+    ) -> Result<Vec<Arc<Object>>, ApiError> {
+        if differs_for_watchers(kind, selection) {
+            all.retain(|object| selection.names(object));
+            if !calls_webhook(kind) {
+                return self.converter.selected(kind, all, selection).await;
+            }
+            all = self.converter.watched(kind, all, selection).await?;
+        }
+        all.retain(|object| selection.matches(object));
+        Ok(all)
     }
 }
 
@@ -124,7 +140,8 @@ fn check(options: &ListOptions) -> Result<(), ApiError> {
 }
 
 impl Watch {
-    /// The frames of the watch, one JSON line each; several lines may come in one frame.
+    /// The frames of the watch: whole JSON lines, of about the size of a piece. A frame is made when the one before it is taken,
+    /// so that a client that does not read keeps a place in the ring and no more events than fit into a frame.
     pub fn frames(self) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
         futures::stream::unfold(Some(self), |state| async move {
             let mut watch = state?;
@@ -159,6 +176,12 @@ impl Watch {
                 Ok(seen) => seen,
                 Err(error) => return Some(Err(line("ERROR", &error.to_json()))),
             };
+            if let [event] = batch.as_slice()
+                && seen.is_empty()
+                && self.is_shown_as_it_is(event)
+            {
+                return Some(Ok(event.line.clone()));
+            }
             let mut frame = Vec::new();
             for (i, event) in batch.iter().enumerate() {
                 match seen.get(i) {
@@ -209,19 +232,18 @@ impl Watch {
         self.namespace.as_ref().is_none_or(|namespace| event.object.meta.namespace == *namespace)
     }
 
-    /// What is there already, and the bookmark that says so.
+    /// The next of what is there already, and after the last the bookmark that says so.
     fn opening(&mut self) -> Option<Bytes> {
-        if !self.initial.is_empty() {
-            let mut frame = Vec::new();
-            for object in std::mem::take(&mut self.initial) {
-                self.render_object("ADDED", &object, &mut frame);
-            }
-            if std::mem::take(&mut self.initial_end) {
-                frame.extend_from_slice(&self.bookmark(true));
-            }
-            return Some(frame.into());
+        let mut frame = Vec::new();
+        while frame.len() < PIECE
+            && let Some(object) = self.initial.next()
+        {
+            self.render_object("ADDED", &object, &mut frame);
         }
-        std::mem::take(&mut self.initial_end).then(|| self.bookmark(true))
+        if self.initial.as_slice().is_empty() && std::mem::take(&mut self.initial_end) {
+            frame.extend_from_slice(&self.bookmark(true));
+        }
+        (!frame.is_empty()).then(|| frame.into())
     }
 
     fn bookmark(&self, initial_end: bool) -> Bytes {
@@ -242,7 +264,32 @@ impl Watch {
         line("BOOKMARK", &object)
     }
 
-    /// An event as this watcher sees it: entering the selection is ADDED, leaving it DELETED.
+    /// Whether this watcher gets the line that all share.
+    fn is_shown_as_it_is(&self, event: &Event) -> bool {
+        self.form == Form::Plain
+            && !self.kind.is_view()
+            && self.is_within(event)
+            && self.sees(event, &event.object, event.previous.as_ref()) == Some(event.what.word())
+    }
+
+    /// What an event is to this watcher: entering the selection is ADDED, leaving it DELETED.
+    fn sees(
+        &self,
+        event: &Event,
+        object: &Arc<Object>,
+        previous: Option<&Arc<Object>>,
+    ) -> Option<&'static str> {
+        let before = previous.is_some_and(|o| self.selection.matches(o));
+        let after = event.what != EventType::Deleted && self.selection.matches(object);
+        match (before, after) {
+            (false, false) => None,
+            (false, true) => Some("ADDED"),
+            (true, true) => Some("MODIFIED"),
+            (true, false) => Some("DELETED"),
+        }
+    }
+
+    /// An event as this watcher sees it.
     fn render(
         &mut self,
         event: &Event,
@@ -253,14 +300,7 @@ impl Watch {
         if !self.is_within(event) {
             return;
         }
-        let before = previous.is_some_and(|o| self.selection.matches(o));
-        let after = event.what != EventType::Deleted && self.selection.matches(object);
-        let what = match (before, after) {
-            (false, false) => return,
-            (false, true) => "ADDED",
-            (true, true) => "MODIFIED",
-            (true, false) => "DELETED",
-        };
+        let Some(what) = self.sees(event, object, previous) else { return };
         if self.form == Form::Plain && !self.kind.is_view() && what == event.what.word() {
             out.extend_from_slice(&event.line);
             return;

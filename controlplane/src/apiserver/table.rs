@@ -5,6 +5,22 @@ use crate::registry::columns::since;
 use crate::registry::kinds::{Cell, Column, Kind};
 use serde_json::{Map, Value, json};
 
+/// What stands before the rows of a table that is sent row by row; `]}` stands behind them.
+pub fn head(kind: &Kind, metadata: &Value, version: &str) -> String {
+    let (version, columns) = (api_version(version), definitions(kind));
+    format!(
+        "{{\"kind\":\"Table\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"columnDefinitions\":{columns},\"rows\":["
+    )
+}
+
+/// The same for a list of objects with nothing but their metadata.
+pub fn partial_head(metadata: &Value, version: &str) -> String {
+    let version = api_version(version);
+    format!(
+        "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":["
+    )
+}
+
 /// One object as a table.
 pub fn of_object(kind: &Kind, object: &Value, version: &str, include: &str) -> Value {
     let metadata = list_metadata(object);
@@ -86,29 +102,41 @@ fn description(column: &Column) -> &'static str {
 }
 
 fn rows(kind: &Kind, items: &[Value], version: &str, include: &str) -> Value {
-    // A path is parsed once for all rows.
-    let cells: Vec<Reader> = kind.columns.iter().map(Reader::of).collect();
-    let row = |object: &Value| {
+    let cells = Cells::of(kind);
+    items.iter().map(|object| cells.row(object, version, include)).collect()
+}
+
+/// The columns of a kind, ready to read cells: a path is parsed once for all rows.
+#[derive(Default)]
+pub struct Cells(Vec<Reader>);
+
+impl Cells {
+    /// All columns.
+    pub fn of(kind: &Kind) -> Self {
+        Self(kind.columns.iter().map(Reader::of).collect())
+    }
+
+    /// The row of an object, with as much of it as `include` says.
+    pub fn row(&self, object: &Value, version: &str, include: &str) -> Value {
         let mut row = Map::new();
-        row.insert("cells".into(), cells.iter().map(|cell| cell.read(object)).collect());
+        row.insert("cells".into(), self.0.iter().map(|cell| cell.read(object)).collect());
         match include {
             "Object" => row.insert("object".into(), object.clone()),
             "None" => row.insert("object".into(), Value::Null),
             _ => row.insert("object".into(), partial(object, version)),
         };
         Value::Object(row)
-    };
-    items.iter().map(row).collect()
+    }
 }
 
 /// A column ready to read cells.
-enum Reader<'a> {
+enum Reader {
     With(fn(&Value) -> Value),
-    Path(Option<Path>, &'a str),
+    Path(Option<Path>, &'static str),
 }
 
-impl<'a> Reader<'a> {
-    fn of(column: &'a Column) -> Self {
+impl Reader {
+    fn of(column: &Column) -> Self {
         match &column.cell {
             Cell::With(cell) => Self::With(*cell),
             Cell::Path(path) => Self::Path(Path::parse(path).ok(), column.kind),

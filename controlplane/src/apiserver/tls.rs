@@ -33,6 +33,8 @@ const HANDSHAKE: Duration = Duration::from_secs(30);
 const FLUSH: Duration = Duration::from_secs(60);
 /// How long after their handshake clients are expected to say the request that they came with, at shutdown.
 const LATE: Duration = Duration::from_secs(1);
+/// Bytes of an answer that HTTP/2 may hold: 250 are sent at a time.
+const SEND_BUFFER: usize = 128 * 1024;
 /// How long requests in flight may go on at shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -187,8 +189,10 @@ async fn connection(
     let service = hyper::service::service_fn(move |request| {
         let (server, peer, served) = (server.clone(), peer.clone(), requests.request());
         async move {
-            let answer = server.handle(Inbound::of(request), peer).await;
-            Ok::<_, std::convert::Infallible>(served.until_sent(answer))
+            let request = Inbound::of(request);
+            let version = request.version();
+            let answer = server.handle(request, peer).await;
+            Ok::<_, std::convert::Infallible>(served.until_sent(answer, version))
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -198,12 +202,13 @@ async fn connection(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(250)
+        .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(Duration::from_secs(30));
     let io = TokioIo::new(Heard::new(stream, listens, entered));
     let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
     let silence = tokio::select! {
         ended = attendance.attend(connection.as_mut()) => match ended {
-            Ok(_) | Err(Silence::NoHead) => return,
+            Ok(_) | Err(Silence::NoHead | Silence::Unread) => return,
             Err(Silence::Idle) => true,
         },
         () = stop.cancelled() => false,

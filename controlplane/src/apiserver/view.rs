@@ -40,6 +40,11 @@ fn hooked(kind: &Kind) -> Option<(&Custom, &Webhook)> {
     Some((custom, custom.webhook.as_ref()?))
 }
 
+/// Whether a webhook converts objects of this kind; without, [`built`] does.
+pub fn calls_webhook(kind: &Kind) -> bool {
+    hooked(kind).is_some()
+}
+
 impl Converter {
     /// One that knows where the webhooks are and how to reach them.
     pub fn new(registry: Arc<Registry>, feed: Arc<Feed>, reach: Arc<Reach>) -> Self {
@@ -107,7 +112,21 @@ impl Converter {
         Ok(with_fields(kind, self.views(kind, objects).await?, selection))
     }
 
-    /// The same for watchers, who share what was converted; in the order given.
+    /// Those of the objects that are selected. What a webhook has converted stays so; all others are as they are stored: copies
+    /// would last for as long as a client takes to read them.
+    pub async fn selected(
+        &self,
+        kind: &Kind,
+        objects: Vec<Arc<Object>>,
+        selection: &Selection,
+    ) -> Result<Vec<Arc<Object>>, ApiError> {
+        let seen = self.selectable(kind, objects.clone(), selection).await?;
+        let selected = objects.into_iter().zip(seen).filter(|(_, seen)| selection.matches(seen));
+        let converted = calls_webhook(kind);
+        Ok(selected.map(|(stored, seen)| if converted { seen } else { stored }).collect())
+    }
+
+    /// Objects as selectors see them, for watchers, who share what was converted; in the order given.
     pub async fn watched(
         &self,
         kind: &Kind,

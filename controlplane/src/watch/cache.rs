@@ -243,8 +243,9 @@ pub struct Cursor {
     after: Revision,
 }
 
-/// Events a cursor takes at a time.
+/// Events a cursor takes at a time, and bytes of them: whoever takes some and goes no further keeps no more than these.
 const BATCH: usize = 256;
+const BATCH_BYTES: usize = 64 << 10;
 
 impl Cursor {
     /// The next event. `Expired` when the cursor was too slow and the ring has dropped it; it stays so.
@@ -257,7 +258,7 @@ impl Cursor {
         }
     }
 
-    /// The next events, at least one.
+    /// The next events, at least one, and hardly more than fit into an answer's piece.
     pub async fn next_batch(&mut self) -> Result<Vec<Arc<Event>>, Expired> {
         loop {
             let events = self.try_batch()?;
@@ -288,7 +289,8 @@ impl Cursor {
     fn ready(&mut self, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
         // Marked before looking, so that what comes later wakes the next wait.
         self.news.mark_unchanged();
-        let (events, next) = self.cache.state.read().ring.take(self.next, limit, self.after)?;
+        let (events, next) =
+            self.cache.state.read().ring.take(self.next, (limit, BATCH_BYTES), self.after)?;
         self.next = next;
         Ok(events)
     }

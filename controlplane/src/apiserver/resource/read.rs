@@ -4,8 +4,10 @@ use super::Asked;
 use crate::apiserver::apart::apart;
 use crate::apiserver::negotiate::Form;
 use crate::apiserver::options::ListOptions;
+use crate::apiserver::pieces::Pieces;
 use crate::apiserver::respond::{self, Body, JSON};
 use crate::apiserver::select::Selection;
+use crate::apiserver::view::calls_webhook;
 use crate::apiserver::{list, table};
 use crate::object::Object;
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use futures::StreamExt;
 use http::Response;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 impl Asked<'_> {
@@ -51,38 +53,26 @@ impl Asked<'_> {
         let form = self.form()?;
         let options = ListOptions::parse(&self.context.query)?;
         let selection = Selection::parse(self.kind, &options)?.named(&self.context.info.name);
-        let mut page = self.server.api.list(self.kind, self.scope(), &options, &selection).await?;
+        let page = self.server.api.list(self.kind, self.scope(), &options, &selection).await?;
+        let encoding = self.context.header("accept-encoding");
         // Copying bytes takes no time; reading and writing them does, and so does making them smaller.
-        let plain = matches!(form, Form::Plain) && !self.context.header("accept-encoding").contains("gzip");
+        let plain = form == Form::Plain && !self.kind.is_view() && !encoding.contains("gzip");
         let size = if plain { 0 } else { page.items.iter().map(|object| object.json.len()).sum() };
         let work = async {
-            page.items = self.server.api.converter.views(self.kind, page.items).await?;
-            Ok(self.show_list(&page, form, &options))
+            let (page, converted) = self.converted(page).await?;
+            Pieces::of(self.kind, page, form, options.include_object, converted).answer(encoding)
         };
         apart(size, work).await
     }
 
-    /// A list in the form that was asked for.
-    fn show_list(&self, page: &list::Page, form: Form, options: &ListOptions) -> Response<Body> {
-        let encoding = self.context.header("accept-encoding");
-        let body: Bytes = match form {
-            Form::Plain => list::render(self.kind, page),
-            Form::Partial(version) => {
-                let items: Vec<Value> = page.items.iter().map(|o| o.value()).collect();
-                to_bytes(&table::partial_list(&items, page.metadata(), version))
-            }
-            Form::Table(version) => {
-                let items: Vec<Value> = page.items.iter().map(|o| o.value()).collect();
-                to_bytes(&table::of_list(
-                    self.kind,
-                    &items,
-                    page.metadata(),
-                    version,
-                    &options.include_object,
-                ))
-            }
-        };
-        respond::compressible(200, JSON, body, encoding)
+    /// A page whose objects a webhook has converted, if one does that for this kind: it may fail, which is to be known before
+    /// the first byte. Whatever else is shown in another form becomes it when it is sent.
+    pub(super) async fn converted(&self, mut page: list::Page) -> Result<(list::Page, bool), ApiError> {
+        let converted = calls_webhook(self.kind);
+        if converted {
+            page.items = self.server.api.converter.views(self.kind, page.items).await?;
+        }
+        Ok((page, converted))
     }
 
     pub(super) async fn watch(&self) -> Result<Response<Body>, ApiError> {
@@ -118,8 +108,4 @@ impl Asked<'_> {
         respond::warn(&mut response, warnings);
         Ok(response)
     }
-}
-
-fn to_bytes(value: &Value) -> Bytes {
-    serde_json::to_vec(value).unwrap_or_default().into()
 }

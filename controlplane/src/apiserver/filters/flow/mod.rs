@@ -57,6 +57,14 @@ pub struct Permit {
     pub uids: Option<(String, String)>,
 }
 
+#[cfg(test)]
+impl Permit {
+    /// One that is given back to nobody.
+    pub fn of_nothing() -> Self {
+        Self { state: Arc::default(), what: Held::Nothing, uids: None }
+    }
+}
+
 enum Held {
     Nothing,
     Seat(String),
