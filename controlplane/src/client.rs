@@ -2,6 +2,7 @@
 //! identity, and read from the same caches. What a write returned, the cache shows: there is nothing to expect.
 
 use crate::actions::binding::{Placement, bind_all};
+use crate::actions::scale::Replicas;
 use crate::apiserver::api::{Api, Reply};
 use crate::apiserver::hook::Call;
 use crate::apiserver::options::{DeleteOptions, WriteOptions};
@@ -126,6 +127,25 @@ impl Client {
         Ok(self.api.change(&target, &changed).await?.object)
     }
 
+    /// Sets the replicas of an object through its `/scale`.
+    pub async fn scale(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        replicas: i64,
+    ) -> Result<Arc<Object>, ApiError> {
+        let target = self.target(kind, namespace, name, "scale");
+        let scaled = |scale: &Value| {
+            let mut new = scale.clone();
+            new["spec"]["replicas"] = replicas.into();
+            // As in `modify`: a lost race is another try.
+            new["metadata"]["resourceVersion"] = Value::Null;
+            Ok(new)
+        };
+        Ok(self.api.change_through(&target, &Replicas(kind), &scaled).await?.object)
+    }
+
     /// Patches an object or a subresource of it.
     pub async fn patch(
         &self,
@@ -170,19 +190,19 @@ impl Client {
         subresource: &str,
         body: Value,
     ) -> Result<Reply, ApiError> {
-        let action =
-            self.api.action(&kind.group, &kind.plural, subresource).ok_or_else(ApiError::no_such_path)?;
         let call = Call {
             api: &self.api,
             user: &self.user,
             kind,
             namespace,
             name,
+            subresource,
             verb: "create",
             content_type: "application/json",
             body,
             options: &self.options,
+            admitted: None,
         };
-        action.call(call).await
+        Ok(self.api.act(call).await?.reply)
     }
 }

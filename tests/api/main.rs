@@ -13,6 +13,8 @@ mod python;
 mod process;
 // Two servers on one etcd.
 mod two_servers;
+// Where the Service of the API servers leads.
+mod servers;
 // Every command of the recorded traces.
 mod traces;
 // What clients must not be able to do.
@@ -28,6 +30,8 @@ mod custom;
 mod conversion;
 // Others have a say.
 mod webhooks;
+// On deletes, connections and actions, too.
+mod webhook_operations;
 // API servers of others.
 mod aggregation;
 // Which of two servers acts.

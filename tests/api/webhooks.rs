@@ -23,9 +23,12 @@ fn answer(asked: &https::Asked, counts: &Asked) -> (u16, Value) {
     match asked.path.strip_suffix("?timeout=5s").unwrap_or_default() {
         "/mutate" => {
             counts.mutate.fetch_add(1, Ordering::SeqCst);
-            response["patchType"] = json!("JSONPatch");
-            response["patch"] =
-                json!(STANDARD.encode(r#"[{"op": "add", "path": "/data/mutated", "value": "yes"}]"#));
+            // There is nothing to change about an object that goes.
+            if asked_for["operation"] != "DELETE" {
+                response["patchType"] = json!("JSONPatch");
+                response["patch"] =
+                    json!(STANDARD.encode(r#"[{"op": "add", "path": "/data/mutated", "value": "yes"}]"#));
+            }
             response["auditAnnotations"] = json!({"changed": "data"});
         }
         "/validate" => {

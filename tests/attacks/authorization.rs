@@ -26,12 +26,12 @@ const SUBRESOURCES: [&str; 12] = [
     "replicationcontrollers/r/status",
 ];
 
-fn server() -> Server {
+pub fn server() -> Server {
     Server::with(&["--disable-admission-plugins", "ServiceAccount"])
 }
 
 /// A role of the whole cluster for one user.
-fn grant(admin: &Caller, user: &str, rules: &Value) {
+pub fn grant(admin: &Caller, user: &str, rules: &Value) {
     let name = user.replace(':', "-");
     admin.create(&format!("{RBAC}/clusterroles"), &json!({"metadata": {"name": name}, "rules": rules}));
     let binding = json!({"metadata": {"name": name},
@@ -41,7 +41,7 @@ fn grant(admin: &Caller, user: &str, rules: &Value) {
 }
 
 /// With the headers of a client that wants to exec.
-fn upgrading(caller: &Caller) -> Caller {
+pub fn upgrading(caller: &Caller) -> Caller {
     caller.with(&["--http1.1", "-H", "Connection: Upgrade", "-H", "Upgrade: SPDY/3.1"]).with(&[
         "-H",
         "X-Stream-Protocol-Version: v4.channel.k8s.io",

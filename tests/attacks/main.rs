@@ -8,10 +8,16 @@ mod volumes;
 mod shapes;
 // Users against the API's rules.
 mod authorization;
+// Readers against the server's memory.
+mod unread;
+// Users against webhooks that guard connections.
+mod guards;
 // Nodes against the cluster.
 mod nodes;
 // Image authors against a node.
 mod images;
+// Pods against images that others pulled.
+mod private_images;
 // Namespace editors and administrators of custom resources against the server's processors.
 mod expressions;
 // Pods whose confinement a node cannot give.

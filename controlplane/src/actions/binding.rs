@@ -48,7 +48,8 @@ impl Action for Binding {
             options: call.options,
             applied: false,
         };
-        call.api.change(&place, &|pod| bind(pod, &call.body, name, node)).await?;
+        let admitted = call.admitted.ok_or_else(ApiError::method_not_allowed)?;
+        call.api.change_admitted(&place, admitted, &|pod| bind(pod, &call.body, name, node)).await?;
         Ok(Reply::Value(
             201,
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),

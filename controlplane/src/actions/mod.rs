@@ -38,6 +38,8 @@ pub struct Needs {
     pub usage: Arc<usage::Usage>,
     /// Where scheduler and controllers run.
     pub loops: components::Loops,
+    /// What health pages ask.
+    pub checks: coracle_cli::health::Checks,
 }
 
 /// Every action, by group, resource and subresource.
@@ -55,7 +57,8 @@ pub fn actions(registry: &Registry, needs: &Needs) -> HashMap<ActionKey, Arc<dyn
     add("", "bindings", "", Arc::new(binding::Binding));
     add("", "pods", "eviction", Arc::new(eviction::Eviction));
     add("", "serviceaccounts", "token", Arc::new(token::Token { keys: needs.keys.clone() }));
-    add("", "componentstatuses", "", Arc::new(components::Components(needs.loops)));
+    let components = components::Components { loops: needs.loops, checks: needs.checks.clone() };
+    add("", "componentstatuses", "", Arc::new(components));
     for (resource, action) in usage::actions(&needs.usage) {
         add(usage::GROUP, resource, "", action);
     }

@@ -60,6 +60,10 @@ pub fn register(access: &Arc<Access>, add: &mut impl FnMut(&str, &str, &str, Arc
 
 #[async_trait]
 impl Action for Reviewer {
+    fn only_answers(&self) -> bool {
+        true
+    }
+
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
         let mut review = call.body;
         let spec = review["spec"].clone();

@@ -1,7 +1,7 @@
 //! `/scale`: the replicas of anything that has them, in one shape.
 
 use crate::apiserver::api::Reply;
-use crate::apiserver::hook::{Action, Call};
+use crate::apiserver::hook::{Action, Call, Facet};
 use crate::apiserver::patching::{self, PatchKind};
 use crate::apiserver::write::Target;
 use crate::registry::custom;
@@ -43,26 +43,32 @@ impl Action for Scale {
             options: call.options,
             applied: false,
         };
-        let written = call
-            .api
-            .change(&target, &|object| {
-                let scale = change(&of_value(call.kind, object))?;
-                let replicas = check(call.name, &scale)?;
-                let mut new = object.clone();
-                match custom_paths(call.kind) {
-                    Some(paths) => custom::put(&mut new, &paths.spec, json!(replicas)),
-                    None => new["spec"]["replicas"] = json!(replicas),
-                }
-                if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty())
-                {
-                    new["metadata"]["resourceVersion"] = json!(version);
-                } else if let Some(meta) = new["metadata"].as_object_mut() {
-                    meta.remove("resourceVersion");
-                }
-                Ok(new)
-            })
-            .await?;
+        let written = call.api.change_through(&target, &Replicas(call.kind), change.as_ref()).await?;
         Ok(Reply::Value(200, of_value(call.kind, &written.object.value())))
+    }
+}
+
+/// The Scale of objects of a kind.
+pub struct Replicas<'a>(pub &'a Kind);
+
+impl Facet for Replicas<'_> {
+    fn show(&self, object: &Value) -> Value {
+        of_value(self.0, object)
+    }
+
+    fn merge(&self, object: &Value, scale: &Value) -> Result<Value, ApiError> {
+        let replicas = check(object["metadata"]["name"].as_str().unwrap_or_default(), scale)?;
+        let mut new = object.clone();
+        match custom_paths(self.0) {
+            Some(paths) => custom::put(&mut new, &paths.spec, json!(replicas)),
+            None => new["spec"]["replicas"] = json!(replicas),
+        }
+        if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty()) {
+            new["metadata"]["resourceVersion"] = json!(version);
+        } else if let Some(meta) = new["metadata"].as_object_mut() {
+            meta.remove("resourceVersion");
+        }
+        Ok(new)
     }
 }
 

@@ -21,6 +21,13 @@ pub struct Token {
 
 #[async_trait]
 impl Action for Token {
+    fn fill(&self, request: &mut Value) {
+        let seconds = &mut request["spec"]["expirationSeconds"];
+        if seconds.is_null() {
+            *seconds = json!(USUAL);
+        }
+    }
+
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
         let account = call.api.get(call.kind, call.namespace, call.name).await?;
         let mut request = call.body.clone();

@@ -83,8 +83,8 @@ impl Api {
         })
     }
 
-    /// The action behind a subresource, or behind a virtual resource when the subresource is empty.
-    pub fn action(&self, group: &str, resource: &str, subresource: &str) -> Option<Arc<dyn Action>> {
+    /// The action behind a subresource, or behind a virtual resource when the subresource is empty. [`Api::act`] runs it.
+    pub(super) fn action(&self, group: &str, resource: &str, subresource: &str) -> Option<Arc<dyn Action>> {
         let found = self.actions.get(&(group.to_owned(), resource.to_owned(), subresource.to_owned()));
         if found.is_some() || subresource != "scale" {
             return found.cloned();

@@ -1,6 +1,7 @@
 //! Bodies become objects: JSON, YAML or protobuf by the `Content-Type`, checked against the type that the path expects.
 
 use super::options::FieldValidation;
+use crate::registry::equivalent::Named;
 use crate::registry::kinds::Kind;
 use coracle_proto::decode::{self, DecodeError, Meta, Tree, Yaml};
 use coracle_proto::protobuf;
@@ -299,6 +300,17 @@ pub fn prune(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Re
     }
     *object = read.value;
     Ok(if validation == FieldValidation::Warn { read.strict } else { Vec::new() })
+}
+
+/// Reads what a webhook made of the object that a subresource takes by its type again: whoever acts on it relies on that.
+/// 500 when it does not fit, since what the client sent did.
+pub fn changed(taken: &Named, object: Value) -> Result<Value, ApiError> {
+    let Some(of) = schema::kind_type(&taken.group, &taken.version, &taken.kind) else { return Ok(object) };
+    let unfit = |why: DecodeError| ApiError::internal(format!("{} changed by a webhook: {why}", taken.kind));
+    let mut read = decode::read(of, Tree::from(object)).map_err(unfit)?.value;
+    read["kind"] = Value::from(taken.kind.as_str());
+    read["apiVersion"] = Value::from(taken.api_version());
+    Ok(read)
 }
 
 /// Refuses a patched object that is no longer of its kind; without kind or version it still is.

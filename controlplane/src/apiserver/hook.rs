@@ -1,6 +1,7 @@
 //! What some kinds need besides their pure strategy: allocations that must not happen twice, and subresources that are
 //! actions. Rows register here by name, so that the pipeline knows no kind.
 
+use super::admission::Admitted;
 use super::api::{Api, Reply};
 use super::options::WriteOptions;
 use super::user::User;
@@ -42,6 +43,8 @@ pub struct Call<'a> {
     pub namespace: &'a str,
     /// Name of the parent.
     pub name: &'a str,
+    /// The subresource; empty for a resource that is never stored.
+    pub subresource: &'a str,
     /// `get`, `create`, `update` …
     pub verb: &'a str,
     /// Content type of the body; tells patches apart.
@@ -50,24 +53,53 @@ pub struct Call<'a> {
     pub body: Value,
     /// Options of the request.
     pub options: &'a WriteOptions,
+    /// Set by [`Api::act`] for creates: admission let the body through, as it is now.
+    pub admitted: Option<Admitted>,
 }
 
 /// A subresource (`pods/binding`) or a resource that is never stored (`tokenreviews`, with an empty subresource).
 #[async_trait]
 pub trait Action: Send + Sync {
-    /// Does it.
+    /// Whether a create only answers a question, such as an access review: admission is not asked, as upstream.
+    fn only_answers(&self) -> bool {
+        false
+    }
+
+    /// Fills in what the client left out of a create, before admission sees it.
+    fn fill(&self, _body: &mut Value) {}
+
+    /// Does it. Called by [`Api::act`] only, which asks admission first.
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError>;
+}
+
+/// Another form of an object that a subresource shows and takes, such as its Scale. Admission sees it instead of the object.
+pub trait Facet: Send + Sync {
+    /// This form of the object.
+    fn show(&self, object: &Value) -> Value;
+    /// The object with what the changed form says.
+    fn merge(&self, object: &Value, form: &Value) -> Result<Value, ApiError>;
 }
 
 /// A subresource that takes over the connection: logs, exec, attach, port-forward, proxy.
 #[async_trait]
 pub trait Connector: Send + Sync {
-    /// Answers the request itself.
+    /// Checks the request and says what it asks for, as the object that admission sees and may change. `None` for what only
+    /// reads: admission is not asked about that.
+    async fn options(
+        &self,
+        server: &std::sync::Arc<super::chain::Server>,
+        context: &super::chain::Context,
+        kind: &Kind,
+        method: &http::Method,
+    ) -> Result<Option<Value>, ApiError>;
+
+    /// Answers the request itself, as the admitted options say.
     async fn connect(
         &self,
         server: &std::sync::Arc<super::chain::Server>,
         context: &super::chain::Context,
         kind: &Kind,
+        options: Option<Value>,
         request: http::Request<crate::apiserver::inbound::Inbound>,
     ) -> Result<http::Response<super::respond::Body>, ApiError>;
 }

@@ -4,6 +4,8 @@
 pub mod tls;
 // How long they may be silent.
 pub mod attendance;
+// Answers on their way.
+pub mod delivery;
 // Those of nodes that are shut out.
 pub mod revocation;
 // The chain every request runs through, in order.
@@ -40,6 +42,8 @@ pub mod patch;
 pub mod patching;
 // The one place where a write is written down.
 pub mod write;
+// What admission sees of a change.
+mod seen;
 // The form that is stored, and the form that is shown.
 pub mod view;
 // Metadata of every object.
@@ -48,12 +52,16 @@ pub mod metadata;
 pub mod remove;
 // Side effects and actions of some kinds.
 pub mod hook;
+// Actions, once they are admitted.
+pub mod act;
 // Objects without HTTP.
 pub mod api;
 // Label and field selectors on cached objects.
 pub mod select;
 // Lists.
 pub mod list;
+// Their bodies.
+pub mod pieces;
 // Continue tokens.
 pub mod page;
 // Watches.

@@ -1,6 +1,6 @@
 //! Removal: at once, after a grace period, or when the last finalizer is gone.
 
-use super::admission::Operation;
+use super::admission::{Admitted, Operation};
 use super::api::{Api, store_failed};
 use super::metadata;
 use super::options::DeleteOptions;
@@ -44,13 +44,17 @@ impl Api {
             check_preconditions(kind, current.revision, Some(&current.meta.uid), target.name, options)?;
             let old = self.converter.view(kind, &current).await?;
             let mut at = self.attributes(target, Operation::Delete, Some(&old));
-            self.admission.validate(&mut at, &Value::Null).await?;
+            let admitted = self.admission.admit(&mut at, &mut Value::Null).await?;
             let warnings = std::mem::take(&mut at.warnings);
             drop(at);
             let mut new = old.clone();
             let outcome = match plan(kind, &mut new, &old, options) {
-                Plan::Erase => self.erase(target, &current, &new).await.map(|object| (object, true)),
-                Plan::Mark => self.replace(target, &current, &new).await.map(|object| (object, false)),
+                Plan::Erase => {
+                    self.erase(target, &current, &new, admitted).await.map(|object| (object, true))
+                }
+                Plan::Mark => {
+                    self.replace(target, &current, &new, admitted).await.map(|object| (object, false))
+                }
                 Plan::Wait => Ok((object_of(kind, &old, current.revision)?, false)),
             };
             match outcome {
@@ -77,7 +81,7 @@ impl Api {
             last["metadata"]["namespace"] = json!(target.namespace);
         }
         let mut at = self.attributes(target, Operation::Delete, Some(&last));
-        self.admission.validate(&mut at, &Value::Null).await?;
+        self.admission.admit(&mut at, &mut Value::Null).await?;
         let warnings = std::mem::take(&mut at.warnings);
         drop(at);
         let mut revision = broken.revision;
@@ -131,6 +135,7 @@ impl Api {
         target: &Target<'_>,
         current: &Object,
         last: &Value,
+        _admitted: Admitted,
     ) -> Result<Arc<Object>, Raced> {
         let kind = target.kind;
         let mut revision = current.revision;

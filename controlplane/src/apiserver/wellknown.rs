@@ -7,6 +7,7 @@ use super::respond::{self, Body};
 use crate::apiserver::user;
 use crate::metrics::Metrics;
 use crate::scheduler::Verdicts;
+use crate::store::Store;
 use coracle_cli::health::{self, Checks, Outcome, Question};
 use coracle_cli::supervise::Supervisor;
 use coracle_proto::exposition::Form;
@@ -44,6 +45,15 @@ pub struct WellKnown {
 pub fn is_public(path: &str) -> bool {
     let head = path.trim_start_matches('/').split('/').next().unwrap_or("");
     matches!(head, "healthz" | "livez" | "readyz" | "version")
+}
+
+/// Whether the store can be written, for health pages and ComponentStatuses.
+pub async fn store_health(store: &dyn Store) -> Outcome {
+    let health = match tokio::time::timeout(STORE_PATIENCE, store.health()).await {
+        Ok(health) => health.map_err(|why| why.to_string()),
+        Err(_) => Err("the store does not answer".to_owned()),
+    };
+    Outcome::new("etcd", health)
 }
 
 /// What `kubectl version` shows.
@@ -99,11 +109,8 @@ impl WellKnown {
     async fn health(&self, server: &Arc<Server>, path: &str, context: &Context) -> Response<Body> {
         let path = path.trim_start_matches('/');
         let (page, only) = path.split_once('/').map_or((path, None), |(page, only)| (page, Some(only)));
-        let store = match tokio::time::timeout(STORE_PATIENCE, server.api.store.health()).await {
-            Ok(health) => health.map_err(|why| why.to_string()),
-            Err(_) => Err("the store does not answer".to_owned()),
-        };
-        let mut outcomes = vec![Outcome::new("ping", Ok(())), Outcome::new("etcd", store)];
+        let store = store_health(server.api.store.as_ref()).await;
+        let mut outcomes = vec![Outcome::new("ping", Ok(())), store];
         if page == "readyz" {
             let ready = self.ready.load(Ordering::Acquire);
             let begun = || if ready { Ok(()) } else { Err("the server is starting".to_owned()) };

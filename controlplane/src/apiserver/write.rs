@@ -1,13 +1,15 @@
 //! The one place where a write is written down: decode (done by the caller) → mutating admission → defaults →
 //! validation → validating admission → store. Create and change here; removal in `remove.rs`.
 
-use super::admission::{Attributes, Operation};
+use super::admission::{Admitted, Attributes, Mutated, Operation};
 use super::api::{Api, store_failed};
 use super::decode;
+use super::hook::Facet;
 use super::metadata;
 use super::options::WriteOptions;
 use super::patch::{apply, types};
 use super::patching;
+use super::seen::{Progress, Seen};
 use super::user::User;
 use super::view::object_of;
 use crate::object::Object;
@@ -66,7 +68,7 @@ impl Api {
         let mut at = self.attributes(target, Operation::Create, None);
         (at.name, at.called) = (&name, called);
         track(target, None, &mut object);
-        self.mutate(&mut at, &mut object).await?;
+        let mutated = self.mutate(&mut at, &mut object).await?;
         // A webhook may have moved it to where nobody would look for it.
         metadata::check_body(kind, target.namespace, target.name, &object)?;
         kind.fill(&mut object);
@@ -81,11 +83,11 @@ impl Api {
             object["metadata"]["generation"] = 1.into();
         }
         refuse(kind, &object, kind.check_create(&object))?;
-        let admitted = self.admission.validate(&mut at, &object).await;
+        let admitted = mutated.validate(&mut at, &object).await;
         let mut warnings = std::mem::take(&mut at.warnings);
         warnings.extend((kind.strategy.warnings)(&object, None));
         let stored = match admitted {
-            Ok(()) => self.store_new(target, object, generated).await,
+            Ok(admitted) => self.store_new(target, object, generated, admitted).await,
             Err(refused) => Err(refused),
         };
         at.settle(stored.is_ok() && !target.options.dry_run).await;
@@ -98,6 +100,7 @@ impl Api {
         target: &Target<'_>,
         mut object: Value,
         generated: bool,
+        _admitted: Admitted,
     ) -> Result<Arc<Object>, ApiError> {
         let hook = self.hook(target.kind);
         if let Some(hook) = &hook {
@@ -148,10 +151,44 @@ impl Api {
     /// Changes an object: update, patch and apply are each a `change` of the current object. When the new object carries
     /// a resource version, losing the race is a conflict; without one the change is tried again.
     pub async fn change(&self, target: &Target<'_>, change: &Change<'_>) -> Result<Written, ApiError> {
+        self.change_seen(target, change, Seen::Object).await
+    }
+
+    /// Changes an object by way of another form of it, such as its Scale: `change` and admission see that form.
+    pub async fn change_through(
+        &self,
+        target: &Target<'_>,
+        facet: &dyn Facet,
+        change: &Change<'_>,
+    ) -> Result<Written, ApiError> {
+        self.change_seen(target, change, Seen::Facet(facet)).await
+    }
+
+    /// Changes an object for a request that was admitted in its own form, such as a Binding: it is not asked about twice.
+    pub async fn change_admitted(
+        &self,
+        target: &Target<'_>,
+        admitted: Admitted,
+        change: &Change<'_>,
+    ) -> Result<Written, ApiError> {
+        self.change_seen(target, change, Seen::Admitted(admitted)).await
+    }
+
+    async fn change_seen(
+        &self,
+        target: &Target<'_>,
+        change: &Change<'_>,
+        seen: Seen<'_>,
+    ) -> Result<Written, ApiError> {
         let kind = target.kind;
+        // Admission would be shown an object of another kind than it is told.
+        if let (Seen::Object, Some(taken)) = (seen, kind.taken_by(target.subresource)) {
+            let why = format!("{}/{} takes a {}", kind.plural, target.subresource, taken.kind);
+            return Err(ApiError::internal(why).about(&kind.group, &kind.plural, target.name));
+        }
         for _ in 0..RETRIES {
             let current = self.get(kind, target.namespace, target.name).await?;
-            match self.change_once(target, &current, change).await {
+            match self.change_once(target, &current, change, seen).await {
                 Err(Raced::Retry) => {}
                 Err(Raced::Failed(error)) => return Err(error),
                 Ok(written) => return Ok(written),
@@ -165,31 +202,41 @@ impl Api {
         target: &Target<'_>,
         current: &Arc<Object>,
         change: &Change<'_>,
+        seen: Seen<'_>,
     ) -> Result<Written, Raced> {
         let kind = target.kind;
         let old = self.converter.view(kind, current).await?;
-        let mut new = change(&old)?;
-        metadata::check_body(kind, target.namespace, target.name, &new)?;
-        let insists = metadata::check_preconditions(kind, &new, current)?;
-        metadata::carry_over(&mut new, &old);
-        kind.prepare_update(target.subresource, &mut new, &old);
-        kind.fill(&mut new);
-        let mut at = self.attributes(target, Operation::Update, Some(&old));
-        track(target, Some(&old), &mut new);
-        self.mutate(&mut at, &mut new).await?;
-        metadata::check_body(kind, target.namespace, target.name, &new)?;
-        kind.fill(&mut new);
+        let shown: &Value = &seen.of(&old);
+        let mut new = change(shown)?;
+        let mut at = self.attributes(target, Operation::Update, Some(shown));
+        let (insists, progress) = match seen {
+            Seen::Object => {
+                let insists = begin_change(target, current, &old, &mut new)?;
+                let mutated = self.mutate(&mut at, &mut new).await?;
+                metadata::check_body(kind, target.namespace, target.name, &new)?;
+                kind.fill(&mut new);
+                (insists, Progress::Mutated(mutated))
+            }
+            Seen::Facet(facet) => {
+                let mutated = self.admission.mutate(&mut at, &mut new).await?;
+                new = facet.merge(&old, &new)?;
+                (begin_change(target, current, &old, &mut new)?, Progress::Mutated(mutated))
+            }
+            Seen::Admitted(admitted) => {
+                (begin_change(target, current, &old, &mut new)?, Progress::Admitted(admitted))
+            }
+        };
         decode::settle(kind, &mut new);
         // To be given a node is no change of what was asked for.
         if target.subresource != "binding" {
             metadata::count_generation(kind, &mut new, &old);
         }
         refuse(kind, &new, kind.check_update(target.subresource, &new, &old))?;
-        let admitted = self.admission.validate(&mut at, &new).await;
+        let admitted = progress.finish(&mut at, &seen.of(&new)).await;
         let mut warnings = std::mem::take(&mut at.warnings);
         warnings.extend((kind.strategy.warnings)(&new, Some(&old)));
         let stored = match admitted {
-            Ok(()) => self.store_changed(target, current, new, &old, insists).await,
+            Ok(admitted) => self.store_changed(target, current, new, &old, insists, admitted).await,
             Err(refused) => Err(refused.into()),
         };
         at.settle(stored.is_ok() && !target.options.dry_run).await;
@@ -204,6 +251,7 @@ impl Api {
         mut new: Value,
         old: &Value,
         insists: bool,
+        admitted: Admitted,
     ) -> Result<Arc<Object>, Raced> {
         let kind = target.kind;
         // What is stored in a version that is no longer the stored one is written anew: so objects are migrated.
@@ -217,14 +265,14 @@ impl Api {
         }
         if metadata::ends_with(kind, &new) {
             // The last finalizer is gone from an object that is being deleted: the change is its removal.
-            let erased = self.erase(target, current, &new).await;
+            let erased = self.erase(target, current, &new, admitted).await;
             return erased.map_err(|error| error.or_insist(insists, kind, target.name));
         }
         let hook = self.hook(kind);
         if let Some(hook) = &hook {
             hook.before_update(self, &mut new, old, target.options.dry_run).await?;
         }
-        let stored = self.replace(target, current, &new).await;
+        let stored = self.replace(target, current, &new, admitted).await;
         if let Some(hook) = &hook
             && !target.options.dry_run
         {
@@ -239,6 +287,7 @@ impl Api {
         target: &Target<'_>,
         current: &Object,
         new: &Value,
+        _admitted: Admitted,
     ) -> Result<Arc<Object>, Raced> {
         let kind = target.kind;
         let bytes = self.converter.stored_form(kind, new, Some(current)).await?;
@@ -278,16 +327,16 @@ impl Api {
     }
 
     /// Mutating admission. Owners of fields that nobody can read afterwards are again what they were before.
-    async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
+    async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<Mutated<'_>, ApiError> {
         let owners = object["metadata"]["managedFields"].clone();
-        self.admission.mutate(at, object).await?;
+        let mutated = self.admission.mutate(at, object).await?;
         if let Err(why) = apply::keep_readable(object, owners) {
             at.warnings.push(format!(
                 ".metadata.managedFields was in an invalid state after admission; this could be caused by an \
                  outdated mutating admission controller; please fix your requests: {why}"
             ));
         }
-        Ok(())
+        Ok(mutated)
     }
 
     /// A request as admission sees it.
@@ -341,6 +390,23 @@ impl Raced {
 
 pub(super) fn durability(kind: &Kind) -> Durability {
     if kind.lazy { Durability::Lazy } else { Durability::Sync }
+}
+
+/// Brings a change into the form that is stored; whether it insists on a resource version.
+fn begin_change(
+    target: &Target<'_>,
+    current: &Object,
+    old: &Value,
+    new: &mut Value,
+) -> Result<bool, ApiError> {
+    let kind = target.kind;
+    metadata::check_body(kind, target.namespace, target.name, new)?;
+    let insists = metadata::check_preconditions(kind, new, current)?;
+    metadata::carry_over(new, old);
+    kind.prepare_update(target.subresource, new, old);
+    kind.fill(new);
+    track(target, Some(old), new);
+    Ok(insists)
 }
 
 /// Notes who owns which field after a write that is not an apply: what the client sent and its defaults, in the form that

@@ -3,19 +3,16 @@
 use super::forward;
 use super::node::Nodes;
 use super::socket;
-use crate::apiserver::admission::Operation;
 use crate::apiserver::chain::{Context, Server};
 use crate::apiserver::hook::Connector;
 use crate::apiserver::inbound::Inbound;
-use crate::apiserver::options::WriteOptions;
 use crate::apiserver::request_info::RequestInfo;
 use crate::apiserver::respond::Body;
-use crate::apiserver::write::Target;
 use crate::registry::kinds::Kind;
 use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};
 use form_urlencoded::Serializer;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -50,8 +47,8 @@ impl Stream {
         }
     }
 
-    /// What is asked for, as the object that admission sees.
-    fn options(self, query: &[(String, String)]) -> Value {
+    /// What is asked for, as the object that admission sees and may change.
+    fn options(self, query: &[(String, String)]) -> Result<Value, ApiError> {
         let all = |key: &str| -> Vec<&str> {
             query.iter().filter(|(k, _)| k == key).map(|(_, value)| value.as_str()).collect()
         };
@@ -64,11 +61,16 @@ impl Stream {
         let mut made = json!({"kind": kind, "apiVersion": "v1"});
         if self == Self::PortForward {
             let ports = all("ports").into_iter().flat_map(|ports| ports.split(','));
-            let ports: Vec<i32> = ports.filter_map(|port| port.trim().parse().ok()).collect();
+            let ports: Result<Vec<i32>, ApiError> = ports.map(number).collect();
+            let ports = ports?;
             if !ports.is_empty() {
                 made["ports"] = json!(ports);
             }
-            return made;
+            return Ok(made);
+        }
+        // Output is on when nobody says otherwise.
+        if ["stdin", "stdout", "stderr"].iter().all(|key| all(key).is_empty()) {
+            (made["stdout"], made["stderr"]) = (json!(true), json!(true));
         }
         for key in ["stdin", "stdout", "stderr", "tty"] {
             if all(key).first().is_some_and(|value| matches!(*value, "true" | "1")) {
@@ -81,8 +83,14 @@ impl Stream {
         if self == Self::Exec {
             made["command"] = json!(all("command"));
         }
-        made
+        Ok(made)
     }
+}
+
+/// A port as clients write it in a query.
+fn number(port: &str) -> Result<i32, ApiError> {
+    let invalid = || ApiError::bad_request(format!("strconv.ParseInt: parsing {port:?}: invalid syntax"));
+    port.trim().parse().map_err(|_| invalid())
 }
 
 /// The connector.
@@ -95,29 +103,39 @@ pub struct Pods {
 
 #[async_trait]
 impl Connector for Pods {
+    async fn options(
+        &self,
+        server: &Arc<Server>,
+        context: &Context,
+        _kind: &Kind,
+        method: &Method,
+    ) -> Result<Option<Value>, ApiError> {
+        if !forward::is_stream_method(method) || (self.what == Stream::Log && method == Method::POST) {
+            return Err(ApiError::method_not_allowed());
+        }
+        if self.what == Stream::Log {
+            return Ok(None);
+        }
+        if method == Method::GET {
+            // WebSockets begin with a GET, and who may only read must not run anything.
+            let create = RequestInfo { verb: "create".into(), ..context.info.clone() };
+            server.authorize(&context.user, &create).await?;
+        }
+        self.what.options(&context.query).map(Some)
+    }
+
     async fn connect(
         &self,
         server: &Arc<Server>,
         context: &Context,
         kind: &Kind,
+        options: Option<Value>,
         mut request: Request<Inbound>,
     ) -> Result<Response<Body>, ApiError> {
-        if !forward::is_stream_method(request.method())
-            || (self.what == Stream::Log && request.method() == http::Method::POST)
-        {
-            return Err(ApiError::method_not_allowed());
-        }
         let info = &context.info;
-        if self.what != Stream::Log && request.method() == http::Method::GET {
-            // WebSockets begin with a GET, and who may only read must not run anything.
-            server.authorize(&context.user, &RequestInfo { verb: "create".into(), ..info.clone() }).await?;
-        }
         let pod = server.api.get(kind, &info.namespace, &info.name).await?.value();
-        if self.what != Stream::Log {
-            admit(server, context, kind, &self.what.options(&context.query)).await?;
-        }
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        let path = self.path(&pod, context)?;
+        let path = self.path(&pod, context, &options.unwrap_or_default())?;
         if node.is_empty() {
             // A pod that is nowhere has no logs yet; for the other streams it does not exist.
             if self.what == Stream::Log {
@@ -195,30 +213,9 @@ async fn reason(mut body: Body) -> String {
     }
 }
 
-/// Asks admission about a connection; `options_asked` is the object that it sees.
-pub(super) async fn admit(
-    server: &Arc<Server>,
-    context: &Context,
-    kind: &Kind,
-    options_asked: &Value,
-) -> Result<(), ApiError> {
-    let options = WriteOptions { notes: context.notes.clone(), ..WriteOptions::default() };
-    let target = Target {
-        user: &context.user,
-        kind,
-        namespace: &context.info.namespace,
-        name: &context.info.name,
-        subresource: &context.info.subresource,
-        options: &options,
-        applied: false,
-    };
-    let mut at = server.api.attributes(&target, Operation::Connect, None);
-    server.api.admission.validate(&mut at, options_asked).await
-}
-
 impl Pods {
-    /// Path and query of the agent's own API.
-    fn path(&self, pod: &Value, context: &Context) -> Result<String, ApiError> {
+    /// Path and query of the agent's own API: those of a log from the request, those of a stream from its admitted options.
+    fn path(&self, pod: &Value, context: &Context, options: &Value) -> Result<String, ApiError> {
         let info = &context.info;
         let first = |key: &str| context.query.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
         let mut query = Serializer::new(String::new());
@@ -227,8 +224,8 @@ impl Pods {
         let (uid, exact) = (uid_on_node(pod), format!("{place}/{}", uid_on_node(pod)));
         let path = match self.what {
             Stream::PortForward => {
-                for (key, value) in context.query.iter().filter(|(k, _)| k == "ports") {
-                    query.append_pair(if key == "ports" { "port" } else { key }, value);
+                for port in options["ports"].as_array().into_iter().flatten() {
+                    query.append_pair("port", &port.to_string());
                 }
                 format!("/portForward/{exact}")
             }
@@ -252,21 +249,15 @@ impl Pods {
                 format!("/containerLogs/{place}/{}", container(pod, &info.name, first("container"))?)
             }
             Stream::Exec | Stream::Attach => {
-                let on = |key: &str, usual: bool| first(key).map_or(usual, |v| matches!(v, "true" | "1"));
-                // Output is on when nobody says otherwise, as in upstream's defaults.
-                let none = ["stdin", "stdout", "stderr"].iter().all(|k| first(k).is_none());
-                for (key, name, usual) in [
-                    ("stdin", "input", false),
-                    ("stdout", "output", none),
-                    ("stderr", "error", none),
-                    ("tty", "tty", false),
-                ] {
-                    if on(key, usual) {
+                for (key, name) in
+                    [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")]
+                {
+                    if options[key] == true {
                         query.append_pair(name, "1");
                     }
                 }
-                let commands: Vec<&str> =
-                    context.query.iter().filter(|(k, _)| k == "command").map(|(_, v)| v.as_str()).collect();
+                let commands = options["command"].as_array().into_iter().flatten();
+                let commands: Vec<&str> = commands.filter_map(Value::as_str).collect();
                 if self.what == Stream::Exec {
                     if commands.is_empty() {
                         return Err(ApiError::bad_request(
@@ -277,7 +268,7 @@ impl Pods {
                         query.append_pair("command", command);
                     }
                 }
-                let name = container(pod, &info.name, first("container"))?;
+                let name = container(pod, &info.name, options["container"].as_str())?;
                 format!("/{}/{exact}/{name}", if self.what == Stream::Exec { "exec" } else { "attach" })
             }
         };
@@ -414,9 +405,21 @@ mod tests {
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into();
         let exec = json!({"kind": "PodExecOptions", "apiVersion": "v1", "stdin": true, "container": "c", "command": ["ls", "-l"]});
-        assert_eq!(Stream::Exec.options(&query), exec);
+        assert_eq!(Stream::Exec.options(&query).unwrap(), exec);
         let attach = json!({"kind": "PodAttachOptions", "apiVersion": "v1", "stdin": true, "container": "c"});
-        assert_eq!(Stream::Attach.options(&query), attach);
+        assert_eq!(Stream::Attach.options(&query).unwrap(), attach);
+        let one = |key: &str, value: &str| [(key.to_owned(), value.to_owned())];
+        let quiet = Stream::Attach.options(&one("container", "c")).unwrap();
+        assert_eq!((&quiet["stdout"], &quiet["stderr"]), (&json!(true), &json!(true)), "on by default");
+        let none = Stream::Attach.options(&one("stdout", "false")).unwrap();
+        assert_eq!((&none["stdout"], &none["stderr"]), (&Value::Null, &Value::Null));
+        let ports = Stream::PortForward.options(&one("ports", "80,443")).unwrap();
+        assert_eq!(ports["ports"], json!([80, 443]));
+        let refused = Stream::PortForward.options(&one("ports", "80,x")).unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (400, "strconv.ParseInt: parsing \"x\": invalid syntax")
+        );
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use super::address::special;
 use super::forward;
 use super::node::{Io, Nodes, exchange};
-use super::pods::admit;
 use super::rewrite::Frame;
 use crate::apiserver::chain::{Context, Server};
 use crate::apiserver::hook::Connector;
@@ -81,8 +80,8 @@ fn endpoint(rest: &str) -> String {
 }
 
 /// Checks what a request for a node's API asks for. Nodes trust the server, so they do not check its requests again.
-async fn check_endpoint(server: &Server, context: &Context) -> Result<(), ApiError> {
-    let (info, endpoint) = (&context.info, endpoint(&context.info.rest));
+async fn check_endpoint(server: &Server, context: &Context, rest: &str) -> Result<(), ApiError> {
+    let (info, endpoint) = (&context.info, endpoint(rest));
     if INTERNAL.contains(&endpoint.as_str()) {
         return Err(ApiError::no_such_path());
     }
@@ -102,23 +101,42 @@ struct Backend {
 
 #[async_trait]
 impl Connector for Proxy {
+    async fn options(
+        &self,
+        server: &Arc<Server>,
+        context: &Context,
+        kind: &Kind,
+        _method: &Method,
+    ) -> Result<Option<Value>, ApiError> {
+        let info = &context.info;
+        Address::parse(&info.name)?;
+        if info.resource == "nodes" {
+            check_endpoint(server, context, &info.rest).await?;
+        }
+        let kind = format!("{}ProxyOptions", kind.kind);
+        Ok(Some(json!({"kind": kind, "apiVersion": "v1", "path": format!("/{}", info.rest)})))
+    }
+
     async fn connect(
         &self,
         server: &Arc<Server>,
         context: &Context,
         kind: &Kind,
+        options: Option<Value>,
         mut request: Request<Inbound>,
     ) -> Result<Response<Body>, ApiError> {
         let info = &context.info;
         let address = Address::parse(&info.name)?;
-        if info.resource == "nodes" {
-            check_endpoint(server, context).await?;
+        let options = options.unwrap_or_default();
+        let rest = options["path"].as_str().unwrap_or_default();
+        let rest = rest.strip_prefix('/').unwrap_or(rest);
+        // A webhook may have led it elsewhere, which the user may not be allowed.
+        if info.resource == "nodes" && rest != info.rest {
+            check_endpoint(server, context, rest).await?;
         }
         let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
-        let path = format!("/{}{query}", info.rest);
-        let options = json!({"kind": format!("{}ProxyOptions", kind.kind), "apiVersion": "v1", "path": format!("/{}", info.rest)});
-        admit(server, context, kind, &options).await?;
-        let elsewhere = redirect(&request, &info.rest);
+        let path = format!("/{rest}{query}");
+        let elsewhere = redirect(&request, rest);
         let client = forward::client_side(&mut request);
         if info.resource == "nodes" {
             if let Some(elsewhere) = elsewhere {

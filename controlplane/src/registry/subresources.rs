@@ -1,6 +1,7 @@
 //! What discovery says of subresources: the kind they take and the verbs they allow.
 
 use super::columns;
+use super::equivalent::Named;
 use super::kinds::{Column, Kind, Subresource};
 
 /// One subresource as discovery lists it.
@@ -56,5 +57,49 @@ impl Subresource {
                 _ => (own, parent.kind.clone(), CHANGE),
             };
         Exposed { name: self.name(), group: group.into(), version: version.into(), kind, verbs }
+    }
+}
+
+impl Kind {
+    /// What a subresource takes when that is another kind than the row's: a Scale, an Eviction, PodExecOptions. The resource
+    /// is still the row's.
+    pub fn taken_by(&self, subresource: &str) -> Option<Named> {
+        let sub = self.subresources.iter().find(|sub| sub.name() == subresource)?;
+        let Exposed { group, version, kind, .. } = sub.exposed(self);
+        (kind != self.kind).then(|| Named { group, version, plural: self.plural.clone(), kind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::registry::index::Registry;
+
+    #[test]
+    fn subresources_take_kinds_of_their_own() {
+        let registry = Registry::builtin();
+        for (group, plural, subresource, expected) in [
+            ("", "pods", "eviction", Some("policy/v1 Eviction")),
+            ("", "pods", "binding", Some("v1 Binding")),
+            ("", "pods", "exec", Some("v1 PodExecOptions")),
+            ("", "pods", "attach", Some("v1 PodAttachOptions")),
+            ("", "pods", "portforward", Some("v1 PodPortForwardOptions")),
+            ("", "pods", "proxy", Some("v1 PodProxyOptions")),
+            ("", "services", "proxy", Some("v1 ServiceProxyOptions")),
+            ("", "nodes", "proxy", Some("v1 NodeProxyOptions")),
+            ("", "serviceaccounts", "token", Some("authentication.k8s.io/v1 TokenRequest")),
+            ("", "replicationcontrollers", "scale", Some("autoscaling/v1 Scale")),
+            ("apps", "deployments", "scale", Some("autoscaling/v1 Scale")),
+            ("apps", "deployments", "status", None),
+            ("", "pods", "", None),
+            ("", "pods", "ephemeralcontainers", None),
+            ("", "pods", "resize", None),
+            ("", "namespaces", "finalize", None),
+            ("certificates.k8s.io", "certificatesigningrequests", "approval", None),
+        ] {
+            let row = registry.resource(group, "v1", plural).unwrap();
+            let taken = row.taken_by(subresource).map(|t| format!("{} {}", t.api_version(), t.kind));
+            assert_eq!(taken.as_deref(), expected, "{plural}/{subresource}");
+        }
     }
 }

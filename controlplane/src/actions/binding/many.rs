@@ -109,7 +109,6 @@ async fn bind_one(
     pods: &Kind,
     one: &Placement<'_>,
 ) -> Result<(), ApiError> {
-    let action = api.action("", "pods", "binding").ok_or_else(ApiError::no_such_path)?;
     let body = json!({
         "apiVersion": "v1", "kind": "Binding",
         "metadata": {"name": one.name, "namespace": one.namespace, "uid": one.uid},
@@ -121,10 +120,12 @@ async fn bind_one(
         kind: pods,
         namespace: one.namespace,
         name: one.name,
+        subresource: "binding",
         verb: "create",
         content_type: "application/json",
         body,
         options,
+        admitted: None,
     };
-    action.call(call).await.map(drop)
+    api.act(call).await.map(drop)
 }

@@ -2,6 +2,7 @@
 //! in `v2` as `v1`.
 
 use super::Attributes;
+use crate::apiserver::decode;
 use crate::registry::equivalent::Named;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
@@ -34,7 +35,7 @@ impl Forms {
         object: &'a Value,
     ) -> Result<Form<'a>, ApiError> {
         let own = Named::of(at.kind);
-        if *name == own {
+        if *name == own || is_shared(at) {
             let old = at.old.map_or(Cow::Owned(Value::Null), Cow::Borrowed);
             return Ok(Form { name, object: Cow::Borrowed(object), old });
         }
@@ -54,6 +55,11 @@ impl Forms {
     }
 }
 
+/// Whether the object is of a kind that all versions of the resource share, such as a Scale.
+fn is_shared(at: &Attributes<'_>) -> bool {
+    at.kind.taken_by(at.subresource).is_some()
+}
+
 async fn converted(own: &Named, name: &Named, at: &Attributes<'_>, object: &Value) -> Made {
     let converter = &at.api.converter;
     let old = converter.across(at.kind, own, name, at.old.cloned().unwrap_or_default()).await?;
@@ -63,6 +69,9 @@ async fn converted(own: &Named, name: &Named, at: &Attributes<'_>, object: &Valu
 
 /// An object that was changed in another form, as what was asked for.
 pub async fn asked(name: &Named, at: &Attributes<'_>, mut object: Value) -> Result<Value, ApiError> {
+    if let Some(taken) = at.kind.taken_by(at.subresource) {
+        return decode::changed(&taken, object);
+    }
     let own = Named::of(at.kind);
     if *name == own {
         return Ok(object);

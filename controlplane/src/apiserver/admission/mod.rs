@@ -3,6 +3,8 @@
 
 // The chain: which plugins, in which order.
 pub mod plugins;
+// Mutating first, then validating.
+pub mod phases;
 // What an AdmissionConfiguration says.
 pub mod config;
 // Namespaces that are there, and stay.
@@ -57,16 +59,21 @@ pub mod webhook;
 pub mod resource_quota;
 // Rights are not handed out by those who lack them.
 pub mod role_escalation;
+// Leases of API servers belong to them.
+pub mod server_leases;
 
 use super::api::Api;
 use super::filters::audit::Notes;
 use super::user::User;
 use crate::object::Object;
+use crate::registry::equivalent::Named;
 use crate::registry::kinds::Kind;
 use async_trait::async_trait;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 use std::sync::Arc;
+
+pub use phases::{Admitted, Chain, Mutated};
 
 /// What is being done to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,6 +177,12 @@ impl Attributes<'_> {
         }
     }
 
+    /// The kind of the object, for a request that is known by `name`: that of the resource, or what its subresource takes
+    /// (a Scale, an Eviction, PodExecOptions).
+    pub fn object_kind(&self, name: &Named) -> Named {
+        self.kind.taken_by(self.subresource).unwrap_or_else(|| name.clone())
+    }
+
     /// Whether the request is about this resource itself (no subresource).
     pub fn is(&self, group: &str, plural: &str) -> bool {
         self.subresource.is_empty() && self.kind.group == group && self.kind.plural == plural
@@ -194,28 +207,6 @@ pub trait Plugin: Send + Sync {
 
     /// May refuse it. `object` is null for deletes.
     async fn validate(&self, _at: &mut Attributes<'_>, _object: &Value) -> Result<(), ApiError> {
-        Ok(())
-    }
-}
-
-/// The chain, in order.
-#[derive(Default)]
-pub struct Chain(pub Vec<Box<dyn Plugin>>);
-
-impl Chain {
-    /// Runs the mutating half.
-    pub async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
-        for plugin in &self.0 {
-            plugin.mutate(at, object).await?;
-        }
-        Ok(())
-    }
-
-    /// Runs the validating half.
-    pub async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
-        for plugin in &self.0 {
-            plugin.validate(at, object).await?;
-        }
         Ok(())
     }
 }

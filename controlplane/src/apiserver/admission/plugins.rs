@@ -29,7 +29,12 @@ const DEFAULT_ON: &[&str] = &[
     "ValidatingAdmissionWebhook",
     "ResourceQuota",
     role_escalation::NAME,
+    server_leases::NAME,
 ];
+
+/// What cannot be turned off: without the first, whoever may write roles may everything; without the second, whoever may write
+/// Leases in `kube-system` chooses what clients reach as the API server.
+const ALWAYS_ON: [&str; 2] = [role_escalation::NAME, server_leases::NAME];
 
 /// What the plugins need from outside.
 #[derive(Default)]
@@ -81,6 +86,7 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         Box::new(webhook::ValidatingAdmissionWebhook(needs.reach.clone())),
         Box::new(resource_quota::ResourceQuota::new(needs.ledger.clone(), settings)?),
         Box::new(role_escalation::RoleEscalation(access())),
+        Box::new(server_leases::ApiServerLease),
     ];
     let known: Vec<&'static str> = all.iter().map(|plugin| plugin.name()).collect();
     for (flag, names) in
@@ -93,8 +99,7 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
     settings.read_by(&known)?;
     let named = |list: &[String], plugin: &dyn Plugin| list.iter().any(|name| name == plugin.name());
     let on = |plugin: &dyn Plugin| {
-        // Without it whoever may write roles may everything.
-        plugin.name() == role_escalation::NAME
+        ALWAYS_ON.contains(&plugin.name())
             || named(&needs.enabled, plugin)
             || (DEFAULT_ON.contains(&plugin.name()) && !named(&needs.disabled, plugin))
     };
@@ -103,7 +108,7 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         let ready = plugin.ready();
         ready.map_err(|why| ConfigurationError::Plugin { plugin: plugin.name(), why })?;
     }
-    Ok(Chain(on))
+    Ok(Chain::new(on))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::Asked;
 use super::sent::{Sent, content_type};
 use crate::apiserver::admission::Operation;
 use crate::apiserver::api::Reply;
-use crate::apiserver::hook::Call;
+use crate::apiserver::hook::{Call, Connector};
 use crate::apiserver::negotiate::{self, Form};
 use crate::apiserver::options::{ListOptions, WriteOptions};
 use crate::apiserver::patching::{self, PatchKind};
@@ -28,7 +28,7 @@ impl Asked<'_> {
         if let Some(connect) =
             self.server.connectors.get(&(self.kind.plural.clone(), info.subresource.clone()))
         {
-            return connect.connect(self.server, self.context, self.kind, request).await;
+            return self.connect(connect.as_ref(), request).await;
         }
         if !known.exposed(self.kind).verbs.contains(&info.verb.as_str()) {
             return Err(ApiError::method_not_allowed());
@@ -44,6 +44,28 @@ impl Asked<'_> {
         }
     }
 
+    /// Hands the connection over, once admission has let it through.
+    async fn connect(
+        &self,
+        connector: &dyn Connector,
+        request: Request<Inbound>,
+    ) -> Result<Response<Body>, ApiError> {
+        let (server, context, method) = (self.server, self.context, request.method().clone());
+        let mut asked = connector.options(server, context, self.kind, &method).await?;
+        let mut warnings = Vec::new();
+        if let Some(asked) = &mut asked {
+            // The query belongs to the stream or to what is behind the proxy; it holds no options of a write.
+            let options = WriteOptions { notes: context.notes.clone(), ..WriteOptions::default() };
+            let target = self.target(&context.info.subresource, &options);
+            let mut at = server.api.attributes(&target, Operation::Connect, None);
+            server.api.admission.admit(&mut at, asked).await?;
+            warnings = std::mem::take(&mut at.warnings);
+        }
+        let mut response = connector.connect(server, context, self.kind, asked, request).await?;
+        respond::warn(&mut response, &warnings);
+        Ok(response)
+    }
+
     /// The request as an action sees it.
     fn call<'c>(&'c self, body: Value, content_type: &'c str, options: &'c WriteOptions) -> Call<'c> {
         let info = &self.context.info;
@@ -53,20 +75,21 @@ impl Asked<'_> {
             kind: self.kind,
             namespace: self.namespace(),
             name: &info.name,
+            subresource: &info.subresource,
             verb: &info.verb,
             content_type,
             body,
             options,
+            admitted: None,
         }
     }
 
     /// Objects that are made when they are asked for.
     pub(super) async fn made_up(&self) -> Result<Response<Body>, ApiError> {
         let (info, form) = (&self.context.info, self.form()?);
-        let action = self.server.api.action(&info.group, &info.resource, "");
-        let action = action.ok_or_else(ApiError::no_such_path)?;
         let options = WriteOptions::default();
-        let mut value = action.call(self.call(Value::Null, "", &options)).await?.value();
+        let made = self.server.api.act(self.call(Value::Null, "", &options)).await?;
+        let mut value = made.reply.value();
         if info.verb == "list" {
             self.select_items(&mut value)?;
         }
@@ -89,8 +112,6 @@ impl Asked<'_> {
     /// Subresources and resources that do something instead of storing something.
     pub(super) async fn action(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
         let info = &self.context.info;
-        let action = self.server.api.action(&info.group, &info.resource, &info.subresource);
-        let action = action.ok_or_else(ApiError::no_such_path)?;
         // Reviews and the like have no columns: a Table of them cannot be had.
         let columns = self.kind.subresources.iter().find(|sub| sub.name() == info.subresource);
         let columns = columns.and_then(|sub| sub.columns());
@@ -113,12 +134,9 @@ impl Asked<'_> {
             }
             _ => Value::Null,
         };
-        if !info.subresource.is_empty() && verb == "create" {
-            let target = self.target(&info.subresource, &options);
-            let mut at = self.server.api.attributes(&target, Operation::Create, None);
-            self.server.api.admission.validate(&mut at, &body).await?;
-        }
-        let mut response = match action.call(self.call(body, &content_type, &options)).await? {
+        let acted = self.server.api.act(self.call(body, &content_type, &options)).await?;
+        warnings.extend(acted.warnings);
+        let mut response = match acted.reply {
             Reply::Object(code, object) => respond::bytes(code, JSON, object.json.clone()),
             Reply::Value(code, mut value) => {
                 if let (Form::Table(version), Some(columns)) = (form, columns) {

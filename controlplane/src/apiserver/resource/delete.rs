@@ -2,10 +2,12 @@
 
 use super::Asked;
 use super::sent::Sent;
+use crate::apiserver::negotiate::Form;
 use crate::apiserver::options::{DeleteOptions, ListOptions, WriteOptions};
-use crate::apiserver::respond::{self, Body, JSON};
+use crate::apiserver::pieces::Pieces;
+use crate::apiserver::respond::{self, Body};
 use crate::apiserver::select::Selection;
-use crate::apiserver::{decode, inbound::Inbound, list};
+use crate::apiserver::{decode, inbound::Inbound};
 use coracle_proto::status::ApiError;
 use http::{Request, Response};
 use serde_json::{Value, json};
@@ -26,7 +28,9 @@ impl Asked<'_> {
                 .map(|d| d.iter().filter(|(_, v)| *v != "").map(|(k, v)| (k.clone(), v.clone())).collect())
                 .unwrap_or_default();
             let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
-            return Ok(respond::json(200, &status));
+            let mut response = respond::json(200, &status);
+            respond::warn(&mut response, &removed.warnings);
+            return Ok(response);
         }
         self.answer(200, &removed.object, form, &removed.warnings)
     }
@@ -39,8 +43,8 @@ impl Asked<'_> {
         let selection = Selection::parse(self.kind, &list_options)?.named(&self.context.info.name);
         let options = self.delete_options(request).await?;
         let write = self.write_options(&options);
-        let mut page = self.server.api.list(self.kind, self.scope(), &list_options, &selection).await?;
-        page.items = self.server.api.converter.views(self.kind, page.items).await?;
+        let page = self.server.api.list(self.kind, self.scope(), &list_options, &selection).await?;
+        let (page, converted) = self.converted(page).await?;
         for object in &page.items {
             let mut target = self.target("", &write);
             target.namespace = &object.meta.namespace;
@@ -54,7 +58,7 @@ impl Asked<'_> {
         if selection.is_everything() {
             self.server.api.discard_all(&self.target("", &write), self.scope(), &options).await?;
         }
-        Ok(respond::bytes(200, JSON, list::render(self.kind, &page)))
+        Pieces::of(self.kind, page, Form::Plain, String::new(), converted).answer("")
     }
 
     async fn delete_options(&self, request: Request<Inbound>) -> Result<DeleteOptions, ApiError> {

@@ -33,8 +33,9 @@ pub async fn serve(
     let kind = kind.ok_or_else(ApiError::no_such_path)?;
     let call = Asked { server, kind: &kind, context: &context };
     call.check_scope()?;
+    // Each is boxed: in place, every request would carry, and the connection move, the largest of them.
     if !info.subresource.is_empty() {
-        return call.subresource(request).await;
+        return Box::pin(call.subresource(request)).await;
     }
     // A verb was authorized under its own name: it must not do what another one does.
     if !kind.verbs.contains(&info.verb.as_str()) || call.lacks_name() {
@@ -42,19 +43,19 @@ pub async fn serve(
     }
     if !kind.stored {
         if matches!(info.verb.as_str(), "get" | "list") {
-            return call.made_up().await;
+            return Box::pin(call.made_up()).await;
         }
-        return call.action(request).await;
+        return Box::pin(call.action(request)).await;
     }
     match info.verb.as_str() {
         "get" => call.get().await,
-        "list" => call.list().await,
-        "watch" => call.watch().await,
-        "create" => call.create(request).await,
-        "update" => call.update("", request).await,
-        "patch" => call.patch("", request).await,
-        "delete" => call.delete(request).await,
-        "deletecollection" => call.delete_collection(request).await,
+        "list" => Box::pin(call.list()).await,
+        "watch" => Box::pin(call.watch()).await,
+        "create" => Box::pin(call.create(request)).await,
+        "update" => Box::pin(call.update("", request)).await,
+        "patch" => Box::pin(call.patch("", request)).await,
+        "delete" => Box::pin(call.delete(request)).await,
+        "deletecollection" => Box::pin(call.delete_collection(request)).await,
         _ => Err(ApiError::method_not_allowed()),
     }
 }

@@ -8,6 +8,7 @@ use crate::client::Client;
 use crate::controllers::time;
 use crate::registry::usage::quantity;
 use async_trait::async_trait;
+use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -55,7 +56,6 @@ impl Metrics for Served {
         let missing =
             || "the server could not find the requested resource (get pods.metrics.k8s.io)".to_owned();
         let kind = api.registry.preferred("metrics.k8s.io", "pods").ok_or_else(missing)?;
-        let action = api.action("metrics.k8s.io", "pods", "").ok_or_else(missing)?;
         let (user, options) = (User::service_account("kube-system", super::NAME), WriteOptions::default());
         let call = Call {
             api,
@@ -63,12 +63,15 @@ impl Metrics for Served {
             kind: &kind,
             namespace,
             name: "",
+            subresource: "",
             verb: "list",
             content_type: "",
             body: Value::Null,
             options: &options,
+            admitted: None,
         };
-        let list = action.call(call).await.map_err(|error| error.to_string())?.value();
+        let said = |error: ApiError| if error.is_not_found() { missing() } else { error.to_string() };
+        let list = api.act(call).await.map_err(said)?.reply.value();
         Ok(list["items"].as_array().into_iter().flatten().filter_map(read).collect())
     }
 }

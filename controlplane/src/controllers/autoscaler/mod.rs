@@ -176,9 +176,8 @@ impl Autoscalers {
         if wanted == current {
             return Ok(());
         }
-        let change = |object: &mut Value| object["spec"]["replicas"] = json!(wanted);
         let reference = spec["scaleTargetRef"]["name"].as_str().unwrap_or_default();
-        if let Err(error) = self.client.modify(&kind, &name.namespace, reference, "scale", change).await {
+        if let Err(error) = self.client.scale(&kind, &name.namespace, reference, wanted).await {
             let text = format!("the HPA controller was unable to update the target scale: {error}");
             turn.condition("AbleToScale", false, "FailedUpdateScale", text);
             return Err(("FailedRescale", format!("New size: {wanted}; reason: {why}; error: {error}")));

@@ -57,7 +57,7 @@ impl Plugin for ValidatingAdmissionPolicy {
             let bound = bindings.iter().filter(|binding| binding["spec"]["policyName"] == *policy.meta.name);
             let bound: Vec<&Value> = bound.collect();
             if !bound.is_empty() {
-                self.apply(policy, &bound, at, object, &forms, &mut refusals).await;
+                Box::pin(self.apply(policy, &bound, at, object, &forms, &mut refusals)).await;
             }
         }
         refusals.into_iter().next().map_or(Ok(()), |refusal| Err(refused(at, refusal)))
@@ -105,7 +105,8 @@ impl ValidatingAdmissionPolicy {
                 }
             };
             let (request, namespace) = (matching::request(at, &known), namespace(at).await);
-            let (object, old) = (shown(&known, &form.object), shown(&known, &form.old));
+            let kind = at.object_kind(&known);
+            let (object, old) = (shown(&kind, &form.object), shown(&kind, &form.old));
             for params in &params {
                 let facts =
                     Facts { request: &request, object: &object, old: &old, namespace: &namespace, params };

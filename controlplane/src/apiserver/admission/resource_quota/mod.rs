@@ -68,7 +68,7 @@ impl Plugin for ResourceQuota {
         let place = self.ledger.namespace(at.namespace);
         // While the controller counts, nothing is added; while something is added, it does not count.
         let flight = place.flight.clone().read_owned().await;
-        let charges = place.charge(at.api, at.namespace, request, self.limited.clone()).await;
+        let charges = Box::pin(place.charge(at.api, at.namespace, request, self.limited.clone())).await;
         let charges = charges.map_err(|refusal| refusal.into_error(at))?;
         if !charges.is_empty() {
             at.claims.push(Box::new(Share { charges, namespace: at.namespace.to_owned(), _flight: flight }));

@@ -148,7 +148,10 @@ pub fn conditions(conditions: &Value, at: &Attributes<'_>, form: &Form<'_>) -> M
 
 /// The request as expressions see it, by the name that it is known by.
 pub fn request(at: &Attributes<'_>, name: &Named) -> Value {
-    let kind = |name: &Named| json!({"group": name.group, "version": name.version, "kind": name.kind});
+    let kind = |name: &Named| {
+        let kind = at.object_kind(name);
+        json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+    };
     let resource =
         |name: &Named| json!({"group": name.group, "version": name.version, "resource": name.plural});
     let own = Named::of(at.kind);

@@ -51,16 +51,13 @@ pub fn request(hook: &Value, at: &Attributes<'_>, form: &Form<'_>) -> (String, V
     let uid = uuid::Uuid::new_v4().to_string();
     let versions = hook["admissionReviewVersions"].as_array().into_iter().flatten();
     let version = versions.filter_map(Value::as_str).find(|v| matches!(*v, "v1" | "v1beta1")).unwrap_or("v1");
-    // Of a stream, the object is what is asked for, not the pod.
-    let streams = at.operation == Operation::Connect;
-    let own = streams.then(|| form.object["kind"].as_str()).flatten();
-    let kind = |name: &Named| match own {
-        Some(own) => json!({"group": "", "version": "v1", "kind": own}),
-        None => json!({"group": name.group, "version": name.version, "kind": name.kind}),
+    let kind = |name: &Named| {
+        let kind = at.object_kind(name);
+        json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
     };
     let resource =
         |name: &Named| json!({"group": name.group, "version": name.version, "resource": name.plural});
-    let (name, asked) = (form.name, Named::of(at.kind));
+    let (name, asked, own) = (form.name, Named::of(at.kind), at.object_kind(form.name));
     let mut user = json!({"username": at.user.name, "groups": at.user.groups});
     if !at.user.uid.is_empty() {
         user["uid"] = json!(at.user.uid);
@@ -70,9 +67,9 @@ pub fn request(hook: &Value, at: &Attributes<'_>, form: &Form<'_>) -> (String, V
     }
     let shown = |object: &Value| {
         let mut object = object.clone();
-        if object.is_object() && own.is_none() {
-            object["kind"] = json!(name.kind);
-            object["apiVersion"] = json!(name.api_version());
+        if object.is_object() {
+            object["kind"] = json!(own.kind);
+            object["apiVersion"] = json!(own.api_version());
         }
         object
     };
