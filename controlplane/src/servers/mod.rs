@@ -3,6 +3,8 @@
 
 // The Lease of one server.
 pub mod lease;
+// The kinds that are read and written.
+mod objects;
 // Who runs, judged by the Leases.
 mod peers;
 // The Endpoints and EndpointSlices.
@@ -15,11 +17,11 @@ use crate::apiserver::options::{DeleteOptions, Preconditions};
 use crate::client::Client;
 use crate::object::Object;
 use crate::registry::kinds::Kind;
-use crate::watch::cache::Cache;
 use coracle_cli::supervise::Supervisor;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use lease::Identity;
+use objects::Objects;
 use peers::{Peers, Standing};
 use published::Step;
 use std::net::SocketAddr;
@@ -31,14 +33,14 @@ use tokio_util::sync::CancellationToken;
 
 /// How often a server renews its Lease: two renewals may fail before others take it for dead.
 const RENEW: Duration = Duration::from_secs(5);
-/// How often a server looks at the Leases. It reads them from memory.
-const LOOK: Duration = Duration::from_secs(1);
-/// The same where no other server can be.
-const LOOK_ALONE: Duration = Duration::from_secs(10);
+/// How soon a server tries again what failed.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a server rests between turns: who writes something else again and again is not answered as fast.
+const REST: Duration = Duration::from_millis(200);
 /// How long the store may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
 // A renewal that was due and failed is noticed before others' Leases seem to expire.
-const _: () = assert!(RENEW.as_secs() + LOOK.as_secs() + ANSWER.as_secs() < lease::HOLDS.as_secs());
+const _: () = assert!(RENEW.as_secs() + RETRY.as_secs() + ANSWER.as_secs() < lease::HOLDS.as_secs());
 
 /// How this server ends.
 #[derive(Clone, Default)]
@@ -82,19 +84,6 @@ pub async fn announce(
     tasks
 }
 
-/// A kind and its objects.
-struct Objects {
-    kind: Arc<Kind>,
-    cache: Arc<Cache>,
-}
-
-impl Objects {
-    fn new(client: &Client, group: &str, plural: &str) -> Self {
-        let kind = client.kind(group, plural);
-        Self { cache: client.cache(&kind), kind }
-    }
-}
-
 /// What one server says about itself and about the others.
 struct Announcement {
     client: Client,
@@ -127,12 +116,7 @@ impl Announcement {
 
     /// Takes turns until the server ends, then withdraws it.
     async fn keep(mut self, ending: Ending) {
-        let pause = if self.shared { LOOK } else { LOOK_ALONE };
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = ending.stop.cancelled() => break,
-            }
+        while ending.stop.run_until_cancelled(self.wait(Instant::now())).await.is_some() {
             self.turn().await;
         }
         // Without another server nobody reads it, and the next start writes it anew.
@@ -142,6 +126,31 @@ impl Announcement {
         {
             tracing::warn!(lease = self.own.name, %error, "server not withdrawn: it stays published until its lease expires");
         }
+    }
+
+    /// Returns when there may be something to do: an object that matters changed, or something is due.
+    async fn wait(&mut self, now: Instant) {
+        let due = self.due(now);
+        tokio::time::sleep(REST).await;
+        let Self { leases, endpoints, slices, own, shared, .. } = self;
+        // The renewals of this server are its own.
+        let matters = |lease: &Object| lease::is_identity(lease) && !(*shared && lease.meta.name == own.name);
+        tokio::select! {
+            () = tokio::time::sleep_until(due.unwrap_or(now).into()), if due.is_some() => {}
+            () = leases.changed(matters) => {}
+            () = endpoints.changed(published::concerns) => {}
+            () = slices.changed(published::concerns) => {}
+        }
+    }
+
+    /// When the next turn is due though nothing changes.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        if self.failure.is_some() {
+            return Some(now + RETRY);
+        }
+        let renewal = self.renewed.filter(|_| self.shared).map(|renewed| renewed + RENEW);
+        let judgement = self.peers.next(now).filter(|_| self.shared);
+        renewal.into_iter().chain(judgement).min()
     }
 
     /// One turn; a failure is logged and left to the next one.

@@ -64,6 +64,12 @@ impl Peers {
         }
     }
 
+    /// When the standing of a server changes next unless its Lease is renewed.
+    pub fn next(&self, now: Instant) -> Option<Instant> {
+        let changes = self.seen.values().flat_map(|seen| [seen.since + HOLDS, seen.since + GARBAGE]);
+        changes.filter(|change| *change > now).min()
+    }
+
     /// Lets Leases that have not expired yet hold from `now`: while this server cannot write to the store, the others may
     /// not be able to, either.
     pub fn extend(&mut self, now: Instant) {
@@ -91,6 +97,8 @@ mod tests {
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         peers.look(&[lease("a", 1)], at(0));
         assert_eq!(peers.standing("a", at(14)), Standing::Unknown, "nobody saw when it was written");
+        assert_eq!(peers.next(at(14)), Some(at(15)));
+        assert_eq!(peers.next(at(15)), Some(at(3600)));
         assert_eq!(peers.standing("a", at(15)), Standing::Dead);
         peers.look(&[lease("a", 2)], at(16));
         assert_eq!(peers.standing("a", at(30)), Standing::Running, "it came back");

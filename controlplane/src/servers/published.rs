@@ -20,6 +20,13 @@ const MANAGER: &str = "coracle-apiserver";
 /// Says that there are slices already.
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 
+/// Whether Endpoints or a slice are of the Service of the API servers.
+pub fn concerns(object: &Object) -> bool {
+    let meta = &object.meta;
+    let of_service = meta.labels.get(SERVICE_NAME).is_some_and(|service| service == NAME);
+    meta.namespace == NAMESPACE && (meta.name == NAME || of_service)
+}
+
 /// One write.
 #[derive(Debug, PartialEq)]
 pub enum Step {

@@ -107,6 +107,30 @@ async fn a_server_alone_writes_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_wake_a_server_for_which_nothing_is_due() {
+    let cluster = Cluster::without_nodes().await;
+    let mut server = server(&cluster, "192.0.2.1", false);
+    server.turn().await;
+    assert_eq!((server.failure.take(), server.due(Instant::now())), (None, None));
+    let ending = Ending::default();
+    let kept = tokio::spawn(server.keep(ending.clone()));
+    let name = Name::new("default", "kubernetes");
+    for resource in ["endpoints", "discovery.k8s.io/endpointslices"] {
+        let uid = cluster.get(resource, &name)["metadata"]["uid"].clone();
+        cluster.delete(resource, &name, "Background").await;
+        let again = |cluster: &Cluster| {
+            let objects = cluster.list(resource, "default");
+            objects
+                .iter()
+                .any(|object| object["metadata"]["name"] == "kubernetes" && object["metadata"]["uid"] != uid)
+        };
+        cluster.until("published again", again).await;
+    }
+    ending.stop.cancel();
+    kept.await.expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_cannot_pass_for_a_server() {
     let cluster = Cluster::without_nodes().await;
     server(&cluster, "192.0.2.1", true).reconcile(Instant::now()).await.expect("published");
