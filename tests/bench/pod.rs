@@ -17,6 +17,8 @@ const SINGLES: usize = 40;
 const CROWD: usize = 100;
 /// Time between two pods that are started alone.
 const APART: Duration = Duration::from_millis(100);
+/// After how long without work a node counts as idle.
+const IDLE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Measures everything; in namespaces of its own.
@@ -33,6 +35,7 @@ pub async fn run() -> anyhow::Result<Report> {
     let mut report = Report::default();
     // The first makes the bridge and the network's tables.
     round(&pods, &["warm".to_owned()], "").await?;
+    tokio::time::sleep(IDLE).await;
     report.add("agent, idle", resident_mib(cluster.agent_pid()), "MiB");
 
     let (mut running, mut gone, mut parts) = (vec![], vec![], HashMap::<&str, Vec<f64>>::new());
@@ -66,7 +69,7 @@ pub async fn run() -> anyhow::Result<Report> {
     let mut each: Vec<f64> = times.running.iter().map(|t| ms(*t)).collect();
     report.add("100 pods at once: create to Running, p50", percentile(&mut each, 0.5), "ms");
     report.add("100 pods at once: create to Running, p99", percentile(&mut each, 0.99), "ms");
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    tokio::time::sleep(IDLE).await;
     report.add("agent, 100 pods", resident_mib(cluster.agent_pid()), "MiB");
     report.add("agent with 100 idle pods", cpu_percent(cluster.agent_pid()).await, "% of a cpu");
     let begun = Instant::now();
