@@ -12,6 +12,8 @@ pub mod kubeconfig;
 pub mod clients;
 // Servers whose certificate is judged in another way than the usual.
 pub mod judge;
+// Memory that goes back to the machine.
+pub mod memory;
 // Listings.
 pub mod print;
 // Tasks that are started again, and objects that made them panic.

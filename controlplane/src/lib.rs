@@ -41,8 +41,6 @@ pub mod aggregation;
 pub mod connect;
 // Counters.
 pub mod metrics;
-// What is not needed goes back to the machine.
-pub mod memory;
 // The table of kinds and what each kind does on its way to the store.
 pub mod registry;
 // Rules that users write, in CEL.

@@ -219,7 +219,7 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
         let (pki, serving, path, url) = parts.clone();
         renew(pki, serving, path, url)
     });
-    let memory = supervisor.spawn("memory", crate::memory::give_back);
+    let memory = supervisor.spawn("memory", coracle_cli::memory::give_back);
     // A cluster that was here before answers at once; a new one must first have what every cluster has.
     let opening = CancellationToken::new();
     if client.cache(&client.kind("", "namespaces")).get("", "default").is_some() {

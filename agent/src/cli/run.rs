@@ -269,6 +269,7 @@ impl RunArgs {
                 supervisor.finish("leftovers", end).await;
             }
         });
+        context.supervisor.spawn("memory", coracle_cli::memory::give_back);
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         // What init sends when the power goes.
         let mut power = signal(SignalKind::from_raw(libc::SIGPWR))?;
