@@ -184,7 +184,7 @@ fn on_values(env: &mut Env) -> Result<(), DeclarationError> {
         ("ip", 0, |args| give_opaque(Network(network(&args, 0)?.0, None))),
         ("masked", 0, |args| {
             let Network(address, bits) = network(&args, 0)?;
-            let base = bits.map_or(address, |bits| crate::validation::names::network(address, bits));
+            let base = bits.map_or(address, |bits| super::addresses::network(address, bits));
             give_opaque(Network(base, bits))
         }),
         ("prefixLength", 0, |args| give_int(i64::from(network(&args, 0)?.1.unwrap_or_default()))),
@@ -281,13 +281,13 @@ fn location(args: &Args<'_, '_>) -> Result<http::Uri, ExecutionError> {
 }
 
 fn range(text: &str) -> Option<Network> {
-    crate::validation::names::cidr(text).map(|(address, bits)| Network(address, Some(bits)))
+    super::addresses::cidr(text).map(|(address, bits)| Network(address, Some(bits)))
 }
 
 fn covers(range: &Network, other: &Network) -> bool {
     let width = if other.0.is_ipv4() { 32 } else { 128 };
     let (bits, inner) = (range.1.unwrap_or(width), other.1.unwrap_or(width));
-    let base = |address| crate::validation::names::network(address, bits);
+    let base = |address| super::addresses::network(address, bits);
     range.0.is_ipv4() == other.0.is_ipv4() && bits <= inner && base(range.0) == base(other.0)
 }
 

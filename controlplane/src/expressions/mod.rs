@@ -2,6 +2,8 @@
 //! extensions for strings, lists and numbers, and what the API server adds. Whoever writes an expression pays for it: its
 //! length and depth are bounded before it is parsed, its cost is estimated when it is written and counted while it is evaluated.
 
+// Ranges of addresses.
+pub mod addresses;
 // How long and deep an expression may be.
 mod bounds;
 // What an expression may spend, and what happens when it takes long.
