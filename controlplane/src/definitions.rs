@@ -4,10 +4,10 @@
 use crate::apiserver::options::DeleteOptions;
 use crate::client::Client;
 use crate::object::Object;
-use crate::registry::custom::conversion::broken_bundle;
+use crate::validation::conversion::broken_bundle;
 use crate::registry::custom::rows;
 use crate::registry::kinds::Kind;
-use crate::registry::strategy::cluster::CLEANUP;
+use crate::validation::meta::CLEANUP;
 use crate::watch::cache::{Cache, EventType};
 use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_proto::status::ApiError;

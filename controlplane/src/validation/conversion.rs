@@ -2,9 +2,11 @@
 
 use super::extensions::client_config;
 use super::spot::Spot;
-use crate::registry::custom::conversion::broken_bundle;
 use crate::tree::Tree;
+use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_proto::names::dns1035_label;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -115,12 +117,22 @@ fn field_at<'v>(schema: &'v Value, path: &str) -> Result<&'v Value, &'static str
         .try_fold(schema, |at, name| at["properties"].get(name).ok_or("does not refer to a valid field"))
 }
 
+/// Whether a `clientConfig` has a `caBundle` in which no certificate is.
+pub fn broken_bundle(config: &Value) -> bool {
+    let bundle = config.text("caBundle");
+    let pem = STANDARD.decode(bundle).unwrap_or_default();
+    let usable = |certificate: CertificateDer<'_>| rustls::RootCertStore::empty().add(certificate).is_ok();
+    !bundle.is_empty() && !CertificateDer::pem_slice_iter(&pem).flatten().any(usable)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use crate::registry::defaults::extensions::definition as defaults;
     use crate::validation::extensions::{definition, definition_update};
     use crate::validation::testing::errors;
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use super::broken_bundle;
     use serde_json::{Value, json};
 
     fn boats(conversion: Value) -> Value {
@@ -255,5 +267,14 @@ mod tests {
                 format!("{}: Duplicate value: \".host\"", at(5)),
             ]
         );
+    }
+
+    #[test]
+    fn a_bundle_needs_a_certificate() {
+        let bundle = |text: &str| json!({"caBundle": STANDARD.encode(text)});
+        assert!(!broken_bundle(&json!({})) && broken_bundle(&bundle("no certificate")));
+        let dir = tempfile::tempdir().unwrap();
+        let authority = crate::pki::authority::Authority::ensure(dir.path(), "ca", "ca").unwrap();
+        assert!(!broken_bundle(&bundle(&authority.certificate)));
     }
 }

@@ -455,7 +455,15 @@ mod tests {
             object["spec"][key] = value.clone();
         }
         crate::registry::defaults::jobs::job(&mut object);
-        crate::registry::strategy::workloads::create_job(&mut object);
+        // What the strategy adds before validation.
+        if object["spec"]["manualSelector"] != true {
+            object["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}});
+            let labels = &mut object["spec"]["template"]["metadata"]["labels"];
+            for (key, value) in [("job-name", "j"), ("controller-uid", "u")] {
+                labels[key] = json!(value);
+                labels[format!("batch.kubernetes.io/{key}")] = json!(value);
+            }
+        }
         object
     }
 

@@ -2,13 +2,14 @@
 
 use super::names::{self, Rule};
 use super::spot::{Spot, walk};
-use crate::registry::strategy::cluster::CLEANUP;
 use crate::tree::Tree;
 use coracle_proto::names::{label_value, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
+/// Keeps a definition until its objects are gone.
+pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// 256 KiB for all annotations together.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 const ORPHAN: &str = "orphan";

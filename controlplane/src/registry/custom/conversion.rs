@@ -5,10 +5,7 @@ use crate::store::Revision;
 use crate::validation::meta;
 use crate::validation::spot::{Spot, walk};
 use crate::watch::cache::object_key;
-use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_proto::status::FieldError;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, VecDeque};
@@ -215,14 +212,6 @@ fn go(value: &Value) -> &'static str {
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
     }
-}
-
-/// Whether a `clientConfig` has a `caBundle` in which no certificate is.
-pub fn broken_bundle(config: &Value) -> bool {
-    let bundle = text(&config["caBundle"]);
-    let pem = STANDARD.decode(bundle).unwrap_or_default();
-    let usable = |certificate: CertificateDer<'_>| rustls::RootCertStore::empty().add(certificate).is_ok();
-    !bundle.is_empty() && !CertificateDer::pem_slice_iter(&pem).flatten().any(usable)
 }
 
 /// What watchers of a version have seen converted lately: an event is converted once for all of them.

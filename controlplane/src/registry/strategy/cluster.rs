@@ -2,10 +2,8 @@
 
 use crate::registry::kinds::{keep, keep_all_but_status, keep_status};
 use crate::tree::{Grow, Tree};
+use crate::validation::meta::CLEANUP;
 use serde_json::{Value, json};
-
-/// Keeps a definition until its objects are gone.
-pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// A new Namespace is active and holds on until its contents are gone.
 pub fn create_namespace(object: &mut Value) {

@@ -117,15 +117,6 @@ fn what_is_not_believed_is_said() {
 }
 
 #[test]
-fn a_bundle_needs_a_certificate() {
-    let bundle = |text: &str| json!({"caBundle": STANDARD.encode(text)});
-    assert!(!broken_bundle(&json!({})) && broken_bundle(&bundle("no certificate")));
-    let dir = tempfile::tempdir().unwrap();
-    let authority = crate::pki::authority::Authority::ensure(dir.path(), "ca", "ca").unwrap();
-    assert!(!broken_bundle(&bundle(&authority.certificate)));
-}
-
-#[test]
 fn watchers_remember_the_latest() {
     let mut memo = Memo::default();
     let object = |revision: Revision| {
