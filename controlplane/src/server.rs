@@ -7,7 +7,7 @@ use crate::apiserver::admission::config::{Configuration, ConfigurationError};
 use crate::apiserver::admission::plugins;
 use crate::apiserver::admission::resource_quota::Ledger;
 use crate::apiserver::api::Api;
-use crate::apiserver::authn::service_account::Keys;
+use crate::pki::service_account::Keys;
 use crate::apiserver::authz::Authorizer;
 use crate::apiserver::authz::rbac::Rbac;
 use crate::apiserver::chain::Server;

@@ -1,7 +1,7 @@
 //! `coracle token`: bootstrap tokens for machines that join; and `coracle revoke-node`, which shuts one out.
 
-use crate::apiserver::authn::bootstrap_token::{PREFIX, SECRET_TYPE, field};
-use crate::apiserver::authn::x509::REVOKED;
+use crate::pki::bootstrap_token::{PREFIX, SECRET_TYPE, field};
+use crate::pki::revoked::REVOKED;
 use crate::controllers::csr::node_of;
 use crate::pki::authority::Authority;
 use crate::remote::Remote;
@@ -315,7 +315,7 @@ mod tests {
             assert_eq!(id_of(text), "abcdef");
         }
         assert!(
-            crate::apiserver::authn::bootstrap_token::parse(&format!("{}.{}", word(6), word(16))).is_some()
+            crate::pki::bootstrap_token::parse(&format!("{}.{}", word(6), word(16))).is_some()
         );
     }
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// What the actions need from outside.
 pub struct Needs {
     /// Signs service-account tokens.
-    pub keys: Arc<crate::apiserver::authn::service_account::Keys>,
+    pub keys: Arc<crate::pki::service_account::Keys>,
     /// Decides access reviews; set once the chain stands.
     pub access: Arc<reviews::Access>,
     /// Addresses of Services.

@@ -1,7 +1,7 @@
 //! `/token`: short-lived tokens for service accounts.
 
 use crate::apiserver::api::Reply;
-use crate::apiserver::authn::service_account::{Bound, Claims, Keys, Kubernetes};
+use crate::pki::service_account::{Bound, Claims, Keys, Kubernetes};
 use crate::apiserver::hook::{Action, Call};
 use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};

@@ -1,7 +1,8 @@
 //! Connections of nodes that are shut out: they end with the revocation, whatever is open on them. Requests are refused by
 //! `authn`; this is about watches, tunnels and other streams that were let in before.
 
-use super::authn::x509::{Certificate, REVOKED, Shown, revoked};
+use super::authn::x509::{Certificate, Shown};
+use crate::pki::revoked::{REVOKED, revoked};
 use crate::watch::cache::Cache;
 use parking_lot::Mutex;
 use serde_json::Value;

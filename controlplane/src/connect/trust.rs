@@ -1,7 +1,6 @@
 //! Who a node's agent proves to be: the holder of a serving certificate that the cluster issued to that node.
 
 use crate::apiserver::api::Api;
-use crate::apiserver::authn::x509;
 use crate::pki::Pki;
 use crate::pki::authority::Profile;
 use coracle_cli::judge::{self, Anybody, Judge, Shown};
@@ -126,7 +125,7 @@ impl Trust {
     /// Since when certificates of a node count, when it was revoked.
     fn revoked(&self, node: &str) -> Option<i64> {
         let kind = self.api.registry.resource("", "v1", "configmaps")?;
-        x509::revoked(&self.api.cached(&kind, "kube-system", x509::REVOKED).ok()?.value(), node)
+        crate::pki::revoked::revoked(&self.api.cached(&kind, "kube-system", crate::pki::revoked::REVOKED).ok()?.value(), node)
     }
 }
 

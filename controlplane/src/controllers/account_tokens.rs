@@ -5,7 +5,7 @@ use super::informer::Name;
 use super::resource::Resource;
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
-use crate::apiserver::authn::service_account::{Keys, LegacyClaims, TOKEN_SECRET};
+use crate::pki::service_account::{Keys, LegacyClaims, TOKEN_SECRET};
 use crate::object::Object;
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};

@@ -4,7 +4,7 @@ use super::informer::Name;
 use super::resource::Resource;
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
-use crate::apiserver::authn::bootstrap_token::{SECRET_TYPE, expired, field};
+use crate::pki::bootstrap_token::{SECRET_TYPE, expired, field};
 use async_trait::async_trait;
 use jiff::Timestamp;
 

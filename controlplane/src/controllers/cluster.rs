@@ -6,7 +6,7 @@ use super::{Options, start, time};
 use crate::actions::{self, Needs, components::Loops, reviews::Access};
 use crate::apiserver::admission::plugins;
 use crate::apiserver::api::Api;
-use crate::apiserver::authn::service_account::Keys;
+use crate::pki::service_account::Keys;
 use crate::apiserver::authz::Always;
 use crate::apiserver::options::DeleteOptions;
 use crate::apiserver::patching::Patch;

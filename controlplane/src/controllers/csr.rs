@@ -17,7 +17,6 @@ use super::resource::Resource;
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
 use super::time;
-use crate::apiserver::authn::x509;
 use crate::client::Client;
 use crate::pki::authority::Authority;
 use crate::watch::cache::Cache;
@@ -83,7 +82,7 @@ impl Requests {
     /// Since when certificates of the subject's node count, in seconds since 1970, when it was revoked.
     fn revoked(&self, subject: &Subject) -> Option<i64> {
         let node = subject.common_name.strip_prefix("system:node:")?;
-        x509::revoked(&self.lists.get("kube-system", x509::REVOKED)?.value(), node)
+        crate::pki::revoked::revoked(&self.lists.get("kube-system", crate::pki::revoked::REVOKED)?.value(), node)
     }
 }
 

@@ -107,7 +107,7 @@ pub struct Options {
     /// The certificate of the cluster's authority, in PEM; published in every namespace.
     pub ca: String,
     /// What signs the tokens in secrets of service accounts; none: such secrets wait for somebody else.
-    pub keys: Option<Arc<crate::apiserver::authn::service_account::Keys>>,
+    pub keys: Option<Arc<crate::pki::service_account::Keys>>,
     /// The pods' address ranges, one per family; nodes get pieces of them. None: somebody else gives nodes theirs.
     pub pod_ranges: Vec<nodes::ranges::Range>,
     /// What signs the certificates of nodes and clients; none: requests wait for somebody else.

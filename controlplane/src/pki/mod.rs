@@ -7,6 +7,12 @@ pub mod authority;
 mod request;
 // The client configuration files that kubectl and agents read.
 pub mod kubeconfig;
+// Keys of service-account tokens, and what such tokens say.
+pub mod service_account;
+// Tokens of machines that join.
+pub mod bootstrap_token;
+// Nodes whose older certificates are rejected.
+pub mod revoked;
 
 use authority::{Authority, Profile, Signed};
 use std::path::{Path, PathBuf};

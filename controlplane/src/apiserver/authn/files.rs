@@ -1,7 +1,7 @@
 //! Static credentials in files: bearer tokens and, off unless asked for, passwords. Both are CSV: secret, user, uid, and
 //! groups in quotes.
 
-use super::bootstrap_token::same;
+use crate::pki::bootstrap_token::same;
 use super::{Known, TokenAuthenticator};
 use crate::apiserver::user::User;
 use async_trait::async_trait;

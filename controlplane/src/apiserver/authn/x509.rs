@@ -4,16 +4,13 @@
 
 use crate::apiserver::api::Api;
 use crate::apiserver::user::User;
+use crate::pki::revoked::{REVOKED, revoked};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{CertificateError, Error};
 use rustls_pki_types::{CertificateDer, UnixTime};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
-
-/// Where revoked nodes stand, in `kube-system`: node name to the time since when its certificates count.
-pub const REVOKED: &str = "coracle-revoked-nodes";
 
 const UNKNOWN: &str = "x509: certificate signed by unknown authority";
 
@@ -151,13 +148,6 @@ fn read(leaf: &[u8], between: &[CertificateDer<'_>], issuer: Issuer) -> Option<C
         until = until.min(X509Certificate::from_der(der).ok()?.1.validity().not_after.timestamp());
     }
     Some(Certificate { issuer, user, from: certificate.validity().not_before.timestamp(), until })
-}
-
-/// Since when certificates of a node count again, in seconds since 1970, when the list (the ConfigMap [`REVOKED`]) has it.
-pub fn revoked(list: &Value, node: &str) -> Option<i64> {
-    let since = list["data"][node].as_str()?;
-    // A time that cannot be read revokes for good.
-    Some(since.parse::<jiff::Timestamp>().map_or(i64::MAX, |time| time.as_second()))
 }
 
 /// Decides whether a certificate still counts.

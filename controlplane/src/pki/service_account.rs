@@ -1,0 +1,192 @@
+//! The keys of service-account tokens, and what such tokens say.
+
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The issuer and default audience of our tokens, unless somebody says otherwise.
+pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// An object a token is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// The `kubernetes.io` claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kubernetes {
+    /// Namespace of the account.
+    pub namespace: String,
+    /// The account.
+    pub serviceaccount: Bound,
+    /// The pod it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Bound>,
+    /// The secret it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Bound>,
+    /// The node of that pod, or the node it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<Bound>,
+}
+
+/// What a token says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    /// Who it may be shown to.
+    pub aud: Vec<String>,
+    /// Until when it holds.
+    pub exp: i64,
+    /// When it was made.
+    pub iat: i64,
+    /// Who made it.
+    pub iss: String,
+    /// Its own id.
+    pub jti: String,
+    /// Since when it holds.
+    pub nbf: i64,
+    /// `system:serviceaccount:<namespace>:<name>`.
+    pub sub: String,
+    /// What it is bound to.
+    #[serde(rename = "kubernetes.io")]
+    pub kubernetes: Kubernetes,
+}
+
+/// The type of secrets that hold a token.
+pub const TOKEN_SECRET: &str = "kubernetes.io/service-account-token";
+
+/// The issuer of tokens in secrets.
+pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+
+/// What a token in a secret says. It has no end: it holds while the secret does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LegacyClaims {
+    /// Who made it.
+    pub iss: String,
+    /// Namespace of account and secret.
+    #[serde(rename = "kubernetes.io/serviceaccount/namespace")]
+    pub namespace: String,
+    /// The secret.
+    #[serde(rename = "kubernetes.io/serviceaccount/secret.name")]
+    pub secret: String,
+    /// The account.
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.name")]
+    pub account: String,
+    /// The account's uid.
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.uid")]
+    pub uid: String,
+    /// `system:serviceaccount:<namespace>:<name>`.
+    pub sub: String,
+}
+
+impl LegacyClaims {
+    /// Of an account, for a secret in its namespace.
+    pub fn new(namespace: &str, account: &str, uid: &str, secret: &str) -> Self {
+        Self {
+            iss: LEGACY_ISSUER.into(),
+            namespace: namespace.into(),
+            secret: secret.into(),
+            account: account.into(),
+            uid: uid.into(),
+            sub: format!("system:serviceaccount:{namespace}:{account}"),
+        }
+    }
+}
+
+/// The key pair behind the tokens.
+pub struct Keys {
+    encoding: EncodingKey,
+    decoding: DecodingKey,
+    /// Key id in the JWT header.
+    pub id: String,
+    /// The public key, PEM.
+    pub public: String,
+    /// Who makes tokens, the first of these, and whose are accepted; all are audiences of this server.
+    pub issuers: Vec<String>,
+    point: Vec<u8>,
+}
+
+impl Keys {
+    /// From a PKCS#8 PEM of a P-256 key.
+    pub fn from_pem(pem: &str) -> Result<Self, String> {
+        let pair = rcgen::KeyPair::from_pem(pem).map_err(|e| e.to_string())?;
+        let public = pair.public_key_pem();
+        let id = {
+            use base64::Engine;
+            base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(Sha256::digest(public.as_bytes()))
+        };
+        let encoding = EncodingKey::from_ec_pem(pem.as_bytes()).map_err(|e| e.to_string())?;
+        let decoding = DecodingKey::from_ec_pem(public.as_bytes()).map_err(|e| e.to_string())?;
+        let point = pair.public_key_raw().to_vec();
+        Ok(Self { encoding, decoding, id, public, issuers: vec![ISSUER.into()], point })
+    }
+
+    /// The same keys under other names; the usual one when none is given.
+    #[must_use]
+    pub fn of_issuers(mut self, issuers: &[String]) -> Self {
+        if !issuers.is_empty() {
+            self.issuers = issuers.to_vec();
+        }
+        self
+    }
+
+    /// Who makes tokens.
+    pub fn issuer(&self) -> &str {
+        self.issuers.first().map_or(ISSUER, String::as_str)
+    }
+
+    /// The public key as a JSON Web Key.
+    pub fn jwk(&self) -> serde_json::Value {
+        use base64::Engine;
+        let encode = |bytes: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
+        // An uncompressed P-256 point: 04, then x and y of 32 bytes each.
+        let (x, y) = self.point.get(1..).unwrap_or_default().split_at_checked(32).unwrap_or_default();
+        serde_json::json!({
+            "kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": self.id, "x": encode(x), "y": encode(y),
+        })
+    }
+
+    /// Signs claims.
+    pub fn sign(&self, claims: &impl Serialize) -> Result<String, String> {
+        let mut header = Header::new(Algorithm::ES256);
+        header.kid = Some(self.id.clone());
+        jsonwebtoken::encode(&header, claims, &self.encoding).map_err(|e| e.to_string())
+    }
+
+    /// Verifies signature, time and audience.
+    pub fn verify(&self, token: &str, audiences: &[String]) -> Result<Claims, String> {
+        let mut validation = Validation::new(Algorithm::ES256);
+        validation.set_issuer(&self.issuers);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        validation.validate_nbf = true;
+        if audiences.is_empty() {
+            validation.set_audience(&self.issuers);
+        } else {
+            validation.set_audience(audiences);
+        }
+        jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation)
+            .map(|data| data.claims)
+            .map_err(|e| e.to_string())
+    }
+}
+
+impl Keys {
+    /// Verifies the signature of a token in a secret.
+    pub fn verify_legacy(&self, token: &str) -> Result<LegacyClaims, String> {
+        let mut validation = Validation::new(Algorithm::ES256);
+        validation.set_issuer(&[LEGACY_ISSUER]);
+        validation.required_spec_claims.clear();
+        (validation.validate_exp, validation.validate_aud) = (false, false);
+        let claims = jsonwebtoken::decode::<LegacyClaims>(token, &self.decoding, &validation)
+            .map_err(|e| e.to_string())?
+            .claims;
+        if claims.sub != format!("system:serviceaccount:{}:{}", claims.namespace, claims.account) {
+            return Err("sub claim is invalid".into());
+        }
+        Ok(claims)
+    }
+}
