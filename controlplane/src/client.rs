@@ -1,14 +1,23 @@
 //! The in-process client: controllers and the scheduler write through the same pipeline as any client, with their own
 //! identity, and read from the same caches. What a write returned, the cache shows: there is nothing to expect.
 
-use crate::actions::binding::{Placement, bind_all};
+// What is said about a request for the audit log.
+pub mod notes;
+// Patches.
+pub mod patch;
+// What the API does for callers in the same process.
+pub mod pipeline;
+
+use crate::client::pipeline::Placement;
+use crate::actions::binding::bind_all;
 use crate::actions::scale::Replicas;
-use crate::apiserver::api::{Api, Reply};
+use crate::apiserver::api::Api;
+use crate::client::pipeline::Reply;
 use crate::apiserver::hook::Call;
 use crate::apiserver::options::{DeleteOptions, WriteOptions};
-use crate::apiserver::patching::Patch;
+use crate::client::patch::Patch;
 use crate::apiserver::user::User;
-use crate::apiserver::write::Target;
+use crate::client::pipeline::Target;
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::watch::cache::Cache;

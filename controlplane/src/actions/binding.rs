@@ -5,15 +5,15 @@ mod edit;
 // Many at a time.
 mod many;
 
-use crate::apiserver::api::Reply;
+use crate::client::pipeline::Reply;
 use crate::apiserver::hook::{Action, Call};
 use crate::apiserver::metadata::now;
-use crate::apiserver::write::Target;
+use crate::client::pipeline::Target;
 use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Value, json};
 
-pub use many::{Placement, bind_all};
+pub use many::bind_all;
 
 /// The action; serves `pods/binding` and `bindings`.
 pub struct Binding;

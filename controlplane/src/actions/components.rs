@@ -1,6 +1,7 @@
 //! ComponentStatuses: made when they are asked for, from the checks that health pages ask, too.
 
-use crate::apiserver::api::{Api, Reply};
+use crate::apiserver::api::Api;
+use crate::client::pipeline::Reply;
 use crate::apiserver::hook::{Action, Call};
 use crate::apiserver::wellknown::store_health;
 use async_trait::async_trait;

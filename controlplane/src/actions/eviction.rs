@@ -1,10 +1,10 @@
 //! `/eviction`: a pod is deleted if its disruption budgets allow one more disruption.
 
-use crate::apiserver::api::Reply;
+use crate::client::pipeline::Reply;
 use crate::apiserver::hook::{Action, Call};
 use crate::apiserver::metadata;
 use crate::apiserver::options::{DeleteOptions, Preconditions, WriteOptions};
-use crate::apiserver::write::Target;
+use crate::client::pipeline::Target;
 use crate::object::Object;
 use async_trait::async_trait;
 use coracle_proto::selector::LabelSelector;

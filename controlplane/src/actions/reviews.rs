@@ -1,6 +1,6 @@
 //! Reviews: may I, may they, what may I, who am I, whose token is this. They agree with the chain, because they ask it.
 
-use crate::apiserver::api::Reply;
+use crate::client::pipeline::Reply;
 use crate::apiserver::authn;
 use crate::apiserver::authz::rbac::Rbac;
 use crate::apiserver::authz::{Authorizer, Decision, Rules};

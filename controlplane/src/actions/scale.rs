@@ -1,9 +1,9 @@
 //! `/scale`: the replicas of anything that has them, in one shape.
 
-use crate::apiserver::api::Reply;
+use crate::client::pipeline::Reply;
 use crate::apiserver::hook::{Action, Call, Facet};
 use crate::apiserver::patching::{self, PatchKind};
-use crate::apiserver::write::Target;
+use crate::client::pipeline::Target;
 use crate::registry::custom;
 use crate::registry::kinds::Kind;
 use async_trait::async_trait;

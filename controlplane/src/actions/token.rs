@@ -1,6 +1,6 @@
 //! `/token`: short-lived tokens for service accounts.
 
-use crate::apiserver::api::Reply;
+use crate::client::pipeline::Reply;
 use crate::pki::service_account::{Bound, Claims, Keys, Kubernetes};
 use crate::apiserver::hook::{Action, Call};
 use async_trait::async_trait;

@@ -2,9 +2,10 @@
 //! alike. No action runs before admission was asked about it.
 
 use super::admission::Operation;
-use super::api::{Api, Reply};
+use super::api::Api;
+use crate::client::pipeline::Reply;
 use super::hook::Call;
-use super::write::Target;
+use crate::client::pipeline::Target;
 use coracle_proto::status::ApiError;
 
 /// What an action gave back.

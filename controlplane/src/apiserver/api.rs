@@ -11,27 +11,8 @@ use crate::store::{Revision, Store, StoreError};
 use crate::watch::cache::Cache;
 use crate::watch::feed::Feed;
 use coracle_proto::status::ApiError;
-use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// What a call gives back.
-pub enum Reply {
-    /// A stored object, with the HTTP status.
-    Object(u16, Arc<Object>),
-    /// Any other value, with the HTTP status.
-    Value(u16, Value),
-}
-
-impl Reply {
-    /// The reply as a tree.
-    pub fn value(&self) -> Value {
-        match self {
-            Self::Object(_, object) => object.value(),
-            Self::Value(_, value) => value.clone(),
-        }
-    }
-}
 
 /// `(group, resource, subresource)`.
 pub type ActionKey = (String, String, String);

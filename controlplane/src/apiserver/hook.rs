@@ -2,7 +2,8 @@
 //! actions. Rows register here by name, so that the pipeline knows no kind.
 
 use super::admission::Admitted;
-use super::api::{Api, Reply};
+use super::api::Api;
+use crate::client::pipeline::Reply;
 use super::options::WriteOptions;
 use super::user::User;
 use crate::registry::kinds::Kind;

@@ -1,6 +1,6 @@
 //! Query parameters of the API verbs, as upstream reads and refuses them.
 
-use super::filters::audit::Notes;
+use crate::client::notes::Notes;
 use coracle_proto::status::{ApiError, FieldError};
 use serde::Deserialize;
 

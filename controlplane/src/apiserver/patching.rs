@@ -5,7 +5,9 @@ use super::decode;
 use super::metadata;
 use super::options::{FieldValidation, WriteOptions};
 use super::patch::{apply, json, merge, strategic, types};
-use super::write::{Target, Written};
+use super::write::Written;
+use crate::client::patch::Patch;
+use crate::client::pipeline::Target;
 use crate::registry::kinds::{Kind, Subresource};
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::Value;
@@ -38,24 +40,6 @@ impl PatchKind {
             )),
         }
     }
-}
-
-/// A patch.
-#[derive(Debug, Clone)]
-pub enum Patch {
-    /// RFC 6902 operations.
-    Json(Value),
-    /// RFC 7386.
-    Merge(Value),
-    /// Strategic merge.
-    Strategic(Value),
-    /// Server-side apply of a configuration.
-    Apply {
-        /// What is applied.
-        config: Value,
-        /// Whether fields of other managers are taken over.
-        force: bool,
-    },
 }
 
 /// Reads the body of a patch request. Returns it with warnings about fields that are dropped.

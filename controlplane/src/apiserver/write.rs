@@ -6,12 +6,11 @@ use super::api::{Api, store_failed};
 use super::decode;
 use super::hook::Facet;
 use super::metadata;
-use super::options::WriteOptions;
 use super::patch::{apply, types};
 use super::patching;
 use super::seen::{Progress, Seen};
-use super::user::User;
 use super::view::object_of;
+use crate::client::pipeline::{Change, Target};
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::store::{Durability, Revision, StoreError, Write};
@@ -25,24 +24,6 @@ const RETRIES: usize = 64;
 /// How often a generated name is drawn again when it is taken.
 const NAMES: usize = 8;
 
-/// Who writes what where, and with which options.
-pub struct Target<'a> {
-    /// Who.
-    pub user: &'a User,
-    /// What kind.
-    pub kind: &'a Kind,
-    /// Where; empty for cluster-scoped kinds.
-    pub namespace: &'a str,
-    /// Which; empty for creates.
-    pub name: &'a str,
-    /// `""`, `status`, or another subresource that changes the object itself.
-    pub subresource: &'a str,
-    /// How.
-    pub options: &'a WriteOptions,
-    /// Whether the change is an apply, which settles the ownership of fields itself.
-    pub applied: bool,
-}
-
 /// The outcome of a write: the object and sentences for the `Warning` header.
 pub struct Written {
     /// The object as it is now (for a dry run: as it would be).
@@ -52,9 +33,6 @@ pub struct Written {
     /// Whether a change made the object anew (apply, or an update of a kind that allows it).
     pub created: bool,
 }
-
-/// What a change does to the current object: `Ok(new)`; called again when somebody else was faster.
-pub type Change<'a> = dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'a;
 
 impl Api {
     /// Stores a new object.

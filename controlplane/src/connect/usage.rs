@@ -1,7 +1,8 @@
 //! `metrics.k8s.io`: what nodes and pods use at this moment, from the agents. Nothing is stored.
 
 use super::node::Nodes;
-use crate::apiserver::api::{Api, Reply};
+use crate::apiserver::api::Api;
+use crate::client::pipeline::Reply;
 use crate::apiserver::hook::{Action, Call};
 use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;

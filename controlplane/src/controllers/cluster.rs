@@ -9,7 +9,7 @@ use crate::apiserver::api::Api;
 use crate::pki::service_account::Keys;
 use crate::apiserver::authz::Always;
 use crate::apiserver::options::DeleteOptions;
-use crate::apiserver::patching::Patch;
+use crate::client::patch::Patch;
 use crate::apiserver::user::User;
 use crate::apiserver::view::Converter;
 use crate::client::Client;

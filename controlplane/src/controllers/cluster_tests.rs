@@ -362,7 +362,7 @@ async fn a_pod_gets_a_claim_of_its_own_and_a_token_secret_lives_with_its_account
 async fn a_dry_run_of_a_service_is_held_to_what_is_taken_and_takes_nothing() {
     use crate::apiserver::options::WriteOptions;
     use crate::apiserver::user::User;
-    use crate::apiserver::write::Target;
+    use crate::client::pipeline::Target;
     let cluster = Cluster::without_nodes().await;
     let service = |name: &str, spec: serde_json::Value| {
         let mut body = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});

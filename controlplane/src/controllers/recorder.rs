@@ -2,7 +2,7 @@
 
 use super::events::{Correlator, Note, Write};
 use super::resource::namespace_is_ending;
-use crate::apiserver::patching::Patch;
+use crate::client::patch::Patch;
 use crate::client::Client;
 use crate::object::Object;
 use crate::registry::kinds::Kind;

@@ -4,7 +4,7 @@ use super::events::{Note, Severity};
 use super::informer::Name;
 use super::recorder::Recorder;
 use crate::apiserver::options::{DeleteOptions, Preconditions};
-use crate::apiserver::patching::Patch;
+use crate::client::patch::Patch;
 use crate::client::Client;
 use crate::object::Object;
 use crate::registry::kinds::Kind;

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use crate::apiserver::options::DeleteOptions;
-use crate::apiserver::patching::Patch;
+use crate::client::patch::Patch;
 use crate::controllers::cluster::Cluster;
 use crate::controllers::informer::Name;
 use crate::scheduler::config::Profiles;
@@ -193,7 +193,7 @@ async fn bindings_are_answered_one_by_one() {
     }
     let uids = ["a", "b", "c", "gated"].map(|n| f.get(n)["metadata"]["uid"].as_str().unwrap().to_owned());
     let place =
-        |name, uid| crate::actions::binding::Placement { namespace: "default", name, uid, node: "node-1" };
+        |name, uid| crate::client::pipeline::Placement { namespace: "default", name, uid, node: "node-1" };
     let first = f.cluster.client.bind(&[place("b", uids[1].as_str())]).await;
     assert!(first[0].is_ok());
     let placements = [

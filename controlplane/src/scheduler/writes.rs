@@ -3,9 +3,9 @@
 use super::intake::{SOURCES, Source};
 use super::pod::PodInfo;
 use super::volumes::Decision;
-use crate::actions::binding::Placement;
+use crate::client::pipeline::Placement;
 use crate::apiserver::options::{DeleteOptions, Preconditions};
-use crate::apiserver::patching::Patch;
+use crate::client::patch::Patch;
 use crate::client::Client;
 use crate::controllers::recorder::{Recorder, Task, Writer};
 use crate::controllers::resource::Resource;

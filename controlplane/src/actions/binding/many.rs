@@ -7,24 +7,12 @@ use crate::apiserver::hook::Call;
 use crate::apiserver::metadata::now;
 use crate::apiserver::options::WriteOptions;
 use crate::apiserver::user::User;
+use crate::client::pipeline::Placement;
 use crate::registry::kinds::Kind;
 use crate::store::{Durability, StoreError, Write};
 use coracle_proto::status::ApiError;
 use futures::future::join_all;
 use serde_json::json;
-
-/// A pod and the node it is to get.
-#[derive(Debug, Clone, Copy)]
-pub struct Placement<'a> {
-    /// The pod's namespace.
-    pub namespace: &'a str,
-    /// The pod's name.
-    pub name: &'a str,
-    /// The pod's uid: another pod of the same name gets no node.
-    pub uid: &'a str,
-    /// The node's name.
-    pub node: &'a str,
-}
 
 /// Gives pods their nodes. The answers are in order; one that is refused holds up none of the others. Returns when reads see
 /// all of them.

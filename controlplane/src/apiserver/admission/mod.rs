@@ -63,7 +63,7 @@ pub mod role_escalation;
 pub mod server_leases;
 
 use super::api::Api;
-use super::filters::audit::Notes;
+use crate::client::notes::Notes;
 use super::user::User;
 use crate::object::Object;
 use crate::registry::equivalent::Named;

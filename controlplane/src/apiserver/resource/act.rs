@@ -3,7 +3,7 @@
 use super::Asked;
 use super::sent::{Sent, content_type};
 use crate::apiserver::admission::Operation;
-use crate::apiserver::api::Reply;
+use crate::client::pipeline::Reply;
 use crate::apiserver::hook::{Call, Connector};
 use crate::apiserver::negotiate::{self, Form};
 use crate::apiserver::options::{ListOptions, WriteOptions};

@@ -16,7 +16,7 @@ use crate::apiserver::inbound::Inbound;
 use crate::apiserver::negotiate::{self, Form};
 use crate::apiserver::options::WriteOptions;
 use crate::apiserver::respond::Body;
-use crate::apiserver::write::Target;
+use crate::client::pipeline::Target;
 use crate::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
 use http::{Request, Response};

@@ -1,7 +1,7 @@
 //! The scheduler with objects that make it panic.
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::apiserver::patching::Patch;
+use crate::client::patch::Patch;
 use crate::controllers::cluster::Cluster;
 use crate::controllers::informer::Name;
 use crate::watch::cache::Event;

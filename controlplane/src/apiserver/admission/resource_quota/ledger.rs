@@ -5,7 +5,7 @@ use super::check::{Limited, Quota, Refusal, Request, check};
 use crate::apiserver::api::Api;
 use crate::apiserver::options::WriteOptions;
 use crate::apiserver::user::User;
-use crate::apiserver::write::Target;
+use crate::client::pipeline::Target;
 use crate::registry::kinds::Kind;
 use crate::registry::usage::{self, Amounts};
 use coracle_proto::quantity::Quantity;
@@ -208,7 +208,7 @@ async fn write(
     kind: &Kind,
     namespace: &str,
     name: &str,
-    change: &crate::apiserver::write::Change<'_>,
+    change: &crate::client::pipeline::Change<'_>,
 ) -> Result<(), ApiError> {
     let user = User::server();
     let options = WriteOptions { field_manager: "resourcequota-admission".into(), ..WriteOptions::default() };

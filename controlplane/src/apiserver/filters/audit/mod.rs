@@ -12,6 +12,7 @@ pub mod webhook;
 use crate::apiserver::decode;
 use crate::apiserver::request_info::RequestInfo;
 use crate::apiserver::user::User;
+use crate::client::notes::Notes;
 use bytes::Bytes;
 use coracle_proto::status::ApiError;
 use http::HeaderMap;
@@ -19,7 +20,6 @@ use parking_lot::Mutex;
 use policy::{Extent, Level, Policy};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -58,30 +58,6 @@ pub struct Audit {
 /// A place where the body of a request is put when it is read, with its content type, for those who write it down.
 #[derive(Debug, Clone, Default)]
 pub struct Capture(pub Arc<Mutex<Option<(String, Bytes)>>>);
-
-/// What those who look at a request have to say about it besides yes or no, by key; kept also when it is refused. By
-/// default nobody listens.
-#[derive(Debug, Clone, Default)]
-pub struct Notes(Option<Arc<Mutex<BTreeMap<String, String>>>>);
-
-impl Notes {
-    /// Notes that somebody will read.
-    pub fn kept() -> Self {
-        Self(Some(Arc::default()))
-    }
-
-    /// Notes something; the first note of a key stands, as upstream has it.
-    pub fn add(&self, key: impl Into<String>, text: impl Into<String>) {
-        if let Some(all) = &self.0 {
-            all.lock().entry(key.into()).or_insert_with(|| text.into());
-        }
-    }
-
-    /// What was noted.
-    pub fn all(&self) -> BTreeMap<String, String> {
-        self.0.as_ref().map(|all| all.lock().clone()).unwrap_or_default()
-    }
-}
 
 /// The trail of one request.
 pub struct Trail {

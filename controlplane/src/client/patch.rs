@@ -1,0 +1,21 @@
+//! Patches, read and known to be well formed.
+
+use serde_json::Value;
+
+/// A patch.
+#[derive(Debug, Clone)]
+pub enum Patch {
+    /// RFC 6902 operations.
+    Json(Value),
+    /// RFC 7386.
+    Merge(Value),
+    /// Strategic merge.
+    Strategic(Value),
+    /// Server-side apply of a configuration.
+    Apply {
+        /// What is applied.
+        config: Value,
+        /// Whether fields of other managers are taken over.
+        force: bool,
+    },
+}
