@@ -8,52 +8,52 @@ pub mod patch;
 // What the API does for callers in the same process.
 pub mod pipeline;
 
-use crate::client::pipeline::Placement;
-use crate::actions::binding::bind_all;
-use crate::actions::scale::Replicas;
-use crate::apiserver::api::Api;
-use crate::client::pipeline::Reply;
-use crate::apiserver::hook::Call;
 use crate::apiserver::options::{DeleteOptions, WriteOptions};
-use crate::client::patch::Patch;
 use crate::apiserver::user::User;
-use crate::client::pipeline::Target;
 use crate::object::Object;
+use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;
 use crate::watch::cache::Cache;
 use coracle_proto::status::ApiError;
+use patch::Patch;
+use pipeline::{Pipeline, Placement, Reply, Target};
 use serde_json::Value;
 use std::sync::Arc;
 
 /// A client with an identity; cheap to clone.
 #[derive(Clone)]
 pub struct Client {
-    api: Arc<Api>,
+    api: Arc<dyn Pipeline>,
     user: Arc<User>,
     options: Arc<WriteOptions>,
 }
 
 impl Client {
     /// A client that acts as `user`; the user's last name part is its field manager.
-    pub fn new(api: Arc<Api>, user: User) -> Self {
+    pub fn new(api: Arc<dyn Pipeline>, user: User) -> Self {
         let manager = user.name.rsplit(':').next().unwrap_or(&user.name).to_owned();
         let options = WriteOptions { field_manager: manager, ..WriteOptions::default() };
         Self { api, user: Arc::new(user), options: Arc::new(options) }
     }
 
-    /// The same server, as a controller's service account in `kube-system`.
-    pub fn controller(&self, name: &str) -> Self {
-        Self::new(self.api.clone(), User::service_account("kube-system", name))
+    /// The same server, as another user.
+    pub fn acting_as(&self, user: User) -> Self {
+        Self::new(self.api.clone(), user)
     }
 
-    /// The server behind the client.
-    pub fn api(&self) -> &Arc<Api> {
-        &self.api
+    /// The same server, as a controller's service account in `kube-system`.
+    pub fn controller(&self, name: &str) -> Self {
+        self.acting_as(User::service_account("kube-system", name))
+    }
+
+    /// The kinds that the server knows.
+    pub fn registry(&self) -> &Arc<Registry> {
+        self.api.registry()
     }
 
     /// The row of a resource in its stored version; `None` when the server does not serve it.
     pub fn find_kind(&self, group: &str, plural: &str) -> Option<Arc<Kind>> {
-        self.api.registry.preferred(group, plural)
+        self.registry().preferred(group, plural)
     }
 
     /// The row of a built-in resource.
@@ -65,12 +65,17 @@ impl Client {
             .unwrap_or_else(|| panic!("{plural}.{group} is not in the table of kinds"))
     }
 
+    /// The cache of a kind; `None` when it is not stored, or not any more.
+    pub fn find_cache(&self, kind: &Kind) -> Option<Arc<Cache>> {
+        self.api.cache(kind)
+    }
+
     /// The cache of a stored kind.
     ///
     /// # Panics
     /// When the kind is not stored, which is a mistake in the program.
     pub fn cache(&self, kind: &Kind) -> Arc<Cache> {
-        self.api.cache(kind).unwrap_or_else(|_| panic!("{} is not stored", kind.plural))
+        self.find_cache(kind).unwrap_or_else(|| panic!("{} is not stored", kind.plural))
     }
 
     fn target<'a>(
@@ -96,9 +101,14 @@ impl Client {
         self.api.get(kind, namespace, name).await
     }
 
+    /// An object in the version of `kind`, as a tree.
+    pub async fn view(&self, kind: &Kind, object: &Arc<Object>) -> Result<Value, ApiError> {
+        self.api.view(kind, object).await
+    }
+
     /// Creates an object.
     pub async fn create(&self, kind: &Kind, namespace: &str, object: Value) -> Result<Arc<Object>, ApiError> {
-        Ok(self.api.create(&self.target(kind, namespace, "", ""), object).await?.object)
+        self.api.create(&self.target(kind, namespace, "", ""), object).await
     }
 
     /// Replaces an object or its `status`; with a resource version in it, a lost race is a conflict.
@@ -111,7 +121,7 @@ impl Client {
         object: Value,
     ) -> Result<Arc<Object>, ApiError> {
         let target = self.target(kind, namespace, name, subresource);
-        Ok(self.api.change(&target, &|_| Ok(object.clone())).await?.object)
+        self.api.change(&target, &|_| Ok(object.clone())).await
     }
 
     /// Changes an object by a function of its current state; called again when somebody else was faster.
@@ -133,7 +143,7 @@ impl Client {
             }
             Ok(new)
         };
-        Ok(self.api.change(&target, &changed).await?.object)
+        self.api.change(&target, &changed).await
     }
 
     /// Sets the replicas of an object through its `/scale`.
@@ -144,15 +154,7 @@ impl Client {
         name: &str,
         replicas: i64,
     ) -> Result<Arc<Object>, ApiError> {
-        let target = self.target(kind, namespace, name, "scale");
-        let scaled = |scale: &Value| {
-            let mut new = scale.clone();
-            new["spec"]["replicas"] = replicas.into();
-            // As in `modify`: a lost race is another try.
-            new["metadata"]["resourceVersion"] = Value::Null;
-            Ok(new)
-        };
-        Ok(self.api.change_through(&target, &Replicas(kind), &scaled).await?.object)
+        self.api.scale(&self.target(kind, namespace, name, "scale"), replicas).await
     }
 
     /// Patches an object or a subresource of it.
@@ -165,7 +167,7 @@ impl Client {
         patch: Patch,
     ) -> Result<Arc<Object>, ApiError> {
         let target = self.target(kind, namespace, name, subresource);
-        Ok(self.api.patch(&target, &patch).await?.object)
+        self.api.patch(&target, &patch).await
     }
 
     /// Removes an object, or begins to.
@@ -176,18 +178,17 @@ impl Client {
         name: &str,
         options: DeleteOptions,
     ) -> Result<Arc<Object>, ApiError> {
-        Ok(self.api.remove(&self.target(kind, namespace, name, ""), &options).await?.object)
+        self.api.remove(&self.target(kind, namespace, name, ""), &options).await
     }
 
     /// Removes the objects of a kind in a namespace that nobody can read.
     pub async fn delete_unreadable(&self, kind: &Kind, namespace: &str) -> Result<(), ApiError> {
-        let target = self.target(kind, namespace, "", "");
-        self.api.discard_all(&target, Some(namespace), &DeleteOptions::default()).await
+        self.api.remove_unreadable(&self.target(kind, namespace, "", "")).await
     }
 
     /// Gives pods their nodes, all at once; the answers are in order.
     pub async fn bind(&self, placements: &[Placement<'_>]) -> Vec<Result<(), ApiError>> {
-        bind_all(&self.api, &self.user, &self.options, placements).await
+        self.api.bind(&self.user, &self.options, placements).await
     }
 
     /// Calls an action such as `pods/binding` or `pods/eviction`.
@@ -199,19 +200,11 @@ impl Client {
         subresource: &str,
         body: Value,
     ) -> Result<Reply, ApiError> {
-        let call = Call {
-            api: &self.api,
-            user: &self.user,
-            kind,
-            namespace,
-            name,
-            subresource,
-            verb: "create",
-            content_type: "application/json",
-            body,
-            options: &self.options,
-            admitted: None,
-        };
-        Ok(self.api.act(call).await?.reply)
+        self.api.call(&self.target(kind, namespace, name, subresource), "create", body).await
+    }
+
+    /// The list of a resource that is not stored, such as `pods.metrics.k8s.io`.
+    pub async fn list_virtual(&self, kind: &Kind, namespace: &str) -> Result<Value, ApiError> {
+        Ok(self.api.call(&self.target(kind, namespace, "", ""), "list", Value::Null).await?.value())
     }
 }

@@ -1,6 +1,7 @@
 //! Custom resources come and go: every server makes rows of the definitions that are there, says which names are accepted,
 //! and takes the objects of a definition that is going away before it goes.
 
+use crate::apiserver::api::Api;
 use crate::apiserver::options::DeleteOptions;
 use crate::client::Client;
 use crate::object::Object;
@@ -28,6 +29,8 @@ struct Made {
 
 /// The definitions of a server.
 pub struct Definitions {
+    /// Where kinds are registered.
+    api: Arc<Api>,
     client: Client,
     kind: Arc<Kind>,
     cache: Arc<Cache>,
@@ -40,10 +43,10 @@ const TASK: &str = "definitions";
 
 impl Definitions {
     /// Makes rows of all definitions that are there.
-    pub async fn start(client: Client, supervisor: Supervisor) -> Self {
+    pub async fn start(api: Arc<Api>, client: Client, supervisor: Supervisor) -> Self {
         let kind = client.kind("apiextensions.k8s.io", "customresourcedefinitions");
         let cache = client.cache(&kind);
-        let mut definitions = Self { client, kind, cache, made: HashMap::new(), supervisor };
+        let mut definitions = Self { api, client, kind, cache, made: HashMap::new(), supervisor };
         definitions.look().await;
         definitions
     }
@@ -126,7 +129,7 @@ impl Definitions {
                 made.rows.iter().any(|own| own.plural == row.plural && own.group == row.group)
             })
         };
-        let all = self.client.api().registry.all();
+        let all = self.client.registry().all();
         all.iter().filter(|row| row.group == group && !ours(row)).find_map(|row| {
             let (plural, kind) = (names["plural"].as_str()?, names["kind"].as_str()?);
             if row.plural == plural {
@@ -194,7 +197,7 @@ impl Definitions {
         if self.made.get(name).is_some_and(|made| made.generation == generation && made.ending == ending) {
             return Ok(());
         }
-        let api = self.client.api();
+        let api = self.api.clone();
         let mut rows = Vec::new();
         for row in rows::of(value) {
             // Who finds the row must find its objects.
@@ -218,7 +221,7 @@ impl Definitions {
             value["spec"]["names"]["plural"].as_str().unwrap_or_default(),
         );
         if let Some(kind) = self.client.find_kind(group, plural)
-            && let Ok(cache) = self.client.api().cache(&kind)
+            && let Some(cache) = self.client.find_cache(&kind)
         {
             let left = cache.list(None);
             for object in left.iter().filter(|object| object.meta.deletion_timestamp.is_none()) {
@@ -243,7 +246,7 @@ impl Definitions {
     /// A definition is gone, and with it its rows.
     fn forget(&mut self, name: &str) {
         let Some(made) = self.made.remove(name) else { return };
-        let api = self.client.api();
+        let api = self.api.clone();
         for row in &made.rows {
             api.registry.unregister(&row.group, &row.version, &row.plural);
         }

@@ -140,7 +140,7 @@ impl Registrations {
     pub async fn start(client: Client, supervisor: Supervisor) -> Self {
         let kind = client.kind(OWN, "apiservices");
         let definitions = client.cache(&client.kind("apiextensions.k8s.io", "customresourcedefinitions"));
-        let rows = client.api().registry.all();
+        let rows = client.registry().all();
         let rows = rows.iter().filter(|row| row.custom.is_none() && row.group != OWN);
         let table = rows
             .map(|row| (format!("{}.{}", row.version, row.group), Wanted::of_table(&row.group, &row.version)))

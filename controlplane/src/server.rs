@@ -203,13 +203,15 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
     });
 
     let client = Client::new(api.clone(), User::server());
-    let definitions = Definitions::start(client.clone(), supervisor.clone()).await;
+    let definitions = Definitions::start(api.clone(), client.clone(), supervisor.clone()).await;
     let serving = Arc::new(tls::Serving::new(&pki.serving, &pki.authority.certificate)?);
     let tls = tls::config(&pki, serving.clone())?;
     let path = config.data_dir.join("admin.kubeconfig");
     let mut custom = JoinSet::new();
     let parts = (client.clone(), supervisor.clone());
-    let (start, run) = (Definitions::start, Definitions::follow);
+    let registering = api.clone();
+    let start = move |client, supervisor| Definitions::start(registering, client, supervisor);
+    let run = Definitions::follow;
     custom.spawn(keep_following("definitions", definitions, parts, start, run));
     let (revocations, maps) = (tls.revocations.clone(), client.cache(&client.kind("", "configmaps")));
     let follow = move || revocations.clone().follow(maps.clone());
@@ -532,10 +534,7 @@ fn kind_of(client: &Client, object: &serde_json::Value) -> anyhow::Result<Arc<Ki
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let kind = object["kind"].as_str().unwrap_or_default();
-    client
-        .api()
-        .registry
-        .kind(group, version, kind)
+    client.registry().kind(group, version, kind)
         .with_context(|| format!("{kind} is in the table of kinds"))
 }
 

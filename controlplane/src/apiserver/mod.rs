@@ -56,6 +56,8 @@ pub mod hook;
 pub mod act;
 // Objects without HTTP.
 pub mod api;
+// The API for callers in the same process.
+mod in_process;
 // Label and field selectors on cached objects.
 pub mod select;
 // Lists.

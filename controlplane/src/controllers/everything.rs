@@ -28,7 +28,7 @@ pub type Listeners = Arc<Vec<Arc<dyn Listener>>>;
 /// Every stored kind that can be listed and deleted, once per place of storage; Events aside, which own nothing, belong
 /// to nobody and end by themselves.
 pub fn kinds(client: &Client) -> BTreeMap<String, Arc<Kind>> {
-    let all = client.api().registry.all();
+    let all = client.registry().all();
     let stored = all.into_iter().filter(|k| k.stored && k.stored_as.is_none());
     let deletable = stored.filter(|k| k.verbs.contains(&"delete") && k.verbs.contains(&"list"));
     deletable.filter(|k| k.plural != "events").map(|k| (k.prefix(), k)).collect()
@@ -36,7 +36,7 @@ pub fn kinds(client: &Client) -> BTreeMap<String, Arc<Kind>> {
 
 /// Follows all kinds, without end.
 pub async fn follow(client: Client, listeners: Listeners, supervisor: Supervisor) {
-    let mut changes = client.api().registry.changes();
+    let mut changes = client.registry().changes();
     let mut tasks = JoinSet::new();
     let mut followed: BTreeMap<String, (Arc<Kind>, AbortHandle)> = BTreeMap::new();
     loop {
@@ -53,7 +53,7 @@ pub async fn follow(client: Client, listeners: Listeners, supervisor: Supervisor
             if followed.contains_key(&prefix) {
                 continue;
             }
-            if let Ok(cache) = client.api().cache(&kind) {
+            if let Some(cache) = client.find_cache(&kind) {
                 let follower = Arc::new(Follower {
                     task: format!("follower {}", qualified(&kind.group, &kind.plural)),
                     kind: kind.clone(),

@@ -126,7 +126,7 @@ impl Quotas {
             if !hard.keys().any(|resource| usage::concerns(named, resource)) {
                 continue;
             }
-            let Ok(cache) = self.client.api().cache(kind) else { continue };
+            let Some(cache) = self.client.find_cache(kind) else { continue };
             for object in cache.list(Some(namespace)) {
                 let value = object.value();
                 if !usage::covered(quota, named, &value) {

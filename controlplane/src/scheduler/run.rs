@@ -76,7 +76,7 @@ pub fn start(
     verdicts: &Verdicts,
     supervisor: &Supervisor,
 ) -> JoinSet<()> {
-    let client = Client::new(client.api().clone(), User::new("system:kube-scheduler", []));
+    let client = client.acting_as(User::new("system:kube-scheduler", []));
     let (writes, events) = Writes::new(&client);
     let mut tasks = JoinSet::new();
     tasks.spawn(supervisor.clone().finish("events of the scheduler", events));

@@ -134,7 +134,7 @@ async fn changes_wake_a_server_for_which_nothing_is_due() {
 async fn others_cannot_pass_for_a_server() {
     let cluster = Cluster::without_nodes().await;
     server(&cluster, "192.0.2.1", true).reconcile(Instant::now()).await.expect("published");
-    let elector = Client::new(cluster.client.api().clone(), User::service_account("kube-system", "elector"));
+    let elector = cluster.client.acting_as(User::service_account("kube-system", "elector"));
     let kind = elector.kind("coordination.k8s.io", "leases");
     let evil = Identity::new(&["evil"], "192.0.2.66:6443".parse().ok(), Vec::new());
     let lease = evil.lease(None, true, Timestamp::now());

@@ -1,18 +1,12 @@
 //! What pods use, from whoever measures it.
 
-use crate::apiserver::api::Api;
-use crate::apiserver::hook::Call;
-use crate::apiserver::options::WriteOptions;
-use crate::apiserver::user::User;
 use crate::client::Client;
 use crate::controllers::time;
 use crate::registry::usage::quantity;
 use async_trait::async_trait;
-use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// What one pod used, averaged over a window.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,26 +46,12 @@ pub struct Served(pub Client);
 #[async_trait]
 impl Metrics for Served {
     async fn pods(&self, namespace: &str) -> Result<BTreeMap<String, PodUsage>, String> {
-        let api: &Arc<Api> = self.0.api();
         let missing =
             || "the server could not find the requested resource (get pods.metrics.k8s.io)".to_owned();
-        let kind = api.registry.preferred("metrics.k8s.io", "pods").ok_or_else(missing)?;
-        let (user, options) = (User::service_account("kube-system", super::NAME), WriteOptions::default());
-        let call = Call {
-            api,
-            user: &user,
-            kind: &kind,
-            namespace,
-            name: "",
-            subresource: "",
-            verb: "list",
-            content_type: "",
-            body: Value::Null,
-            options: &options,
-            admitted: None,
-        };
-        let said = |error: ApiError| if error.is_not_found() { missing() } else { error.to_string() };
-        let list = api.act(call).await.map_err(said)?.reply.value();
+        let client = &self.0;
+        let kind = client.registry().preferred("metrics.k8s.io", "pods").ok_or_else(missing)?;
+        let list = client.list_virtual(&kind, namespace).await;
+        let list = list.map_err(|error| if error.is_not_found() { missing() } else { error.to_string() })?;
         Ok(list["items"].as_array().into_iter().flatten().filter_map(read).collect())
     }
 }

@@ -195,7 +195,7 @@ impl Autoscalers {
         let reference = turn.hpa["spec"]["scaleTargetRef"].clone();
         let text = |field: &str| reference[field].as_str().unwrap_or_default();
         let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-        let kind = self.client.api().registry.kind(group, version, text("kind"));
+        let kind = self.client.registry().kind(group, version, text("kind"));
         let kind = kind.filter(|kind| kind.subresources.contains(&Subresource::Scale));
         let found = match &kind {
             None => {
@@ -204,7 +204,7 @@ impl Autoscalers {
             Some(kind) => {
                 let target = async {
                     let object = self.client.get(kind, &name.namespace, text("name")).await?;
-                    self.client.api().converter.view(kind, &object).await
+                    self.client.view(kind, &object).await
                 };
                 target.await.map_err(|error| error.to_string())
             }

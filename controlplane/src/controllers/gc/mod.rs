@@ -182,14 +182,14 @@ impl Collector {
 
     fn is_elsewhere(&self, owner: &Owner) -> bool {
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-        self.client.api().registry.kind(group, version, &owner.kind).is_none()
+        self.client.registry().kind(group, version, &owner.kind).is_none()
     }
 
     /// The state of the owner that a reference names. A kind that is not served says nothing about its objects: the
     /// dependent stays, and is looked at again later.
     async fn owner(&self, owner: &Owner, dependent: &Kind, namespace: &str) -> Result<OwnerState, Failure> {
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-        let registry = &self.client.api().registry;
+        let registry = self.client.registry();
         let Some(kind) = registry.kind(group, version, &owner.kind) else {
             let namespace = if dependent.namespaced() { namespace } else { "" };
             return self.elsewhere(owner, namespace).await;
