@@ -26,6 +26,8 @@ pub mod strategy;
 pub mod check;
 // What objects use of quotas.
 pub mod usage;
+// The Scale of an object.
+pub mod scale;
 // What every cluster has from its first moment.
 pub mod bootstrap;
 // Objects at random through every row.
