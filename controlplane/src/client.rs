@@ -7,6 +7,8 @@ pub mod notes;
 pub mod patch;
 // What the API does for callers in the same process.
 pub mod pipeline;
+// What control loops ask of others than the API.
+pub mod outside;
 
 use crate::apiserver::options::{DeleteOptions, WriteOptions};
 use crate::apiserver::user::User;

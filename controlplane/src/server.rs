@@ -380,7 +380,7 @@ fn start_loops(
             life: config.security.certificate_life(),
             reserved: reserved_names(pki),
         }),
-        ledger,
+        charges: Some(ledger),
         disks: Some(nodes),
         extensions: Some(extensions),
         work: shown.metrics.work.clone(),

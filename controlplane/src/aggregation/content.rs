@@ -4,13 +4,15 @@ use super::Extensions;
 use super::table::Entry;
 use super::target::Target;
 use crate::apiserver::user::User;
+use crate::client::outside::{Elsewhere, Left};
 use crate::object::Owner;
 use crate::tree::Tree;
+use async_trait::async_trait;
 use http::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,28 +26,24 @@ fn segment(name: &str) -> String {
     utf8_percent_encode(name, ESCAPED).to_string()
 }
 
-/// What is left in a namespace.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Left {
-    /// How many objects, by `resource.group`.
-    pub resources: BTreeMap<String, usize>,
-    /// How many objects each finalizer holds.
-    pub finalizers: BTreeMap<String, usize>,
-    /// Groups and versions that do not say what they have.
-    pub stale: Vec<String>,
-    /// What went wrong.
-    pub errors: Vec<String>,
+fn count(left: &mut Left, target: &Target, resource: &str, list: &Value) {
+    let items = list.items("items");
+    if !items.is_empty() {
+        *left.resources.entry(format!("{resource}.{}", target.group)).or_default() += items.len();
+    }
+    for finalizer in items.iter().flat_map(|item| item.items("metadata.finalizers")) {
+        *left.finalizers.entry(finalizer.as_str().unwrap_or_default().to_owned()).or_default() += 1;
+    }
 }
 
-impl Left {
-    fn count(&mut self, target: &Target, resource: &str, list: &Value) {
-        let items = list.items("items");
-        if !items.is_empty() {
-            *self.resources.entry(format!("{resource}.{}", target.group)).or_default() += items.len();
-        }
-        for finalizer in items.iter().flat_map(|item| item.items("metadata.finalizers")) {
-            *self.finalizers.entry(finalizer.as_str().unwrap_or_default().to_owned()).or_default() += 1;
-        }
+#[async_trait]
+impl Elsewhere for Extensions {
+    async fn empty(&self, namespace: &str, user: &User) -> Left {
+        Extensions::empty(self, namespace, user).await
+    }
+
+    async fn keeps(&self, owner: &Owner, namespace: &str, user: &User) -> Option<Result<bool, String>> {
+        Extensions::keeps(self, owner, namespace, user).await
     }
 }
 
@@ -70,7 +68,7 @@ impl Extensions {
                     let path = format!("{}/namespaces/{namespace}/{name}", target.root());
                     let emptied = self.clear(target, user, &path, can("deletecollection")).await;
                     match emptied {
-                        Ok(list) => left.count(target, name, &list),
+                        Ok(list) => count(&mut left, target, name, &list),
                         Err(why) => left.errors.push(format!("{name}.{}: {why}", target.group)),
                     }
                 }

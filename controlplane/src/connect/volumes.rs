@@ -1,7 +1,7 @@
 //! The nodes' own disks: an agent is asked to remove what it has of a volume.
 
 use super::node::Nodes;
-use crate::controllers::volumes::directories::Disks;
+use crate::client::outside::Disks;
 use async_trait::async_trait;
 use coracle_proto::local_path::API;
 use http::Method;

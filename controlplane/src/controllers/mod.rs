@@ -112,14 +112,14 @@ pub struct Options {
     pub pod_ranges: Vec<nodes::ranges::Range>,
     /// What signs the certificates of nodes and clients; none: requests wait for somebody else.
     pub signer: Option<csr::Signer>,
-    /// Shares of quotas that admission charged and that are not stored yet.
-    pub ledger: Arc<crate::apiserver::admission::resource_quota::Ledger>,
+    /// Shares of quotas that admission charged and that are not stored yet; none: nobody charges here.
+    pub charges: Option<Arc<dyn crate::client::outside::Charges>>,
     /// Who measures pods; none: the server's own `metrics.k8s.io`.
     pub metrics: Option<Arc<dyn autoscaler::metrics::Metrics>>,
     /// The nodes' own disks; none: directories of volumes stay on them.
-    pub disks: Option<Arc<dyn volumes::directories::Disks>>,
+    pub disks: Option<Arc<dyn crate::client::outside::Disks>>,
     /// API servers of others; none: nothing of theirs is looked after.
-    pub extensions: Option<Arc<crate::aggregation::Extensions>>,
+    pub extensions: Option<Arc<dyn crate::client::outside::Elsewhere>>,
     /// Where the queues show what they count.
     pub work: Arc<crate::metrics::work::Work>,
     /// Whether other servers write to the same store.
@@ -155,7 +155,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
         csr::start(&mut setup, signer.clone());
     }
     bootstrap_tokens::start(&mut setup);
-    let quotas = quota::start(&mut setup, options.ledger.clone(), options.shared_store);
+    let quotas = quota::start(&mut setup, options.charges.clone(), options.shared_store);
     let namespaces = namespace::start(&mut setup, options.extensions.clone());
     let client = setup.client(gc::NAME);
     let watched = (setup.recorder(gc::NAME), setup.supervisor());

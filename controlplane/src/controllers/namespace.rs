@@ -8,7 +8,7 @@ use super::queue::Queue;
 use super::resource::{Resource, same_uid};
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
-use crate::aggregation::Extensions;
+use crate::client::outside::Elsewhere;
 use crate::apiserver::user::User;
 use crate::client::Client;
 use crate::object::Object;
@@ -28,7 +28,7 @@ const AGAIN: SignedDuration = SignedDuration::from_secs(8);
 struct Namespaces {
     client: Client,
     namespaces: Resource,
-    extensions: Option<Arc<Extensions>>,
+    extensions: Option<Arc<dyn Elsewhere>>,
 }
 
 /// Queues a namespace that is ending whenever something in it changes.
@@ -59,7 +59,7 @@ impl Listener for Content {
 }
 
 /// Starts the controller; returns what listens to every object for it.
-pub fn start(setup: &mut Setup<'_>, extensions: Option<Arc<Extensions>>) -> Arc<dyn Listener> {
+pub fn start(setup: &mut Setup<'_>, extensions: Option<Arc<dyn Elsewhere>>) -> Arc<dyn Listener> {
     let client = setup.client(NAME);
     let namespaces = setup.resource(NAME, "", "namespaces");
     let queue = setup.feed(&namespaces).queue.clone();

@@ -8,8 +8,8 @@ use super::resource::Resource;
 use super::runner::{Again, Controller, Failure};
 use super::setup::Setup;
 use super::time;
-use crate::apiserver::admission::resource_quota::Ledger;
 use crate::client::Client;
+use crate::client::outside::Charges;
 use crate::registry::kinds::Kind;
 use crate::registry::usage::{self, Amounts};
 use crate::watch::cache::Cache;
@@ -31,7 +31,7 @@ const QUIET_SECONDS: i64 = 3;
 struct Quotas {
     client: Client,
     quotas: Resource,
-    ledger: Arc<Ledger>,
+    charges: Option<Arc<dyn Charges>>,
     /// Whether other servers charge the same quotas.
     shared: bool,
     /// Since when a quota is at its revision.
@@ -74,12 +74,12 @@ fn differs(kind: &Kind, change: &Change<'_>) -> bool {
 }
 
 /// Starts the controller; returns what listens to every object for it.
-pub fn start(setup: &mut Setup<'_>, ledger: Arc<Ledger>, shared: bool) -> Arc<dyn Listener> {
+pub fn start(setup: &mut Setup<'_>, charges: Option<Arc<dyn Charges>>, shared: bool) -> Arc<dyn Listener> {
     let client = setup.client(NAME);
     let quotas = setup.resource(NAME, "", "resourcequotas");
     let queue = setup.feed(&quotas).queue.clone();
     let content = Content { quotas: quotas.cache.clone(), queue: queue.clone() };
-    setup.run(Quotas { client, quotas, ledger, shared, seen: Mutex::default() }, &queue, 2);
+    setup.run(Quotas { client, quotas, charges, shared, seen: Mutex::default() }, &queue, 2);
     Arc::new(content)
 }
 
@@ -92,13 +92,16 @@ impl Controller for Quotas {
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
         if self.quotas.get(name).is_none() {
             self.seen.lock().remove(name);
-            if self.quotas.list(&name.namespace).is_empty() {
-                self.ledger.forget(&name.namespace);
+            if let Some(charges) = self.charges.as_ref().filter(|_| self.quotas.list(&name.namespace).is_empty()) {
+                charges.forget(&name.namespace);
             }
             return Ok(Again::No);
         }
         // Nothing may be charged and not stored while it is counted.
-        let _still = self.ledger.still(&name.namespace).await;
+        let _still = match &self.charges {
+            Some(charges) => Some(charges.still(&name.namespace).await),
+            None => None,
+        };
         let quota = self.quotas.fresh(name).await?;
         let value = quota.value();
         let used = self.used(&value, &name.namespace);

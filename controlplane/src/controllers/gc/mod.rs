@@ -9,7 +9,7 @@ use super::informer::{Change, Name};
 use super::queue::Queue;
 use super::recorder::Recorder;
 use super::runner::Failure;
-use crate::aggregation::Extensions;
+use crate::client::outside::Elsewhere;
 use crate::apiserver::options::{DeleteOptions, Preconditions};
 use crate::apiserver::user::User;
 use crate::client::Client;
@@ -34,7 +34,7 @@ const ELSEWHERE: Duration = Duration::from_secs(60);
 /// The collector: a graph fed with every change, and a queue of uids to look at.
 pub struct Collector {
     client: Client,
-    extensions: Option<Arc<Extensions>>,
+    extensions: Option<Arc<dyn Elsewhere>>,
     graph: Mutex<Graph>,
     queue: Arc<Queue<String>>,
     recorder: Recorder,
@@ -83,7 +83,7 @@ impl Collector {
     /// A collector with an empty graph.
     pub fn new(
         client: Client,
-        extensions: Option<Arc<Extensions>>,
+        extensions: Option<Arc<dyn Elsewhere>>,
         (recorder, supervisor): (Recorder, Supervisor),
     ) -> Arc<Self> {
         let (graph, queue) = (Mutex::default(), Arc::new(Queue::new()));

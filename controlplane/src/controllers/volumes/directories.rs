@@ -3,6 +3,7 @@
 //! gone already is no error.
 
 use super::{NAME, VOLUME_PROTECTION, remove_finalizer};
+use crate::client::outside::Disks;
 use crate::controllers::informer::Name;
 use crate::controllers::nodes::health;
 use crate::controllers::resource::Resource;
@@ -22,13 +23,6 @@ pub(super) const FINALIZER: &str = "coracle.dev/local-path";
 pub(super) const NODE: &str = "coracle.dev/node";
 /// Nodes that are asked at the same time.
 const WORKERS: usize = 4;
-
-/// The nodes' own disks.
-#[async_trait]
-pub trait Disks: Send + Sync {
-    /// Removes what a node has of a volume; nothing there is no error. Why something is left.
-    async fn remove(&self, node: &str, volume: &str) -> Result<(), String>;
-}
 
 struct Directories {
     volumes: Resource,

@@ -24,7 +24,7 @@ use super::wire::Wire;
 use crate::object::Object;
 use crate::watch::cache::Cache;
 use claims::Claims;
-use directories::Disks;
+use crate::client::outside::Disks;
 use fit::{Claim, Volume};
 use reclaim::Volumes;
 use serde_json::{Value, json};

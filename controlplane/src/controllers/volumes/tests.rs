@@ -1,7 +1,8 @@
 //! Claims, volumes and directories, on the real pipeline.
 
 #![allow(clippy::unwrap_used)]
-use super::directories::{Disks, FINALIZER};
+use crate::client::outside::Disks;
+use super::directories::FINALIZER;
 use crate::controllers::Options;
 use crate::controllers::cluster::Cluster;
 use crate::controllers::informer::Name;

@@ -5,9 +5,11 @@ use super::check::{Limited, Quota, Refusal, Request, check};
 use crate::apiserver::api::Api;
 use crate::apiserver::options::WriteOptions;
 use crate::apiserver::user::User;
+use crate::client::outside::Charges;
 use crate::client::pipeline::Target;
 use crate::registry::kinds::Kind;
 use crate::registry::usage::{self, Amounts};
+use async_trait::async_trait;
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::ApiError;
 use parking_lot::Mutex;
@@ -66,6 +68,17 @@ impl Ledger {
         if all.get(name).is_some_and(|namespace| Arc::strong_count(namespace) == 1) {
             all.remove(name);
         }
+    }
+}
+
+#[async_trait]
+impl Charges for Ledger {
+    async fn still(&self, namespace: &str) -> OwnedRwLockWriteGuard<()> {
+        Ledger::still(self, namespace).await
+    }
+
+    fn forget(&self, namespace: &str) {
+        Ledger::forget(self, namespace);
     }
 }
 
