@@ -9,6 +9,8 @@ pub mod patch;
 pub mod pipeline;
 // What control loops ask of others than the API.
 pub mod outside;
+// What control loops show on the server's pages.
+pub mod shown;
 
 use crate::apiserver::options::{DeleteOptions, WriteOptions};
 use crate::apiserver::user::User;

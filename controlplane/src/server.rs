@@ -18,19 +18,21 @@ use crate::apiserver::user::User;
 use crate::apiserver::view::Converter;
 use crate::apiserver::wellknown::WellKnown;
 use crate::client::Client;
+use crate::client::shown::Counters;
 use crate::config::Config;
 use crate::connect::{self, address::Addresses};
 use crate::controllers::{self, election::lead};
 use crate::definitions::Definitions;
 use crate::doors::Doors;
 use crate::guard;
+use crate::metrics::{Metrics, scheduling::Scheduling, work::Work};
 use crate::pki::authority::Authority;
 use crate::pki::{Pki, kubeconfig};
 use crate::registrations::Registrations;
 use crate::registry::bootstrap::{self, Cluster};
 use crate::registry::index::Registry;
 use crate::registry::kinds::Kind;
-use crate::scheduler::{self, config::Profiles};
+use crate::scheduler::{self, Verdicts, config::Profiles};
 use crate::servers::{self, Ending, lease::Identity};
 use crate::store;
 use crate::watch::feed::Feed;
@@ -182,6 +184,7 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
     reach.connect(&nodes);
     let elsewhere = Arc::new(aggregation::table::Table::default());
     let extensions = Arc::new(Extensions::new(api.clone(), reach, pki.clone(), elsewhere.clone()));
+    let seen = Seen { supervisor: supervisor.clone(), ..Seen::default() };
     let server = Arc::new(Server {
         api: api.clone(),
         filters: guard::filters(&config.security, &api, &supervisor)?,
@@ -198,6 +201,8 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
             stop: stop.clone(),
             supervisor: supervisor.clone(),
             checks,
+            metrics: Metrics { loops: vec![seen.work.clone() as Arc<dyn Counters>, seen.scheduling.clone()], ..Metrics::default() },
+            waiting: Some(Arc::new(seen.verdicts.clone())),
             ..WellKnown::default()
         },
     });
@@ -244,7 +249,7 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
         let shown = &server.wellknown;
         let mut loops = match config.api_only {
             true => Vec::new(),
-            false => start_loops(&client, &config, &pki, (ledger, keys, nodes, extensions), shown, &stop)?,
+            false => start_loops(&client, &config, &pki, (ledger, keys, nodes, extensions), &seen, &stop)?,
         };
         let shared = config.datastore != "embedded";
         let own = own_identity(&config, bound, &pki);
@@ -360,13 +365,22 @@ async fn publish_cluster(client: &Client, url: &str, authority: &str) -> anyhow:
     replace(client, map).await
 }
 
+/// What controllers and scheduler show of themselves.
+#[derive(Default)]
+struct Seen {
+    work: Arc<Work>,
+    scheduling: Arc<Scheduling>,
+    verdicts: Verdicts,
+    supervisor: Supervisor,
+}
+
 /// Scheduler and controllers: at once on a store of our own; on a shared one when this server is elected.
 fn start_loops(
     client: &Client,
     config: &Config,
     pki: &Pki,
     (ledger, keys, nodes, extensions): (Arc<Ledger>, Arc<Keys>, Arc<connect::node::Nodes>, Arc<Extensions>),
-    shown: &WellKnown,
+    seen: &Seen,
     stop: &CancellationToken,
 ) -> anyhow::Result<Vec<JoinSet<()>>> {
     let ranges = config.cluster_cidr.split(',').map(|cidr| cidr.trim().parse());
@@ -383,9 +397,9 @@ fn start_loops(
         charges: Some(ledger),
         disks: Some(nodes),
         extensions: Some(extensions),
-        work: shown.metrics.work.clone(),
+        work: seen.work.clone(),
         shared_store: shared,
-        supervisor: shown.supervisor.of_part(CONTROLLERS),
+        supervisor: seen.supervisor.of_part(CONTROLLERS),
         ..controllers::Options::default()
     };
     let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
@@ -394,8 +408,8 @@ fn start_loops(
         let client = for_controllers.clone();
         controllers::start(&move |name: &str| client.controller(name), &options)
     };
-    let (counted, verdicts) = (shown.metrics.scheduling.clone(), shown.verdicts.clone());
-    let supervisor = shown.supervisor.clone();
+    let (counted, verdicts) = (seen.scheduling.clone(), seen.verdicts.clone());
+    let supervisor = seen.supervisor.clone();
     let kept = supervisor.of_part(SCHEDULER);
     let scheduler =
         move || scheduler::start(&for_scheduler, profiles.clone(), counted.clone(), &verdicts, &kept);

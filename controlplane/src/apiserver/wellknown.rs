@@ -6,7 +6,7 @@ use super::request_info::RequestInfo;
 use super::respond::{self, Body};
 use crate::apiserver::user;
 use crate::metrics::Metrics;
-use crate::scheduler::Verdicts;
+use crate::client::shown::Waiting;
 use crate::store::Store;
 use coracle_cli::health::{self, Checks, Outcome, Question};
 use coracle_cli::supervise::Supervisor;
@@ -36,7 +36,7 @@ pub struct WellKnown {
     /// What `/livez` and `/readyz` ask, besides the store.
     pub checks: Checks,
     /// Why pods wait for a node.
-    pub verdicts: Verdicts,
+    pub waiting: Option<Arc<dyn Waiting>>,
     /// OpenID discovery document and keys of the token issuer; null when they are not published.
     pub issuer: Value,
 }
@@ -84,7 +84,7 @@ impl WellKnown {
             "/.well-known/openid-configuration" => Ok(respond::json(200, &self.issuer["configuration"])),
             "/openid/v1/jwks" => Ok(respond::json(200, &self.issuer["keys"])),
             "/debug/scheduler" => {
-                let waiting = self.verdicts.sentences();
+                let waiting = self.waiting.as_ref().map(|pods| pods.sentences()).unwrap_or_default();
                 let lines: String = waiting.iter().map(|(pod, why)| format!("{pod}: {why}\n")).collect();
                 Ok(respond::text(200, lines))
             }
@@ -98,12 +98,12 @@ impl WellKnown {
     /// `/debug/scheduler/NAMESPACE/POD`: the verdict of every node on a pod that waits.
     fn why(&self, path: &str) -> Result<Response<Body>, ApiError> {
         let pod = path.trim_start_matches("/debug/scheduler/");
-        let verdict = pod.split_once('/').and_then(|(namespace, name)| self.verdicts.of(namespace, name));
-        let Some((why, sentence)) = verdict else {
+        let verdict = pod.split_once('/').and_then(|(namespace, name)| self.waiting.as_ref()?.explain(namespace, name));
+        let Some(text) = verdict else {
             let text = format!("the scheduler of this server has no pod \"{pod}\" that waits for a node");
             return Err(ApiError::new(404, "NotFound", text));
         };
-        Ok(respond::text(200, format!("{sentence}\n\n{}", why.table())))
+        Ok(respond::text(200, text))
     }
 
     async fn health(&self, server: &Arc<Server>, path: &str, context: &Context) -> Response<Body> {

@@ -9,22 +9,19 @@ pub mod scheduling;
 
 use crate::apiserver::chain::Server;
 use crate::apiserver::wellknown;
+use crate::client::shown::Counters;
 use coracle_cli::supervise::Supervisor;
 use coracle_proto::exposition::{Form, Page};
 use requests::Requests;
-use scheduling::Scheduling;
 use std::sync::Arc;
-use work::Work;
 
 /// Everything that is counted.
 #[derive(Default)]
 pub struct Metrics {
     /// By the API.
     pub requests: Requests,
-    /// By the controllers.
-    pub work: Arc<Work>,
-    /// By the scheduler.
-    pub scheduling: Arc<Scheduling>,
+    /// By controllers and scheduler.
+    pub loops: Vec<Arc<dyn Counters>>,
 }
 
 impl Metrics {
@@ -45,8 +42,7 @@ impl Metrics {
             "Number of stored objects that cannot be read and are left out of lists and watches.",
         );
         page.value("coracle_unreadable_objects", &[], server.api.feed.unreadable().len());
-        self.work.render(&mut page);
-        self.scheduling.render(&mut page);
+        self.loops.iter().for_each(|counted| counted.render(&mut page));
         tasks(&server.wellknown.supervisor, &mut page);
         let version = wellknown::version();
         let text = |key: &str| version[key].as_str().unwrap_or_default().to_owned();

@@ -1,5 +1,6 @@
 //! Attempts to find nodes for pods.
 
+use crate::client::shown::Counters;
 use coracle_proto::exposition::{Histogram, Page};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -119,9 +120,10 @@ impl Scheduling {
             figures.victims.observe(victims as f64);
         }
     }
+}
 
-    /// All of it.
-    pub fn render(&self, page: &mut Page) {
+impl Counters for Scheduling {
+    fn render(&self, page: &mut Page) {
         let figures = self.0.lock();
         let name = "scheduler_schedule_attempts_total";
         page.family(name, "counter", "Number of attempts to schedule pods, by the result.");

@@ -1,5 +1,6 @@
 //! The queues of the controllers.
 
+use crate::client::shown::Counters;
 use coracle_proto::exposition::{Histogram, Page};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -58,9 +59,10 @@ impl Work {
     pub fn put(&self, controller: &'static str, queue: Arc<dyn Counted>) {
         self.0.lock().insert(shown(controller), queue);
     }
+}
 
-    /// All of them.
-    pub fn render(&self, page: &mut Page) {
+impl Counters for Work {
+    fn render(&self, page: &mut Page) {
         let queues: Vec<_> = self.0.lock().iter().map(|(name, queue)| (*name, queue.clone())).collect();
         let all: Vec<(&str, Counts)> = queues.iter().map(|(name, queue)| (*name, queue.counts())).collect();
         type Read = fn(&Counts) -> f64;

@@ -17,6 +17,7 @@ use super::why::Diagnosis;
 use super::writes::{Placed, Writes};
 use crate::apiserver::user::User;
 use crate::client::Client;
+use crate::client::shown::Waiting;
 use crate::metrics::scheduling::{Ended, Scheduling, Size};
 use crate::object::Object;
 use crate::watch::cache::{Cache, Cursor, EventType};
@@ -56,14 +57,20 @@ impl Verdicts {
         self.0.write().remove(key.as_str());
     }
 
-    /// Every waiting pod and the sentence about it, sorted.
-    pub fn sentences(&self) -> BTreeMap<String, String> {
-        self.0.read().iter().map(|(pod, (_, sentence))| (pod.to_string(), sentence.clone())).collect()
-    }
-
     /// What was found for a waiting pod.
     pub fn of(&self, namespace: &str, name: &str) -> Option<Verdict> {
         self.0.read().get(format!("{namespace}/{name}").as_str()).cloned()
+    }
+}
+
+impl Waiting for Verdicts {
+    fn sentences(&self) -> BTreeMap<String, String> {
+        self.0.read().iter().map(|(pod, (_, sentence))| (pod.to_string(), sentence.clone())).collect()
+    }
+
+    fn explain(&self, namespace: &str, name: &str) -> Option<String> {
+        let (why, sentence) = self.of(namespace, name)?;
+        Some(format!("{sentence}\n\n{}", why.table()))
     }
 }
 
