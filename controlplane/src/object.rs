@@ -89,3 +89,34 @@ impl Object {
         serde_json::from_slice(&self.json)
     }
 }
+
+/// Namespace and name of an object; the namespace is empty for what lives in the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Name {
+    /// A name from its parts.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The name of an object.
+    pub fn of(object: &Object) -> Self {
+        Self::new(&object.meta.namespace, &object.meta.name)
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}

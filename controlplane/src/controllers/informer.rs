@@ -4,6 +4,7 @@
 use super::pod::controller_of;
 use super::queue::Queue;
 use super::selector;
+pub use crate::object::Name;
 use crate::object::Object;
 use crate::registry::kinds::Kind;
 use crate::watch::cache::{Cache, Event, EventType};
@@ -12,37 +13,6 @@ use coracle_proto::status::qualified;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
-
-/// Namespace and name of an object; the namespace is empty for what lives in the cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl Name {
-    /// A name from its parts.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The name of an object.
-    pub fn of(object: &Object) -> Self {
-        Self::new(&object.meta.namespace, &object.meta.name)
-    }
-}
-
-impl std::fmt::Display for Name {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.namespace.is_empty() {
-            f.write_str(&self.name)
-        } else {
-            write!(f, "{}/{}", self.namespace, self.name)
-        }
-    }
-}
 
 /// One change: the object before and after; without a before it is new, without an after it is gone.
 #[derive(Debug, Clone, Copy)]
