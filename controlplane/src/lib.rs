@@ -61,3 +61,6 @@ pub mod client;
 pub mod controllers;
 // Pods get nodes.
 pub mod scheduler;
+// A cluster for tests.
+#[cfg(test)]
+pub mod testing;

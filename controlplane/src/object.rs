@@ -2,6 +2,8 @@
 
 // What may be stored.
 pub mod gate;
+// Objects for tests.
+pub mod testing;
 
 use crate::registry::kinds::Kind;
 use crate::store::Revision;

@@ -109,7 +109,7 @@ impl Controller for Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     #[test]
     fn a_secret_gets_what_it_lacks_and_no_more() {

@@ -75,7 +75,7 @@ pub fn released(object: &Arc<Object>, uid: &str) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     #[test]
     fn nothing_gets_a_second_controller() {

@@ -374,7 +374,7 @@ async fn a_dry_run_of_a_service_is_held_to_what_is_taken_and_takes_nothing() {
     };
     let real = json!({"type": "NodePort", "clusterIP": "10.43.0.9", "nodePort": 30009});
     cluster.create("", "services", "default", service("real", real)).await;
-    let (api, kind, user) = (cluster.client.api(), cluster.client.kind("", "services"), User::server());
+    let (api, kind, user) = (&cluster.api, cluster.client.kind("", "services"), User::server());
     let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let target = Target {
         user: &user,

@@ -178,7 +178,7 @@ async fn release(client: &Client, name: &str, me: &str) -> Result<(), ApiError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     fn at(seconds: i64) -> Timestamp {
         time::after(Timestamp::UNIX_EPOCH, seconds)

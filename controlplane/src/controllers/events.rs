@@ -197,7 +197,7 @@ fn body(note: &Note, event: &Name, component: &str, now: Timestamp) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     fn note(message: &str) -> Note {
         let about = object(json!({"metadata": {"name": "web", "namespace": "d", "uid": "u"}}));

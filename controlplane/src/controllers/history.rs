@@ -227,7 +227,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     fn revision(number: i64, image: &str) -> Revision {
         Revision::read(&object(json!({"metadata": {"name": format!("r{number}")}, "revision": number,

@@ -229,13 +229,13 @@ fn queue_owners(change: Change<'_>, kind: &str, add: &mut dyn FnMut(Name)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::cluster::Cluster;
+    use crate::testing::Cluster;
     use parking_lot::Mutex;
     use serde_json::json;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn an_object_that_one_listener_cannot_read_reaches_the_others() {
-        let cluster = Cluster::without_nodes().await;
+        let cluster = Cluster::bare().await;
         let client = &cluster.client;
         let kind = client.kind("", "configmaps");
         let (cache, seen) = (client.cache(&kind), Arc::new(Mutex::new(Vec::new())));

@@ -88,9 +88,6 @@ pub mod flows;
 pub mod balancer;
 // Which of several servers acts.
 pub mod election;
-// Objects for tests.
-#[cfg(test)]
-pub(crate) mod testing;
 // A cluster for tests.
 #[cfg(test)]
 pub(crate) mod cluster;

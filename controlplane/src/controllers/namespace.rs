@@ -276,7 +276,7 @@ impl Namespaces {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     #[test]
     fn conditions_name_what_remains() {

@@ -213,7 +213,7 @@ pub fn deletion_order((a, crowd_a): (&Pod, usize), (b, crowd_b): (&Pod, usize), 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
     use serde_json::json;
 
     fn pod(uid: &str, node: &str, phase: &str, ready: Option<&str>, created: &str) -> Pod {

@@ -136,15 +136,15 @@ fn settle(correlator: &mut Correlator, note: &Note, result: Result<Arc<Object>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::cluster::Cluster;
+    use crate::testing::Cluster;
     use crate::controllers::events::Severity;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
     use serde_json::json;
     use tokio::task::JoinSet;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn notes_wait_for_what_is_urgent_and_are_counted_in_order() {
-        let cluster = Cluster::without_nodes().await;
+        let cluster = Cluster::bare().await;
         let about = object(json!({"metadata": {"name": "web", "namespace": "default", "uid": "u"}}));
         let say =
             |reason, message: String| Note::new(("v1", "Pod"), &about, Severity::Normal, reason, message);

@@ -92,7 +92,7 @@ impl Controller for Roles {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     #[test]
     fn rules_are_gathered_once() {

@@ -132,7 +132,7 @@ async fn work(runner: Arc<Runner>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::cluster::Cluster;
+    use crate::testing::Cluster;
     use crate::controllers::recorder::{Recorder, Writer};
     use parking_lot::Mutex;
     use serde_json::json;
@@ -157,7 +157,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn an_object_that_makes_a_controller_panic_does_not_hold_up_others() {
-        let cluster = Cluster::without_nodes().await;
+        let cluster = Cluster::bare().await;
         for name in ["bad", "good"] {
             cluster.create("", "configmaps", "default", json!({"metadata": {"name": name}})).await;
         }

@@ -1,8 +1,9 @@
 #![allow(clippy::unwrap_used)]
 use crate::apiserver::options::DeleteOptions;
 use crate::client::patch::Patch;
-use crate::controllers::cluster::Cluster;
-use crate::controllers::informer::Name;
+use crate::scheduler::tests::cluster;
+use crate::testing::Cluster;
+use crate::object::Name;
 use crate::scheduler::config::Profiles;
 use crate::scheduler::{Verdicts, start};
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ struct Fixture {
 }
 
 async fn fixture() -> Fixture {
-    let cluster = Cluster::without_nodes().await;
+    let cluster = cluster().await;
     let account = Name::new("default", "default");
     cluster.until("a service account", |c| !c.get("serviceaccounts", &account).is_null()).await;
     let verdicts = Verdicts::default();
@@ -181,7 +182,7 @@ async fn a_claim_gets_its_volume_before_its_pod_gets_its_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bindings_are_answered_one_by_one() {
-    let cluster = Cluster::without_nodes().await;
+    let cluster = cluster().await;
     let f = Fixture { cluster, verdicts: Verdicts::default(), _tasks: JoinSet::new() };
     for name in ["a", "b", "c", "gated"] {
         f.pod(name, "1", |p| {

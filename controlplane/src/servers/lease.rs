@@ -120,7 +120,7 @@ fn reserved_by(server: Identity) -> Vec<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     fn server() -> Identity {
         let names = vec!["api-1.example".to_owned(), "10.96.0.1".to_owned()];

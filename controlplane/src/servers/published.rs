@@ -165,7 +165,7 @@ pub fn plan_slices(servers: &BTreeSet<SocketAddr>, there: &[Arc<Object>]) -> Vec
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     fn servers(all: &[&str]) -> BTreeSet<SocketAddr> {
         all.iter().map(|address| address.parse().unwrap()).collect()

@@ -197,7 +197,7 @@ impl Cache {
     }
 
     /// Takes in one change. Cursors hear of it with the next [`Cache::announce`].
-    pub(crate) fn push(&self, key: &str, event: Event) {
+    pub fn push(&self, key: &str, event: Event) {
         self.state.write().push(key.into(), event);
     }
 
@@ -210,7 +210,7 @@ impl Cache {
     }
 
     /// Wakes the cursors.
-    pub(crate) fn announce(&self) {
+    pub fn announce(&self) {
         let end = self.state.read().ring.end();
         self.news.send_replace(end);
     }

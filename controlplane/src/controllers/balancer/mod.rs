@@ -250,7 +250,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::controllers::cluster::Cluster;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     fn node(name: &str, ready: &str, ips: &[(&str, &str)]) -> Arc<Object> {
         let addresses: Vec<Value> =

@@ -255,7 +255,7 @@ pub fn job(cron: &Object, spec: &Spec, at: Timestamp, zone: &TimeZone, reference
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     const NOW: &str = "2026-01-01T00:05:10Z";
 

@@ -252,7 +252,7 @@ pub fn status(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     const NOW: &str = "2026-01-02T00:00:00Z";
 

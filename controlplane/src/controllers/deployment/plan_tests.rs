@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 use super::plan::{Action, Plan, plan};
 use super::view::{Deployment, Set};
-use crate::controllers::testing::object;
+use crate::object::testing::object;
 use crate::controllers::time;
 use jiff::Timestamp;
 use proptest::prelude::*;

@@ -301,7 +301,7 @@ pub fn subsets(name: &str, service: &Spec, pods: &[Backend]) -> (Vec<Value>, boo
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     fn pod(name: &str, ip: &str, ready: &str, port: i64, deleting: bool) -> Backend {
         Backend::read(&object(json!({

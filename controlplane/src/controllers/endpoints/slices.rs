@@ -164,7 +164,7 @@ pub fn body(name_prefix: &str, namespace: &str, labels: &Value, owner: Value, gr
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
     use proptest::prelude::*;
 
     fn endpoint(n: usize) -> Value {

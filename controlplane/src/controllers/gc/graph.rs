@@ -195,7 +195,7 @@ impl Graph {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 

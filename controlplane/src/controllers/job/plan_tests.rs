@@ -4,7 +4,7 @@
 use super::plan::{Plan, finished, plan};
 use super::view::{INDEX, INDEX_FAILURES, JobPod, Spec, Status, TRACKING};
 use crate::controllers::pod::Pod;
-use crate::controllers::testing::object;
+use crate::object::testing::object;
 use crate::controllers::{conditions, time};
 use jiff::Timestamp;
 use proptest::prelude::*;

@@ -134,7 +134,7 @@ pub fn batches(count: usize) -> impl Iterator<Item = usize> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
     use proptest::prelude::*;
 
     fn pod(n: usize, ready: bool) -> Pod {

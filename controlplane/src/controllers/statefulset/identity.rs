@@ -105,7 +105,7 @@ pub fn claim_owners(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     #[test]
     fn a_pod_has_its_name_and_its_claims() {

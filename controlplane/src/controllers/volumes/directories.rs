@@ -135,7 +135,7 @@ impl Controller for Directories {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
     use serde_json::json;
 
     #[test]

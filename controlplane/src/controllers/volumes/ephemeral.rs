@@ -145,7 +145,7 @@ impl Controller for Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
 
     #[test]
     fn a_claim_is_the_templates_and_the_pods() {

@@ -132,7 +132,7 @@ impl Claims {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::testing::object;
+    use crate::object::testing::object;
     use coracle_proto::local_path::DIRECTORIES;
 
     fn node(dirs: Option<&str>) -> Arc<Object> {

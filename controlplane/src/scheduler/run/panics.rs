@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::client::patch::Patch;
-use crate::controllers::cluster::Cluster;
-use crate::controllers::informer::Name;
+use crate::scheduler::tests::cluster;
+use crate::testing::Cluster;
+use crate::object::Name;
 use crate::watch::cache::Event;
 use serde_json::{Value, json};
 
@@ -36,7 +37,7 @@ fn is_bound(cluster: &Cluster, name: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_that_make_the_scheduler_panic_hold_up_no_pod() {
-    let cluster = Cluster::without_nodes().await;
+    let cluster = cluster().await;
     let supervisor = Supervisor::default();
     node(&cluster).await;
     let _tasks =
@@ -47,7 +48,7 @@ async fn objects_that_make_the_scheduler_panic_hold_up_no_pod() {
     pod(&cluster, "bad", json!({TRAP: "yes"})).await;
     let claims = cluster.client.cache(&cluster.client.kind("", "persistentvolumeclaims"));
     let odd = json!({"metadata": {"name": "odd", "namespace": "default"}});
-    let mut odd = Arc::into_inner(crate::controllers::testing::object(odd)).unwrap();
+    let mut odd = Arc::into_inner(crate::object::testing::object(odd)).unwrap();
     (odd.json, odd.revision) = (bytes::Bytes::from_static(b"{"), claims.revision() + 1);
     let event =
         Event { what: EventType::Added, object: Arc::new(odd), previous: None, line: bytes::Bytes::new() };

@@ -17,6 +17,8 @@ mod model;
 use super::node::NodeInfo;
 use super::place::Placer;
 use super::pod::PodInfo;
+use crate::controllers;
+use crate::testing::Cluster;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -90,4 +92,19 @@ fn ranked(name: &str, amount: &str, priority: i32) -> Arc<PodInfo> {
         p["metadata"]["labels"]["app"] = json!(name);
         p["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(amount);
     })
+}
+
+/// A cluster with controllers: they take the taints from nodes that are ready.
+pub(super) async fn cluster() -> Cluster {
+    Cluster::with(|parts| {
+        let options = controllers::Options {
+            keys: Some(parts.keys.clone()),
+            pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
+            charges: Some(parts.ledger.clone()),
+            ..controllers::Options::default()
+        };
+        let client = parts.client.clone();
+        controllers::start(&move |name: &str| client.controller(name), &options)
+    })
+    .await
 }

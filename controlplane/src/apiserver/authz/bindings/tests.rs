@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::apiserver::user::User;
-use crate::controllers::testing;
+use crate::object::testing;
 use crate::watch::cache::{Event, EventType};
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! How long objects rest that made the scheduler panic.
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::controllers::testing;
+use crate::object::testing;
 use serde_json::json;
 
 /// A pod at a revision. Its labels are read by the scheduler, its annotations are not.
