@@ -11,6 +11,8 @@ pub mod pipeline;
 pub mod outside;
 // What control loops show on the server's pages.
 pub mod shown;
+// The Leases by which servers know each other.
+pub mod servers;
 
 use crate::apiserver::options::{DeleteOptions, WriteOptions};
 use crate::apiserver::user::User;

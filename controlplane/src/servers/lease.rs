@@ -1,7 +1,7 @@
 //! The identity Lease of an API server: where it is reached and which names it serves under. Others can tell from its
 //! renewals that the server runs.
 
-use crate::apiserver::admission::server_leases::{IDENTITY, NAMESPACE, SERVER};
+use crate::client::servers::{IDENTITY, NAMESPACE, SERVER};
 use crate::client::Client;
 use crate::object::Object;
 use crate::tree::Tree;

@@ -12,7 +12,7 @@ mod published;
 #[cfg(test)]
 mod tests;
 
-use crate::apiserver::admission::server_leases::NAMESPACE;
+use crate::client::servers::NAMESPACE;
 use crate::apiserver::options::{DeleteOptions, Preconditions};
 use crate::client::Client;
 use crate::object::Object;

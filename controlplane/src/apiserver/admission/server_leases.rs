@@ -3,6 +3,7 @@
 //! alone does not prevent that. Always on; upstream keeps the same facts in etcd, beside the API.
 
 use super::{Attributes, Operation, Plugin};
+use crate::client::servers::{IDENTITY, NAMESPACE, SERVER};
 use crate::apiserver::user::MASTERS;
 use async_trait::async_trait;
 use coracle_proto::status::ApiError;
@@ -10,12 +11,6 @@ use serde_json::Value;
 
 /// Its name in the chain; it cannot be turned off.
 pub const NAME: &str = "APIServerLease";
-/// Where the Leases are.
-pub const NAMESPACE: &str = "kube-system";
-/// The label of identity Leases.
-pub const IDENTITY: &str = "apiserver.kubernetes.io/identity";
-/// What the label says on those of API servers.
-pub const SERVER: &str = "kube-apiserver";
 
 /// The plugin.
 pub struct ApiServerLease;
