@@ -3,6 +3,7 @@
 //! Two runtimes implement it: the in-process `engine::Engine` and [`CriRuntime`], which
 //! speaks gRPC to any CRI runtime on a unix socket.
 
+pub use crate::keeper::wire::TerminalSize;
 use std::path::Path;
 use std::time::Duration;
 
@@ -106,15 +107,6 @@ impl From<RuntimeError> for tonic::Status {
 
 /// Result of every verb of a [`Runtime`].
 pub type Result<T, E = RuntimeError> = std::result::Result<T, E>;
-
-/// A terminal's size in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct TerminalSize {
-    /// Columns.
-    pub width: u16,
-    /// Rows.
-    pub height: u16,
-}
 
 /// A byte stream out of a process.
 pub type Output = Box<dyn AsyncRead + Send + Unpin>;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use coracle_proto::cri;
 
-use crate::usage::families::{CONTAINER, Family, INTERFACE};
+use crate::engine::families::{CONTAINER, Family, INTERFACE};
 
 /// `id` and `name` are both the container's, as in cAdvisor's series of runtimes without names.
 const CONTAINER_KEYS: [&str; 6] = ["id", "name", "image", "container", "pod", "namespace"];

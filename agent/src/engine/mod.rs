@@ -57,6 +57,8 @@ mod attach;
 mod status;
 // Usage from cgroup files.
 mod stats;
+// Which series there are.
+pub mod families;
 // Usage as CRI's metrics.
 mod metrics;
 // What containers wrote.

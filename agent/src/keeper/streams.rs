@@ -11,7 +11,7 @@ use nix::unistd::{read, write};
 use super::launch::Ends;
 use super::log::{ContainerLog, Stream};
 use super::poll::{Poll, Source, Token, Which};
-use crate::runtime::TerminalSize;
+use super::wire::TerminalSize;
 
 const CHUNK: usize = 32 << 10;
 const READ: EpollFlags = EpollFlags::EPOLLIN;

@@ -4,8 +4,6 @@
 pub mod machine;
 // As `/stats/summary` shows it.
 pub mod summary;
-// Which series there are.
-pub mod families;
 // As Prometheus reads it.
 pub mod series;
 
