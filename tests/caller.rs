@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, clippy::missing_panics_doc)]
 
 use crate::server::Server;
-use coracle::pki::authority::{Authority, Profile};
+use coracle_pki::authority::{Authority, Profile};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::PathBuf;

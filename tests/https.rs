@@ -2,8 +2,8 @@
 //! of the same authority, and says who had one.
 
 use bytes::Bytes;
-use coracle::pki::authority::{Authority, Profile};
-use coracle::pki::kubeconfig;
+use coracle_pki::authority::{Authority, Profile};
+use coracle_pki::kubeconfig;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;

@@ -2,7 +2,7 @@
 //! changed.
 
 use bytes::Bytes;
-use coracle::store::sealed::kms::wire::{
+use coracle_store::sealed::kms::wire::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, StatusResponse,
 };
 use futures::stream;

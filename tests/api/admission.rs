@@ -1,6 +1,6 @@
 //! What the cluster accepts: one server with everything on, and for quotas two servers on one etcd.
 
-use coracle::apiserver::admission::pod_security::checks::RULES;
+use coracle_apiserver::admission::pod_security::checks::RULES;
 use coracle_tests::etcd::Etcd;
 use coracle_tests::eventually;
 use coracle_tests::kubectl::{Kubectl, newest};

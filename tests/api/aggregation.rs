@@ -2,7 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use coracle::pki::authority::{Authority, Profile};
+use coracle_pki::authority::{Authority, Profile};
 use coracle_tests::client::Target;
 use coracle_tests::kubectl::{Kubectl, newest};
 use coracle_tests::server::Server;

@@ -152,7 +152,7 @@ fn a_webhook_without_an_authority_is_known_by_the_systems() {
     drop(server);
     // One whose authority the system does not know is refused, in words that say so.
     let nobody = dir.path().join("nobody.pem");
-    let stranger = coracle::pki::authority::Authority::ensure(dir.path(), "stranger", "stranger").unwrap();
+    let stranger = coracle_pki::authority::Authority::ensure(dir.path(), "stranger", "stranger").unwrap();
     std::fs::write(&nobody, &stranger.certificate).unwrap();
     let roots = [("SSL_CERT_FILE", nobody.to_str().unwrap()), ("SSL_CERT_DIR", "")];
     let server = Server::with_environment(&["--api-only"], &roots);

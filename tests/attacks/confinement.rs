@@ -3,7 +3,7 @@
 // System call filters of commands against those of containers.
 mod filters;
 
-use coracle_agent::engine::host;
+use coracle_engine::host;
 use coracle_tests::pods::{Cluster, IMAGE, condition};
 use serde_json::Value;
 

@@ -187,7 +187,7 @@ fn a_registry_cannot_fill_memory_with_answers() {
 fn a_registry_cannot_lie_about_sizes() {
     let dir = tempfile::tempdir().unwrap();
     let config = r#"{"rootfs":{"diff_ids":[]}}"#.as_bytes();
-    let digest = coracle_agent::engine::image::manifest::digest_of(config);
+    let digest = coracle_engine::image::manifest::digest_of(config);
     for (size, wanted) in [
         (config.len() as u64 - 1, "the registry's answer has more than"),
         (config.len() as u64 + 1, "that is said to have"),

@@ -6,7 +6,7 @@ mod claims;
 mod floods;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use coracle::pki::authority::{Authority, Profile, Signed};
+use coracle_pki::authority::{Authority, Profile, Signed};
 use coracle_tests::caller::Caller;
 use coracle_tests::eventually;
 use coracle_tests::server::Server;

@@ -5,8 +5,8 @@
 mod hostile;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use coracle::store::{Durability, Write};
 use coracle_proto::shape::RESERVED;
+use coracle_store::{Durability, Write};
 use coracle_tests::caller::Caller;
 use coracle_tests::eventually;
 use coracle_tests::https::Https;
@@ -317,7 +317,7 @@ fn a_namespace_editor_cannot_store_what_nobody_can_read() {
 fn write_by_hand(server: &Server, values: &[(&str, String)]) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let store = coracle::store::open("embedded", server.data_dir()).await.unwrap();
+        let store = coracle_store::open("embedded", server.data_dir()).await.unwrap();
         for (key, value) in values {
             let expect = store.get(key).await.unwrap().map_or(0, |there| there.modified);
             let value = Some(value.clone().into());

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use coracle_agent::engine::image::ImageStore;
-use coracle_agent::runtime::Runtime;
+use coracle_engine::image::ImageStore;
+use coracle_engine::runtime::Runtime;
 use coracle_tests::lab::{Lab, in_lab};
 use coracle_tests::program;
 

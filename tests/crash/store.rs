@@ -2,7 +2,7 @@
 //! acknowledged write, never number a revision again, and let a watcher go on where it was.
 
 use crate::dice::Dice;
-use coracle::store::{Durability, Notice, Revision, Store, StoreError, Write, embedded::Embedded};
+use coracle_store::{Durability, Notice, Revision, Store, StoreError, Write, embedded::Embedded};
 use futures::StreamExt;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -1,7 +1,7 @@
 //! Every authenticator with real credentials over TLS.
 
 use crate::caller::{Caller, account_token, token};
-use coracle::pki::authority::{Authority, Profile, Signed};
+use coracle_pki::authority::{Authority, Profile, Signed};
 use coracle_tests::https::Https;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};

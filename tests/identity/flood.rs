@@ -1,7 +1,7 @@
 //! One user sends thousands of lists; heartbeats of nodes and other users go on.
 
-use coracle::pki::authority::{Authority, Profile};
-use coracle::remote::{Remote, Tls};
+use coracle_apiserver::remote::{Remote, Tls};
+use coracle_pki::authority::{Authority, Profile};
 use coracle_tests::server::Server;
 use http::Method;
 use serde_json::{Value, json};

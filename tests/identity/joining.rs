@@ -2,7 +2,7 @@
 
 use crate::caller::{Caller, Watch, token};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use coracle::pki::authority::Authority;
+use coracle_pki::authority::Authority;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
 use std::path::Path;

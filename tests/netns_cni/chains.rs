@@ -1,6 +1,6 @@
 use std::{collections::HashSet, fs, path::PathBuf};
 
-use coracle_agent::engine::cni::{Network, NetworkDirs, PodNet, PortMapping};
+use coracle_engine::cni::{Network, NetworkDirs, PodNet, PortMapping};
 use coracle_tests::lab::{Lab, in_lab};
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_agent::runtime::{Runtime, RuntimeError};
+use coracle_engine::runtime::{Runtime, RuntimeError};
 use coracle_proto::cri;
 
 use crate::node::{Node, run};

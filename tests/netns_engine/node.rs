@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
-use coracle_agent::engine::image::ImageStore;
-use coracle_agent::runtime::{CriRuntime, Runtime};
+use coracle_engine::image::ImageStore;
+use coracle_engine::runtime::{CriRuntime, Runtime};
 use coracle_proto::cri;
 use coracle_tests::{namespaces, program};
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use coracle_agent::runtime::{Runtime, RuntimeError};
+use coracle_engine::runtime::{Runtime, RuntimeError};
 
 use crate::node::{Node, run};
 

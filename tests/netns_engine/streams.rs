@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_agent::runtime::{Runtime, RuntimeError, TerminalSize};
+use coracle_engine::runtime::{Runtime, RuntimeError, TerminalSize};
 use coracle_proto::cri;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

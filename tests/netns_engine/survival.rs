@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_agent::runtime::Runtime;
+use coracle_engine::runtime::Runtime;
 use coracle_proto::cri::{ContainerState, PodSandboxState};
 
 use crate::node::{Node, kill, processes};

@@ -1,6 +1,6 @@
 use std::{io::Write, path::Path};
 
-use coracle_agent::engine::image::manifest::digest_of;
+use coracle_engine::image::manifest::digest_of;
 use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
 

@@ -4,7 +4,7 @@ use std::{
     path::Path,
 };
 
-use coracle_agent::engine::image::{Error, ImageStore, manifest::digest_of};
+use coracle_engine::image::{Error, ImageStore, manifest::digest_of};
 use coracle_tests::lab::in_lab;
 use tar::EntryType;
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_agent::engine::image::{Credentials, Error, Hosts, ImageRecord, ImageStore, ProgressEvent};
+use coracle_engine::image::{Credentials, Error, Hosts, ImageRecord, ImageStore, ProgressEvent};
 use coracle_tests::{
     lab::{Lab, in_lab, run},
     program,

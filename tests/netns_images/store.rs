@@ -1,6 +1,6 @@
 use std::fs;
 
-use coracle_agent::engine::image::{Error, ImageStore, gc::Policy};
+use coracle_engine::image::{Error, ImageStore, gc::Policy};
 use coracle_tests::lab::{Lab, in_lab};
 
 use crate::build::{Image, Layer};

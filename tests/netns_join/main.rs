@@ -3,7 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use coracle::pki::authority::{Authority, Profile};
+use coracle_pki::authority::{Authority, Profile};
 use coracle_tests::kubectl::newest;
 use coracle_tests::lab::{Lab, in_lab, run};
 use coracle_tests::server::Server;

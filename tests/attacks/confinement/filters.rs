@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use coracle_agent::engine::spec::{filter, seccomp};
+use coracle_engine::spec::{filter, seccomp};
 use serde_json::{Value, json};
 
 const X86_64: u32 = 0xC000_003E;

@@ -1,6 +1,6 @@
 //! One byte of one file is another one. The store has all that was acknowledged, or does not open and says where.
 
-use coracle::store::{Durability, Revision, Store, Write, embedded::Embedded};
+use coracle_store::{Durability, Revision, Store, Write, embedded::Embedded};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,51 @@
+//! `/checkpoint`: a container's state as an archive on the node.
+
+use http::{Request, StatusCode};
+use serde_json::json;
+use std::time::Duration;
+
+use super::answer::{Answer, json as as_json, text};
+use super::query;
+use super::streams::Place;
+use crate::context::Context;
+use crate::pod::spec;
+use coracle_engine::runtime::RuntimeError;
+use coracle_host_dir::HostDir;
+
+/// Writes it and says where it is. Where the node cannot do this at all, the answer is 501.
+pub async fn handle<B>(
+    context: &Context,
+    (namespace, pod, container): Place<'_>,
+    request: &Request<B>,
+) -> Answer {
+    let Some(entry) = context.pods.find(namespace, pod) else {
+        return text(StatusCode::NOT_FOUND, "pod does not exist");
+    };
+    if !spec::containers(&spec::spec(&entry.pod)).any(|(_, found)| found.name == container) {
+        return text(StatusCode::NOT_FOUND, format!("container {container} does not exist"));
+    }
+    let query = query(request);
+    let timeout = query.iter().rfind(|(key, _)| key == "timeout").map(|(_, value)| value.parse::<u64>());
+    let Ok(timeout) = timeout.transpose() else {
+        return text(StatusCode::NOT_FOUND, "cannot parse value of timeout parameter");
+    };
+    let failed = |status: StatusCode, why: &str| {
+        text(status, format!("checkpointing of {namespace}/{pod}/{container} failed ({why})"))
+    };
+    let view = entry.view.containers.iter().find(|view| view.name == container);
+    let Some(id) = view.map(|view| view.id.clone()) else {
+        return failed(StatusCode::INTERNAL_SERVER_ERROR, &format!("container {container} not found"));
+    };
+    let dir = context.config.root_dir.join("checkpoints");
+    if let Err(error) = HostDir::create(&dir) {
+        return failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());
+    }
+    let now = format!("{:.0}", jiff::Timestamp::now());
+    let to = dir.join(format!("checkpoint-{pod}_{namespace}-{container}-{now}.tar"));
+    let timeout = Duration::from_secs(timeout.unwrap_or(0));
+    match context.runtime.checkpoint_container(&id, &to, timeout).await {
+        Ok(()) => as_json(&json!({"items": [to]})),
+        Err(RuntimeError::Unimplemented(why)) => failed(StatusCode::NOT_IMPLEMENTED, &why),
+        Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}

@@ -1,0 +1,207 @@
+//! `coracle-agent image`: the node's images, with or without a running agent.
+
+use std::{
+    fmt::Write,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use coracle_cli::print::print;
+
+use coracle_engine::image::{Credentials, DockerConfig, Hosts, ImageStore, ProgressEvent, gc, reference};
+
+/// Images of this node.
+#[derive(Debug, Args)]
+pub struct ImageArgs {
+    /// Directory of the image store.
+    #[arg(long, global = true, default_value = "/var/lib/coracle/engine/images", env = "CORACLE_IMAGE_DIR")]
+    image_dir: PathBuf,
+    /// Mirrors, plain-HTTP registries and their credentials.
+    #[arg(long, global = true, default_value = "/etc/coracle/registries.yaml")]
+    registries: PathBuf,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Import OCI or docker archives.
+    Import {
+        /// Archives; `-` is stdin.
+        #[arg(required = true)]
+        archives: Vec<PathBuf>,
+        /// Name of the image, instead of those in the archive.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Pull images from their registries.
+    Pull {
+        /// Image names.
+        #[arg(required = true)]
+        images: Vec<String>,
+        /// `user:password`.
+        #[arg(long)]
+        creds: Option<String>,
+        /// docker's config file with credentials.
+        #[arg(long)]
+        auth_file: Option<PathBuf>,
+        /// Print only the id.
+        #[arg(short, long)]
+        quiet: bool,
+    },
+    /// List images.
+    #[command(alias = "list")]
+    Ls {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+        /// Ids only.
+        #[arg(short, long)]
+        quiet: bool,
+    },
+    /// Remove images that no container uses.
+    #[command(alias = "remove")]
+    Rm {
+        /// Names or ids.
+        #[arg(required = true)]
+        images: Vec<String>,
+    },
+    /// Remove unused images until the disk is used less.
+    Gc {
+        /// Start above this use of the disk, in percent.
+        #[arg(long, default_value_t = 85)]
+        high: u8,
+        /// Stop below this.
+        #[arg(long, default_value_t = 80)]
+        low: u8,
+    },
+}
+
+impl ImageArgs {
+    /// Runs the subcommand.
+    pub fn run(self) -> Result<()> {
+        super::log_to_stderr();
+        let store = ImageStore::open(&self.image_dir)?;
+        let done = self.verb.run(&store, &self.registries);
+        store.purge();
+        done
+    }
+}
+
+impl Verb {
+    fn run(self, store: &ImageStore, registries: &Path) -> Result<()> {
+        match self {
+            Verb::Import { archives, name } => import(store, &archives, name.as_deref()),
+            Verb::Pull { images, creds, auth_file, quiet } => {
+                let hosts = Hosts::load(registries)?;
+                images.iter().try_for_each(|image| {
+                    let credentials = credentials(image, creds.as_deref(), auth_file.as_deref())?;
+                    pull(store, image, &credentials, &hosts, quiet)
+                })
+            }
+            Verb::Ls { json, quiet } => list(store, json, quiet),
+            Verb::Rm { images } => images.iter().try_for_each(|image| {
+                let record = store.get(image)?;
+                store.remove(&record.id)?;
+                println!("{}", record.id);
+                Ok(())
+            }),
+            Verb::Gc { high, low } => {
+                let policy = gc::Policy { high_percent: high, low_percent: low, min_age: 0, max_age: 0 };
+                store.collect_garbage(policy)?.removed.iter().for_each(|id| println!("{id}"));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+fn import(store: &ImageStore, archives: &[PathBuf], name: Option<&str>) -> Result<()> {
+    for archive in archives {
+        // Members are read out of order: a pipe becomes a file first.
+        let spooled = (archive == Path::new("-")).then(|| spool(store)).transpose()?;
+        let path = spooled.as_ref().map_or(archive.as_path(), |s| &s.0);
+        for record in runtime()?.block_on(store.import(path, name))? {
+            println!("{}\t{}", gc::display_name(&record), record.id);
+        }
+    }
+    Ok(())
+}
+
+struct Spooled(PathBuf);
+
+impl Drop for Spooled {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn spool(store: &ImageStore) -> Result<Spooled> {
+    let spooled = Spooled(store.ingest_dir().join(format!("stdin-{}", std::process::id())));
+    let mut file = std::fs::File::create(&spooled.0)?;
+    std::io::copy(&mut std::io::stdin().lock().by_ref(), &mut file).context("reading stdin")?;
+    Ok(spooled)
+}
+
+fn credentials(image: &str, creds: Option<&str>, auth_file: Option<&Path>) -> Result<Credentials> {
+    if let Some(creds) = creds {
+        let (username, password) = creds.split_once(':').context("--creds is user:password")?;
+        return Ok(Credentials::Basic { username: username.into(), password: password.into() });
+    }
+    let Some(path) = auth_file else { return Ok(Credentials::Anonymous) };
+    let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let config = DockerConfig::parse(&bytes).with_context(|| format!("reading {}", path.display()))?;
+    Ok(config.lookup(&reference::parse(image)?).into_iter().next().unwrap_or_default())
+}
+
+fn pull(
+    store: &ImageStore,
+    image: &str,
+    credentials: &Credentials,
+    hosts: &Hosts,
+    quiet: bool,
+) -> Result<()> {
+    let progress = Arc::new(move |event: ProgressEvent| match event {
+        ProgressEvent::Resolved { digest, layers, bytes } if !quiet => {
+            eprintln!("{digest}: {layers} layers to fetch, {bytes} bytes");
+        }
+        ProgressEvent::Unpacked { digest } if !quiet => eprintln!("{digest}: unpacked"),
+        _ => {}
+    });
+    let record = runtime()?.block_on(store.pull(image, credentials, hosts, Some(progress)))?;
+    println!("{}", record.id);
+    Ok(())
+}
+
+fn list(store: &ImageStore, json: bool, quiet: bool) -> Result<()> {
+    let records = store.list()?;
+    if json {
+        return Ok(print(&(serde_json::to_string_pretty(&records)? + "\n"))?);
+    }
+    let mut listing = String::new();
+    if !quiet {
+        writeln!(listing, "{:<60} {:<14} {:>12}", "IMAGE", "ID", "SIZE")?;
+    }
+    for record in &records {
+        let short = record.id.trim_start_matches("sha256:").get(..12).unwrap_or_default();
+        if quiet {
+            writeln!(listing, "{}", record.id)?;
+            continue;
+        }
+        let tags = if record.repo_tags.is_empty() {
+            vec![gc::display_name(record).to_owned()]
+        } else {
+            record.repo_tags.clone()
+        };
+        for tag in tags {
+            writeln!(listing, "{tag:<60} {short:<14} {:>12}", record.size)?;
+        }
+    }
+    Ok(print(&listing)?)
+}

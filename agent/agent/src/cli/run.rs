@@ -1,0 +1,543 @@
+//! `coracle-agent run`: the node.
+
+use anyhow::Context as _;
+use parking_lot::{Mutex, RwLock};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::engine::EngineOptions;
+use super::values::{self, CpuPolicy, Thresholds};
+use crate::api::access::Access;
+use crate::api::tls::{Pair, Tls};
+use crate::api::{NodeApi, tunnel};
+use crate::cluster::{Cluster, Make};
+use crate::config::NodeConfig;
+use crate::context::{Context, NodeFacts};
+use crate::dns::find;
+use crate::dns::route::{self, Routes, Stub};
+use crate::dns::serve::Dns;
+use crate::dns::upstream::Upstream;
+use crate::dns::zone::Zone;
+use crate::events;
+use crate::identity::client::Identity;
+use crate::identity::rotate;
+use crate::identity::serving::Serving;
+use crate::network;
+use crate::node::keep::Keeper;
+use crate::node::log_rotation::{self, LogLimits};
+use crate::node::machine::{self, Machine};
+use crate::node::shutdown::{self, Periods, Shutdown};
+use crate::node::status::{Pressure, allocatable};
+use crate::objects::{Objects, Wake};
+use crate::pod::cpus::Cpus;
+use crate::pod::image::Images;
+use crate::pod::image::records::PullRecords;
+use crate::pod::image::verification::{Pattern, Verification, VerificationPolicy};
+use crate::pod::support::Confinement;
+use crate::pod::table::{Message, PodTable};
+use crate::pod::users::Users;
+use crate::policy::Policies;
+use crate::probe::wheel::Probes;
+use crate::proxy::Proxy;
+use crate::source;
+use crate::status::report::Reporter;
+use crate::usage::Usage;
+use crate::volume::token::Tokens;
+use coracle_cli::supervise::Supervisor;
+use coracle_engine::cgroup::Hierarchy;
+use coracle_engine::runtime::counted::{Counted, Operations};
+use coracle_engine::runtime::{CriRuntime, Runtime};
+use coracle_engine::{Engine, serve};
+use coracle_host_dir::private;
+
+/// `coracle-agent run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Who this node is to the API server.
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: PathBuf,
+    /// YAML file with any of these options, in camel case.
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Name of the node; the host's name when not given.
+    #[arg(long)]
+    pub node_name: Option<String>,
+    /// Address of the node; may be given twice, for two families.
+    #[arg(long, value_parser = values::address)]
+    pub node_ip: Vec<String>,
+    /// Data of pods.
+    #[arg(long, default_value = "/var/lib/coracle/agent")]
+    pub root_dir: PathBuf,
+    /// Secrets and tokens of pods; must be on a tmpfs.
+    #[arg(long, default_value = "/run/coracle/volumes")]
+    pub memory_dir: PathBuf,
+    /// Logs of pods.
+    #[arg(long, default_value = "/var/log/pods")]
+    pub pod_log_dir: PathBuf,
+    /// Volumes that the cluster makes on this node; more than once for classes that name theirs.
+    #[arg(long, default_value = coracle_proto::local_path::DIRECTORY)]
+    pub storage_dir: Vec<PathBuf>,
+    /// Static pod manifests.
+    #[arg(long)]
+    pub manifests: Option<PathBuf>,
+    /// Another CRI runtime, instead of the built-in engine.
+    #[arg(long)]
+    pub container_runtime_endpoint: Option<String>,
+    /// Do not write the network configuration: another network plugin does.
+    #[arg(long)]
+    pub external_network: bool,
+    /// How pods of other nodes are reached.
+    #[arg(long, value_enum, default_value_t)]
+    pub network: network::Mode,
+    /// Do not lead connections to services: another proxy does.
+    #[arg(long)]
+    pub no_service_proxy: bool,
+    /// The cluster's domain.
+    #[arg(long, default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// The cluster's DNS servers; the addresses of the Service kube-dns when not given.
+    #[arg(long)]
+    pub cluster_dns: Vec<String>,
+    /// Do not serve DNS at the cluster's DNS addresses: something else does.
+    #[arg(long)]
+    pub external_dns: bool,
+    /// Servers for names outside the cluster, instead of the host's own: address[:port].
+    #[arg(long, value_delimiter = ',')]
+    pub dns_upstream: Vec<String>,
+    /// A domain with DNS servers of its own: domain=address[:port],…; may be given more than once.
+    #[arg(long)]
+    pub dns_stub_domain: Vec<Stub>,
+    /// Do not enforce network policies: another network plugin does.
+    #[arg(long)]
+    pub external_policies: bool,
+    /// The host's resolver configuration.
+    #[arg(long, default_value = "/etc/resolv.conf")]
+    pub resolv_conf: PathBuf,
+    /// Labels to register with: key=value.
+    #[arg(long, value_delimiter = ',', value_parser = values::pair)]
+    pub node_labels: Vec<(String, String)>,
+    /// Taints to register with: key=value:effect.
+    #[arg(long, value_delimiter = ',', value_parser = values::taint)]
+    pub register_with_taints: Vec<String>,
+    /// How many pods the node takes.
+    #[arg(long, default_value_t = 110)]
+    pub max_pods: u32,
+    /// How many processes a pod may have; 0 for as many as it likes.
+    #[arg(long, alias = "pod-pids-limit", default_value_t = 0)]
+    pub pod_max_pids: i64,
+    /// Kept for the system: cpu=100m,memory=256Mi.
+    #[arg(long, value_delimiter = ',', value_parser = values::reserved)]
+    pub reserved: Vec<(String, i64)>,
+    /// Sysctls pods may set beyond the safe ones.
+    #[arg(long, value_delimiter = ',')]
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// The cgroup that pods are put under.
+    #[arg(long, default_value = "/")]
+    pub cgroup_root: String,
+    /// What must be free; below it pods are evicted.
+    #[arg(
+        long,
+        default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%",
+        value_parser = values::thresholds
+    )]
+    pub eviction_hard: Thresholds,
+    /// CPU manager policy: none or static.
+    #[arg(long, value_enum, default_value_t)]
+    pub cpu_manager_policy: CpuPolicy,
+    /// Which images on the node a pod may use without credentials that have pulled them.
+    #[arg(long, value_enum, default_value_t)]
+    pub image_pull_credentials_verification_policy: VerificationPolicy,
+    /// Images that NeverVerifyAllowlistedImages is about: repositories, or registries and paths that end in /*.
+    #[arg(long, value_delimiter = ',')]
+    pub preloaded_images_verification_allowlist: Vec<Pattern>,
+    /// When the machine goes down, how many seconds pods have to end; 0 leaves them to the kernel.
+    #[arg(long, default_value_t = 0)]
+    pub shutdown_grace_period: u64,
+    /// How many of these seconds critical pods have to themselves, at the end.
+    #[arg(long, default_value_t = 0)]
+    pub shutdown_grace_period_critical_pods: u64,
+    /// Port of the node's own HTTPS API.
+    #[arg(long, default_value_t = 10250)]
+    pub port: u16,
+    /// Certificate of the node's own HTTPS API; it makes one of its own when not given.
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Key of the node's own HTTPS API.
+    #[arg(long)]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Authority of the clients of the node's own HTTPS API; the kubeconfig's when not given.
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
+    /// Keep connections open towards the API server: it cannot dial this node (NAT, firewall).
+    #[arg(long)]
+    pub tunnel: bool,
+    /// A container's log file is cut when it grows past this.
+    #[arg(long, default_value = "10Mi", value_parser = values::bytes)]
+    pub container_log_max_size: u64,
+    /// Log files of a container that are kept, the current one too.
+    #[arg(long, default_value_t = 5)]
+    pub container_log_max_files: usize,
+    /// Where the built-in engine is served as CRI, for crictl and the like.
+    #[arg(long, default_value = "/run/coracle/engine.sock")]
+    pub cri_socket: PathBuf,
+    /// The built-in engine.
+    #[command(flatten)]
+    pub engine: EngineOptions,
+}
+
+impl RunArgs {
+    /// Runs until SIGTERM or SIGINT; pods go on.
+    pub fn run(self) -> anyhow::Result<()> {
+        if self.container_runtime_endpoint.is_none() {
+            self.engine.enter_view()?;
+        }
+        super::log_to_stderr();
+        // An error only says that one was chosen already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // Two threads are enough for a node, and each costs memory.
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?
+            .block_on(self.serve())
+    }
+
+    async fn serve(mut self) -> anyhow::Result<()> {
+        let supervisor = Supervisor::default();
+        let runtime: Arc<dyn Runtime> = match &self.container_runtime_endpoint {
+            Some(endpoint) => Arc::new(CriRuntime::new(endpoint)?),
+            None => self.open_engine(&supervisor).await?,
+        };
+        let identity = Identity::read(&self.kubeconfig).await.context("kubeconfig")?;
+        let client = identity.client();
+        let identity = Arc::new(identity);
+        tokio::spawn(supervisor.clone().finish("client certificate", move || rotate::keep(identity.clone())));
+        self.close_directories()?;
+        let kept = self.root_dir.join("cluster-dns");
+        if self.cluster_dns.is_empty() {
+            self.cluster_dns = find::addresses(&client, &kept, self.manifests.is_some()).await;
+        } else {
+            find::keep(&kept, &self.cluster_dns);
+        }
+        let machine = machine::read_machine(&self.root_dir);
+        let config = self.config(&machine, &client)?;
+        let version = runtime.version().await.context("container runtime")?;
+        let runtime = (runtime, version.runtime_name);
+        let (context, background) = assemble(config, client, runtime, &machine, &supervisor);
+        for (task, make) in background {
+            supervisor.spawn(task, make);
+        }
+        let api = self.node_api(&context)?;
+        if self.tunnel {
+            tunnel::open(&api);
+        }
+        supervisor.spawn("node API", move || api.clone().serve());
+        self.serve_dns(&context)?;
+        let limits =
+            LogLimits { size: self.container_log_max_size, files: self.container_log_max_files.max(2) };
+        let of = context.clone();
+        supervisor.spawn("log rotation", move || log_rotation::run(of.clone(), limits));
+        if context.config.network != network::Mode::None {
+            let of = context.clone();
+            let make = move || network::follow(of.cluster.nodes.clone(), of.config.clone());
+            supervisor.spawn("node network", make);
+        }
+        if context.config.service_proxy {
+            serve_services(&context)?;
+        }
+        let of = context.clone();
+        supervisor.spawn("node status", move || Keeper::new(of.clone(), machine.clone()).run());
+        let of = context.clone();
+        supervisor.spawn("runtime events", move || source::runtime::follow(of.clone()));
+        if let Some(dir) = context.config.manifests.clone() {
+            supervisor.spawn("manifests", source::manifests::follow(context.clone(), dir));
+        }
+        let (sender, listed) = oneshot::channel();
+        let (of, sender) = (context.clone(), Arc::new(Mutex::new(Some(sender))));
+        supervisor.spawn("watch pods", move || source::api::follow(of.clone(), sender.clone()));
+        let leftovers = context.clone();
+        tokio::spawn(async move {
+            if listed.await.is_ok() {
+                let end = move || {
+                    let context = leftovers.clone();
+                    async move { source::leftovers::end(&context).await }
+                };
+                supervisor.finish("leftovers", end).await;
+            }
+        });
+        context.supervisor.spawn("memory", coracle_cli::memory::give_back);
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        // What init sends when the power goes.
+        let mut power = signal(SignalKind::from_raw(libc::SIGPWR))?;
+        let periods = Periods {
+            whole: Duration::from_secs(self.shutdown_grace_period),
+            critical: Duration::from_secs(self.shutdown_grace_period_critical_pods),
+        };
+        let going_down = tokio::select! {
+            _ = term.recv() => !periods.whole.is_zero() && shutdown::is_machine_stopping(),
+            _ = int.recv() => false,
+            _ = power.recv() => true,
+        };
+        if going_down && !periods.whole.is_zero() {
+            shutdown::run(&context, periods).await;
+            return Ok(());
+        }
+        tracing::info!(node = context.config.name, "agent ends, pods go on");
+        Ok(())
+    }
+
+    /// Data of pods is for no other user of the machine. From here on its paths have no links in them.
+    fn close_directories(&mut self) -> anyhow::Result<()> {
+        self.root_dir = private::ensure(&self.root_dir, 0o750).context("--root-dir")?;
+        self.memory_dir = private::ensure(&self.memory_dir, 0o700).context("--memory-dir")?;
+        self.pod_log_dir = private::ensure(&self.pod_log_dir, 0o750).context("--pod-log-dir")?;
+        private::ensure(&self.root_dir.join("pods"), 0o750).context("--root-dir")?;
+        Ok(())
+    }
+
+    /// Cluster DNS on every cluster DNS address.
+    fn serve_dns(&self, context: &Context) -> anyhow::Result<()> {
+        let own: Vec<IpAddr> = self.dns_addresses()?;
+        if own.is_empty() {
+            return Ok(());
+        }
+        let fixed: Option<Vec<SocketAddr>> =
+            self.dns_upstream.iter().map(|text| route::server(text)).collect();
+        let fixed = fixed.context("--dns-upstream: not an address")?;
+        let routes = Routes::new(self.dns_stub_domain.clone(), fixed, self.resolv_conf.clone(), own.clone());
+        let zone = Zone::new(&self.cluster_domain, own.clone()).context("--cluster-domain: not a domain")?;
+        let dns = Dns::new(zone, Box::new(context.cluster.clone()), Upstream::new(routes));
+        for address in own {
+            let dns = dns.clone();
+            context.supervisor.spawn(format!("DNS at {address}"), move || dns.clone().serve(address));
+        }
+        Ok(())
+    }
+
+    /// Where DNS is served: the addresses that pods are told, unless something else answers there.
+    fn dns_addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
+        if self.external_dns {
+            return Ok(vec![]);
+        }
+        let parse = |text: &String| text.parse().with_context(|| format!("--cluster-dns {text}"));
+        self.cluster_dns.iter().map(parse).collect()
+    }
+
+    /// The engine in this process, also served as CRI.
+    async fn open_engine(&self, supervisor: &Supervisor) -> anyhow::Result<Arc<dyn Runtime>> {
+        let engine =
+            Engine::supervised(self.engine.options(), supervisor).await.context("container engine")?;
+        let engine = Arc::new(engine);
+        let (served, socket) = (engine.clone(), self.cri_socket.clone());
+        supervisor.spawn("CRI", move || {
+            let (served, socket) = (served.clone(), socket.clone());
+            async move {
+                // Right after a kill the socket may still be held by the agent before this one.
+                while let Err(error) = serve::serve(served.clone(), &socket, std::future::pending()).await {
+                    tracing::warn!(socket = %socket.display(), %error, "engine is not served as CRI, will retry");
+                    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+                }
+            }
+        });
+        Ok(engine)
+    }
+
+    /// The node's own HTTPS API.
+    fn node_api(&self, context: &Arc<Context>) -> anyhow::Result<Arc<NodeApi>> {
+        let authority = match &self.client_ca_file {
+            Some(path) => Some(std::fs::read(path).with_context(|| path.display().to_string())?),
+            None => self.kubeconfig_authority(),
+        };
+        let tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
+            (Some(certificate), Some(key)) => {
+                let pair = Pair { certificate: certificate.clone(), key: key.clone() };
+                pair.serve(authority.as_deref())?
+            }
+            _ => {
+                let config = &context.config;
+                let serving = Serving::open(&self.root_dir.join("pki"), &config.name, &config.ips)?;
+                let (of, client) = (serving.clone(), context.client.clone());
+                let make = move || of.clone().keep(client.clone());
+                context.supervisor.spawn("serving certificate", make);
+                Tls::new(serving, authority.as_deref())?
+            }
+        };
+        let access = Access::new(context.client.clone(), &context.config.name);
+        let usage = Usage::default();
+        let (reading, of) = (usage.clone(), context.clone());
+        context.supervisor.spawn("usage", move || reading.clone().run(of.clone()));
+        Ok(NodeApi::new(context.clone(), usage, access, tls))
+    }
+
+    /// The cluster's authority, PEM.
+    fn kubeconfig_authority(&self) -> Option<Vec<u8>> {
+        use base64::Engine as _;
+        let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).ok()?;
+        let cluster = file.clusters.first()?.cluster.as_ref()?.clone();
+        match (cluster.certificate_authority_data, cluster.certificate_authority) {
+            (Some(data), _) => base64::engine::general_purpose::STANDARD.decode(data).ok(),
+            (None, Some(path)) => std::fs::read(path).ok(),
+            (None, None) => None,
+        }
+    }
+
+    fn config(&self, machine: &Machine, client: &kube::Client) -> anyhow::Result<NodeConfig> {
+        let ips = if self.node_ip.is_empty() {
+            let _ = client;
+            vec![self.own_address().context("no address towards the API server; give --node-ip")?]
+        } else {
+            self.node_ip.clone()
+        };
+        Ok(NodeConfig {
+            name: self.node_name.clone().unwrap_or_else(|| machine.hostname.to_lowercase()),
+            ips,
+            root_dir: self.root_dir.clone(),
+            memory_dir: self.memory_dir.clone(),
+            log_dir: self.pod_log_dir.clone(),
+            storage_dirs: self.storage_dir.iter().map(std::path::absolute).collect::<Result<_, _>>()?,
+            manifests: self.manifests.clone(),
+            cni_conf_dir: (!self.external_network).then(|| self.engine.cni_conf_dir.clone()),
+            cni_data_dir: self.engine.cni_cache_dir.join("networks"),
+            cluster: crate::pod::dns::Cluster {
+                domain: self.cluster_domain.clone(),
+                servers: self.cluster_dns.clone(),
+            },
+            resolv_conf: self.resolv_conf.clone(),
+            labels: self.node_labels.iter().cloned().collect(),
+            taints: self.register_with_taints.clone(),
+            max_pods: self.max_pods,
+            max_pids: self.pod_max_pids,
+            reserved: self.reserved.iter().cloned().collect(),
+            allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
+            api_port: self.port,
+            cgroup_root: PathBuf::from("/sys/fs/cgroup"),
+            cgroup_parent: self.cgroup_root.trim_end_matches('/').to_owned(),
+            eviction: self.eviction_hard.0.clone(),
+            policies: !self.external_policies,
+            static_cpus: self.cpu_manager_policy == CpuPolicy::Static,
+            network: if self.external_network { network::Mode::None } else { self.network },
+            service_proxy: !self.no_service_proxy,
+            serves_dns: !self.external_dns,
+            verification: Verification::new(
+                self.image_pull_credentials_verification_policy,
+                self.preloaded_images_verification_allowlist.clone(),
+            )
+            .context("--preloaded-images-verification-allowlist")?,
+        })
+    }
+
+    fn own_address(&self) -> Option<String> {
+        let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).ok()?;
+        let server = file.clusters.first()?.cluster.as_ref()?.server.clone()?;
+        let uri: http::Uri = server.parse().ok()?;
+        let port = uri.port_u16().unwrap_or(443);
+        let address: SocketAddr =
+            (uri.host()?.trim_matches(['[', ']']), port).to_socket_addrs().ok()?.next()?;
+        Some(machine::address_towards(address)?.to_string())
+    }
+}
+
+/// Leads connections to services. What the kernel refuses at the start ends the agent; later it is tried again.
+fn serve_services(context: &Arc<Context>) -> anyhow::Result<()> {
+    let of = context.clone();
+    let open = move || {
+        let config = &of.config;
+        let dns = config.cluster.servers.iter().filter_map(|server| server.parse().ok()).collect();
+        Proxy::new(of.cluster.clone(), config.name.clone(), dns, of.supervisor.clone())
+    };
+    let mut first = Some(open()?);
+    context.supervisor.spawn("service proxy", move || {
+        let proxy = first.take().map_or_else(&open, Ok);
+        async move {
+            match proxy {
+                Ok(proxy) => proxy.run().await,
+                Err(error) => tracing::error!(%error, "services are not served"),
+            }
+        }
+    });
+    Ok(())
+}
+
+/// A background task of the node: its name, and what makes it.
+pub type Task = (String, Make);
+
+/// Puts the node's parts together; the tasks are to be spawned.
+pub fn assemble(
+    config: NodeConfig,
+    client: kube::Client,
+    (runtime, runtime_name): (Arc<dyn Runtime>, String),
+    machine: &Machine,
+    supervisor: &Supervisor,
+) -> (Arc<Context>, Vec<Task>) {
+    let operations = Arc::new(Operations::default());
+    let runtime: Arc<dyn Runtime> = Arc::new(Counted::new(runtime, operations.clone()));
+    let pods = PodTable::default();
+    let table = pods.clone();
+    let objects_changed: Wake = Arc::new(move |uid| {
+        table.send(uid, Message::Objects);
+    });
+    let table = pods.clone();
+    let verdicts_changed: Wake = Arc::new(move |uid| {
+        table.send(uid, Message::Verdicts);
+    });
+    let (events, record) = events::recorder(client.clone(), config.name.clone());
+    let (cluster, follow) = Cluster::new(&client, supervisor);
+    let dns = config.cluster.servers.iter().filter(|_| config.serves_dns);
+    let dns = dns.filter_map(|server| server.parse().ok()).collect();
+    let namespaces = cluster.namespaces.clone();
+    let (policies, enforce) =
+        Policies::new(&config.name, client.clone(), events.clone(), namespaces, dns, supervisor);
+    let policies = config.policies.then_some(policies);
+    let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed, supervisor.clone());
+    let facts = NodeFacts {
+        allocatable: allocatable(&config, machine),
+        memory: machine.capacity.get("memory").copied().unwrap_or(0),
+        labels: crate::node::object::labels(&config, &machine.hostname),
+        taints: vec![],
+        pressure: Pressure::default(),
+        confinement: Confinement::of_host(),
+    };
+    let context = Context {
+        facts: RwLock::new(facts),
+        reporter: Reporter::new(client.clone()),
+        objects: Objects::new(client.clone(), objects_changed, supervisor),
+        cluster,
+        policies,
+        tokens: Tokens::new(client.clone()),
+        images: Images::new(
+            runtime.clone(),
+            events.clone(),
+            config.verification.clone(),
+            PullRecords::new(config.image_pulls_dir()),
+        ),
+        probes: probes.clone(),
+        cpus: config
+            .static_cpus
+            .then(|| Cpus::open(&config.root_dir, config.reserved.get("cpu").copied().unwrap_or(0))),
+        users: Users::load(&config),
+        shutdown: Shutdown::default(),
+        node_changed: tokio::sync::Notify::new(),
+        cgroups: Hierarchy::open(&config.cgroup_root)
+            .inspect_err(|error| tracing::warn!(%error, "pods get no cgroup of their own"))
+            .ok(),
+        supervisor: supervisor.clone(),
+        pods,
+        config,
+        client,
+        runtime,
+        operations,
+        runtime_name,
+        events,
+    };
+    let run_probes: Make = Box::new(move || Box::pin(probes.clone().run()));
+    let mut tasks: Vec<Task> = vec![("events".to_owned(), record), ("probes".to_owned(), run_probes)];
+    tasks.extend(follow);
+    if context.policies.is_some() {
+        tasks.extend(enforce);
+    }
+    (Arc::new(context), tasks)
+}

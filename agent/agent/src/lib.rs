@@ -1,0 +1,49 @@
+//! The node agent: pods, volumes, probes, status, service proxy, network policies, DNS and the node API.
+//!
+//! May depend on `coracle-engine`, `coracle-keeper`, `coracle-host-dir`, `coracle-cni`, `coracle-proto` and `coracle-cli`.
+//! It depends on no crate of the control plane: it talks to any API server over HTTPS.
+// Where a pod can change files meanwhile, modules deny them again.
+#![allow(clippy::disallowed_methods)]
+
+// Options of the node.
+pub mod config;
+// Certificates of the node: joining and rotation.
+pub mod identity;
+// Watches that recover from errors.
+pub mod watching;
+// Events for `kubectl describe`.
+pub mod events;
+// ConfigMaps and Secrets that pods of this node use.
+pub mod objects;
+// Watched state of the cluster: Services, EndpointSlices, Nodes, Namespaces.
+pub mod cluster;
+// Environment variables of Services.
+pub mod services;
+// The network between nodes.
+pub mod network;
+// The service proxy.
+pub mod proxy;
+// Volumes of pods.
+pub mod volume;
+// Probes of containers.
+pub mod probe;
+// Shared dependencies of pod workers.
+pub mod context;
+// The Node object, its status and its lease.
+pub mod node;
+// Sources of pods: API server, static manifests.
+pub mod source;
+// The lifecycle of a pod: plan, configuration, worker.
+pub mod pod;
+// Pod status: generation and reports.
+pub mod status;
+// Network policies.
+pub mod policy;
+// Cluster DNS.
+pub mod dns;
+// Resource usage of the node and its pods.
+pub mod usage;
+// The node API on :10250.
+pub mod api;
+// The commands of `coracle-agent`.
+pub mod cli;

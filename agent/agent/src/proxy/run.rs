@@ -1,0 +1,212 @@
+//! The task: follows services and endpoints, and changes the table in one transaction at a time.
+
+use coracle_cli::supervise::Supervisor;
+use coracle_cni::conntrack::Conntrack;
+use coracle_cni::netlink;
+use coracle_cni::nft::{Element, Nft};
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::health::Health;
+use super::pick::Place;
+use super::plan::{self, Plan};
+use super::rules::{self, Ground, TABLE};
+use super::state::{Change, State};
+use super::sysctl;
+use crate::cluster::{Changes, Cluster, Name};
+use coracle_engine::others::{Heard, Others, OthersError};
+
+/// Pause after the kernel refused a change.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// The kernel cannot be spoken to.
+    #[error("nftables")]
+    Nft(#[from] netlink::Error),
+    /// Changes by others cannot be waited for.
+    #[error("changes by others")]
+    Others(#[from] OthersError),
+}
+
+/// The service proxy of a node.
+pub struct Proxy {
+    cluster: Cluster,
+    node: String,
+    answers_itself: Vec<IpAddr>,
+    nft: Nft,
+    others: Others,
+    ground: Ground,
+    zone: Box<str>,
+    state: State,
+    health: Health,
+}
+
+impl Proxy {
+    /// Nothing is changed yet: what an earlier life left goes on until everything is known.
+    pub fn new(
+        cluster: Cluster,
+        node: String,
+        answers_itself: Vec<IpAddr>,
+        supervisor: Supervisor,
+    ) -> Result<Self, ProxyError> {
+        Ok(Proxy {
+            cluster,
+            node,
+            answers_itself,
+            nft: Nft::open()?,
+            others: Others::at(TABLE)?,
+            ground: Ground::default(),
+            zone: Box::default(),
+            state: State::default(),
+            health: Health::new(supervisor),
+        })
+    }
+
+    /// Leads connections, for ever. A change the kernel refuses is made good by building the table anew.
+    pub async fn run(mut self) {
+        self.cluster.services.synced().await;
+        self.cluster.slices.synced().await;
+        self.ground.sees_bridge = sysctl::prepare();
+        let mut services = self.cluster.services.changes();
+        let mut slices = self.cluster.slices.changes();
+        let mut nodes = self.cluster.nodes.changes();
+        self.look_at_node();
+        let mut whole = true;
+        loop {
+            let mut names = HashSet::new();
+            if !whole {
+                tokio::select! {
+                    changed = services.next() => names.extend(changed),
+                    changed = slices.next() => names.extend(changed),
+                    changed = nodes.next() => {
+                        let own = Name::new("", &self.node);
+                        whole = changed.contains(&own) && self.look_at_node();
+                    }
+                    seen = self.look_at_others() => whole = seen,
+                }
+            }
+            take(&mut names, [&mut services, &mut slices]);
+            match tokio::task::block_in_place(|| self.apply(names, whole)) {
+                Ok(()) => whole = false,
+                Err(error) => {
+                    tracing::warn!(%error, "service rules not changed, will build them anew");
+                    whole = true;
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Takes over what the Node object says of this node; whether everything is to be planned anew.
+    fn look_at_node(&mut self) -> bool {
+        let Some(node) = self.cluster.nodes.get(&Name::new("", &self.node)) else { return false };
+        let changed = *self.ground.pod_ranges != *node.pod_ranges || self.zone != node.zone;
+        self.ground.pod_ranges = node.pod_ranges.to_vec();
+        self.zone = node.zone.clone();
+        changed
+    }
+
+    /// Waits until somebody else changed the table.
+    async fn look_at_others(&mut self) -> bool {
+        let own = self.nft.port().unwrap_or(0);
+        loop {
+            match self.others.change(&[own]).await {
+                Heard::TooMuch if self.is_whole() => {}
+                Heard::TooMuch => return true,
+                Heard::Change => {
+                    tracing::warn!(table = TABLE.name, "somebody changed the table, it is built anew");
+                    return true;
+                }
+            }
+        }
+    }
+
+    fn is_whole(&mut self) -> bool {
+        self.nft.rule_count(TABLE, "prerouting").is_ok_and(|count| count == self.ground.pod_ranges.len() + 2)
+            && self.nft.rule_count(TABLE, "services").is_ok_and(|count| count > 0)
+    }
+
+    fn apply(&mut self, names: HashSet<Name>, whole: bool) -> netlink::Result<()> {
+        let begun = Instant::now();
+        let mut change = Change::default();
+        if whole {
+            let before = self.state.names();
+            self.state = State::default();
+            let mut all: HashSet<Name> =
+                self.cluster.services.all().into_iter().map(|(name, _)| name).collect();
+            all.extend(before);
+            self.plan(all, &mut change);
+        } else {
+            self.plan(names, &mut change);
+        }
+        while !change.again.is_empty() {
+            let again = std::mem::take(&mut change.again).into_iter().collect();
+            self.plan(again, &mut change);
+        }
+        let (elements, stale) = (change.len(), std::mem::take(&mut change.stale));
+        if whole {
+            let affinity = self.affinity()?;
+            self.nft.apply(change.into_new_table(&self.ground, &affinity))?;
+            tracing::info!(elements, elapsed = ?begun.elapsed(), "service rules built");
+        } else if elements > 0 {
+            self.nft.apply(change.into_batch())?;
+            tracing::debug!(elements, elapsed = ?begun.elapsed(), "service rules changed");
+        }
+        let forgotten = match whole {
+            true => stale.forget(&mut self.nft, &self.state).and_then(|()| self.forget_astray()),
+            false => stale.forget(&mut self.nft, &self.state),
+        };
+        if let Err(error) = forgotten {
+            tracing::warn!(%error, "connections to endpoints that are gone stay until they time out");
+        }
+        Ok(())
+    }
+
+    /// Forgets connections to endpoints that went while nobody looked.
+    fn forget_astray(&self) -> netlink::Result<()> {
+        for v4 in [true, false] {
+            Conntrack::open()?.remove(v4, |flow| self.state.is_astray(flow))?;
+        }
+        Ok(())
+    }
+
+    fn plan(&mut self, names: HashSet<Name>, change: &mut Change) {
+        for name in names {
+            let plan = self.plan_one(&name);
+            self.health.update(&name, plan.health);
+            self.state.update(&name, plan, change);
+        }
+    }
+
+    fn plan_one(&self, name: &Name) -> Plan {
+        let Some(service) = self.cluster.services.get(name) else { return Plan::default() };
+        let slices = self.cluster.slices.group(name);
+        let slices: Vec<_> = slices.iter().map(|slice| &**slice).collect();
+        let place = Place { node: &self.node, zone: &self.zone, answers_itself: &self.answers_itself };
+        plan::plan_service(name, &service, &slices, &place)
+    }
+
+    /// Clients that stay with an endpoint that is still there, as the table before this one knew them.
+    fn affinity(&mut self) -> netlink::Result<Vec<(&'static str, Vec<Element>)>> {
+        let mut all = Vec::new();
+        for v4 in [true, false] {
+            let set = rules::affinity(v4);
+            let found = match self.nft.elements(TABLE, set) {
+                Err(error) if error.errno() == Some(nix::errno::Errno::ENOENT) => continue,
+                other => other?,
+            };
+            let valid = found.into_iter().filter(|element| self.state.may_stay(element, v4));
+            all.push((set, valid.collect()));
+        }
+        Ok(all)
+    }
+}
+
+fn take(names: &mut HashSet<Name>, from: [&mut Changes; 2]) {
+    for changes in from {
+        names.extend(changes.take());
+    }
+}

@@ -1,0 +1,77 @@
+//! Into the namespaces and the cgroup of a container.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns};
+
+use super::{Error, Request};
+use crate::{pidfd, sandbox};
+
+/// By their names in `/proc/<pid>/ns`. That of cgroups is the child's to join, see [`Target::cgroups`].
+const KINDS: [(&str, CloneFlags); 5] = [
+    ("mnt", CloneFlags::CLONE_NEWNS),
+    ("pid", CloneFlags::CLONE_NEWPID),
+    ("net", CloneFlags::CLONE_NEWNET),
+    ("ipc", CloneFlags::CLONE_NEWIPC),
+    ("uts", CloneFlags::CLONE_NEWUTS),
+];
+
+/// The container's first process.
+pub struct Target {
+    process: OwnedFd,
+    /// Whether its view of cgroups is its own.
+    own_cgroups: bool,
+}
+
+impl Target {
+    /// Takes on the container's view of cgroups. Only from within its cgroup: where the hierarchy is delegated by namespaces,
+    /// the kernel lets nobody into a cgroup from one that is outside of the view.
+    pub fn cgroups(&self) -> nix::Result<()> {
+        if self.own_cgroups { setns(&self.process, CloneFlags::CLONE_NEWCGROUP) } else { Ok(()) }
+    }
+}
+
+/// Joins every namespace but that of cgroups in which the container's first process is and this one is not, all or none.
+pub fn namespaces(request: &Request) -> Result<Target, Error> {
+    let gone = || Error("container is not running".into());
+    let target = pidfd::open(request.pid).map_err(|_| gone())?;
+    let (kinds, own_cgroups) = differing(request.pid).map_err(|_| gone())??;
+    // Everything above was read of this process, if it was there before and is there still.
+    let mut ended = [PollFd::new(target.as_fd(), PollFlags::POLLIN)];
+    let ended = poll(&mut ended, PollTimeout::ZERO).map_err(Error::at("poll"))? > 0;
+    if ended || pidfd::start_time(request.pid) != Some(request.start_time) {
+        return Err(gone());
+    }
+    if let Some(adjust) = request.oom_score_adj {
+        // Lowering it needs a privilege that the node may not have.
+        let _ = fs::write("/proc/self/oom_score_adj", adjust.to_string());
+    }
+    // Nothing in the container may read or trace this process while it is on its way.
+    nix::sys::prctl::set_dumpable(false).map_err(Error::at("prctl"))?;
+    setns(&target, kinds).map_err(Error::at("joining the container's namespaces"))?;
+    Ok(Target { process: target, own_cgroups })
+}
+
+/// Which namespaces are not ours, and whether that of cgroups is one; the outer error says that the process is gone.
+fn differing(pid: i32) -> io::Result<Result<(CloneFlags, bool), Error>> {
+    let identity = |whose: &str, kind: &str| fs::read_link(format!("/proc/{whose}/ns/{kind}"));
+    let whose = pid.to_string();
+    let other = |kind: &str| Ok::<_, io::Error>(identity(&whose, kind)? != identity("self", kind)?);
+    if other("user")? {
+        return Ok(Err(Error("the container has a user namespace".into())));
+    }
+    let mut kinds = CloneFlags::empty();
+    for (name, kind) in KINDS {
+        kinds.set(kind, other(name)?);
+    }
+    Ok(Ok((kinds, other("cgroup")?)))
+}
+
+/// A child in this cgroup and in the joined namespaces; `None` in the child.
+pub fn clone_into(cgroup: Option<&OwnedFd>) -> io::Result<Option<i32>> {
+    let child = sandbox::clone3(CloneFlags::empty(), cgroup.map(OwnedFd::as_fd))?;
+    Ok(child.map(|(pid, _)| pid))
+}

@@ -1,0 +1,151 @@
+//! ComponentStatuses: made when they are asked for, from the checks that health pages ask, too.
+
+use crate::api::Api;
+use crate::hook::{Action, Call};
+use crate::wellknown::store_health;
+use async_trait::async_trait;
+use coracle_cli::health::Checks;
+use coracle_client::pipeline::Reply;
+use coracle_proto::status::ApiError;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+/// The part of the program that is the scheduler.
+pub const SCHEDULER: &str = "scheduler";
+/// The part of the program that is the controllers.
+pub const CONTROLLERS: &str = "controller-manager";
+
+/// Where scheduler and controllers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loops {
+    /// In this process.
+    Here,
+    /// In the process that holds their lease.
+    Elected,
+    /// Not in this process, and nobody says where.
+    Unknown,
+}
+
+/// The statuses.
+pub struct Components {
+    /// Where scheduler and controllers run.
+    pub loops: Loops,
+    /// What health pages ask.
+    pub checks: Checks,
+}
+
+fn status(name: &str, problem: Option<String>) -> Value {
+    let condition = match problem {
+        None => json!({"type": "Healthy", "status": "True", "message": "ok"}),
+        Some(error) => json!({"type": "Healthy", "status": "False", "error": error}),
+    };
+    json!({
+        "kind": "ComponentStatus", "apiVersion": "v1",
+        "metadata": {"name": name}, "conditions": [condition],
+    })
+}
+
+/// Why nobody is known to do the work of a lease; nothing while somebody renews it.
+fn stale(lease: Option<&Value>, now: Timestamp) -> Option<String> {
+    let spec = lease.map_or(&Value::Null, |lease| &lease["spec"]);
+    let holder = spec["holderIdentity"].as_str().unwrap_or_default();
+    let renewed = spec["renewTime"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
+    let Some(renewed) = renewed.filter(|_| !holder.is_empty()) else {
+        return Some("nobody holds its lease".into());
+    };
+    let life = SignedDuration::from_secs(spec["leaseDurationSeconds"].as_i64().unwrap_or_default());
+    (now.duration_since(renewed) > life)
+        .then(|| format!("{holder} has not renewed its lease since {renewed}"))
+}
+
+impl Components {
+    fn problem(&self, api: &Api, part: &str) -> Option<String> {
+        match self.loops {
+            Loops::Here => self.problem_here(part),
+            Loops::Unknown => Some("this server does not run it and does not know who does".into()),
+            Loops::Elected => {
+                let kind = api.registry.resource("coordination.k8s.io", "v1", "leases")?;
+                let lease = format!("kube-{part}");
+                let lease = api.cached(&kind, "kube-system", &lease).ok().map(|lease| lease.value());
+                // Tasks that are dead while this server leads renew no less.
+                stale(lease.as_ref(), Timestamp::now()).or_else(|| self.checks.dead(part))
+            }
+        }
+    }
+
+    /// Why a part that runs in this process does not work.
+    fn problem_here(&self, part: &str) -> Option<String> {
+        if !self.checks.has_begun(part) {
+            return Some("it has not started yet".into());
+        }
+        self.checks.dead(part)
+    }
+}
+
+#[async_trait]
+impl Action for Components {
+    async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
+        let store = store_health(call.api.store.as_ref()).await.result.err();
+        let mut all = vec![
+            status(CONTROLLERS, self.problem(call.api, CONTROLLERS)),
+            status("etcd-0", store),
+            status(SCHEDULER, self.problem(call.api, SCHEDULER)),
+        ];
+        if call.verb == "list" {
+            let list =
+                json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": all});
+            return Ok(Reply::Value(200, list));
+        }
+        all.retain(|status| status["metadata"]["name"] == call.name);
+        let found = all.pop();
+        found
+            .map(|status| Reply::Value(200, status))
+            .ok_or_else(|| ApiError::not_found(&call.kind.group, &call.kind.plural, call.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_cli::supervise::{Pace, Supervisor};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_part_whose_tasks_are_dead_or_not_started_is_unhealthy() {
+        let pace = Pace { first: Duration::from_millis(1), most: 2, ..Pace::default() };
+        let (supervisor, checks) = (Supervisor::with_pace(pace), Checks::default());
+        checks.add_tasks(supervisor.clone());
+        let components = Components { loops: Loops::Here, checks };
+        assert_eq!(components.problem_here(SCHEDULER).as_deref(), Some("it has not started yet"));
+        let well = supervisor.of_part(CONTROLLERS).spawn("gc", std::future::pending::<()>);
+        let bad = supervisor.of_part(SCHEDULER).spawn("scheduler", || async { panic!("never works") });
+        for _ in 0..1000 {
+            if !supervisor.dead().is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let problem = components.problem_here(SCHEDULER);
+        assert!(problem.as_ref().unwrap().contains("never works"), "{problem:?}");
+        let shown = status(SCHEDULER, problem);
+        assert_eq!(shown["conditions"][0]["status"], "False", "{shown}");
+        assert_eq!(components.problem_here(CONTROLLERS), None);
+        bad.abort();
+        well.abort();
+    }
+
+    #[test]
+    fn a_lease_that_nobody_renews_is_a_problem() {
+        let lease = |holder: &str| {
+            json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15,
+            "renewTime": "2026-01-01T00:00:00.000000Z"}})
+        };
+        let at = |seconds: i64| {
+            "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+        };
+        assert_eq!(stale(Some(&lease("a")), at(10)), None);
+        assert!(stale(Some(&lease("a")), at(16)).unwrap().starts_with("a has not renewed"));
+        assert!(stale(Some(&lease("")), at(1)).is_some() && stale(None, at(1)).is_some());
+    }
+}

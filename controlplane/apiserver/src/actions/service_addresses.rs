@@ -1,0 +1,462 @@
+//! Cluster addresses and node ports of Services. What is taken is a key in the store, made before the Service and removed
+//! after it, so that two servers on one store never hand out the same: an `IPAddress` object per address, a plain key per
+//! node port.
+
+use super::service_families;
+use crate::api::{Api, store_failed};
+use crate::hook::Hook;
+use crate::metadata;
+use async_trait::async_trait;
+use coracle_kinds::object::gate::{Limits, stored_bytes};
+use coracle_proto::status::{ApiError, FieldError};
+use coracle_store::{Durability, StoreError, Write};
+use rand::RngExt;
+use serde_json::{Value, json};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
+const PORT_KEY: &str = "/registry/ranges/servicenodeports/";
+const TRIES: usize = 256;
+
+/// A range of addresses.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    base: IpAddr,
+    bits: u8,
+}
+
+impl Range {
+    fn parse(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text} is not an address range");
+        let (address, bits) = text.split_once('/').ok_or_else(bad)?;
+        let (base, bits): (IpAddr, u8) =
+            (address.parse().map_err(|_| bad())?, bits.parse().map_err(|_| bad())?);
+        let width = if base.is_ipv4() { 32 } else { 128 };
+        if bits > width - 2 { Err(bad()) } else { Ok(Self { base, bits }) }
+    }
+
+    /// How many addresses may be handed out; at most 2^16 are used of a large range.
+    fn size(&self) -> u128 {
+        let host = if self.base.is_ipv4() { 32 - self.bits } else { 128 - self.bits };
+        if host >= 16 { 1 << 16 } else { 1 << host }
+    }
+
+    fn at(&self, offset: u128) -> IpAddr {
+        match self.base {
+            IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits().wrapping_add(offset as u32)).into(),
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits().wrapping_add(offset)).into(),
+        }
+    }
+
+    /// Whether a Service may ask for this address: neither the network's own nor, of IPv4, that of everybody.
+    fn gives(&self, address: IpAddr) -> bool {
+        let last = match address {
+            IpAddr::V4(ip) => {
+                ip.to_bits() | u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0) == u32::MAX
+            }
+            IpAddr::V6(_) => false,
+        };
+        self.contains(address) && address != self.base && !last
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        match (self.base, address) {
+            (IpAddr::V4(base), IpAddr::V4(ip)) => {
+                let shift = 32 - u32::from(self.bits);
+                base.to_bits().checked_shr(shift) == ip.to_bits().checked_shr(shift)
+            }
+            (IpAddr::V6(base), IpAddr::V6(ip)) => {
+                let shift = 128 - u32::from(self.bits);
+                base.to_bits().checked_shr(shift) == ip.to_bits().checked_shr(shift)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The hook of Services.
+pub struct ServiceAddresses {
+    ranges: Vec<Range>,
+}
+
+impl ServiceAddresses {
+    /// With one range per family, comma separated.
+    pub fn new(cidrs: &str) -> Result<Self, String> {
+        Ok(Self { ranges: cidrs.split(',').map(|c| Range::parse(c.trim())).collect::<Result<_, _>>()? })
+    }
+
+    /// Whether an address is one of Services.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.contains(address))
+    }
+
+    /// The first address of the first range, the `kubernetes` Service's.
+    pub fn first(&self) -> IpAddr {
+        self.ranges[0].at(1)
+    }
+
+    /// The addresses of the cluster's DNS, by convention the tenth of each range; none in a range that is too small.
+    pub fn dns(&self) -> Vec<IpAddr> {
+        let tenth = |range: &Range| Some(range.at(10)).filter(|address| range.contains(*address));
+        self.ranges.iter().map_while(tenth).collect()
+    }
+}
+
+fn is(value: &Value, types: &[&str]) -> bool {
+    value["spec"]["type"].as_str().is_none_or(|t| types.contains(&t))
+}
+
+fn wants_address(service: &Value) -> bool {
+    is(service, &["ClusterIP", "NodePort", "LoadBalancer"]) && service["spec"]["clusterIP"] != "None"
+}
+
+fn wants_ports(service: &Value) -> bool {
+    matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer"))
+}
+
+fn addresses(service: &Value) -> Vec<String> {
+    let list = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
+    let mut all: Vec<String> = list.filter_map(|ip| ip.as_str().map(str::to_owned)).collect();
+    if let (true, Some(ip)) = (all.is_empty(), service["spec"]["clusterIP"].as_str()) {
+        all.push(ip.to_owned());
+    }
+    all.retain(|ip| !ip.is_empty() && ip != "None");
+    all
+}
+
+fn ports(service: &Value) -> Vec<u16> {
+    let list = service["spec"]["ports"].as_array().into_iter().flatten().map(|p| &p["nodePort"]);
+    let extra = std::iter::once(&service["spec"]["healthCheckNodePort"]);
+    let mut all: Vec<u16> =
+        list.chain(extra).filter_map(Value::as_u64).filter_map(|p| u16::try_from(p).ok()).collect();
+    all.retain(|p| *p != 0);
+    // One port may serve TCP and UDP.
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn invalid(service: &Value, cause: FieldError) -> ApiError {
+    ApiError::invalid("", "Service", service["metadata"]["name"].as_str().unwrap_or_default(), vec![cause])
+}
+
+impl ServiceAddresses {
+    fn families(&self) -> Vec<&'static str> {
+        self.ranges.iter().map(|range| if range.base.is_ipv4() { "IPv4" } else { "IPv6" }).collect()
+    }
+
+    /// Settles families, then takes the addresses that are asked for and draws the others.
+    async fn take_addresses(
+        &self,
+        taking: &Taking<'_>,
+        service: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Vec<String>, ApiError> {
+        if service["spec"]["clusterIP"] == "None" {
+            service["spec"]["clusterIPs"] = json!(["None"]);
+        }
+        if let Err(causes) = service_families::settle(service, old, &self.families()) {
+            let name = service["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(ApiError::invalid("", "Service", name, causes));
+        }
+        if !wants_address(service) {
+            return Ok(Vec::new());
+        }
+        let held = old.map(addresses).unwrap_or_default();
+        let mut all = addresses(service);
+        let mut taken = Vec::new();
+        let families = service["spec"]["ipFamilies"].as_array().cloned().unwrap_or_default();
+        for (i, family) in families.iter().enumerate() {
+            let asked = all.get(i).filter(|ip| !held.contains(ip));
+            let outcome = match asked {
+                Some(text) => self.take_address(taking, text, service).await.map(|()| text.clone()),
+                None if i < all.len() => continue,
+                None => self.draw_address(taking, family, service).await,
+            };
+            match outcome {
+                Ok(address) => {
+                    taken.push(address.clone());
+                    if i >= all.len() {
+                        all.push(address);
+                    }
+                }
+                Err(error) => {
+                    taking.free(&taken, &[]).await;
+                    return Err(error);
+                }
+            }
+        }
+        service["spec"]["clusterIP"] = json!(all.first());
+        service["spec"]["clusterIPs"] = json!(all);
+        Ok(taken)
+    }
+
+    async fn take_address(&self, taking: &Taking<'_>, text: &str, service: &Value) -> Result<(), ApiError> {
+        let refuse = |why: &str| {
+            let list = &service["spec"]["clusterIPs"];
+            let why = format!("failed to allocate IP {text}: {why}");
+            Err(invalid(service, FieldError::invalid("spec.clusterIPs", list, &why)))
+        };
+        let range = |ip: IpAddr| self.ranges.iter().find(|range| range.contains(ip));
+        let Some((ip, range)) = text.parse().ok().and_then(|ip| Some((ip, range(ip)?))) else {
+            return refuse("the provided network does not match the current range");
+        };
+        if !range.gives(ip) {
+            let (base, bits) = (range.base, range.bits);
+            return refuse(&format!(
+                "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {base}/{bits}"
+            ));
+        }
+        match taking.address(ip, service).await? {
+            true => Ok(()),
+            false => refuse("provided IP is already allocated"),
+        }
+    }
+
+    async fn draw_address(
+        &self,
+        taking: &Taking<'_>,
+        family: &Value,
+        service: &Value,
+    ) -> Result<String, ApiError> {
+        let fits = |range: &&Range| range.base.is_ipv4() == (family == "IPv4");
+        let range = self.ranges.iter().find(fits).copied().unwrap_or(self.ranges[0]);
+        taking.draw_address(range, service).await
+    }
+
+    /// Takes the node ports that are asked for and draws the others; nothing stays taken when it fails.
+    async fn take_ports(
+        &self,
+        taking: &Taking<'_>,
+        service: &mut Value,
+        held: &[u16],
+    ) -> Result<(), ApiError> {
+        let mut taken = Vec::new();
+        let outcome = fill_ports(taking, service, held, &mut taken).await;
+        if outcome.is_err() {
+            taking.free(&[], &taken).await;
+        }
+        outcome
+    }
+
+    async fn take_all(
+        &self,
+        taking: &Taking<'_>,
+        service: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        let taken = self.take_addresses(taking, service, old).await?;
+        if !wants_ports(service) {
+            return Ok(());
+        }
+        let outcome = self.take_ports(taking, service, &old.map(ports).unwrap_or_default()).await;
+        if outcome.is_err() {
+            taking.free(&taken, &[]).await;
+        }
+        outcome
+    }
+}
+
+async fn fill_ports(
+    taking: &Taking<'_>,
+    service: &mut Value,
+    held: &[u16],
+    taken: &mut Vec<u16>,
+) -> Result<(), ApiError> {
+    let name = metadata_key(service);
+    let draws = service["spec"]["allocateLoadBalancerNodePorts"] != json!(false);
+    let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
+    for i in 0..count {
+        let asked = service["spec"]["ports"][i]["nodePort"].as_u64().unwrap_or(0) as u16;
+        if asked == 0 && !draws {
+            continue;
+        }
+        let port = if asked == 0 {
+            // The same port number in another protocol shares its node port.
+            let twin = (0..i).find(|j| {
+                let (a, b) = (&service["spec"]["ports"][*j], &service["spec"]["ports"][i]);
+                a["port"] == b["port"] && a["protocol"] != b["protocol"]
+            });
+            match twin.and_then(|j| service["spec"]["ports"][j]["nodePort"].as_u64()) {
+                Some(port) => port as u16,
+                None => {
+                    let port = taking.draw_port(&name, taken).await?;
+                    taken.push(port);
+                    port
+                }
+            }
+        } else {
+            if !held.contains(&asked) && !taken.contains(&asked) {
+                let refusal = if !PORTS.contains(&asked) {
+                    Some("provided port is not in the valid range. The range of valid ports is 30000-32767")
+                } else if !taking.port(asked, &name).await? {
+                    Some("provided port is already allocated")
+                } else {
+                    None
+                };
+                if let Some(why) = refusal {
+                    let field = format!("spec.ports[{i}].nodePort");
+                    return Err(invalid(service, FieldError::invalid(field, &json!(asked), why)));
+                }
+                taken.push(asked);
+            }
+            asked
+        };
+        service["spec"]["ports"][i]["nodePort"] = json!(port);
+    }
+    let local =
+        service["spec"]["type"] == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local";
+    let asked = service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) as u16;
+    if local && asked == 0 {
+        let port = taking.draw_port(&name, taken).await?;
+        service["spec"]["healthCheckNodePort"] = json!(port);
+        taken.push(port);
+    } else if local && !held.contains(&asked) {
+        if taken.contains(&asked) || !taking.port(asked, &name).await? {
+            return Err(ApiError::internal(format!(
+                "failed to allocate requested HealthCheck NodePort {asked}: provided port is already allocated"
+            )));
+        }
+        taken.push(asked);
+    }
+    Ok(())
+}
+
+fn metadata_key(service: &Value) -> String {
+    let meta = &service["metadata"];
+    format!("{}/{}", meta["namespace"].as_str().unwrap_or(""), meta["name"].as_str().unwrap_or(""))
+}
+
+/// How things are taken: for good, or only looked at in a dry run.
+struct Taking<'a> {
+    api: &'a Api,
+    dry_run: bool,
+}
+
+impl Taking<'_> {
+    /// Claims an address; `false` when somebody has it.
+    async fn address(&self, ip: IpAddr, service: &Value) -> Result<bool, ApiError> {
+        let resource = self.api.registry.resource("networking.k8s.io", "v1", "ipaddresses");
+        let kind = resource.ok_or_else(ApiError::no_such_path)?;
+        let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+        let mut object = json!({
+            "metadata": {
+                "name": ip.to_string(),
+                "labels": {"ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"},
+            },
+            "spec": {"parentRef": {
+                "group": "", "resource": "services",
+                "namespace": service["metadata"]["namespace"], "name": service["metadata"]["name"],
+            }},
+        });
+        metadata::begin(&kind, "", &mut object);
+        let key = kind.key("", &ip.to_string());
+        let bytes = stored_bytes(&object, &Limits::USUAL).map_err(ApiError::internal)?;
+        self.take(key, bytes).await
+    }
+
+    async fn port(&self, port: u16, owner: &str) -> Result<bool, ApiError> {
+        self.take(format!("{PORT_KEY}{port}"), bytes::Bytes::from(owner.to_owned())).await
+    }
+
+    async fn take(&self, key: String, value: bytes::Bytes) -> Result<bool, ApiError> {
+        if self.dry_run {
+            return self.api.store.get(&key).await.map(|there| there.is_none()).map_err(store_failed);
+        }
+        let write = Write { key, expect: 0, value: Some(value), durability: Durability::Sync };
+        match self.api.store.write(write).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::Conflict(_)) => Ok(false),
+            Err(error) => Err(store_failed(error)),
+        }
+    }
+
+    /// A free address: random tries first, then one after the other, so that a nearly full range still serves.
+    async fn draw_address(&self, range: Range, service: &Value) -> Result<String, ApiError> {
+        let size = range.size();
+        let end = size.saturating_sub(if range.base.is_ipv4() { 1 } else { 0 }).max(2);
+        // The low end is left to those who ask for an address, as long as there is another.
+        let reserved = if size < 16 { 1 } else { (size / 16).clamp(16, 256).min(size / 2) };
+        let usual = reserved..end;
+        let tries = if usual.is_empty() { 0 } else { TRIES.min(size as usize) };
+        let random = (0..tries).map(|_| rand::rng().random_range(usual.clone())).collect::<Vec<_>>();
+        for offset in random.into_iter().chain(usual).chain(1..reserved.min(end)) {
+            let ip = range.at(offset);
+            if self.address(ip, service).await? {
+                return Ok(ip.to_string());
+            }
+        }
+        Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
+    }
+
+    /// A free port that is none of `taken`, which a dry run has not written down.
+    async fn draw_port(&self, owner: &str, taken: &[u16]) -> Result<u16, ApiError> {
+        let random = (0..TRIES).map(|_| rand::rng().random_range(PORTS)).collect::<Vec<_>>();
+        for port in random.into_iter().chain(PORTS).filter(|port| !taken.contains(port)) {
+            if self.port(port, owner).await? {
+                return Ok(port);
+            }
+        }
+        Err(ApiError::internal("failed to allocate a nodePort: range is full"))
+    }
+
+    async fn free(&self, addresses: &[String], ports: &[u16]) {
+        if !self.dry_run {
+            free(self.api, addresses, ports).await;
+        }
+    }
+}
+
+/// Gives addresses and ports back; what is not taken is no error.
+async fn free(api: &Api, addresses: &[String], ports: &[u16]) {
+    let mut keys: Vec<String> = ports.iter().map(|p| format!("{PORT_KEY}{p}")).collect();
+    if let Some(kind) = api.registry.resource("networking.k8s.io", "v1", "ipaddresses") {
+        keys.extend(addresses.iter().map(|ip| kind.key("", ip)));
+    }
+    for key in keys {
+        let Ok(Some(there)) = api.store.get(&key).await else { continue };
+        let write = Write { key, expect: there.modified, value: None, durability: Durability::Sync };
+        if let Err(error) = api.store.write(write).await {
+            tracing::warn!(%error, "an address of a removed Service stays taken until the next repair");
+        }
+    }
+}
+
+#[async_trait]
+impl Hook for ServiceAddresses {
+    async fn before_create(&self, api: &Api, object: &mut Value, dry_run: bool) -> Result<(), ApiError> {
+        self.take_all(&Taking { api, dry_run }, object, None).await
+    }
+
+    async fn create_failed(&self, api: &Api, object: &Value) {
+        free(api, &addresses(object), &ports(object)).await;
+    }
+
+    async fn before_update(
+        &self,
+        api: &Api,
+        object: &mut Value,
+        old: &Value,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        let held = addresses(old);
+        if wants_address(object) && addresses(object).is_empty() && !held.is_empty() {
+            object["spec"]["clusterIP"] = old["spec"]["clusterIP"].clone();
+            object["spec"]["clusterIPs"] = old["spec"]["clusterIPs"].clone();
+        }
+        self.take_all(&Taking { api, dry_run }, object, Some(old)).await
+    }
+
+    async fn update_done(&self, api: &Api, object: &Value, old: &Value, stored: bool) {
+        let (kept, gone) = if stored { (object, old) } else { (old, object) };
+        let (kept_addresses, kept_ports) = (addresses(kept), ports(kept));
+        let addresses: Vec<String> =
+            addresses(gone).into_iter().filter(|ip| !kept_addresses.contains(ip)).collect();
+        let ports: Vec<u16> = ports(gone).into_iter().filter(|p| !kept_ports.contains(p)).collect();
+        free(api, &addresses, &ports).await;
+    }
+
+    async fn after_delete(&self, api: &Api, old: &Value) {
+        free(api, &addresses(old), &ports(old)).await;
+    }
+}

@@ -1,0 +1,124 @@
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve and sign requests of which
+//! signer, and that nobody asks for a certificate of `system:masters`.
+
+use super::{Attributes, Operation, Plugin};
+use crate::actions::reviews::Access;
+use crate::authz::Decision;
+use crate::request_info::RequestInfo;
+use async_trait::async_trait;
+use base64::Engine as _;
+use coracle_proto::status::ApiError;
+use serde_json::Value;
+use std::sync::Arc;
+use x509_parser::prelude::FromDer;
+
+const GROUP: &str = "certificates.k8s.io";
+const PLURAL: &str = "certificatesigningrequests";
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+const MASTERS: &str = "system:masters";
+
+/// Who may approve.
+pub struct CertificateApproval(pub Arc<Access>);
+/// Who may sign.
+pub struct CertificateSigning(pub Arc<Access>);
+/// Which subjects may be asked for.
+pub struct CertificateSubjectRestriction;
+
+/// Whether the user may do `verb` for a signer, by its name or for all of its domain.
+async fn may(access: &Access, at: &Attributes<'_>, verb: &str, signer: &str) -> Result<bool, ApiError> {
+    let authz = access.authz.get().ok_or_else(|| ApiError::unavailable("the server is starting"))?;
+    let domain = signer.split('/').next().unwrap_or_default();
+    for name in [signer.to_owned(), format!("{domain}/*")] {
+        let request = RequestInfo {
+            verb: verb.into(),
+            is_resource: true,
+            group: GROUP.into(),
+            version: "*".into(),
+            resource: "signers".into(),
+            name,
+            ..RequestInfo::default()
+        };
+        if authz.authorize(at.user, &request).await == Decision::Allow {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn is(at: &Attributes<'_>, subresource: &str, operation: Operation) -> bool {
+    at.kind.group == GROUP
+        && at.kind.plural == PLURAL
+        && at.subresource == subresource
+        && at.operation == operation
+}
+
+fn signer(request: &Value) -> &str {
+    request["spec"]["signerName"].as_str().unwrap_or_default()
+}
+
+#[async_trait]
+impl Plugin for CertificateApproval {
+    fn name(&self) -> &'static str {
+        "CertificateApproval"
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, _: &Value) -> Result<(), ApiError> {
+        let Some(old) = at.old.filter(|_| is(at, "approval", Operation::Update)) else { return Ok(()) };
+        let signer = signer(old);
+        if may(&self.0, at, "approve", signer).await? {
+            return Ok(());
+        }
+        Err(at.forbidden(format!("user not permitted to approve requests with signerName {signer:?}")))
+    }
+}
+
+#[async_trait]
+impl Plugin for CertificateSigning {
+    fn name(&self) -> &'static str {
+        "CertificateSigning"
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, request: &Value) -> Result<(), ApiError> {
+        let Some(old) = at.old.filter(|_| is(at, "status", Operation::Update)) else { return Ok(()) };
+        let (before, after) = (&old["status"], &request["status"]);
+        if before["certificate"] == after["certificate"] && before["conditions"] == after["conditions"] {
+            return Ok(());
+        }
+        let signer = signer(old);
+        if may(&self.0, at, "sign", signer).await? {
+            return Ok(());
+        }
+        Err(at.forbidden(format!("user not permitted to sign requests with signerName {signer:?}")))
+    }
+}
+
+#[async_trait]
+impl Plugin for CertificateSubjectRestriction {
+    fn name(&self) -> &'static str {
+        "CertificateSubjectRestriction"
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, request: &Value) -> Result<(), ApiError> {
+        if !is(at, "", Operation::Create) || signer(request) != CLIENT_SIGNER {
+            return Ok(());
+        }
+        let groups = organizations(request["spec"]["request"].as_str().unwrap_or_default())
+            .map_err(|why| at.forbidden(format!("failed to parse CSR: {why}")))?;
+        if groups.iter().any(|group| group == MASTERS) {
+            return Err(
+                at.forbidden(format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"))
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The organizations of the subject of a request in base64 of PEM.
+fn organizations(encoded: &str) -> Result<Vec<String>, String> {
+    let pem = base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|e| e.to_string())?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).map_err(|e| e.to_string())?;
+    let (_, request) = x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents)
+        .map_err(|e| e.to_string())?;
+    let subject = &request.certification_request_info.subject;
+    Ok(subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect())
+}

@@ -1,0 +1,385 @@
+//! NodeRestriction: a node changes itself, its lease and its pods, and nothing else; it cannot label, taint or own itself
+//! into trust, nor get tokens or certificates of others.
+
+use super::{Attributes, Operation, Plugin};
+use crate::authz::graph::references;
+use async_trait::async_trait;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_proto::status::ApiError;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Labels in Kubernetes' own name spaces that nodes set on themselves.
+const LABELS: [&str; 14] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/instance-type",
+    "node.kubernetes.io/instance-type",
+    "node.kubernetes.io/windows-build",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.kubernetes.io/region",
+    "failure-domain.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+
+/// The plugin.
+pub struct NodeRestriction;
+
+#[async_trait]
+impl Plugin for NodeRestriction {
+    fn name(&self) -> &'static str {
+        "NodeRestriction"
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
+        if !at.user.in_group("system:nodes") {
+            return Ok(());
+        }
+        let Some(node) = at.user.node().filter(|node| !node.is_empty()).map(str::to_owned) else {
+            // A component in the nodes' group that is no node of its own is bound by its roles.
+            return Ok(());
+        };
+        let node = node.as_str();
+        match (at.kind.group.as_str(), at.kind.plural.as_str(), at.subresource) {
+            ("", "pods", "") => pod(at, node, object),
+            ("", "pods", "status") => pod_status(at, node, object),
+            ("", "pods", "eviction") => eviction(at, node),
+            ("", "pods", sub) => Err(at.forbidden(format!(
+                "unexpected pod subresource {sub:?}, only 'status' and 'eviction' are allowed"
+            ))),
+            ("", "nodes", _) => node_object(at, node, object),
+            ("", "persistentvolumeclaims", "status") => claim_status(at, node, object),
+            ("", "persistentvolumeclaims", _) => Err(at.forbidden("may only update PVC status")),
+            ("", "serviceaccounts", "token") => token(at, node, object),
+            ("coordination.k8s.io", "leases", _) => lease(at, node, object),
+            ("storage.k8s.io", "csinodes", _) => csi_node(at, node, object),
+            ("resource.k8s.io", "resourceslices", _) => slice(at, node, object),
+            ("certificates.k8s.io", "certificatesigningrequests", "") => request(at, node, object),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The name of the object: on creation it stands in the object only.
+fn name_of<'a>(at: &Attributes<'a>, object: &'a Value) -> &'a str {
+    if at.name.is_empty() { object["metadata"]["name"].as_str().unwrap_or_default() } else { at.name }
+}
+
+fn node_of_pod(at: &Attributes<'_>, name: &str) -> Result<(String, String), ApiError> {
+    let kind = at.api.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
+    let pod = at.api.cached(&kind, at.namespace, name)?;
+    let node = pod.value()["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+    Ok((node, pod.meta.uid.clone()))
+}
+
+fn pod(at: &Attributes<'_>, node: &str, pod: &Value) -> Result<(), ApiError> {
+    match at.operation {
+        Operation::Create => mirror_pod(at, node, pod),
+        Operation::Delete if node_of_pod(at, at.name)?.0 == node => Ok(()),
+        Operation::Delete => {
+            Err(at.forbidden(format!("node {node:?} can only delete pods with spec.nodeName set to itself")))
+        }
+        other => Err(at.forbidden(format!(
+            "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
+            other.as_str()
+        ))),
+    }
+}
+
+fn mirror_pod(at: &Attributes<'_>, node: &str, pod: &Value) -> Result<(), ApiError> {
+    if pod["metadata"]["annotations"].get(MIRROR).is_none() {
+        return Err(at.forbidden(format!(
+            "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
+        )));
+    }
+    if pod["spec"]["nodeName"] != node {
+        let why = format!("node {node:?} can only create pods with spec.nodeName set to itself");
+        return Err(at.forbidden(why));
+    }
+    let owners = pod["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let owner = match owners.as_slice() {
+        [owner] => owner,
+        [] => {
+            let why = format!("node {node:?} can only create pods with an owner reference set to itself");
+            return Err(at.forbidden(why));
+        }
+        _ => {
+            let why =
+                format!("node {node:?} can only create pods with a single owner reference set to itself");
+            return Err(at.forbidden(why));
+        }
+    };
+    if owner["apiVersion"] != "v1" || owner["kind"] != "Node" || owner["name"] != node {
+        let why = format!("node {node:?} can only create pods with an owner reference set to itself");
+        return Err(at.forbidden(why));
+    }
+    if owner["controller"] != true {
+        let why =
+            format!("node {node:?} can only create pods with a controller owner reference set to itself");
+        return Err(at.forbidden(why));
+    }
+    if owner["blockOwnerDeletion"] == true {
+        let why = format!("node {node:?} must not set blockOwnerDeletion on an owner reference");
+        return Err(at.forbidden(why));
+    }
+    let kind = at.api.registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
+    let uid = at.api.cached(&kind, "", node)?.meta.uid.clone();
+    if owner["uid"] != uid.as_str() {
+        let got = owner["uid"].as_str().unwrap_or_default();
+        return Err(at.forbidden(format!("node {node} UID mismatch: expected {got} got {uid}")));
+    }
+    // As a mirror pod it would refer to nothing; as any other pod it shows what it would reach.
+    let mut plain = pod.clone();
+    plain["metadata"]["annotations"] = Value::Null;
+    if let Some((resource, _)) = references(&plain).into_iter().next() {
+        return Err(at.forbidden(format!("node {node:?} can not create pods that reference {resource}")));
+    }
+    Ok(())
+}
+
+fn pod_status(at: &Attributes<'_>, node: &str, pod: &Value) -> Result<(), ApiError> {
+    let Some(old) = at.old.filter(|_| at.operation == Operation::Update) else {
+        return Err(at.forbidden(format!("unexpected operation {:?}", at.operation.as_str())));
+    };
+    if old["spec"]["nodeName"] != node {
+        return Err(at.forbidden(format!(
+            "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
+        )));
+    }
+    if old["metadata"]["labels"] != pod["metadata"]["labels"] {
+        return Err(at.forbidden(format!("node {node:?} cannot update labels through pod status")));
+    }
+    if old["status"]["resourceClaimStatuses"] != pod["status"]["resourceClaimStatuses"] {
+        return Err(at.forbidden(format!("node {node:?} cannot update resource claim statues")));
+    }
+    if old["status"]["extendedResourceClaimStatus"] != pod["status"]["extendedResourceClaimStatus"] {
+        return Err(at.forbidden(format!("node {node:?} cannot update extended resource claim status")));
+    }
+    Ok(())
+}
+
+fn eviction(at: &Attributes<'_>, node: &str) -> Result<(), ApiError> {
+    if node_of_pod(at, at.name)?.0 != node {
+        return Err(at.forbidden(format!("node {node} can only evict pods with spec.nodeName set to itself")));
+    }
+    Ok(())
+}
+
+fn node_object(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), ApiError> {
+    let name = name_of(at, object);
+    if name != node {
+        return Err(at.forbidden(format!("node {node:?} is not allowed to modify node {name:?}")));
+    }
+    if at.operation == Operation::Delete {
+        return Ok(());
+    }
+    let nothing = Value::Null;
+    let old = at.old.unwrap_or(&nothing);
+    let source = &object["spec"]["configSource"];
+    if !source.is_null() && *source != old["spec"]["configSource"] {
+        let why =
+            format!("node {node:?} is not allowed to update configSource to a new non-nil configSource");
+        return Err(at.forbidden(why));
+    }
+    if at.operation == Operation::Update {
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        if list(&object["spec"]["taints"]) != list(&old["spec"]["taints"]) {
+            return Err(at.forbidden(format!("node {node:?} is not allowed to modify taints")));
+        }
+        if list(&object["metadata"]["ownerReferences"]) != list(&old["metadata"]["ownerReferences"]) {
+            return Err(at.forbidden(format!("node {node:?} is not allowed to modify ownerReferences")));
+        }
+    }
+    let forbidden = forbidden_labels(&object["metadata"]["labels"], &old["metadata"]["labels"]);
+    if forbidden.is_empty() {
+        return Ok(());
+    }
+    Err(at.forbidden(match at.operation {
+        Operation::Create => format!("node {node:?} is not allowed to set the following labels: {forbidden}"),
+        _ => format!("is not allowed to modify labels: {forbidden}"),
+    }))
+}
+
+/// Labels that differ and that a node has no say in.
+fn forbidden_labels(new: &Value, old: &Value) -> String {
+    let keys = |labels: &Value| -> BTreeSet<String> {
+        labels.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect()
+    };
+    let mut all = keys(new);
+    all.extend(keys(old));
+    let changed = all.into_iter().filter(|key| new.get(key) != old.get(key));
+    changed.filter(|key| is_forbidden(key)).collect::<Vec<_>>().join(", ")
+}
+
+fn is_forbidden(label: &str) -> bool {
+    let Some((space, _)) = label.split_once('/') else { return false };
+    let within = |domain: &str| space == domain || space.ends_with(&format!(".{domain}"));
+    if within("node-restriction.kubernetes.io") {
+        return true;
+    }
+    let free = LABELS.contains(&label) || within("kubelet.kubernetes.io") || within("node.kubernetes.io");
+    (within("kubernetes.io") || within("k8s.io")) && !free
+}
+
+fn claim_status(at: &Attributes<'_>, node: &str, claim: &Value) -> Result<(), ApiError> {
+    let Some(old) = at.old else {
+        return Err(at.forbidden(format!("unexpected operation {:?}", at.operation.as_str())));
+    };
+    let rest = |claim: &Value| {
+        let mut claim = claim.clone();
+        for field in ["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"] {
+            claim["status"][field] = Value::Null;
+        }
+        for field in ["resourceVersion", "managedFields"] {
+            claim["metadata"][field] = Value::Null;
+        }
+        claim
+    };
+    if rest(old) != rest(claim) {
+        return Err(at.forbidden(format!(
+            "node {node:?} is not allowed to update fields other than status.quantity and status.conditions"
+        )));
+    }
+    Ok(())
+}
+
+fn token(at: &Attributes<'_>, node: &str, request: &Value) -> Result<(), ApiError> {
+    let bound = &request["spec"]["boundObjectRef"];
+    let text = |field: &str| bound[field].as_str().unwrap_or_default();
+    if text("apiVersion") != "v1" || text("kind") != "Pod" || text("name").is_empty() {
+        return Err(at.forbidden("node requested token not bound to a pod"));
+    }
+    if text("uid").is_empty() {
+        return Err(at.forbidden("node requested token with a pod binding without a uid"));
+    }
+    let kind = at.api.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
+    let pod = at.api.cached(&kind, at.namespace, text("name"))?;
+    if pod.meta.uid != text("uid") {
+        return Err(at.forbidden(format!(
+            "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
+            text("uid")
+        )));
+    }
+    let pod = pod.value();
+    if pod["spec"]["nodeName"] != node {
+        return Err(at.forbidden("node requested token bound to a pod scheduled on a different node"));
+    }
+    let audiences = request["spec"]["audiences"].as_array().cloned().unwrap_or_default();
+    if audiences.len() > 1 {
+        return Err(at.forbidden("node may only request 0 or 1 audiences"));
+    }
+    let wanted = audiences.first().and_then(Value::as_str).unwrap_or_default();
+    if !names_audience(at, &pod, wanted) {
+        return Err(at.forbidden(format!(
+            "audience {wanted:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
+            at.user.name
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a volume of the pod asks for a token of this audience, itself or through its CSI driver.
+fn names_audience(at: &Attributes<'_>, pod: &Value, wanted: &str) -> bool {
+    let volumes = pod["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+    let drivers = at.api.registry.preferred("storage.k8s.io", "csidrivers");
+    volumes.iter().any(|volume| {
+        let sources = volume["projected"]["sources"].as_array().into_iter().flatten();
+        let mut tokens = sources.map(|s| &s["serviceAccountToken"]).filter(|token| token.is_object());
+        if tokens.any(|token| token["audience"].as_str().unwrap_or_default() == wanted) {
+            return true;
+        }
+        let Some(driver) = volume["csi"]["driver"].as_str() else { return false };
+        let object = drivers.as_ref().and_then(|kind| at.api.cached(kind, "", driver).ok());
+        let requests = object.map(|o| o.value()["spec"]["tokenRequests"].clone()).unwrap_or_default();
+        requests
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|r| r["audience"].as_str().unwrap_or_default() == wanted)
+    })
+}
+
+fn lease(at: &Attributes<'_>, node: &str, lease: &Value) -> Result<(), ApiError> {
+    if at.namespace != "kube-node-lease" {
+        return Err(at.forbidden("can only access leases in the \"kube-node-lease\" system namespace"));
+    }
+    if name_of(at, lease) != node {
+        return Err(at.forbidden("can only access node lease with the same name as the requesting node"));
+    }
+    Ok(())
+}
+
+fn csi_node(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), ApiError> {
+    if name_of(at, object) != node {
+        return Err(at.forbidden("can only access CSINode with the same name as the requesting node"));
+    }
+    Ok(())
+}
+
+fn slice(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), ApiError> {
+    let of = |slice: &Value| slice["spec"]["nodeName"] == node;
+    if (object.is_object() && !of(object)) || at.old.is_some_and(|old| !of(old)) {
+        return Err(
+            at.forbidden("can only access ResourceSlices with the same NodeName as the requesting node")
+        );
+    }
+    Ok(())
+}
+
+fn request(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), ApiError> {
+    let signer = object["spec"]["signerName"].as_str().unwrap_or_default();
+    let ours = ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"];
+    if at.operation != Operation::Create || !ours.contains(&signer) {
+        return Ok(());
+    }
+    let encoded = object["spec"]["request"].as_str().unwrap_or_default();
+    let pem = STANDARD.decode(encoded).unwrap_or_default();
+    let parsed = x509_parser::pem::parse_x509_pem(&pem).ok().map(|(_, pem)| pem);
+    let parsed = parsed.as_ref().and_then(|pem| X509CertificationRequest::from_der(&pem.contents).ok());
+    let Some((_, parsed)) = parsed else { return Err(at.forbidden("unable to parse csr")) };
+    let subject = &parsed.certification_request_info.subject;
+    let names = subject.iter_common_name().map(|name| name.as_str().unwrap_or_default());
+    let name = names.collect::<Vec<_>>().join(", CN=");
+    let wanted = format!("system:node:{node}");
+    if name != wanted {
+        return Err(at.forbidden(format!("can only create a node CSR with CN={wanted}, requested CN={name}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nodes_do_not_label_themselves_into_trust() {
+        let cases = [
+            (json!({"kubernetes.io/hostname": "a", "free": "x", "example.com/y": "z"}), json!({}), ""),
+            (
+                json!({"node-restriction.kubernetes.io/pci": "1"}),
+                json!({}),
+                "node-restriction.kubernetes.io/pci",
+            ),
+            (
+                json!({"x.node-restriction.kubernetes.io/pci": "1"}),
+                json!({}),
+                "x.node-restriction.kubernetes.io/pci",
+            ),
+            (json!({}), json!({"node-role.kubernetes.io/worker": ""}), "node-role.kubernetes.io/worker"),
+            (json!({"a.k8s.io/b": "1"}), json!({"a.k8s.io/b": "1"}), ""),
+            (json!({"kubelet.kubernetes.io/x": "1", "a.node.kubernetes.io/y": "2"}), json!({}), ""),
+        ];
+        for (new, old, forbidden) in cases {
+            assert_eq!(forbidden_labels(&new, &old), forbidden, "{new} {old}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! ValidatingAdmissionPolicy: the cluster's own rules in CEL. A policy says nothing until a binding puts it to work; the
+//! binding says what for, with which parameters, and what becomes of requests that it denies.
+
+// The expressions of one policy.
+mod rules;
+// What a binding hands to it.
+mod params;
+
+use super::forms::Forms;
+use super::webhook::matching::{self, Subject};
+use super::{Attributes, Plugin};
+use async_trait::async_trait;
+use coracle_kinds::object::Object;
+use coracle_kinds::registry::equivalent::Named;
+use coracle_proto::status::{ApiError, FieldError};
+use coracle_store::Revision;
+use rules::{Denial, Facts, Rules};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+const FAILURE_NOTE: &str = "validation.policy.admission.k8s.io/validation_failure";
+
+/// The plugin; it keeps the compiled policies.
+#[derive(Default)]
+pub struct ValidatingAdmissionPolicy {
+    compiled: Mutex<HashMap<String, (Revision, Arc<Rules>)>>,
+}
+
+/// What a request is refused with.
+struct Refusal {
+    message: String,
+    reason: &'static str,
+}
+
+#[async_trait]
+impl Plugin for ValidatingAdmissionPolicy {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionPolicy"
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
+        if is_exempt(at) {
+            return Ok(());
+        }
+        let mut bindings = at.cached(GROUP, "validatingadmissionpolicybindings", None);
+        if bindings.is_empty() {
+            return Ok(());
+        }
+        bindings.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
+        let bindings: Vec<Value> = bindings.iter().map(|binding| binding.value()).collect();
+        let mut policies = at.cached(GROUP, "validatingadmissionpolicies", None);
+        policies.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
+        let (mut refusals, forms) = (Vec::new(), Forms::default());
+        for policy in &policies {
+            let bound = bindings.iter().filter(|binding| binding["spec"]["policyName"] == *policy.meta.name);
+            let bound: Vec<&Value> = bound.collect();
+            if !bound.is_empty() {
+                Box::pin(self.apply(policy, &bound, at, object, &forms, &mut refusals)).await;
+            }
+        }
+        refusals.into_iter().next().map_or(Ok(()), |refusal| Err(refused(at, refusal)))
+    }
+}
+
+impl ValidatingAdmissionPolicy {
+    async fn apply(
+        &self,
+        policy: &Object,
+        bindings: &[&Value],
+        at: &mut Attributes<'_>,
+        object: &Value,
+        forms: &Forms,
+        refusals: &mut Vec<Refusal>,
+    ) {
+        let value = policy.value();
+        let spec = &value["spec"];
+        let Some(known) = concerns(&spec["matchConstraints"], at, object).await else { return };
+        let rules = self.rules(policy, spec);
+        let mut notes = BTreeMap::<String, Vec<String>>::new();
+        for binding in bindings {
+            let name = binding["metadata"]["name"].as_str().unwrap_or_default();
+            let head = format!("ValidatingAdmissionPolicy '{}' with binding '{name}'", policy.meta.name);
+            let wanted = &binding["spec"]["matchResources"];
+            if wanted.is_object() && concerns(wanted, at, object).await.is_none() {
+                continue;
+            }
+            let params = params::collect(&spec["paramKind"], &binding["spec"]["paramRef"], at).await;
+            let ready = match params {
+                Ok(params) if params.is_empty() => continue,
+                Ok(params) => match forms.of(&known, at, object).await {
+                    Ok(form) => Ok((params, form)),
+                    Err(error) => Err(format!("failed to convert object version: {}", error.message)),
+                },
+                Err(why) => Err(why),
+            };
+            let (params, form) = match ready {
+                Ok(ready) => ready,
+                Err(_) if rules.ignores_failure() => continue,
+                Err(why) => {
+                    let message = format!("{head} denied request: failed to configure binding: {why}");
+                    refusals.push(Refusal { message, reason: "Invalid" });
+                    continue;
+                }
+            };
+            let (request, namespace) = (matching::request(at, &known), namespace(at).await);
+            let kind = at.object_kind(&known);
+            let (object, old) = (shown(&kind, &form.object), shown(&kind, &form.old));
+            for params in &params {
+                let facts =
+                    Facts { request: &request, object: &object, old: &old, namespace: &namespace, params };
+                let outcome = rules.judge(&facts);
+                for denial in outcome.denials {
+                    heed(&head, policy, binding, denial, at, refusals);
+                }
+                for why in outcome.broken {
+                    refusals.push(Refusal {
+                        message: format!("{head} denied request: {why}"),
+                        reason: "Invalid",
+                    });
+                }
+                for (key, text) in outcome.notes {
+                    let texts = notes.entry(key).or_default();
+                    if !texts.contains(&text) {
+                        texts.push(text);
+                    }
+                }
+            }
+        }
+        for (key, texts) in notes {
+            at.audit(format!("{}/{key}", policy.meta.name), texts.join(", "));
+        }
+    }
+
+    /// The compiled expressions of a policy as it is now.
+    fn rules(&self, policy: &Object, spec: &Value) -> Arc<Rules> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        match compiled.get(&policy.meta.name) {
+            Some((revision, rules)) if *revision == policy.revision => rules.clone(),
+            _ => {
+                let rules = Arc::new(Rules::of(spec));
+                compiled.insert(policy.meta.name.clone(), (policy.revision, rules.clone()));
+                rules
+            }
+        }
+    }
+}
+
+/// Nobody may lock the door from which policies are thrown out, and reviews are questions.
+fn is_exempt(at: &Attributes<'_>) -> bool {
+    match at.kind.group.as_str() {
+        GROUP => !at.kind.plural.ends_with("webhookconfigurations"),
+        "authentication.k8s.io" | "authorization.k8s.io" => true,
+        _ => false,
+    }
+}
+
+/// The name by which a policy, or a binding, knows the request, if it is about it.
+async fn concerns(criteria: &Value, at: &Attributes<'_>, object: &Value) -> Option<Named> {
+    let subject = Subject::of(at);
+    let named = |rule: &&Value| {
+        let mut names = rule["resourceNames"].as_array().into_iter().flatten().peekable();
+        names.peek().is_none() || names.any(|name| name == at.name)
+    };
+    let first = |field: &str| {
+        let rules: Vec<&Value> = criteria[field].as_array().into_iter().flatten().filter(named).collect();
+        matching::known(&rules, &criteria["matchPolicy"], &at.api.registry, at.kind, &subject)
+    };
+    let all = criteria["resourceRules"].as_array().is_none_or(Vec::is_empty);
+    let known = if all { Some(Named::of(at.kind)) } else { first("resourceRules") }?;
+    let about = first("excludeResourceRules").is_none()
+        && matching::labelled(&criteria["objectSelector"], at, object)
+        && matching::in_namespaces(&criteria["namespaceSelector"], at, object).await;
+    about.then_some(known)
+}
+
+/// The namespace that a namespaced object is in.
+async fn namespace(at: &Attributes<'_>) -> Value {
+    let own = at.kind.group.is_empty() && at.kind.plural == "namespaces";
+    if own || at.namespace.is_empty() {
+        return Value::Null;
+    }
+    at.find("", "namespaces", "", at.namespace).await.map_or(Value::Null, |namespace| namespace.value())
+}
+
+/// The object with the names of its kind, as clients see it.
+fn shown(name: &Named, object: &Value) -> Value {
+    let mut object = object.clone();
+    if object.is_object() && object.get("kind").is_none() {
+        object["kind"] = json!(name.kind);
+        object["apiVersion"] = json!(name.api_version());
+    }
+    object
+}
+
+/// Does with a denial what the binding says.
+fn heed(
+    head: &str,
+    policy: &Object,
+    binding: &Value,
+    denial: Denial,
+    at: &mut Attributes<'_>,
+    refusals: &mut Vec<Refusal>,
+) {
+    let Denial { index, message, reason } = denial;
+    let actions = &binding["spec"]["validationActions"];
+    for action in actions.as_array().into_iter().flatten().filter_map(Value::as_str) {
+        match action {
+            "Deny" => refusals.push(Refusal { message: format!("{head} denied request: {message}"), reason }),
+            "Warn" => at.warnings.push(format!("Validation failed for {head}: {message}")),
+            "Audit" => {
+                let failure = json!([{"message": message, "policy": policy.meta.name, "expressionIndex": index,
+                    "binding": binding["metadata"]["name"], "validationActions": actions}]);
+                at.audit(FAILURE_NOTE, failure.to_string());
+            }
+            _ => {}
+        }
+    }
+}
+
+fn refused(at: &Attributes<'_>, refusal: Refusal) -> ApiError {
+    let mut error = at.forbidden(&refusal.message);
+    error.reason = refusal.reason;
+    error.code = match refusal.reason {
+        "Unauthorized" => 401,
+        "Forbidden" => 403,
+        "RequestEntityTooLarge" => 413,
+        _ => 422,
+    };
+    error.details.causes.push(FieldError::new("", "", refusal.message));
+    error
+}

@@ -1,0 +1,366 @@
+//! One policy's expressions, compiled, and what they say of a request. Knows neither cluster nor clock.
+
+use cel::Context;
+use coracle_expressions::{self as expressions, Budget, Failure, Program, lifted};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// The longest sentence that an expression may make up.
+const SENTENCE: usize = 5 * 1024;
+/// The longest note for the audit log.
+const NOTE: usize = 10 * 1024;
+/// What is said when there is nothing left to spend.
+const SPENT: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// What expressions may look at.
+pub struct Facts<'a> {
+    /// The request.
+    pub request: &'a Value,
+    /// The object as it would be; null for deletes.
+    pub object: &'a Value,
+    /// The object as it was; null for creates.
+    pub old: &'a Value,
+    /// The namespace of the object; null where there is none.
+    pub namespace: &'a Value,
+    /// What the binding hands to the policy; null when nothing.
+    pub params: &'a Value,
+}
+
+/// A validation that failed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// Which of the policy's validations.
+    pub index: usize,
+    /// What is said.
+    pub message: String,
+    /// The reason of the answer.
+    pub reason: &'static str,
+}
+
+/// What a policy says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Validations that failed, in order.
+    pub denials: Vec<Denial>,
+    /// Notes for the audit log.
+    pub notes: Vec<(String, String)>,
+    /// Notes that could not be made: the request is refused, whatever the binding does about denials.
+    pub broken: Vec<String>,
+}
+
+struct Expression {
+    text: String,
+    program: Result<Program, String>,
+}
+
+struct Validation {
+    expression: Expression,
+    message: String,
+    message_expression: Option<Expression>,
+    reason: &'static str,
+}
+
+/// The expressions of one policy.
+pub struct Rules {
+    conditions: Vec<Expression>,
+    variables: Vec<(String, Expression)>,
+    validations: Vec<Validation>,
+    notes: Vec<(String, Expression)>,
+    takes_params: bool,
+    ignores_failure: bool,
+}
+
+impl Expression {
+    fn of(value: &Value) -> Self {
+        let text = value.as_str().unwrap_or_default().trim().to_owned();
+        let program = expressions::compile(&text);
+        Self { text, program }
+    }
+
+    fn evaluate(
+        &self,
+        context: &Context<'_, '_>,
+        failed: &HashMap<String, String>,
+        budget: &mut Budget,
+    ) -> Result<cel::Value, String> {
+        let program = self.program.as_ref().map_err(|why| format!("compilation error: {why}"))?;
+        program.evaluate(context, budget).map_err(|failure| {
+            if matches!(failure, Failure::Budget) {
+                return SPENT.to_owned();
+            }
+            let why = failure.to_string();
+            let variable = why.strip_prefix("no such key: ").and_then(|name| failed.get_key_value(name));
+            let why = variable.map_or(why.clone(), |(name, why)| {
+                format!("composited variable {name:?} fails to evaluate: {why}")
+            });
+            format!("expression '{}' resulted in error: {why}", self.text)
+        })
+    }
+}
+
+impl Rules {
+    /// Those of a policy's spec. Expressions that do not compile fail when they are asked.
+    pub fn of(spec: &Value) -> Self {
+        let each = |field: &str| spec[field].as_array().cloned().unwrap_or_default();
+        let named = |field: &str, name: &str, text: &str| -> Vec<(String, Expression)> {
+            let all = each(field).into_iter();
+            all.map(|one| (one[name].as_str().unwrap_or_default().to_owned(), Expression::of(&one[text])))
+                .collect()
+        };
+        let validation = |one: &Value| Validation {
+            expression: Expression::of(&one["expression"]),
+            message: one["message"].as_str().unwrap_or_default().trim().to_owned(),
+            message_expression: one["messageExpression"]
+                .as_str()
+                .filter(|text| !text.trim().is_empty())
+                .map(|_| Expression::of(&one["messageExpression"])),
+            reason: match one["reason"].as_str().unwrap_or_default() {
+                "Unauthorized" => "Unauthorized",
+                "Forbidden" => "Forbidden",
+                "RequestEntityTooLarge" => "RequestEntityTooLarge",
+                _ => "Invalid",
+            },
+        };
+        Self {
+            conditions: each("matchConditions")
+                .iter()
+                .map(|one| Expression::of(&one["expression"]))
+                .collect(),
+            variables: named("variables", "name", "expression"),
+            validations: each("validations").iter().map(validation).collect(),
+            notes: named("auditAnnotations", "key", "valueExpression"),
+            takes_params: spec["paramKind"].is_object(),
+            ignores_failure: spec["failurePolicy"] == "Ignore",
+        }
+    }
+
+    /// Whether what cannot be decided is let through.
+    pub fn ignores_failure(&self) -> bool {
+        self.ignores_failure
+    }
+
+    /// What the policy says of a request that it is about.
+    pub fn judge(&self, facts: &Facts<'_>) -> Outcome {
+        expressions::patiently(expressions::VALIDATION + expressions::CONDITIONS, |budget| {
+            let mut context = expressions::context();
+            let known =
+                [("request", facts.request), ("object", facts.object), ("oldObject", facts.old)].into_iter();
+            for (name, value) in known.chain(self.takes_params.then_some(("params", facts.params))) {
+                budget.take(expressions::values_in(value) / 4);
+                context.add_variable_from_value(name, lifted(value));
+            }
+            match self.wanted(&context, budget) {
+                Ok(true) => self.found(&mut context, facts.namespace, budget),
+                Ok(false) => Outcome::default(),
+                Err(why) => {
+                    Outcome { denials: self.failure(0, why).into_iter().collect(), ..Outcome::default() }
+                }
+            }
+        })
+    }
+
+    /// What the policy says of a request that its conditions are about.
+    fn found(&self, context: &mut Context<'_, '_>, namespace: &Value, budget: &mut Budget) -> Outcome {
+        context.add_variable_from_value("namespaceObject", lifted(namespace));
+        let failed = self.set_variables(context, budget);
+        let mut outcome = Outcome::default();
+        for (index, validation) in self.validations.iter().enumerate() {
+            match validation.expression.evaluate(context, &failed, budget) {
+                Ok(cel::Value::Bool(true)) => {}
+                Ok(_) => {
+                    let message = validation.says(context, &failed, budget);
+                    outcome.denials.push(Denial { index, message, reason: validation.reason });
+                }
+                Err(why) => outcome.denials.extend(self.failure(index, why)),
+            }
+            if budget.is_spent() {
+                break;
+            }
+        }
+        for (key, expression) in &self.notes {
+            match note(expression, context, &failed, budget) {
+                Ok(Some(text)) => outcome.notes.push((key.clone(), text)),
+                Ok(None) => {}
+                Err(_) if self.ignores_failure => {}
+                Err(why) => outcome.broken.push(why),
+            }
+            if budget.is_spent() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// False beats failure beats true, as for webhooks.
+    fn wanted(&self, context: &Context<'_, '_>, budget: &mut Budget) -> Result<bool, String> {
+        let mut failed = Vec::new();
+        for condition in &self.conditions {
+            match condition.evaluate(context, &HashMap::new(), budget) {
+                Ok(cel::Value::Bool(true)) => {}
+                Ok(cel::Value::Bool(false)) => return Ok(false),
+                Ok(_) => failed.push(format!("expression '{}' is neither true nor false", condition.text)),
+                Err(why) => failed.push(why),
+            }
+        }
+        if failed.is_empty() { Ok(true) } else { Err(failed.join(", ")) }
+    }
+
+    /// `variables.NAME`, each knowing those before it; why some have no value, which matters to those who ask for it.
+    fn set_variables(&self, context: &mut Context<'_, '_>, budget: &mut Budget) -> HashMap<String, String> {
+        let (mut values, mut failed) = (HashMap::<String, cel::Value>::new(), HashMap::new());
+        context.add_variable_from_value("variables", cel::Value::from(values.clone()));
+        let mut size = 0;
+        for (name, expression) in &self.variables {
+            match expression.evaluate(context, &failed, budget) {
+                Ok(value) => {
+                    // All of them are copied for the next one.
+                    size += expressions::values_made(&value);
+                    budget.take(size / 4);
+                    values.insert(name.clone(), value);
+                    context.add_variable_from_value("variables", cel::Value::from(values.clone()));
+                }
+                Err(why) => {
+                    failed.insert(name.clone(), why);
+                }
+            }
+            if budget.is_spent() {
+                break;
+            }
+        }
+        failed
+    }
+
+    fn failure(&self, index: usize, message: String) -> Option<Denial> {
+        (!self.ignores_failure).then_some(Denial { index, message, reason: "Invalid" })
+    }
+}
+
+impl Validation {
+    /// What is said when it fails: what its own expression makes up, else its sentence, else the expression.
+    fn says(
+        &self,
+        context: &Context<'_, '_>,
+        failed: &HashMap<String, String>,
+        budget: &mut Budget,
+    ) -> String {
+        let made =
+            self.message_expression.as_ref().and_then(|made| match made.evaluate(context, failed, budget) {
+                Ok(cel::Value::String(text)) => Some(text.trim().to_owned()),
+                _ => None,
+            });
+        let made = made.filter(|text| !text.is_empty() && text.len() <= SENTENCE && !text.contains('\n'));
+        match made {
+            Some(text) => text,
+            None if !self.message.is_empty() => self.message.clone(),
+            None => format!("failed expression: {}", self.expression.text),
+        }
+    }
+}
+
+fn note(
+    expression: &Expression,
+    context: &Context<'_, '_>,
+    failed: &HashMap<String, String>,
+    budget: &mut Budget,
+) -> Result<Option<String>, String> {
+    match expression.evaluate(context, failed, budget)? {
+        cel::Value::Null => Ok(None),
+        cel::Value::String(text) => {
+            let mut text = text.trim().to_owned();
+            let end = (0..=NOTE.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+            text.truncate(end.unwrap_or(0));
+            Ok(Some(text).filter(|text| !text.is_empty()))
+        }
+        other => Err(format!(
+            "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
+            expression.text,
+            other.type_of()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn judge(spec: Value, replicas: i64) -> Outcome {
+        let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": replicas}});
+        let facts = Facts {
+            request: &json!({"userInfo": {"username": "u"}}),
+            object: &object,
+            old: &Value::Null,
+            namespace: &json!({"metadata": {"name": "space"}}),
+            params: &json!({"most": 5}),
+        };
+        Rules::of(&spec).judge(&facts)
+    }
+
+    fn messages(spec: Value, replicas: i64) -> Vec<String> {
+        judge(spec, replicas).denials.into_iter().map(|denial| denial.message).collect()
+    }
+
+    #[test]
+    fn validations_deny_in_their_own_words() {
+        let made = json!({"validations": [
+            {"expression": "object.spec.replicas > 1", "messageExpression": "'got ' + string(object.spec.replicas)", "message": "no"},
+            {"expression": "object.spec.replicas > 1", "messageExpression": "'got ' + object.spec.replicas", "message": "some"},
+            {"expression": " object.spec.replicas > 1", "reason": "Forbidden"},
+            {"expression": "namespaceObject.metadata.name == 'space' && request.userInfo.username == 'u'"}]});
+        assert_eq!(
+            messages(made.clone(), 1),
+            ["got 1", "some", "failed expression: object.spec.replicas > 1"]
+        );
+        assert_eq!(judge(made.clone(), 1).denials[2].reason, "Forbidden");
+        assert_eq!(judge(made, 2), Outcome::default());
+    }
+
+    #[test]
+    fn variables_know_those_before_and_matter_to_those_who_ask() {
+        let spec = |validation: &str, policy: &str| {
+            json!({"failurePolicy": policy, "paramKind": {}, "validations": [{"expression": validation}], "variables": [
+                {"name": "n", "expression": "object.spec.replicas"},
+                {"name": "odd", "expression": "variables.n % 2 == 1"},
+                {"name": "none", "expression": "object.spec.nothing"}]})
+        };
+        assert!(messages(spec("variables.odd && variables.n < params.most", "Fail"), 3).is_empty());
+        assert_eq!(messages(spec("variables.odd", "Fail"), 2), ["failed expression: variables.odd"]);
+        let said = messages(spec("variables.none == 1", "Fail"), 2).concat();
+        assert!(said.contains("composited variable \"none\" fails to evaluate"), "{said}");
+        assert!(said.contains("no such key: nothing"), "{said}");
+        assert!(messages(spec("variables.none == 1", "Ignore"), 2).is_empty());
+    }
+
+    #[test]
+    fn conditions_and_notes() {
+        let spec = |condition: &str, note: &str| {
+            json!({"matchConditions": [{"name": "c", "expression": condition}], "validations": [{"expression": "false"}],
+                "auditAnnotations": [{"key": "k", "valueExpression": note}]})
+        };
+        assert_eq!(judge(spec("object.spec.replicas > 5", "'x'"), 1), Outcome::default());
+        let outcome = judge(spec("true", "'is ' + string(object.spec.replicas)"), 1);
+        assert_eq!((outcome.denials.len(), outcome.notes), (1, vec![("k".into(), "is 1".into())]));
+        assert!(judge(spec("true", "null"), 1).notes.is_empty());
+        assert_eq!(judge(spec("true", "1"), 1).broken.len(), 1);
+        assert!(messages(spec("object.nothing", "null"), 1).concat().contains("no such key: nothing"));
+    }
+
+    #[test]
+    fn what_costs_too_much_has_failed() {
+        let (much, little) =
+            ("(lists.range(600000) + lists.range(600000)).size() > 0", "lists.range(900000).size() > 0");
+        let spec = |failure: &str, expression: &str, count: usize| json!({"failurePolicy": failure, "validations": vec![json!({"expression": expression}); count]});
+        let said = messages(spec("Fail", much, 1), 1).concat();
+        assert!(
+            said.contains("resulted in error: operation cancelled: actual cost limit exceeded"),
+            "{said}"
+        );
+        assert!(messages(spec("Ignore", much, 1), 1).is_empty());
+        // All together have a budget, too.
+        let said = messages(spec("Fail", little, 20), 1);
+        assert_eq!(said, [SPENT]);
+        let variables = json!({"variables": [{"name": "v", "expression": much}], "validations": [{"expression": "variables.v"}]});
+        assert!(messages(variables, 1).concat().contains("actual cost limit exceeded"));
+    }
+}

@@ -1,0 +1,134 @@
+//! Nobody hands out rights that they do not have: rules of roles and bindings are held against the writer's own, unless
+//! the writer may `escalate` or `bind`. Always on, as upstream's RBAC storage has it.
+
+use super::{Attributes, Operation, Plugin};
+use crate::actions::reviews::Access;
+use crate::authz::Decision;
+use crate::authz::cover::{missing, printed};
+use crate::authz::rbac::{RoleRef, Rule};
+use crate::request_info::RequestInfo;
+use async_trait::async_trait;
+use coracle_client::user::MASTERS;
+use coracle_proto::status::ApiError;
+use serde_json::Value;
+use std::sync::Arc;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Its name in the chain; it cannot be turned off.
+pub const NAME: &str = "RoleEscalation";
+
+/// The plugin.
+pub struct RoleEscalation(pub Arc<Access>);
+
+fn rules(role: &Value) -> Vec<Rule> {
+    serde_json::from_value(role["rules"].clone()).unwrap_or_default()
+}
+
+#[async_trait]
+impl Plugin for RoleEscalation {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
+        if at.kind.group != GROUP || !matches!(at.operation, Operation::Create | Operation::Update) {
+            return Ok(());
+        }
+        if at.user.in_group(MASTERS) {
+            return Ok(());
+        }
+        match at.kind.plural.as_str() {
+            "roles" | "clusterroles" => self.role(at, object).await,
+            "rolebindings" | "clusterrolebindings" => self.binding(at, object).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+impl RoleEscalation {
+    async fn role(&self, at: &Attributes<'_>, role: &Value) -> Result<(), ApiError> {
+        let old = at.old;
+        let same_sum = old.is_some_and(|old| old["aggregationRule"] == role["aggregationRule"]);
+        let aggregates = !role["aggregationRule"].is_null();
+        if old.is_some_and(|old| old["rules"] == role["rules"]) && (!aggregates || same_sum) {
+            return Ok(());
+        }
+        let name = role["metadata"]["name"].as_str().unwrap_or_default();
+        if self.may(at, "escalate", &at.kind.plural, name).await? {
+            return Ok(());
+        }
+        // Whatever labels somebody thinks of later flow into an aggregate: only who has all may make one.
+        if aggregates && !same_sum {
+            let all = Rule {
+                verbs: vec!["*".into()],
+                api_groups: vec!["*".into()],
+                resources: vec!["*".into()],
+                ..Rule::default()
+            };
+            if !missing(&self.held(at), &[all]).is_empty() {
+                return Err(at.forbidden("must have cluster-admin privileges to use the aggregationRule"));
+            }
+        }
+        self.covered(at, &rules(role))
+    }
+
+    async fn binding(&self, at: &Attributes<'_>, binding: &Value) -> Result<(), ApiError> {
+        let same =
+            |old: &Value| old["roleRef"] == binding["roleRef"] && old["subjects"] == binding["subjects"];
+        if at.old.is_some_and(same) {
+            return Ok(());
+        }
+        let reference: RoleRef = serde_json::from_value(binding["roleRef"].clone()).unwrap_or_default();
+        let plural = if reference.kind == "ClusterRole" { "clusterroles" } else { "roles" };
+        if self.may(at, "bind", plural, &reference.name).await? {
+            return Ok(());
+        }
+        let rbac = self.0.rbac.get().ok_or_else(|| ApiError::unavailable("the server is starting"))?;
+        let Some(rules) = rbac.role_rules(&reference, at.namespace) else {
+            return Err(ApiError::not_found(GROUP, plural, &reference.name));
+        };
+        self.covered(at, &rules)
+    }
+
+    async fn may(&self, at: &Attributes<'_>, verb: &str, plural: &str, name: &str) -> Result<bool, ApiError> {
+        let authz = self.0.authz.get().ok_or_else(|| ApiError::unavailable("the server is starting"))?;
+        let request = RequestInfo {
+            is_resource: true,
+            verb: verb.into(),
+            group: GROUP.into(),
+            version: "v1".into(),
+            resource: plural.into(),
+            namespace: at.namespace.into(),
+            name: name.into(),
+            ..RequestInfo::default()
+        };
+        Ok(authz.authorize(at.user, &request).await == Decision::Allow)
+    }
+
+    fn held(&self, at: &Attributes<'_>) -> Vec<Rule> {
+        let mut held = Vec::new();
+        if let Some(rbac) = self.0.rbac.get() {
+            rbac.visit(at.user, at.namespace, |rule| {
+                held.push(rule.clone());
+                false
+            });
+        }
+        held
+    }
+
+    fn covered(&self, at: &Attributes<'_>, wanted: &[Rule]) -> Result<(), ApiError> {
+        let lacking = missing(&self.held(at), wanted);
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let groups: Vec<String> = at.user.groups.iter().map(|group| format!("{group:?}")).collect();
+        let lines: Vec<String> = lacking.iter().map(printed).collect();
+        Err(at.forbidden(format!(
+            "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
+            at.user.name,
+            groups.join(" "),
+            lines.join("\n")
+        )))
+    }
+}

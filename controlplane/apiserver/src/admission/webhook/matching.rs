@@ -1,0 +1,322 @@
+//! Which requests a webhook wants to see: rules, selectors, conditions in CEL.
+
+use crate::admission::forms::Form;
+use crate::admission::{Attributes, Operation};
+use coracle_expressions::{self as expressions, Budget, Program, lifted};
+use coracle_kinds::registry::equivalent::Named;
+use coracle_kinds::registry::index::Registry;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_proto::selector::LabelSelector;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Whether a webhook wants to be asked.
+#[derive(Debug, PartialEq)]
+pub enum Matched {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+    /// A condition could not be decided.
+    Failed(String),
+}
+
+/// The name by which a webhook wants to be asked about a request, if it does; its conditions apart.
+pub async fn wanted(hook: &Value, at: &Attributes<'_>, object: &Value) -> Option<Named> {
+    let rules: Vec<&Value> = hook["rules"].as_array().into_iter().flatten().collect();
+    let known = known(&rules, &hook["matchPolicy"], &at.api.registry, at.kind, &Subject::of(at))?;
+    let selected = in_namespaces(&hook["namespaceSelector"], at, object).await
+        && labelled(&hook["objectSelector"], at, object);
+    selected.then_some(known)
+}
+
+/// The name by which rules know a request: its own if one does, else the first that is equivalent where `policy` says so.
+pub fn known(
+    rules: &[&Value],
+    policy: &Value,
+    registry: &Registry,
+    kind: &Kind,
+    subject: &Subject<'_>,
+) -> Option<Named> {
+    if rules.iter().any(|rule| subject.matches(rule)) {
+        return Some(Named::of(kind));
+    }
+    if rules.is_empty() || policy != "Equivalent" {
+        return None;
+    }
+    let others = registry.equivalents(kind, subject.subresource);
+    let first = |rule: &&Value| others.iter().find(|other| subject.called(other).matches(rule));
+    rules.iter().find_map(first).cloned()
+}
+
+/// A request in the words of rules.
+pub struct Subject<'a> {
+    operation: &'a str,
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    subresource: &'a str,
+    namespaced: bool,
+}
+
+impl<'a> Subject<'a> {
+    /// The request.
+    pub fn of(at: &'a Attributes<'_>) -> Self {
+        Self::new(at.operation.as_str(), at.kind, at.subresource)
+    }
+
+    fn new(operation: &'a str, kind: &'a Kind, subresource: &'a str) -> Self {
+        let (group, version, resource) = (&kind.group, &kind.version, &kind.plural);
+        Self { operation, group, version, resource, subresource, namespaced: kind.namespaced() }
+    }
+
+    /// The same by another name.
+    fn called(&self, name: &'a Named) -> Self {
+        Self { group: &name.group, version: &name.version, resource: &name.plural, ..*self }
+    }
+}
+
+impl Subject<'_> {
+    /// Whether a rule is about it.
+    pub fn matches(&self, rule: &Value) -> bool {
+        let has = |field: &str, wanted: &str| {
+            let list = rule[field].as_array().into_iter().flatten();
+            list.filter_map(Value::as_str).any(|item| item == "*" || item == wanted)
+        };
+        let scope = match rule["scope"].as_str().unwrap_or("*") {
+            "Namespaced" => self.namespaced,
+            "Cluster" => !self.namespaced,
+            _ => true,
+        };
+        let mut resources = rule["resources"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        scope
+            && has("operations", self.operation)
+            && has("apiGroups", self.group)
+            && has("apiVersions", self.version)
+            && resources.any(|pattern| self.named(pattern))
+    }
+
+    fn named(&self, pattern: &str) -> bool {
+        let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
+        let same = |pattern: &str, is: &str| pattern == "*" || pattern == is;
+        if pattern == "*" {
+            return self.subresource.is_empty();
+        }
+        same(resource, self.resource) && same(subresource, self.subresource)
+    }
+}
+
+fn selects(selector: &Value, labels: &Value) -> bool {
+    if selector.as_object().is_none_or(serde_json::Map::is_empty) {
+        return true;
+    }
+    let selector = LabelSelector::from_object(selector);
+    selector.is_ok_and(|selector| selector.matches(|key| labels[key].as_str()))
+}
+
+/// The request's namespace has the labels; it needs none.
+pub async fn in_namespaces(selector: &Value, at: &Attributes<'_>, object: &Value) -> bool {
+    let empty = selector.as_object().is_none_or(serde_json::Map::is_empty);
+    // A namespace is in itself; what lives in the cluster is in all of them.
+    if at.kind.group.is_empty() && at.kind.plural == "namespaces" {
+        let namespace = if at.operation == Operation::Delete { at.old.unwrap_or(object) } else { object };
+        return selects(selector, &namespace["metadata"]["labels"]);
+    }
+    if empty || at.namespace.is_empty() {
+        return true;
+    }
+    match at.find("", "namespaces", "", at.namespace).await {
+        Some(namespace) => selects(selector, &namespace.value()["metadata"]["labels"]),
+        None => false,
+    }
+}
+
+/// The object before or after has the labels.
+pub fn labelled(selector: &Value, at: &Attributes<'_>, object: &Value) -> bool {
+    let has = |object: &Value| object.is_object() && selects(selector, &object["metadata"]["labels"]);
+    selector.as_object().is_none_or(serde_json::Map::is_empty) || has(object) || at.old.is_some_and(has)
+}
+
+/// Whether a webhook's conditions let it be asked.
+pub fn conditions(conditions: &Value, at: &Attributes<'_>, form: &Form<'_>) -> Matched {
+    let all = conditions.as_array().map_or(&[][..], Vec::as_slice);
+    if all.is_empty() {
+        return Matched::Yes;
+    }
+    decide(all, &request(at, form.name), &form.object, &form.old)
+}
+
+/// The request as expressions see it, by the name that it is known by.
+pub fn request(at: &Attributes<'_>, name: &Named) -> Value {
+    let kind = |name: &Named| {
+        let kind = at.object_kind(name);
+        json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+    };
+    let resource =
+        |name: &Named| json!({"group": name.group, "version": name.version, "resource": name.plural});
+    let own = Named::of(at.kind);
+    json!({
+        "operation": at.operation.as_str(), "name": at.name, "namespace": at.namespace,
+        "kind": kind(name), "resource": resource(name), "subResource": at.subresource,
+        "requestKind": kind(&own), "requestResource": resource(&own), "requestSubResource": at.subresource,
+        "userInfo": {"username": at.user.name, "groups": at.user.groups, "uid": at.user.uid, "extra": at.user.extra},
+        "dryRun": at.dry_run,
+    })
+}
+
+/// False beats failure beats true, as upstream has it.
+fn decide(conditions: &[Value], request: &Value, object: &Value, old: &Value) -> Matched {
+    let programs: Vec<_> = conditions
+        .iter()
+        .map(|condition| expressions::compiled(condition["expression"].as_str().unwrap_or_default()))
+        .collect();
+    expressions::patiently(expressions::CONDITIONS, |budget| {
+        let variables = [("request", request), ("object", object), ("oldObject", old)];
+        let mut context = expressions::context();
+        for (name, value) in variables {
+            budget.take(expressions::values_in(value) / 4);
+            context.add_variable_from_value(name, lifted(value));
+        }
+        all_true(conditions, &programs, &context, budget)
+    })
+}
+
+fn all_true(
+    conditions: &[Value],
+    programs: &[Result<Arc<Program>, String>],
+    context: &cel::Context<'_, '_>,
+    budget: &mut Budget,
+) -> Matched {
+    let mut failed = None;
+    for (condition, program) in conditions.iter().zip(programs) {
+        let name = condition["name"].as_str().unwrap_or_default();
+        let outcome = match program {
+            Ok(program) => program.evaluate(context, budget).map_err(|failure| failure.to_string()),
+            Err(why) => Err(why.clone()),
+        };
+        match outcome {
+            Ok(cel::Value::Bool(true)) => {}
+            Ok(cel::Value::Bool(false)) => return Matched::No,
+            Ok(_) => failed = Some(format!("matchCondition {name:?} is no yes or no")),
+            Err(why) => failed = Some(format!("matchCondition {name:?} could not be evaluated: {why}")),
+        }
+    }
+    failed.map_or(Matched::Yes, Matched::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_kinds::registry::custom::rows;
+
+    #[test]
+    fn rules_name_what_they_want() {
+        let rule = |operations: &[&str], resources: &[&str]| json!({"operations": operations, "apiGroups": [""], "apiVersions": ["v1"], "resources": resources});
+        let subject = |subresource: &'static str| Subject {
+            operation: "CREATE",
+            group: "",
+            version: "v1",
+            resource: "pods",
+            subresource,
+            namespaced: true,
+        };
+        for (rule, subresource, expected) in [
+            (rule(&["CREATE"], &["pods"]), "", true),
+            (rule(&["UPDATE"], &["pods"]), "", false),
+            (rule(&["*"], &["*"]), "", true),
+            (rule(&["*"], &["*"]), "exec", false),
+            (rule(&["*"], &["pods/*"]), "exec", true),
+            (rule(&["*"], &["*/*"]), "", true),
+            (rule(&["*"], &["pods/exec"]), "", false),
+            (rule(&["*"], &["services"]), "", false),
+        ] {
+            assert_eq!(subject(subresource).matches(&rule), expected, "{rule} {subresource}");
+        }
+        let mut cluster = rule(&["*"], &["*"]);
+        cluster["scope"] = json!("Cluster");
+        assert!(!subject("").matches(&cluster));
+    }
+
+    #[test]
+    fn rules_know_requests_by_equivalent_names() {
+        let registry = Registry::builtin();
+        let version = |name: &str| {
+            json!({"name": name, "served": true, "storage": name == "v1",
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+                "subresources": if name == "v3" { json!({}) } else { json!({"status": {}}) }})
+        };
+        let definition = json!({"spec": {"group": "x.io", "scope": "Namespaced",
+            "names": {"plural": "boats", "kind": "Boat"}, "versions": [version("v1"), version("v2"), version("v3")]}});
+        for row in rows::of(&definition) {
+            registry.register(row);
+        }
+        let rule = |group: &str, version: &str, resource: &str| json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": [version], "resources": [resource]});
+        let boats = |version: &str| rule("x.io", version, "boats");
+        let (exact, equivalent) = (json!("Exact"), json!("Equivalent"));
+        let hpa = "horizontalpodautoscalers";
+        for (policy, rules, asked, expected) in [
+            (&equivalent, vec![boats("v1")], ("x.io", "v1", "boats", ""), Some("x.io/v1")),
+            (&equivalent, vec![boats("v1")], ("x.io", "v2", "boats", ""), Some("x.io/v1")),
+            (&exact, vec![boats("v1")], ("x.io", "v2", "boats", ""), None),
+            (&Value::Null, vec![boats("v1")], ("x.io", "v2", "boats", ""), None),
+            // Its own name comes first, then the order of the rules, then that of the versions.
+            (&equivalent, vec![boats("v1"), boats("v2")], ("x.io", "v2", "boats", ""), Some("x.io/v2")),
+            (&equivalent, vec![boats("v3"), boats("v1")], ("x.io", "v2", "boats", ""), Some("x.io/v3")),
+            (&equivalent, vec![boats("*")], ("x.io", "v2", "boats", ""), Some("x.io/v2")),
+            (&equivalent, vec![boats("v4")], ("x.io", "v2", "boats", ""), None),
+            (&equivalent, vec![rule("y.io", "v1", "boats")], ("x.io", "v2", "boats", ""), None),
+            // Subresources are equivalent where both have them.
+            (&equivalent, vec![boats("v1")], ("x.io", "v2", "boats", "status"), None),
+            (
+                &equivalent,
+                vec![rule("x.io", "v1", "boats/status")],
+                ("x.io", "v2", "boats", "status"),
+                Some("x.io/v1"),
+            ),
+            (&equivalent, vec![rule("x.io", "v3", "boats/status")], ("x.io", "v2", "boats", "status"), None),
+            (
+                &equivalent,
+                vec![rule("events.k8s.io", "v1", "events")],
+                ("", "v1", "events", ""),
+                Some("events.k8s.io/v1"),
+            ),
+            (
+                &equivalent,
+                vec![rule("autoscaling", "v1", hpa)],
+                ("autoscaling", "v2", hpa, ""),
+                Some("autoscaling/v1"),
+            ),
+            (&equivalent, vec![rule("apps", "v1", "pods")], ("", "v1", "pods", ""), None),
+        ] {
+            let row = registry.resource(asked.0, asked.1, asked.2).unwrap();
+            let rules: Vec<&Value> = rules.iter().collect();
+            let subject = Subject::new("CREATE", &row, asked.3);
+            let found = known(&rules, policy, &registry, &row, &subject).map(|name| name.api_version());
+            assert_eq!(found.as_deref(), expected, "{policy} {rules:?} {asked:?}");
+            let subject = Subject::new("DELETE", &row, asked.3);
+            assert_eq!(known(&rules, policy, &registry, &row, &subject), None, "another operation");
+        }
+    }
+
+    #[test]
+    fn conditions_decide() {
+        let of =
+            |texts: &[&str]| texts.iter().map(|t| json!({"name": "c", "expression": t})).collect::<Vec<_>>();
+        let (request, object) = (
+            json!({"userInfo": {"username": "u"}}),
+            json!({"metadata": {"name": "a"}, "spec": {"replicas": 3}}),
+        );
+        let decide = |texts: &[&str]| decide(&of(texts), &request, &object, &Value::Null);
+        assert_eq!(decide(&["object.spec.replicas > 2", "request.userInfo.username != 'x'"]), Matched::Yes);
+        assert_eq!(decide(&["object.spec.replicas > 5"]), Matched::No);
+        assert_eq!(decide(&["object.spec.nothing.here", "object.metadata.name == 'b'"]), Matched::No);
+        assert!(matches!(decide(&["object.spec.nothing.here == 1"]), Matched::Failed(_)));
+        let endless = "(lists.range(600000) + lists.range(600000)).size() > 0";
+        assert!(
+            matches!(decide(&[endless]), Matched::Failed(why) if why.contains("actual cost limit exceeded"))
+        );
+        assert!(matches!(decide(&["authorizer.path('/x').check('get').allowed()"]), Matched::Failed(_)));
+        assert_eq!(decide(&[endless, "object.spec.replicas > 5"]), Matched::No, "false beats failure");
+    }
+}

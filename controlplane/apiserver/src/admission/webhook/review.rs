@@ -1,0 +1,163 @@
+//! AdmissionReview: what is sent to a webhook and what comes back.
+
+use crate::admission::forms::Form;
+use crate::admission::{Attributes, Operation};
+use crate::decode;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_kinds::registry::equivalent::Named;
+use coracle_proto::status::ApiError;
+use serde_json::{Value, json};
+
+/// What a webhook decided.
+#[derive(Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// Whether the request may go on.
+    pub allowed: bool,
+    /// What it says about a refusal.
+    status: Value,
+    /// A JSON patch.
+    pub patch: Option<Value>,
+    /// Sentences for the client.
+    pub warnings: Vec<String>,
+    /// Notes for the audit log.
+    pub notes: Vec<(String, String)>,
+}
+
+impl Verdict {
+    /// The refusal as the client sees it.
+    pub fn refusal(&self, webhook: &str) -> ApiError {
+        let text = |field: &str| self.status[field].as_str().filter(|text| !text.is_empty());
+        let message = match (text("message"), text("reason")) {
+            (Some(message), _) => format!("admission webhook {webhook:?} denied the request: {message}"),
+            (None, Some(reason)) => format!("admission webhook {webhook:?} denied the request: {reason}"),
+            (None, None) => format!("admission webhook {webhook:?} denied the request without explanation"),
+        };
+        let code = self.status["code"].as_u64().filter(|code| (400..600).contains(code)).unwrap_or(403);
+        let reason = match code {
+            400 => "BadRequest",
+            404 => "NotFound",
+            409 => "Conflict",
+            422 => "Invalid",
+            429 => "TooManyRequests",
+            500 => "InternalError",
+            _ => "Forbidden",
+        };
+        ApiError::new(code as u16, reason, message)
+    }
+}
+
+/// The review of a request in the form that the webhook knows, with its uid.
+pub fn request(hook: &Value, at: &Attributes<'_>, form: &Form<'_>) -> (String, Value) {
+    let uid = uuid::Uuid::new_v4().to_string();
+    let versions = hook["admissionReviewVersions"].as_array().into_iter().flatten();
+    let version = versions.filter_map(Value::as_str).find(|v| matches!(*v, "v1" | "v1beta1")).unwrap_or("v1");
+    let kind = |name: &Named| {
+        let kind = at.object_kind(name);
+        json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+    };
+    let resource =
+        |name: &Named| json!({"group": name.group, "version": name.version, "resource": name.plural});
+    let (name, asked, own) = (form.name, Named::of(at.kind), at.object_kind(form.name));
+    let mut user = json!({"username": at.user.name, "groups": at.user.groups});
+    if !at.user.uid.is_empty() {
+        user["uid"] = json!(at.user.uid);
+    }
+    if !at.user.extra.is_empty() {
+        user["extra"] = json!(at.user.extra);
+    }
+    let shown = |object: &Value| {
+        let mut object = object.clone();
+        if object.is_object() {
+            object["kind"] = json!(own.kind);
+            object["apiVersion"] = json!(own.api_version());
+        }
+        object
+    };
+    let options = match at.operation {
+        Operation::Create => json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        Operation::Update => json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        Operation::Delete => json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}),
+        Operation::Connect => Value::Null,
+    };
+    let mut request = json!({
+        "uid": uid, "kind": kind(name), "resource": resource(name),
+        "requestKind": kind(&asked), "requestResource": resource(&asked),
+        "operation": at.operation.as_str(), "userInfo": user, "dryRun": at.dry_run,
+        "object": shown(&form.object), "oldObject": shown(&form.old),
+        "options": options,
+    });
+    for (field, text) in [
+        ("name", at.name),
+        ("namespace", at.namespace),
+        ("subResource", at.subresource),
+        ("requestSubResource", at.subresource),
+    ] {
+        if !text.is_empty() {
+            request[field] = json!(text);
+        }
+    }
+    let body = json!({"kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"), "request": request});
+    (uid, body)
+}
+
+/// What an answer says; why it cannot be understood.
+pub fn verdict(answer: &Value, uid: &str) -> Result<Verdict, String> {
+    let response = &answer["response"];
+    if !response.is_object() {
+        return Err("expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got none".into());
+    }
+    if response["uid"] != uid {
+        return Err(format!("expected response.uid={uid:?}, got {}", response["uid"]));
+    }
+    let patch = match response["patch"].as_str().filter(|patch| !patch.is_empty()) {
+        None => None,
+        Some(_) if response["patchType"] != "JSONPatch" => {
+            return Err(format!(
+                "webhook returned response.patchType {}, expected \"JSONPatch\"",
+                response["patchType"]
+            ));
+        }
+        Some(patch) => {
+            let bytes = STANDARD.decode(patch).map_err(|e| format!("couldn't decode patch: {e}"))?;
+            Some(decode::answered(&bytes).map_err(|e| format!("couldn't decode patch: {e}"))?)
+        }
+    };
+    let warnings = response["warnings"].as_array().into_iter().flatten();
+    let notes = response["auditAnnotations"].as_object().into_iter().flatten();
+    let notes = notes.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
+    Ok(Verdict {
+        allowed: response["allowed"] == true,
+        status: response["status"].clone(),
+        patch,
+        warnings: warnings.filter_map(|w| w.as_str().map(str::to_owned)).collect(),
+        notes: notes.collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn answers_are_read() {
+        let patch = STANDARD.encode(r#"[{"op":"add","path":"/a","value":1}]"#);
+        let answer = json!({"response": {"uid": "u", "allowed": true, "patchType": "JSONPatch", "patch": patch, "warnings": ["w"]}});
+        let read = verdict(&answer, "u").unwrap();
+        assert!(read.allowed && read.patch.is_some() && read.warnings == ["w"]);
+        assert!(verdict(&answer, "other").is_err());
+        assert!(verdict(&json!({}), "u").is_err());
+        let refused = verdict(
+            &json!({"response": {"uid": "u", "allowed": false, "status": {"message": "no", "code": 422}}}),
+            "u",
+        )
+        .unwrap();
+        let error = refused.refusal("w.example.com");
+        assert_eq!(
+            (error.code, error.message.as_str()),
+            (422, "admission webhook \"w.example.com\" denied the request: no")
+        );
+        let silent = verdict(&json!({"response": {"uid": "u"}}), "u").unwrap();
+        assert!(silent.refusal("w").message.ends_with("without explanation"));
+    }
+}

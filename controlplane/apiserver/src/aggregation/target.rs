@@ -1,0 +1,258 @@
+//! What an APIService says, and what of its Service and EndpointSlices is in the way. Nothing here talks to anybody.
+
+use crate::connect::reach::Spot;
+use coracle_validation::tree::{Grow, Tree};
+use serde_json::{Value, json};
+
+/// The condition of APIServices.
+const AVAILABLE: &str = "Available";
+
+/// A group and version that somebody else serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its API group.
+    pub group: String,
+    /// Its version.
+    pub version: String,
+    /// Namespace of the Service.
+    pub namespace: String,
+    /// Name of the Service.
+    pub service: String,
+    /// Port of the Service.
+    pub port: u16,
+    /// Whom to trust, as base64 of PEM; empty: the system's authorities.
+    pub authorities: String,
+    /// Whether anybody is believed.
+    pub insecure: bool,
+}
+
+/// Why a server is not available.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unavailable {
+    /// One word.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
+}
+
+impl Target {
+    /// Of an APIService; none when this server is meant.
+    pub fn of(registration: &Value) -> Option<Self> {
+        let service = registration.at("spec.service");
+        let text = |path: &str| registration.text(path).to_owned();
+        service.is_object().then(|| Self {
+            group: text("spec.group"),
+            version: text("spec.version"),
+            namespace: service.text("namespace").to_owned(),
+            service: service.text("name").to_owned(),
+            port: service.int("port").and_then(|port| u16::try_from(port).ok()).unwrap_or(443),
+            authorities: text("spec.caBundle"),
+            insecure: registration.flag("spec.insecureSkipTLSVerify"),
+        })
+    }
+
+    /// The path that everything of it begins with.
+    pub fn root(&self) -> String {
+        match self.group.as_str() {
+            "" => format!("/api/{}", self.version),
+            group => format!("/apis/{group}/{}", self.version),
+        }
+    }
+
+    /// `group/version`.
+    pub fn api_version(&self) -> String {
+        let root = self.root();
+        root.trim_start_matches("/apis/").trim_start_matches("/api/").to_owned()
+    }
+
+    /// The name that its certificate must have.
+    pub fn host(&self) -> String {
+        format!("{}.{}.svc", self.service, self.namespace)
+    }
+
+    /// Where it listens, best first, or what is in the way.
+    pub fn spots(&self, service: Option<&Value>, slices: &[Value]) -> Result<Vec<Spot>, Unavailable> {
+        let (name, namespace) = (&self.service, &self.namespace);
+        let not = |reason, message| Err(Unavailable { reason, message });
+        let Some(service) = service else {
+            return not("ServiceNotFound", format!("service/{name} in {namespace:?} is not present"));
+        };
+        if service.text("spec.type") == "ExternalName" {
+            let host = service.text("spec.externalName").to_owned();
+            return Ok(vec![Spot { host, port: self.port, node: String::new() }]);
+        }
+        // Of other types upstream asks no more than whether they answer.
+        let strict = matches!(service.text("spec.type"), "" | "ClusterIP");
+        let ports = service.items("spec.ports");
+        let port = ports.iter().find(|port| port.int("port") == Some(i64::from(self.port)));
+        if port.is_none() && strict {
+            let message = format!("service/{name} in {namespace:?} is not listening on port {}", self.port);
+            return not("ServicePortError", message);
+        }
+        if slices.is_empty() && strict {
+            let message = format!("cannot find endpointslices for service/{name} in {namespace:?}");
+            return not("EndpointsNotFound", message);
+        }
+        let port_name = port.map(|port| port.text("name")).unwrap_or_default();
+        let mut spots: Vec<Spot> = slices.iter().flat_map(|slice| ready(slice, port_name)).collect();
+        if spots.is_empty() && strict {
+            let message = format!(
+                "endpointslices for service/{name} in {namespace:?} have no addresses with port name {port_name:?}"
+            );
+            return not("MissingEndpoints", message);
+        }
+        if spots.is_empty() {
+            let address = Some(service.text("spec.clusterIP")).filter(|ip| !matches!(*ip, "" | "None"));
+            spots.extend(address.map(|ip| Spot { host: ip.into(), port: self.port, node: String::new() }));
+        }
+        Ok(spots)
+    }
+}
+
+/// The ready endpoints of a slice.
+fn ready(slice: &Value, port_name: &str) -> Vec<Spot> {
+    let port = slice.items("ports").iter().find(|port| port.text("name") == port_name);
+    let port = port.and_then(|port| port.int("port")).and_then(|port| u16::try_from(port).ok());
+    let Some(port) = port else { return Vec::new() };
+    let endpoints = slice.items("endpoints").iter();
+    let endpoints = endpoints.filter(|endpoint| *endpoint.at("conditions.ready") != Value::Bool(false));
+    let spots = endpoints.flat_map(|endpoint| {
+        let addresses = endpoint.items("addresses").iter().filter_map(Value::as_str);
+        addresses.map(|host| Spot { host: host.into(), port, node: endpoint.text("nodeName").into() })
+    });
+    spots.collect()
+}
+
+/// Whether an APIService says that it is available.
+pub fn is_available(registration: &Value) -> bool {
+    let conditions = registration.items("status.conditions").iter();
+    conditions.filter(|condition| condition.text("type") == AVAILABLE).any(|c| c.text("status") == "True")
+}
+
+/// What was found out about an APIService.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// This server serves it.
+    Local,
+    /// Its server answers.
+    Passed,
+    /// It does not.
+    Not(Unavailable),
+}
+
+impl Found {
+    fn condition(&self) -> (&str, &str, &str) {
+        match self {
+            Self::Local => ("True", "Local", "Local APIServices are always available"),
+            Self::Passed => ("True", "Passed", "all checks passed"),
+            Self::Not(why) => ("False", why.reason, &why.message),
+        }
+    }
+
+    /// Whether the APIService says so already.
+    pub fn is_told(&self, registration: &Value) -> bool {
+        let (status, reason, message) = self.condition();
+        let mut conditions = registration.items("status.conditions").iter();
+        conditions.find(|c| c.text("type") == AVAILABLE).is_some_and(|c| {
+            (c.text("status"), c.text("reason"), c.text("message")) == (status, reason, message)
+        })
+    }
+
+    /// Writes it into the status of the APIService; other conditions stay.
+    pub fn tell(&self, registration: &mut Value, now: &str) {
+        let (status, reason, message) = self.condition();
+        let mut conditions = registration.items("status.conditions").to_vec();
+        let mut new = json!({"type": AVAILABLE, "status": status, "lastTransitionTime": now,
+            "reason": reason, "message": message});
+        match conditions.iter_mut().find(|condition| condition.text("type") == AVAILABLE) {
+            Some(old) => {
+                if old.text("status") == status {
+                    new["lastTransitionTime"] = old.at("lastTransitionTime").clone();
+                }
+                *old = new;
+            }
+            None => conditions.push(new),
+        }
+        registration.section("status").put("conditions", conditions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn registration() -> Value {
+        json!({"spec": {"group": "demo.io", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 15,
+            "service": {"namespace": "apart", "name": "boats", "port": 443}}})
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named_in_order() {
+        let target = Target::of(&registration()).unwrap();
+        assert_eq!((target.root().as_str(), target.host().as_str()), ("/apis/demo.io/v1", "boats.apart.svc"));
+        assert_eq!(target.api_version(), "demo.io/v1");
+        let service = |kind: &str, port: u16| {
+            json!({"spec": {"type": kind, "externalName": "h.example.com",
+            "clusterIP": "10.96.0.9", "ports": [{"name": "https", "port": port}]}})
+        };
+        let slice = |ready: bool, port: &str| {
+            json!({"ports": [{"name": port, "port": 8443}], "endpoints": [
+                {"addresses": ["10.0.0.1"], "nodeName": "n1", "conditions": {"ready": ready}}]})
+        };
+        let spot =
+            |host: &str, port, node: &str| Ok(vec![Spot { host: host.into(), port, node: node.into() }]);
+        let not = |reason, message: &str| Err(Unavailable { reason, message: message.into() });
+        let missing =
+            "endpointslices for service/boats in \"apart\" have no addresses with port name \"https\"";
+        for (service, slices, want) in [
+            (None, vec![], not("ServiceNotFound", "service/boats in \"apart\" is not present")),
+            (
+                Some(service("ClusterIP", 80)),
+                vec![],
+                not("ServicePortError", "service/boats in \"apart\" is not listening on port 443"),
+            ),
+            (
+                Some(service("ClusterIP", 443)),
+                vec![],
+                not("EndpointsNotFound", "cannot find endpointslices for service/boats in \"apart\""),
+            ),
+            (Some(service("ClusterIP", 443)), vec![slice(false, "https")], not("MissingEndpoints", missing)),
+            (Some(service("ClusterIP", 443)), vec![slice(true, "http")], not("MissingEndpoints", missing)),
+            (
+                Some(service("ClusterIP", 443)),
+                vec![slice(false, "https"), slice(true, "https")],
+                spot("10.0.0.1", 8443, "n1"),
+            ),
+            (Some(service("NodePort", 80)), vec![], spot("10.96.0.9", 443, "")),
+            (Some(service("ExternalName", 80)), vec![], spot("h.example.com", 443, "")),
+        ] {
+            assert_eq!(target.spots(service.as_ref(), &slices), want);
+        }
+        assert_eq!(Target::of(&json!({"spec": {"group": "demo.io", "version": "v1"}})), None);
+    }
+
+    #[test]
+    fn conditions_keep_their_time_and_their_neighbours() {
+        let mut object = registration();
+        object["status"] = json!({"conditions": [{"type": "Other", "status": "True"}]});
+        let not = Found::Not(Unavailable { reason: "ServiceNotFound", message: "gone".into() });
+        not.tell(&mut object, "1");
+        assert!(not.is_told(&object) && !Found::Passed.is_told(&object) && !is_available(&object));
+        let other = Found::Not(Unavailable { reason: "MissingEndpoints", message: "none".into() });
+        other.tell(&mut object, "2");
+        let conditions = object.items("status.conditions");
+        assert_eq!(conditions.len(), 2);
+        assert_eq!(
+            (conditions[1].text("reason"), conditions[1].text("lastTransitionTime")),
+            ("MissingEndpoints", "1")
+        );
+        Found::Passed.tell(&mut object, "3");
+        assert_eq!(
+            object.items("status.conditions")[1],
+            json!({"type": "Available", "status": "True",
+            "lastTransitionTime": "3", "reason": "Passed", "message": "all checks passed"})
+        );
+        assert!(is_available(&object));
+    }
+}

@@ -1,0 +1,227 @@
+//! Authentication: an ordered union; the first authenticator that knows the credentials decides, and when all refuse, the
+//! log says what each had against them while the client is told nothing.
+
+// Client certificates.
+pub mod x509;
+// Proxies that vouch for users.
+pub mod front_proxy;
+// Tokens and passwords in files.
+pub mod files;
+// Tokens for machines that join.
+pub mod bootstrap_token;
+// Service-account tokens.
+pub mod service_account;
+// Tokens of an identity provider.
+pub mod oidc;
+// Somebody else who knows tokens.
+pub mod webhook;
+
+use base64::{Engine, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD};
+use coracle_client::user::User;
+use coracle_proto::status::ApiError;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+
+/// How browsers send a token with a WebSocket: as a subprotocol, base64url without padding.
+const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// The bearer token of a request: from the header, or from the WebSocket subprotocol that browsers use.
+pub fn bearer(headers: &HeaderMap) -> Option<String> {
+    if let Some(header) = headers.get(AUTHORIZATION) {
+        let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
+        let is_token = scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty();
+        return is_token.then(|| token.trim().to_owned());
+    }
+    let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let encoded = offered.flat_map(|v| v.split(',')).find_map(|p| p.trim().strip_prefix(WEBSOCKET_TOKEN))?;
+    String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok()
+}
+
+/// Name and password of a request.
+fn basic(headers: &HeaderMap) -> Option<(String, String)> {
+    let (scheme, encoded) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let decoded = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(encoded.trim()).ok())??;
+    let text = String::from_utf8(decoded).ok()?;
+    let (name, password) = text.split_once(':')?;
+    Some((name.to_owned(), password.to_owned()))
+}
+
+/// Which credentials a request came with, as the audit log says it of one that was refused.
+pub fn attempted(shown: &x509::Shown, headers: &HeaderMap) -> String {
+    let tried = [
+        (basic(headers).is_some(), "basic"),
+        (bearer(headers).is_some(), "bearer"),
+        (!matches!(shown, x509::Shown::Nothing), "x509"),
+    ];
+    let tried: Vec<&str> = tried.into_iter().filter_map(|(so, what)| so.then_some(what)).collect();
+    match tried.is_empty() {
+        true => "Authentication failed, no credentials provided".into(),
+        false => format!("Authentication failed, attempted: {}", tried.join(", ")),
+    }
+}
+
+/// Takes the credentials out of a request, so that nobody behind the chain sees them.
+pub fn strip(headers: &mut HeaderMap) {
+    headers.remove(AUTHORIZATION);
+    front_proxy::strip(headers);
+    let offered: Vec<String> = headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|protocol| protocol.trim().to_owned())
+        .collect();
+    if !offered.iter().any(|protocol| protocol.starts_with(WEBSOCKET_TOKEN)) {
+        return;
+    }
+    let kept: Vec<String> = offered.into_iter().filter(|p| !p.starts_with(WEBSOCKET_TOKEN)).collect();
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    if let Ok(value) = kept.join(", ").parse()
+        && !kept.is_empty()
+    {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
+    }
+}
+
+/// Who a token belongs to, and whom it may be shown to.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// The user.
+    pub user: User,
+    /// The token's audiences; none when it names none, and so is for this server only.
+    pub audiences: Vec<String>,
+}
+
+impl Known {
+    /// The owner of a token that is for this server.
+    pub fn here(user: User) -> Self {
+        Self { user, audiences: Vec::new() }
+    }
+}
+
+/// Knows some kind of bearer token.
+#[async_trait::async_trait]
+pub trait TokenAuthenticator: Send + Sync {
+    /// `None` when the token is none of its kind; an error when it is and does not hold.
+    async fn authenticate(&self, token: &str, audiences: &[String]) -> Result<Option<Known>, String>;
+}
+
+/// The union.
+#[derive(Default)]
+pub struct Union {
+    /// Which certificates still count.
+    pub certificates: Option<x509::Certificates>,
+    /// Whose headers are believed.
+    pub front_proxy: front_proxy::FrontProxy,
+    /// Those who know tokens, in order.
+    pub tokens: Vec<Box<dyn TokenAuthenticator>>,
+    /// What this server is called in tokens.
+    pub audiences: Vec<String>,
+    /// Names and passwords, when somebody asked for it.
+    pub passwords: Option<files::Credentials>,
+    /// Whether requests without credentials are let through as `system:anonymous`.
+    pub anonymous: bool,
+}
+
+impl Union {
+    /// Who sent the request: what a front proxy says, then the certificate, the tokens, the password, nobody. Nobody gets in
+    /// where it is `open`; somebody with credentials that do not hold is told so there, too.
+    pub async fn authenticate(
+        &self,
+        shown: &x509::Shown,
+        headers: &HeaderMap,
+        open: bool,
+    ) -> Result<User, ApiError> {
+        let mut reasons = Vec::new();
+        let certificate = match shown {
+            x509::Shown::Nothing => None,
+            x509::Shown::Verified(certificate) => Some(certificate.as_ref()),
+            x509::Shown::Refused(why) => {
+                reasons.push(why.clone());
+                None
+            }
+        };
+        if let Some(user) = self.front_proxy.user(certificate, headers) {
+            return Ok(user);
+        }
+        if let (Some(certificates), Some(certificate)) = (&self.certificates, certificate) {
+            match certificates.user(certificate) {
+                Ok(Some(user)) => return Ok(user),
+                Ok(None) => {}
+                Err(why) => reasons.push(why),
+            }
+        }
+        if let Some(token) = bearer(headers) {
+            match self.token(&token, &[]).await {
+                Ok(known) => return Ok(known.user),
+                Err(why) => reasons.push(why),
+            }
+        }
+        if let (Some(passwords), Some((name, password))) = (&self.passwords, basic(headers)) {
+            match passwords.password(&name, &password) {
+                Some(user) => return Ok(user),
+                None => reasons.push(format!("password of {name:?} refused")),
+            }
+        }
+        if (self.anonymous || open) && reasons.is_empty() {
+            return Ok(User::anonymous());
+        }
+        if !reasons.is_empty() {
+            tracing::info!(why = %reasons.join(", "), "credentials refused");
+        }
+        Err(ApiError::unauthorized())
+    }
+
+    /// Who a token belongs to; the error lists what every authenticator had against it.
+    pub async fn token(&self, token: &str, audiences: &[String]) -> Result<Known, String> {
+        let mut reasons = Vec::new();
+        for authenticator in &self.tokens {
+            match authenticator.authenticate(token, audiences).await {
+                Ok(Some(known)) if !known.audiences.is_empty() => return Ok(known),
+                Ok(Some(known))
+                    if audiences.is_empty() || audiences.iter().any(|a| self.audiences.contains(a)) =>
+                {
+                    return Ok(Known { audiences: self.audiences.clone(), ..known });
+                }
+                Ok(Some(_)) => reasons.push(format!(
+                    "token audiences {:?} is invalid for the target audiences {audiences:?}",
+                    self.audiences
+                )),
+                Ok(None) => {}
+                Err(why) => reasons.push(why),
+            }
+        }
+        Err(if reasons.is_empty() { "unknown token".into() } else { format!("[{}]", reasons.join(", ")) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_browser_sends_its_token_as_a_protocol_and_nobody_behind_sees_it() {
+        let mut headers = HeaderMap::new();
+        let offer = format!("v5.channel.k8s.io, {WEBSOCKET_TOKEN}{}", URL_SAFE_NO_PAD.encode("t0ken"));
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, offer.parse().unwrap());
+        headers.insert("x-remote-user", "root".parse().unwrap());
+        assert_eq!(bearer(&headers).as_deref(), Some("t0ken"));
+        strip(&mut headers);
+        assert_eq!(headers[SEC_WEBSOCKET_PROTOCOL], "v5.channel.k8s.io");
+        assert_eq!(headers.len(), 1);
+    }
+
+    #[test]
+    fn schemes_are_told_apart() {
+        let of = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, value.parse().unwrap());
+            (bearer(&headers), basic(&headers))
+        };
+        assert_eq!(of("bearer  a.b "), (Some("a.b".into()), None));
+        assert_eq!(of("Basic YW5uOnB3").1, Some(("ann".into(), "pw".into())));
+        assert_eq!(of("Bearer "), (None, None));
+        assert_eq!(of("Basic %%%"), (None, None));
+    }
+}

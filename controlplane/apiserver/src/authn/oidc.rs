@@ -1,0 +1,205 @@
+//! Tokens of an OpenID Connect provider: verified with the provider's published keys, claims become user and groups.
+
+use super::{Known, TokenAuthenticator};
+use crate::remote::{Remote, RemoteError, Tls};
+use async_trait::async_trait;
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use coracle_client::user::User;
+use http::Method;
+use jsonwebtoken::jwk::JwkSet;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use parking_lot::RwLock;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The provider is not asked for its keys more often than this.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Keys are fetched anew after this even when all is well: a provider may withdraw one.
+const STALE: Duration = Duration::from_secs(3600);
+
+/// What to expect of the provider's tokens.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// `iss`, and where the provider is found.
+    pub issuer: String,
+    /// `aud`.
+    pub client_id: String,
+    /// The claim with the user's name.
+    pub username_claim: String,
+    /// Put before names; `-` for nothing; empty for the issuer unless the claim is `email`.
+    pub username_prefix: String,
+    /// The claim with the groups.
+    pub groups_claim: String,
+    /// Put before groups.
+    pub groups_prefix: String,
+    /// Claims that must be there with these values.
+    pub required: Vec<(String, String)>,
+    /// Algorithms that tokens may be signed with.
+    pub algorithms: Vec<Algorithm>,
+}
+
+struct Keys {
+    set: JwkSet,
+    fetched: Instant,
+}
+
+/// Knows the provider's tokens.
+pub struct Oidc {
+    settings: Settings,
+    tls: Tls,
+    keys: RwLock<Option<Arc<Keys>>>,
+    asking: tokio::sync::Mutex<Option<Instant>>,
+}
+
+impl Oidc {
+    /// A provider; its keys are fetched when the first token comes.
+    pub fn new(settings: Settings, authority: Option<String>) -> Self {
+        let tls = Tls { authority, client: None };
+        Self { settings, tls, keys: RwLock::default(), asking: tokio::sync::Mutex::default() }
+    }
+
+    async fn fetch(&self) -> Result<JwkSet, String> {
+        let place = |url: &str| Remote::new(url, &self.tls);
+        let get = |remote: Result<Remote, RemoteError>, path: &'static str| async move {
+            let remote = remote.map_err(|e| e.to_string())?;
+            let (code, body) = remote.send(Method::GET, path, None).await.map_err(|e| e.to_string())?;
+            if code == 200 { Ok(body) } else { Err(format!("{} answered {code}", remote.url())) }
+        };
+        let document = get(place(&self.settings.issuer), "/.well-known/openid-configuration").await?;
+        if document["issuer"] != self.settings.issuer {
+            return Err(format!("the provider calls itself {}", document["issuer"]));
+        }
+        let keys = document["jwks_uri"].as_str().ok_or("the provider publishes no keys")?;
+        serde_json::from_value(get(place(keys), "").await?).map_err(|e| format!("keys of the provider: {e}"))
+    }
+
+    /// The provider's keys; fetched when there are none, when they are old, or when one that is wanted is missing.
+    async fn keys(&self, wanted: Option<&str>) -> Result<Arc<Keys>, String> {
+        let good = |keys: &Keys| {
+            keys.fetched.elapsed() < STALE && wanted.is_none_or(|id| keys.set.find(id).is_some())
+        };
+        let known = || self.keys.read().clone();
+        if let Some(keys) = known().filter(|keys| good(keys)) {
+            return Ok(keys);
+        }
+        let mut last = self.asking.lock().await;
+        if let Some(keys) =
+            known().filter(|keys| good(keys) || last.is_some_and(|at| at.elapsed() < ASK_AGAIN))
+        {
+            return Ok(keys);
+        }
+        if last.is_some_and(|at| at.elapsed() < ASK_AGAIN) {
+            return Err("oidc: the provider did not answer a moment ago".into());
+        }
+        *last = Some(Instant::now());
+        match self.fetch().await {
+            Ok(set) => {
+                let keys = Arc::new(Keys { set, fetched: Instant::now() });
+                *self.keys.write() = Some(keys.clone());
+                Ok(keys)
+            }
+            // Old keys are better than none while the provider is away.
+            Err(why) => known().ok_or(format!("oidc: {why}")),
+        }
+    }
+}
+
+#[async_trait]
+impl TokenAuthenticator for Oidc {
+    async fn authenticate(&self, token: &str, _: &[String]) -> Result<Option<Known>, String> {
+        let mut parts = token.split('.');
+        let (Some(_), Some(payload), Some(_), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Ok(None);
+        };
+        let claims = URL_SAFE_NO_PAD.decode(payload).ok();
+        let claims: Option<Value> = claims.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        if claims.is_none_or(|claims| claims["iss"] != self.settings.issuer) {
+            return Ok(None);
+        }
+        let header = jsonwebtoken::decode_header(token).map_err(|e| format!("oidc: {e}"))?;
+        if !self.settings.algorithms.contains(&header.alg) {
+            return Err(format!("oidc: tokens are not to be signed with {:?}", header.alg));
+        }
+        let keys = self.keys(header.kid.as_deref()).await?;
+        let key = match &header.kid {
+            Some(id) => keys.set.find(id),
+            None => keys.set.keys.first(),
+        };
+        let key = key.ok_or("oidc: the token is signed with a key that the provider does not publish")?;
+        let key = DecodingKey::from_jwk(key).map_err(|e| format!("oidc: {e}"))?;
+        let mut validation = Validation::new(header.alg);
+        validation.set_issuer(&[&self.settings.issuer]);
+        validation.set_audience(&[&self.settings.client_id]);
+        // Without this a token that names no audience would be for everybody.
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        validation.validate_nbf = true;
+        validation.leeway = 10;
+        let claims = jsonwebtoken::decode::<Value>(token, &key, &validation);
+        let claims = claims.map_err(|e| format!("oidc: verify token: {e}"))?.claims;
+        user(&self.settings, &claims).map(|user| Some(Known::here(user)))
+    }
+}
+
+/// The user that verified claims describe.
+fn user(settings: &Settings, claims: &Value) -> Result<User, String> {
+    for (claim, value) in &settings.required {
+        if claims[claim] != *value {
+            return Err(format!("oidc: required claim {claim} is not {value}"));
+        }
+    }
+    let claim = settings.username_claim.as_str();
+    let name = claims[claim].as_str().filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| format!("oidc: claim {claim} is missing or no text"))?;
+    if claim == "email" && claims.get("email_verified").is_some_and(|verified| *verified != true) {
+        return Err("oidc: email not verified".into());
+    }
+    let prefix = match settings.username_prefix.as_str() {
+        "-" => String::new(),
+        "" if claim == "email" => String::new(),
+        "" => format!("{}#", settings.issuer),
+        prefix => prefix.to_owned(),
+    };
+    let groups = match &claims[settings.groups_claim.as_str()] {
+        _ if settings.groups_claim.is_empty() => Vec::new(),
+        Value::String(one) => vec![one.clone()],
+        Value::Array(all) => all.iter().filter_map(|g| g.as_str().map(str::to_owned)).collect(),
+        Value::Null => Vec::new(),
+        _ => return Err(format!("oidc: claim {} is no list of texts", settings.groups_claim)),
+    };
+    let groups = groups.into_iter().map(|group| format!("{}{group}", settings.groups_prefix));
+    Ok(User::new(format!("{prefix}{name}"), groups))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn claims_become_users() {
+        let mut settings = Settings {
+            issuer: "https://id".into(),
+            username_claim: "sub".into(),
+            groups_claim: "groups".into(),
+            groups_prefix: "oidc:".into(),
+            ..Settings::default()
+        };
+        let claims =
+            json!({"sub": "ann", "groups": ["dev"], "email": "a@b", "email_verified": false, "hd": "x"});
+        let ann = user(&settings, &claims).unwrap();
+        assert_eq!(ann.name, "https://id#ann");
+        assert!(ann.in_group("oidc:dev"));
+        settings.username_prefix = "-".into();
+        assert_eq!(user(&settings, &claims).unwrap().name, "ann");
+        settings.required = vec![("hd".into(), "y".into())];
+        assert!(user(&settings, &claims).is_err());
+        settings.required.clear();
+        settings.username_claim = "email".into();
+        assert_eq!(user(&settings, &claims).unwrap_err(), "oidc: email not verified");
+        assert!(user(&settings, &json!({"email": 7})).is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! Service-account tokens: JWTs signed by the server's own key, bound to an account and possibly a pod, secret or node.
+
+use super::{Known, TokenAuthenticator};
+use crate::api::Api;
+use async_trait::async_trait;
+use coracle_client::user::User;
+use coracle_pki::service_account::{Bound, Keys, LEGACY_ISSUER};
+use std::sync::Arc;
+
+/// Knows service-account tokens.
+pub struct ServiceAccounts {
+    /// The keys.
+    pub keys: Arc<Keys>,
+    /// Where accounts and pods are looked up.
+    pub api: Arc<Api>,
+}
+
+#[async_trait]
+impl TokenAuthenticator for ServiceAccounts {
+    async fn authenticate(&self, token: &str, audiences: &[String]) -> Result<Option<Known>, String> {
+        let parts: Vec<&str> = token.split('.').collect();
+        if parts.len() != 3 {
+            return Ok(None);
+        }
+        match issuer(parts[1]).as_deref() {
+            Some(LEGACY_ISSUER) => return self.by_secret(token).map(Some),
+            Some(issuer) if self.keys.issuers.iter().any(|own| own == issuer) => {}
+            _ => return Ok(None),
+        }
+        let claims = self.keys.verify(token, audiences)?;
+        let bound = &claims.kubernetes;
+        self.still_there("serviceaccounts", &bound.namespace, &bound.serviceaccount)?;
+        let mut user = User::service_account(&bound.namespace, &bound.serviceaccount.name);
+        user.uid = bound.serviceaccount.uid.clone();
+        user.extra
+            .insert("authentication.kubernetes.io/credential-id".into(), vec![format!("JTI={}", claims.jti)]);
+        for (what, object) in [("pod", &bound.pod), ("node", &bound.node)] {
+            let Some(object) = object else { continue };
+            // A token of a pod names the pod's node only for information: the pod decides.
+            if what == "pod" {
+                self.still_there("pods", &bound.namespace, object)?;
+            } else if bound.pod.is_none() {
+                self.still_there("nodes", "", object)?;
+            }
+            user.extra.insert(format!("authentication.kubernetes.io/{what}-name"), vec![object.name.clone()]);
+            user.extra.insert(format!("authentication.kubernetes.io/{what}-uid"), vec![object.uid.clone()]);
+        }
+        if let Some(secret) = &bound.secret {
+            self.still_there("secrets", &bound.namespace, secret)?;
+        }
+        Ok(Some(Known { user, audiences: claims.aud }))
+    }
+}
+
+impl ServiceAccounts {
+    /// A token from a secret holds while the secret has it and the account is the same.
+    fn by_secret(&self, token: &str) -> Result<Known, String> {
+        use base64::Engine;
+        let claims = self.keys.verify_legacy(token)?;
+        let gone = || "Token has been invalidated".to_owned();
+        let kind = self.api.registry.resource("", "v1", "secrets").ok_or_else(gone)?;
+        let secret = self.api.cached(&kind, &claims.namespace, &claims.secret).map_err(|_| gone())?;
+        if secret.meta.deletion_timestamp.is_some() {
+            return Err(gone());
+        }
+        let kept = secret.value()["data"]["token"].as_str().map(str::to_owned).unwrap_or_default();
+        let kept = base64::engine::general_purpose::STANDARD.decode(kept).unwrap_or_default();
+        if kept != token.as_bytes() {
+            return Err("Token does not match server's copy".into());
+        }
+        let account = Bound { name: claims.account, uid: claims.uid };
+        self.still_there("serviceaccounts", &claims.namespace, &account)?;
+        let mut user = User::service_account(&claims.namespace, &account.name);
+        user.uid = account.uid;
+        Ok(Known::here(user))
+    }
+
+    fn still_there(&self, plural: &str, namespace: &str, bound: &Bound) -> Result<(), String> {
+        let gone = || format!("{plural} \"{namespace}/{}\" of the token is gone", bound.name);
+        let kind = self.api.registry.resource("", "v1", plural).ok_or_else(gone)?;
+        let object = self.api.cached(&kind, namespace, &bound.name).map_err(|_| gone())?;
+        if object.meta.uid != bound.uid {
+            return Err(gone());
+        }
+        // A pod that was told to go keeps its token for a minute, to say goodbye.
+        let leaving =
+            object.meta.deletion_timestamp.as_deref().and_then(|t| t.parse::<jiff::Timestamp>().ok());
+        match leaving {
+            Some(since) if jiff::Timestamp::now().as_second() > since.as_second() + 60 => Err(gone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Who says to have made a token; not verified yet.
+fn issuer(payload: &str) -> Option<String> {
+    use base64::Engine;
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+    claims["iss"].as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_pki::service_account::{Claims, ISSUER, Kubernetes, LegacyClaims};
+
+    #[test]
+    fn a_token_of_a_secret_needs_no_end_and_no_audience_and_issuers_can_change() {
+        let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let keys = Keys::from_pem(&pem).unwrap();
+        let claims = LegacyClaims::new("d", "bot", "u", "s");
+        let token = keys.sign(&claims).unwrap();
+        assert_eq!(issuer(token.split('.').nth(1).unwrap()).as_deref(), Some(LEGACY_ISSUER));
+        assert_eq!(keys.verify_legacy(&token), Ok(claims.clone()));
+        assert!(keys.verify(&token, &[]).is_err(), "it is no token of the other kind");
+        let forged = keys.sign(&LegacyClaims { account: "admin".into(), ..claims.clone() }).unwrap();
+        assert_eq!(keys.verify_legacy(&forged), Err("sub claim is invalid".into()));
+        let moved = Keys::from_pem(&pem).unwrap().of_issuers(&["https://new".into(), ISSUER.into()]);
+        let issued = |iss: &str, aud: &str| {
+            let here = Bound { name: "bot".into(), uid: "u".into() };
+            let kubernetes = Kubernetes {
+                namespace: "d".into(),
+                serviceaccount: here,
+                pod: None,
+                secret: None,
+                node: None,
+            };
+            let (aud, now) = (vec![aud.to_owned()], jiff::Timestamp::now().as_second());
+            let (iss, sub) = (iss.to_owned(), "system:serviceaccount:d:bot".to_owned());
+            Claims { aud, exp: now + 60, iat: now, iss, jti: String::new(), nbf: now, sub, kubernetes }
+        };
+        for (iss, aud, holds) in [
+            (ISSUER, ISSUER, true),
+            ("https://new", "https://new", true),
+            ("https://new", ISSUER, true),
+            ("https://new", "vault", false),
+            ("https://old", "https://new", false),
+        ] {
+            let token = moved.sign(&issued(iss, aud)).unwrap();
+            assert_eq!(moved.verify(&token, &[]).is_ok(), holds, "{iss} for {aud}");
+        }
+        assert_eq!(moved.issuer(), "https://new");
+        let stranger = Keys::from_pem(&rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        assert!(stranger.verify_legacy(&token).is_err());
+    }
+}

@@ -1,0 +1,246 @@
+//! Client certificates: the common name is the user, the organizations are the groups. The handshake proves that the client
+//! holds the key of what it shows and no more; who vouches for it is verified here, once per connection. What may change while
+//! a connection lasts (expiry, revocation) is looked at with every request.
+
+use crate::api::Api;
+use coracle_client::user::User;
+use coracle_pki::revoked::{REVOKED, revoked};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{CertificateError, Error};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+const UNKNOWN: &str = "x509: certificate signed by unknown authority";
+
+/// Which of our authorities signed a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Issuer {
+    /// The cluster's: the holder is the user.
+    Cluster,
+    /// That of proxies: the holder says who the user is.
+    FrontProxy,
+}
+
+/// A client certificate that one of our authorities vouches for; only [`Verifier`] makes one.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// Who signed it.
+    pub(super) issuer: Issuer,
+    /// Whom it names; `None` when it names nobody.
+    pub(super) user: Option<User>,
+    /// Since when it holds, in seconds since 1970.
+    from: i64,
+    /// Until when it and what vouches for it hold.
+    until: i64,
+}
+
+impl Certificate {
+    /// The node that it names, and since when it holds in seconds since 1970; nothing for anybody else's.
+    pub fn node(&self) -> Option<(&str, i64)> {
+        let user = self.user.as_ref().filter(|_| self.issuer == Issuer::Cluster)?;
+        Some((user.node()?, self.from))
+    }
+
+    /// One of the cluster's authority without an end, for tests.
+    #[cfg(test)]
+    pub fn of(user: User, from: i64) -> Self {
+        Self { issuer: Issuer::Cluster, user: Some(user), from, until: i64::MAX }
+    }
+
+    /// An error when it has ended since it was verified.
+    pub(super) fn still_holds(&self) -> Result<(), String> {
+        match jiff::Timestamp::now().as_second() > self.until {
+            true => Err("x509: certificate has expired or is not yet valid".into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What a client showed in its handshake.
+#[derive(Debug, Clone, Default)]
+pub enum Shown {
+    /// No certificate.
+    #[default]
+    Nothing,
+    /// One that none of our authorities vouches for, and why.
+    Refused(String),
+    /// One of ours.
+    Verified(Box<Certificate>),
+}
+
+/// Verifies what clients show against our authorities.
+#[derive(Debug, Clone)]
+pub struct Verifier {
+    /// Knows certificates of the cluster's authority.
+    pub cluster: Arc<dyn ClientCertVerifier>,
+    /// Knows those of the front-proxy authority.
+    pub front_proxy: Arc<dyn ClientCertVerifier>,
+}
+
+impl Verifier {
+    /// Judges the chain of a handshake: signatures, times, and that it is meant for clients.
+    pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Shown {
+        let Some((leaf, between)) = chain.split_first() else { return Shown::Nothing };
+        let mut why = String::new();
+        for (issuer, authority) in [(Issuer::Cluster, &self.cluster), (Issuer::FrontProxy, &self.front_proxy)]
+        {
+            let alone = authority.verify_client_cert(leaf, &[], now);
+            let used = if alone.is_ok() { &[][..] } else { between };
+            // What the client sent along counts only where it is needed, and then as long as all of it holds.
+            match alone.or_else(|_| authority.verify_client_cert(leaf, between, now)) {
+                Ok(_) => {
+                    return match read(leaf, used, issuer) {
+                        Some(certificate) => Shown::Verified(Box::new(certificate)),
+                        None => Shown::Refused("x509: malformed certificate".into()),
+                    };
+                }
+                // One that is known and too old is told apart from one that nobody knows.
+                Err(error) if why.is_empty() || why == UNKNOWN => why = reason(&error),
+                Err(_) => {}
+            }
+        }
+        Shown::Refused(format!("verifying certificate {} failed: {why}", serial(leaf)))
+    }
+}
+
+/// Why a certificate is refused, in Go's words where people look for them.
+fn reason(error: &Error) -> String {
+    use CertificateError::{
+        BadSignature, Expired, ExpiredContext, InvalidPurpose, InvalidPurposeContext, NotValidYet,
+        NotValidYetContext, UnknownIssuer,
+    };
+    let Error::InvalidCertificate(why) = error else { return format!("x509: {error}") };
+    match why {
+        UnknownIssuer | BadSignature => UNKNOWN.into(),
+        Expired | NotValidYet | ExpiredContext { .. } | NotValidYetContext { .. } => {
+            "x509: certificate has expired or is not yet valid".into()
+        }
+        InvalidPurpose | InvalidPurposeContext { .. } => {
+            "x509: certificate specifies an incompatible key usage".into()
+        }
+        _ => format!("x509: {error}"),
+    }
+}
+
+fn serial(der: &[u8]) -> String {
+    let parsed = X509Certificate::from_der(der).ok();
+    parsed.map_or_else(|| "SN=?".into(), |(_, certificate)| format!("SN={}", certificate.serial))
+}
+
+/// Reads a certificate that `issuer` vouches for, through `between`.
+fn read(leaf: &[u8], between: &[CertificateDer<'_>], issuer: Issuer) -> Option<Certificate> {
+    let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+    // Two names are none: others read the second where we would read the first.
+    let mut names = certificate.subject().iter_common_name();
+    let name = names.next().filter(|_| names.next().is_none()).and_then(|name| name.as_str().ok());
+    let groups = certificate.subject().iter_organization();
+    let groups = groups.filter_map(|o| o.as_str().ok().map(str::to_owned));
+    let mut user = name.filter(|name| !name.is_empty()).map(|name| User::new(name, groups));
+    if let Some(user) = &mut user {
+        let hex: String = Sha256::digest(leaf).iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = vec![format!("X509SHA256={hex}")];
+        user.extra.insert("authentication.kubernetes.io/credential-id".into(), id);
+    }
+    let mut until = certificate.validity().not_after.timestamp();
+    for der in between {
+        until = until.min(X509Certificate::from_der(der).ok()?.1.validity().not_after.timestamp());
+    }
+    Some(Certificate { issuer, user, from: certificate.validity().not_before.timestamp(), until })
+}
+
+/// Decides whether a certificate still counts.
+pub struct Certificates {
+    api: Arc<Api>,
+}
+
+impl Certificates {
+    /// On the caches of a server.
+    pub fn new(api: Arc<Api>) -> Self {
+        Self { api }
+    }
+
+    /// The user of a certificate of the cluster's authority; an error says why it does not count any more.
+    pub fn user(&self, certificate: &Certificate) -> Result<Option<User>, String> {
+        let Some(user) = certificate.user.as_ref().filter(|_| certificate.issuer == Issuer::Cluster) else {
+            return Ok(None);
+        };
+        certificate.still_holds()?;
+        if let Some(node) = user.node()
+            && let Some(since) = self.revoked(node)
+            && certificate.from < since
+        {
+            return Err(format!("x509: the certificates of node {node:?} are revoked"));
+        }
+        Ok(Some(user.clone()))
+    }
+
+    fn revoked(&self, node: &str) -> Option<i64> {
+        let kind = self.api.registry.resource("", "v1", "configmaps")?;
+        revoked(&self.api.cached(&kind, "kube-system", REVOKED).ok()?.value(), node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_pki::authority::{Authority, Profile};
+    use rustls_pki_types::pem::PemObject;
+    use std::time::Duration;
+
+    fn der(pem: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn only_our_authorities_vouch_and_only_for_clients_and_in_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = |name: &str| Authority::ensure(dir.path(), name, name).unwrap();
+        let (cluster, proxies, stranger) = (authority("ca"), authority("proxies"), authority("stranger"));
+        let knows = |authority: &Authority| crate::tls::knows(&[der(&authority.certificate)]).unwrap();
+        let verifier = Verifier { cluster: knows(&cluster), front_proxy: knows(&proxies) };
+        let now = UnixTime::now();
+        let later = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs() + seconds));
+        let ann = Profile::client("ann", &["dev"]).lasting(Duration::from_secs(60));
+        let show = |by: &Authority, profile: &Profile, at: UnixTime| {
+            verifier.verify(&[der(&by.sign(profile).unwrap().certificate)], at)
+        };
+        for (by, issuer) in [(&cluster, Issuer::Cluster), (&proxies, Issuer::FrontProxy)] {
+            let Shown::Verified(known) = show(by, &ann, now) else { panic!("{issuer:?}") };
+            assert_eq!((known.issuer, known.user.clone().unwrap().name.as_str()), (issuer, "ann"));
+            assert_eq!(known.still_holds(), Ok(()));
+            let past = Certificate { until: 1, ..*known };
+            assert!(past.still_holds().is_err(), "ended while the connection lasted");
+        }
+        assert!(matches!(verifier.verify(&[], now), Shown::Nothing));
+        let server = Profile::server("ann", &["localhost".to_owned()]);
+        for (shown, words) in [
+            (show(&stranger, &ann, now), "signed by unknown authority"),
+            (show(&cluster, &ann, later(120)), "expired or is not yet valid"),
+            (show(&cluster, &server, now), "incompatible key usage"),
+            // What the client sends along vouches for nothing.
+            (
+                verifier.verify(
+                    &[der(&stranger.sign(&ann).unwrap().certificate), der(&stranger.certificate)],
+                    now,
+                ),
+                "signed by unknown authority",
+            ),
+            (verifier.verify(&[CertificateDer::from(vec![0; 40])], now), "x509: "),
+        ] {
+            let Shown::Refused(why) = shown else { panic!("{words}") };
+            assert!(why.contains(words), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_revocation_that_cannot_be_read_is_for_good() {
+        let list = serde_json::json!({"data": {"a": "1970-01-01T00:01:40Z", "b": "soon"}});
+        assert_eq!(
+            (revoked(&list, "a"), revoked(&list, "b"), revoked(&list, "c")),
+            (Some(100), Some(i64::MAX), None)
+        );
+    }
+}

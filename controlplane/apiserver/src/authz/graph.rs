@@ -1,0 +1,310 @@
+//! Which node has to do with which object: a pod that is bound to a node ties the node to everything the pod refers to.
+//! The graph follows the pods' cache and catches up whenever it is asked.
+
+use crate::api::Api;
+use coracle_kinds::object::Object;
+use coracle_kinds::watch::cache::{Cursor, EventType};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// What a pod can tie a node to, by the name of the resource.
+type Resource = &'static str;
+/// A resource with namespace and name.
+type Vertex = (Resource, String, String);
+
+/// A pod with its node and what it refers to.
+struct Tie {
+    uid: String,
+    node: String,
+    ends: BTreeSet<(Resource, String)>,
+    /// Claims of devices come and go in the status: such pods are looked at again with every change.
+    fixed: bool,
+}
+
+#[derive(Default)]
+struct State {
+    /// By `namespace/name`.
+    pods: HashMap<String, Tie>,
+    /// How many pods tie an object to a node.
+    ties: HashMap<Vertex, HashMap<String, usize>>,
+    cursor: Option<Cursor>,
+}
+
+/// The graph.
+pub struct Graph {
+    api: Arc<Api>,
+    state: Mutex<State>,
+}
+
+impl Graph {
+    /// On the caches of a server.
+    pub fn new(api: Arc<Api>) -> Self {
+        Self { api, state: Mutex::default() }
+    }
+
+    /// Whether a pod of the node refers to the object, now.
+    pub fn tied(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
+        let mut state = self.state.lock();
+        self.catch_up(&mut state);
+        let direct = |resource: Resource, namespace: &str, name: &str| {
+            let vertex = (resource, namespace.to_owned(), name.to_owned());
+            state.ties.get(&vertex).is_some_and(|nodes| nodes.contains_key(node))
+        };
+        match resource {
+            "pods" => {
+                let tie = state.pods.get(&format!("{namespace}/{name}"));
+                tie.is_some_and(|tie| tie.node == node)
+            }
+            "secrets" => {
+                direct("secrets", namespace, name) || self.secret_of_volume(&direct, namespace, name)
+            }
+            "configmaps" => direct("configmaps", namespace, name),
+            "serviceaccounts" => direct("serviceaccounts", namespace, name),
+            "persistentvolumeclaims" => direct("persistentvolumeclaims", namespace, name),
+            "resourceclaims" => direct("resourceclaims", namespace, name),
+            "persistentvolumes" => self
+                .object("", "persistentvolumes", "", name)
+                .is_some_and(|volume| self.volume_in_use(&direct, &volume)),
+            "volumeattachments" => self
+                .object("storage.k8s.io", "volumeattachments", "", name)
+                .is_some_and(|attachment| attachment.value()["spec"]["nodeName"] == node),
+            "resourceslices" => self
+                .object("resource.k8s.io", "resourceslices", "", name)
+                .is_some_and(|slice| slice.value()["spec"]["nodeName"] == node),
+            _ => false,
+        }
+    }
+
+    fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        let kind = self.api.registry.preferred(group, plural)?;
+        self.api.cached(&kind, namespace, name).ok()
+    }
+
+    /// Whether a volume is bound to a claim that a pod of the node uses.
+    fn volume_in_use(&self, direct: &impl Fn(Resource, &str, &str) -> bool, volume: &Object) -> bool {
+        let claim = &volume.value()["spec"]["claimRef"];
+        let text = |field: &str| claim[field].as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let bound = self.object("", "persistentvolumeclaims", &namespace, &name);
+        let bound =
+            bound.is_some_and(|claim| claim.value()["spec"]["volumeName"] == volume.meta.name.as_str());
+        bound && direct("persistentvolumeclaims", &namespace, &name)
+    }
+
+    /// Whether a volume in use names the secret.
+    fn secret_of_volume(
+        &self,
+        direct: &impl Fn(Resource, &str, &str) -> bool,
+        namespace: &str,
+        name: &str,
+    ) -> bool {
+        let volumes = self.api.registry.preferred("", "persistentvolumes");
+        let volumes = volumes.and_then(|kind| self.api.cache(&kind).ok()).map(|cache| cache.list(None));
+        volumes.into_iter().flatten().any(|volume| {
+            let spec = volume.value()["spec"].clone();
+            let claim_namespace = spec["claimRef"]["namespace"].as_str().unwrap_or_default().to_owned();
+            let mut found = false;
+            visit_secret_refs(&spec, &mut |reference| {
+                let of = reference["namespace"].as_str().unwrap_or(&claim_namespace);
+                found |= of == namespace && reference["name"] == name;
+            });
+            found && self.volume_in_use(direct, &volume)
+        })
+    }
+
+    fn catch_up(&self, state: &mut State) {
+        loop {
+            let batch = match &mut state.cursor {
+                Some(cursor) => cursor.try_batch(),
+                None => {
+                    self.load(state);
+                    continue;
+                }
+            };
+            match batch {
+                Ok(events) if events.is_empty() => return,
+                Ok(events) => events.iter().for_each(|event| {
+                    state.take(&event.object, event.what == EventType::Deleted);
+                }),
+                // Too slow for the ring: begin anew.
+                Err(_) => state.cursor = None,
+            }
+            if state.cursor.is_none() && self.api.registry.preferred("", "pods").is_none() {
+                return;
+            }
+        }
+    }
+
+    fn load(&self, state: &mut State) {
+        let cache = self.api.registry.preferred("", "pods").and_then(|kind| self.api.cache(&kind).ok());
+        let Some(cache) = cache else { return };
+        let (pods, _, cursor) = cache.list_and_watch(None);
+        *state = State { cursor: Some(cursor), ..State::default() };
+        pods.iter().for_each(|pod| state.take(pod, false));
+    }
+}
+
+impl State {
+    fn take(&mut self, pod: &Object, gone: bool) {
+        let key = format!("{}/{}", pod.meta.namespace, pod.meta.name);
+        if gone {
+            self.forget(&key, &pod.meta.namespace);
+            return;
+        }
+        // What a bound pod refers to does not change.
+        if self.pods.get(&key).is_some_and(|tie| tie.fixed && tie.uid == pod.meta.uid) {
+            return;
+        }
+        self.forget(&key, &pod.meta.namespace);
+        let value = pod.value();
+        let node = value["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+        if node.is_empty() {
+            return;
+        }
+        let ends = references(&value);
+        for (resource, name) in &ends {
+            let vertex = (*resource, pod.meta.namespace.clone(), name.clone());
+            *self.ties.entry(vertex).or_default().entry(node.clone()).or_default() += 1;
+        }
+        let devices = value["spec"]["resourceClaims"].as_array().is_some_and(|claims| !claims.is_empty());
+        let extended = !value["status"]["extendedResourceClaimStatus"].is_null();
+        let tie = Tie { uid: pod.meta.uid.clone(), node, ends, fixed: !devices && !extended };
+        self.pods.insert(key, tie);
+    }
+
+    fn forget(&mut self, key: &str, namespace: &str) {
+        let Some(tie) = self.pods.remove(key) else { return };
+        for (resource, name) in tie.ends {
+            let vertex = (resource, namespace.to_owned(), name);
+            let Some(nodes) = self.ties.get_mut(&vertex) else { continue };
+            if let Some(count) = nodes.get_mut(&tie.node) {
+                *count -= 1;
+                if *count == 0 {
+                    nodes.remove(&tie.node);
+                }
+            }
+            if nodes.is_empty() {
+                self.ties.remove(&vertex);
+            }
+        }
+    }
+}
+
+/// Calls `found` with every `…SecretRef` or `secretRef` object of a volume that a node needs. Those that begin with
+/// `controller` are for the storage system's controller, which acts with credentials that no node sees.
+fn visit_secret_refs(volume: &Value, found: &mut impl FnMut(&Value)) {
+    let Some(fields) = volume.as_object() else { return };
+    for (name, value) in fields {
+        if name == "secretRef" || name.ends_with("SecretRef") {
+            if !name.starts_with("controller") {
+                found(value);
+            }
+        } else {
+            visit_secret_refs(value, found);
+        }
+    }
+}
+
+/// Everything in its namespace that a pod refers to. A mirror pod refers to nothing: a node makes it for itself.
+pub fn references(pod: &Value) -> BTreeSet<(Resource, String)> {
+    let mut ends = BTreeSet::new();
+    if pod["metadata"]["annotations"].get(MIRROR).is_some() {
+        return ends;
+    }
+    let spec = &pod["spec"];
+    let mut add = |resource: Resource, name: &Value| {
+        if let Some(name) = name.as_str().filter(|name| !name.is_empty()) {
+            ends.insert((resource, name.to_owned()));
+        }
+    };
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    add("serviceaccounts", &spec["serviceAccountName"]);
+    list(&spec["imagePullSecrets"]).iter().for_each(|secret| add("secrets", &secret["name"]));
+    for containers in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in list(&spec[containers]) {
+            for source in list(&container["envFrom"]) {
+                add("configmaps", &source["configMapRef"]["name"]);
+                add("secrets", &source["secretRef"]["name"]);
+            }
+            for variable in list(&container["env"]) {
+                add("configmaps", &variable["valueFrom"]["configMapKeyRef"]["name"]);
+                add("secrets", &variable["valueFrom"]["secretKeyRef"]["name"]);
+            }
+        }
+    }
+    let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    for volume in list(&spec["volumes"]) {
+        add("configmaps", &volume["configMap"]["name"]);
+        add("secrets", &volume["secret"]["secretName"]);
+        add("persistentvolumeclaims", &volume["persistentVolumeClaim"]["claimName"]);
+        if volume["ephemeral"].is_object() {
+            let claim = format!("{pod_name}-{}", volume["name"].as_str().unwrap_or_default());
+            add("persistentvolumeclaims", &claim.into());
+        }
+        for source in list(&volume["projected"]["sources"]) {
+            add("configmaps", &source["configMap"]["name"]);
+            add("secrets", &source["secret"]["name"]);
+        }
+        // Plugins of storage systems each have their own place for it.
+        add("secrets", &volume["azureFile"]["secretName"]);
+        visit_secret_refs(&volume, &mut |reference| add("secrets", &reference["name"]));
+    }
+    list(&spec["resourceClaims"]).iter().for_each(|claim| add("resourceclaims", &claim["resourceClaimName"]));
+    let status = &pod["status"];
+    let made = list(&status["resourceClaimStatuses"]);
+    made.iter().for_each(|claim| add("resourceclaims", &claim["resourceClaimName"]));
+    add("resourceclaims", &status["extendedResourceClaimStatus"]["resourceClaimName"]);
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_needs_no_secrets_of_storage_controllers() {
+        let names = ["nodePublish", "nodeStage", "nodeExpand", "controllerPublish", "controllerExpand"];
+        let references = names.map(|name| (format!("{name}SecretRef"), json!({"name": name})));
+        let csi: serde_json::Map<String, Value> = references.into_iter().collect();
+        let volume = json!({"csi": csi, "iscsi": {"secretRef": {"name": "iscsi"}}});
+        let mut found = BTreeSet::new();
+        visit_secret_refs(&volume, &mut |reference| {
+            found.insert(reference["name"].as_str().unwrap_or_default().to_owned());
+        });
+        assert_eq!(Vec::from_iter(found), ["iscsi", "nodeExpand", "nodePublish", "nodeStage"]);
+    }
+
+    #[test]
+    fn a_pod_refers_to_what_it_uses() {
+        let mut pod = json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "serviceAccountName": "robot",
+                "imagePullSecrets": [{"name": "registry"}],
+                "initContainers": [{"envFrom": [{"secretRef": {"name": "init"}}]}],
+                "containers": [{"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "env", "key": "k"}}}],
+                    "envFrom": [{"configMapRef": {"name": "from"}}]}],
+                "volumes": [
+                    {"name": "a", "secret": {"secretName": "vol"}},
+                    {"name": "b", "projected": {"sources": [{"configMap": {"name": "proj"}}]}},
+                    {"name": "c", "persistentVolumeClaim": {"claimName": "data"}},
+                    {"name": "d", "ephemeral": {}},
+                    {"name": "e", "csi": {"nodePublishSecretRef": {"name": "csi"}}},
+                ],
+            },
+        });
+        let found: Vec<String> = references(&pod).into_iter().map(|(r, n)| format!("{r}/{n}")).collect();
+        assert_eq!(
+            found.join(" "),
+            "configmaps/from configmaps/proj persistentvolumeclaims/data persistentvolumeclaims/p-d \
+             secrets/csi secrets/env secrets/init secrets/registry secrets/vol serviceaccounts/robot"
+        );
+        pod["metadata"]["annotations"] = json!({MIRROR: "x"});
+        assert!(references(&pod).is_empty());
+    }
+}

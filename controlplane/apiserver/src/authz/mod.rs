@@ -1,0 +1,141 @@
+//! Authorization: an ordered union; the first authorizer that has an opinion decides, and nobody's opinion is a no.
+
+// What a node may: its own things and what its pods refer to.
+pub mod node;
+// Which node has to do with which object.
+pub mod graph;
+// Roles and bindings.
+pub mod rbac;
+// Who is bound to which roles.
+mod bindings;
+// Whether rules grant no more than others.
+pub mod cover;
+// A file of policies.
+pub mod abac;
+// Somebody else who decides.
+pub mod webhook;
+
+use super::request_info::RequestInfo;
+use async_trait::async_trait;
+use coracle_client::user::{MASTERS, User};
+use serde_json::{Value, json};
+
+/// What an authorizer says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Yes.
+    Allow,
+    /// No, whatever the others say.
+    Deny(String),
+    /// Ask the next one; the text says why it did not allow.
+    NoOpinion(String),
+}
+
+/// What a user may do, as `SelfSubjectRulesReview` lists it.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// Rules about resources.
+    pub resources: Vec<Value>,
+    /// Rules about paths.
+    pub paths: Vec<Value>,
+    /// Whether an authorizer cannot list its rules.
+    pub incomplete: bool,
+}
+
+/// Decides who may do what.
+#[async_trait]
+pub trait Authorizer: Send + Sync {
+    /// The opinion on one request.
+    async fn authorize(&self, user: &User, request: &RequestInfo) -> Decision;
+
+    /// What the user may do in a namespace.
+    fn rules(&self, user: &User, namespace: &str) -> Rules;
+}
+
+/// The members of `system:masters` may do everything.
+pub struct Masters;
+
+#[async_trait]
+impl Authorizer for Masters {
+    async fn authorize(&self, user: &User, _request: &RequestInfo) -> Decision {
+        if user.in_group(MASTERS) { Decision::Allow } else { Decision::NoOpinion(String::new()) }
+    }
+
+    fn rules(&self, user: &User, _namespace: &str) -> Rules {
+        if user.in_group(MASTERS) { everything() } else { Rules::default() }
+    }
+}
+
+fn everything() -> Rules {
+    let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+    let every_path = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
+    Rules { resources: vec![all], paths: vec![every_path], incomplete: false }
+}
+
+/// Everybody may do everything (`AlwaysAllow`), or nothing (`AlwaysDeny`).
+pub struct Always(pub bool);
+
+#[async_trait]
+impl Authorizer for Always {
+    async fn authorize(&self, _user: &User, _request: &RequestInfo) -> Decision {
+        if self.0 { Decision::Allow } else { Decision::NoOpinion("Everything is forbidden.".into()) }
+    }
+
+    fn rules(&self, _user: &User, _namespace: &str) -> Rules {
+        if self.0 { everything() } else { Rules::default() }
+    }
+}
+
+/// The union.
+pub struct Union(pub Vec<Box<dyn Authorizer>>);
+
+#[async_trait]
+impl Authorizer for Union {
+    async fn authorize(&self, user: &User, request: &RequestInfo) -> Decision {
+        let mut reasons = Vec::new();
+        for authorizer in &self.0 {
+            match authorizer.authorize(user, request).await {
+                Decision::NoOpinion(why) if why.is_empty() => {}
+                Decision::NoOpinion(why) => reasons.push(why),
+                decided => return decided,
+            }
+        }
+        Decision::NoOpinion(reasons.join(", "))
+    }
+
+    fn rules(&self, user: &User, namespace: &str) -> Rules {
+        let mut all = Rules::default();
+        for authorizer in &self.0 {
+            let rules = authorizer.rules(user, namespace);
+            all.resources.extend(rules.resources);
+            all.paths.extend(rules.paths);
+            all.incomplete |= rules.incomplete;
+        }
+        all
+    }
+}
+
+/// Upstream's sentence for a refusal.
+pub fn refusal(user: &User, request: &RequestInfo, why: &str) -> String {
+    let mut text = if request.is_resource {
+        let resource = match request.subresource.as_str() {
+            "" => request.resource.clone(),
+            sub => format!("{}/{sub}", request.resource),
+        };
+        let place = match request.namespace.as_str() {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace \"{namespace}\""),
+        };
+        format!(
+            "User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}",
+            user.name, request.verb, request.group
+        )
+    } else {
+        format!("User \"{}\" cannot {} path \"{}\"", user.name, request.verb, request.path)
+    };
+    if !why.is_empty() {
+        text.push_str(": ");
+        text.push_str(why);
+    }
+    text
+}

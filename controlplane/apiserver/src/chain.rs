@@ -1,0 +1,313 @@
+//! The chain every request runs through, top down.
+
+use super::api::Api;
+use super::authn;
+use super::authz::{self, Authorizer, Decision};
+use super::delivery::Delivery;
+use super::discovery::Discovery;
+use super::filters::audit::answer::audited;
+use super::filters::audit::{Stage, Trail};
+use super::filters::cors::Cors;
+use super::filters::flow::Permit;
+use super::filters::{Filters, impersonate};
+use super::hook::Connector;
+use super::openapi::OpenApi;
+use super::pretty;
+use super::request_info::RequestInfo;
+use super::respond::{self, Body};
+use super::tls::Peer;
+use super::{resource, wellknown};
+use crate::aggregation::Extensions;
+use crate::connect::tunnel;
+use crate::inbound::Inbound;
+use coracle_cli::supervise::caught;
+use coracle_client::notes::Notes;
+use coracle_client::user::User;
+use coracle_proto::node_identity::API_CLIENTS;
+use coracle_proto::status::ApiError;
+use http::{HeaderMap, Method, Request, Response};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Everything behind the listener.
+pub struct Server {
+    /// Objects.
+    pub api: Arc<Api>,
+    /// Who asks.
+    pub authn: Arc<authn::Union>,
+    /// Who may.
+    pub authz: Arc<dyn Authorizer>,
+    /// What is served.
+    pub discovery: Discovery,
+    /// What it looks like.
+    pub openapi: OpenApi,
+    /// Subresources that take over the connection, by resource and subresource.
+    pub connectors: HashMap<(String, String), Arc<dyn Connector>>,
+    /// Connections that agents opened.
+    pub tunnels: Arc<tunnel::Tunnels>,
+    /// API servers of others.
+    pub extensions: Arc<Extensions>,
+    /// Health and metrics.
+    pub wellknown: wellknown::WellKnown,
+    /// What stands between who asks and who may.
+    pub filters: Filters,
+}
+
+/// A request on its way down the chain.
+pub struct Context {
+    /// Method and path, understood.
+    pub info: RequestInfo,
+    /// The query.
+    pub query: Vec<(String, String)>,
+    /// Who asks.
+    pub user: User,
+    /// Its headers, without credentials.
+    pub headers: HeaderMap,
+    /// What is noted about it for the audit log.
+    pub notes: Notes,
+}
+
+impl Context {
+    /// A header's text, empty when absent.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    }
+}
+
+impl Server {
+    /// One request, one answer; failures become `metav1.Status` here.
+    pub async fn handle(self: Arc<Self>, request: Request<Inbound>, peer: Arc<Peer>) -> Response<Body> {
+        if let Some(answer) = self.filters.cors.preflight(&request) {
+            return answer;
+        }
+        let origin = self.filters.cors.origin(request.headers());
+        let id = uuid::Uuid::new_v4().to_string();
+        let head = request.method() == Method::HEAD;
+        let pretty = pretty::asked(request.uri().query(), request.headers());
+        let mut trail = None;
+        // One broken request is not to end the server, nor the other requests of its connection.
+        let answer = caught(self.run(request, &peer, &id, &mut trail)).await;
+        let answer = answer.unwrap_or_else(|panicked| {
+            self.wellknown.supervisor.panicked("request", &panicked);
+            Err(ApiError::internal("the server has panicked"))
+        });
+        let mut response = answer.unwrap_or_else(|error| {
+            tracing::debug!(code = error.code, reason = error.reason, message = error.message, "refused");
+            let mut refusal = respond::error(&error);
+            if pretty {
+                pretty::print_whole(&mut refusal, &error.to_json());
+            }
+            refusal
+        });
+        if let Some((trail, long)) = trail {
+            response = audited(trail, long, response).await;
+        }
+        if head {
+            // HTTP/2 clients take a body here for a broken connection.
+            *response.body_mut() = respond::full(bytes::Bytes::new());
+        }
+        if let Ok(value) = id.parse() {
+            response.headers_mut().insert("audit-id", value);
+        }
+        if let Some(origin) = origin {
+            Cors::allow(&mut response, origin);
+        }
+        response
+    }
+
+    async fn run(
+        self: &Arc<Self>,
+        request: Request<Inbound>,
+        peer: &Peer,
+        id: &str,
+        trail: &mut Option<(Trail, bool)>,
+    ) -> Result<Response<Body>, ApiError> {
+        let query: Vec<(String, String)> =
+            form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes()).into_owned().collect();
+        let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
+        let mut timer = self.wellknown.metrics.requests.begin(&self.counted(&info));
+        let answer = self.answer(request, (info, query), peer, id, trail).await;
+        timer.answered(answer.as_ref().map_or_else(|error| error.code, |answer| answer.status().as_u16()));
+        answer
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        mut request: Request<Inbound>,
+        (info, query): (RequestInfo, Vec<(String, String)>),
+        peer: &Peer,
+        id: &str,
+        trail: &mut Option<(Trail, bool)>,
+    ) -> Result<Response<Body>, ApiError> {
+        let (user, permit) = self.pass(&mut request, &info, peer, id, trail).await?;
+        let notes = trail.as_ref().map(|(trail, _)| trail.notes.clone()).unwrap_or_default();
+        let mut context = Context { info, query, user, headers: request.headers().clone(), notes };
+        // Those who serve elsewhere print for people themselves.
+        let pretty = pretty::wanted(&context.query, context.header("user-agent"))
+            && self.extensions.table.route(&context.info).is_none();
+        if pretty {
+            context.headers.remove(http::header::ACCEPT_ENCODING);
+        }
+        let long = context.info.long_running();
+        let answer = if long {
+            self.serve(context, request).await
+        } else {
+            match tokio::time::timeout(self.filters.timeout, self.serve(context, request)).await {
+                Ok(Ok(answer)) if pretty => Ok(pretty::print(answer).await),
+                Ok(answer) => answer,
+                Err(_) => Err(ApiError::timeout("request did not complete within the allotted timeout")),
+            }
+        };
+        let mut response = answer?;
+        if let Some((schema, level)) = permit.as_ref().and_then(|permit| permit.uids.as_ref()) {
+            for (name, uid) in
+                [("x-kubernetes-pf-flowschema-uid", schema), ("x-kubernetes-pf-prioritylevel-uid", level)]
+            {
+                if let Ok(value) = uid.parse() {
+                    response.headers_mut().insert(name, value);
+                }
+            }
+        }
+        match permit {
+            Some(permit) if !long => {
+                response.extensions_mut().insert(Delivery::Seated(Arc::new(permit)));
+            }
+            // A watch that stands has no seat.
+            Some(_) => {}
+            None => {
+                response.extensions_mut().insert(Delivery::Unhurried);
+            }
+        }
+        Ok(response)
+    }
+
+    /// Who asks, whether it is their turn, and whether they may: everything before the body is looked at.
+    async fn pass(
+        &self,
+        request: &mut Request<Inbound>,
+        info: &RequestInfo,
+        peer: &Peer,
+        id: &str,
+        trail: &mut Option<(Trail, bool)>,
+    ) -> Result<(User, Option<Permit>), ApiError> {
+        // Health and version are open to everybody; all else needs a name.
+        let open = wellknown::is_public(&info.path);
+        let user = self.authn.authenticate(&peer.certificate, request.headers(), open).await;
+        // HTTP/2 has scheme and host before it, which nobody who reads a log is looking for.
+        let uri = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+        let mut user = match user {
+            Ok(user) => user,
+            Err(error) => {
+                let (nobody, headers) = (User::default(), request.headers());
+                let begun = self.filters.audit.begin(id, &nobody, info, &uri, headers, peer.address);
+                if let Some(mut begun) = begun {
+                    begun.refused(&error, &authn::attempted(&peer.certificate, headers));
+                    begun.record(Stage::ResponseStarted).await;
+                }
+                return Err(error);
+            }
+        };
+        authn::strip(request.headers_mut());
+        let begun = self.filters.audit.begin(id, &user, info, &uri, request.headers(), peer.address);
+        if let Some(mut begun) = begun {
+            begun.record(Stage::RequestReceived).await;
+            if let Some(capture) = &begun.capture {
+                request.extensions_mut().insert(capture.clone());
+            }
+            if begun.wants_answer() {
+                // Compressed answers cannot be written down.
+                request.headers_mut().remove(http::header::ACCEPT_ENCODING);
+            }
+            *trail = Some((begun, info.long_running()));
+        }
+        if let Some(other) =
+            impersonate::impersonate(self.authz.as_ref(), &user, request.headers_mut()).await?
+        {
+            tracing::debug!(user = user.name, acting_as = other.name, "impersonation");
+            if let Some((trail, _)) = trail {
+                trail.acting_as(&other);
+            }
+            user = other;
+        }
+        // Streams of containers last as long as people like, and watches count only until they stand.
+        let counted = !info.long_running() || info.verb == "watch";
+        let permit = match counted {
+            true => Some(self.filters.flow.admit(&user, info).await?),
+            false => None,
+        };
+        let allowed = self.authorize(&user, info).await;
+        if let Some((trail, _)) = trail {
+            trail.decided(allowed.is_ok(), allowed.as_ref().err().map_or("", |error| error.message.as_str()));
+        }
+        allowed?;
+        Ok((user, permit))
+    }
+
+    /// What metrics call a request: names that clients make up do not grow the table.
+    fn counted(&self, info: &RequestInfo) -> RequestInfo {
+        let known = self.api.registry.resource(&info.group, &info.version, &info.resource);
+        let known = known.is_some_and(|kind| {
+            info.subresource.is_empty() || kind.subresources.iter().any(|s| s.name() == info.subresource)
+        });
+        if known {
+            return info.clone();
+        }
+        let usual =
+            ["get", "post", "put", "patch", "delete", "head", "options", "list", "watch", "create", "update"];
+        let verb = if usual.contains(&info.verb.as_str()) { info.verb.clone() } else { String::new() };
+        RequestInfo { verb, ..RequestInfo::default() }
+    }
+
+    /// Whether they may, or 403 with the reason.
+    pub async fn authorize(&self, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
+        let own_tunnel = tunnel::node_of(&info.path).is_some_and(|node| tunnel::may(user, node));
+        if wellknown::is_public(&info.path) || own_tunnel {
+            return Ok(());
+        }
+        if user.in_group(API_CLIENTS) {
+            // Shown to whoever answers for a node: nothing here is for it, whatever the policy says.
+            let why = authz::refusal(user, info, "it is the identity of API servers towards nodes");
+            return Err(ApiError::new(403, "Forbidden", format!("forbidden: {why}")));
+        }
+        match self.authz.authorize(user, info).await {
+            Decision::Allow => Ok(()),
+            Decision::Deny(why) | Decision::NoOpinion(why) => {
+                let why = authz::refusal(user, info, &why);
+                if info.is_resource {
+                    return Err(ApiError::forbidden(&info.group, &info.resource, &info.name, why));
+                }
+                Err(ApiError::new(403, "Forbidden", format!("forbidden: {why}")))
+            }
+        }
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        context: Context,
+        request: Request<Inbound>,
+    ) -> Result<Response<Body>, ApiError> {
+        if let Some(unrouted) = &context.info.unrouted {
+            return Err(unrouted.error());
+        }
+        if let Some(elsewhere) = self.extensions.table.route(&context.info) {
+            return Box::pin(self.extensions.pass(&elsewhere, &context.user, request)).await;
+        }
+        if context.info.is_resource {
+            return resource::serve(self, context, request).await;
+        }
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(ApiError::method_not_allowed());
+        }
+        let path = context.info.path.trim_end_matches('/');
+        if path == "/api" || path == "/apis" || path.starts_with("/api/") || path.starts_with("/apis/") {
+            return self.discovery.serve(path, context.header("accept"), context.header("if-none-match"));
+        }
+        if let Some(node) = tunnel::node_of(path) {
+            return self.tunnels.accept(node, request);
+        }
+        if path.starts_with("/openapi/") {
+            return self.openapi.serve(path, &context);
+        }
+        Box::pin(self.wellknown.serve(self, &context)).await
+    }
+}

@@ -1,0 +1,446 @@
+//! Logs, exec, attach and port-forward of pods.
+
+use super::forward;
+use super::node::Nodes;
+use super::socket;
+use crate::chain::{Context, Server};
+use crate::hook::Connector;
+use crate::inbound::Inbound;
+use crate::request_info::RequestInfo;
+use crate::respond::Body;
+use async_trait::async_trait;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_proto::status::{ApiError, FieldError};
+use form_urlencoded::Serializer;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How much of an agent's reason for a refusal is passed on, in bytes.
+const REASON: usize = 64 * 1024;
+/// How long an agent may take to give it.
+const REASON_TIME: Duration = Duration::from_secs(5);
+
+/// Which stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// `/log`.
+    Log,
+    /// `/exec`.
+    Exec,
+    /// `/attach`.
+    Attach,
+    /// `/portforward`.
+    PortForward,
+}
+
+impl Stream {
+    /// The subresource.
+    pub fn subresource(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Exec => "exec",
+            Self::Attach => "attach",
+            Self::PortForward => "portforward",
+        }
+    }
+
+    /// What is asked for, as the object that admission sees and may change.
+    fn options(self, query: &[(String, String)]) -> Result<Value, ApiError> {
+        let all = |key: &str| -> Vec<&str> {
+            query.iter().filter(|(k, _)| k == key).map(|(_, value)| value.as_str()).collect()
+        };
+        let kind = match self {
+            Self::Log => "PodLogOptions",
+            Self::Exec => "PodExecOptions",
+            Self::Attach => "PodAttachOptions",
+            Self::PortForward => "PodPortForwardOptions",
+        };
+        let mut made = json!({"kind": kind, "apiVersion": "v1"});
+        if self == Self::PortForward {
+            let ports = all("ports").into_iter().flat_map(|ports| ports.split(','));
+            let ports: Result<Vec<i32>, ApiError> = ports.map(number).collect();
+            let ports = ports?;
+            if !ports.is_empty() {
+                made["ports"] = json!(ports);
+            }
+            return Ok(made);
+        }
+        // Output is on when nobody says otherwise.
+        if ["stdin", "stdout", "stderr"].iter().all(|key| all(key).is_empty()) {
+            (made["stdout"], made["stderr"]) = (json!(true), json!(true));
+        }
+        for key in ["stdin", "stdout", "stderr", "tty"] {
+            if all(key).first().is_some_and(|value| matches!(*value, "true" | "1")) {
+                made[key] = json!(true);
+            }
+        }
+        if let Some(container) = all("container").first().filter(|name| !name.is_empty()) {
+            made["container"] = json!(container);
+        }
+        if self == Self::Exec {
+            made["command"] = json!(all("command"));
+        }
+        Ok(made)
+    }
+}
+
+/// A port as clients write it in a query.
+fn number(port: &str) -> Result<i32, ApiError> {
+    let invalid = || ApiError::bad_request(format!("strconv.ParseInt: parsing {port:?}: invalid syntax"));
+    port.trim().parse().map_err(|_| invalid())
+}
+
+/// The connector.
+pub struct Pods {
+    /// Which stream it serves.
+    pub what: Stream,
+    /// Where the agents are.
+    pub nodes: Arc<Nodes>,
+}
+
+#[async_trait]
+impl Connector for Pods {
+    async fn options(
+        &self,
+        server: &Arc<Server>,
+        context: &Context,
+        _kind: &Kind,
+        method: &Method,
+    ) -> Result<Option<Value>, ApiError> {
+        if !forward::is_stream_method(method) || (self.what == Stream::Log && method == Method::POST) {
+            return Err(ApiError::method_not_allowed());
+        }
+        if self.what == Stream::Log {
+            return Ok(None);
+        }
+        if method == Method::GET {
+            // WebSockets begin with a GET, and who may only read must not run anything.
+            let create = RequestInfo { verb: "create".into(), ..context.info.clone() };
+            server.authorize(&context.user, &create).await?;
+        }
+        self.what.options(&context.query).map(Some)
+    }
+
+    async fn connect(
+        &self,
+        server: &Arc<Server>,
+        context: &Context,
+        kind: &Kind,
+        options: Option<Value>,
+        mut request: Request<Inbound>,
+    ) -> Result<Response<Body>, ApiError> {
+        let info = &context.info;
+        let pod = server.api.get(kind, &info.namespace, &info.name).await?.value();
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let path = self.path(&pod, context, &options.unwrap_or_default())?;
+        if node.is_empty() {
+            // A pod that is nowhere has no logs yet; for the other streams it does not exist.
+            if self.what == Stream::Log {
+                return Ok(crate::respond::text(200, ""));
+            }
+            return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", info.name)));
+        }
+        if self.what != Stream::Log && !forward::wants_upgrade(request.headers()) {
+            return Err(ApiError::bad_request("Upgrade request required"));
+        }
+        let socket = if self.what == Stream::Log && socket::asked(request.headers()) {
+            match socket::accept(&mut request) {
+                Ok(socket) => Some(socket),
+                Err((code, why)) => return Ok(crate::respond::text(code, why)),
+            }
+        } else {
+            None
+        };
+        let client = forward::client_side(&mut request);
+        let (request, _) = forward::rewritten(request, node, &path)?;
+        let mut response = forward::answer(client, self.nodes.send(node, request).await?);
+        if self.what == Stream::Log && !response.status().is_success() {
+            response = refused(response, &info.name).await;
+        } else if self.what == Stream::Log
+            && context
+                .query
+                .iter()
+                .any(|(key, value)| key == "follow" && matches!(value.as_str(), "true" | "1"))
+        {
+            response = response.map(forward::until_failure);
+        }
+        Ok(match socket {
+            Some(socket) if response.status().is_success() => socket.carry(response.into_body()),
+            _ => response,
+        })
+    }
+}
+
+/// What an agent says of a log it does not have becomes a Status.
+async fn refused(response: Response<Body>, pod: &str) -> Response<Body> {
+    let code = response.status().as_u16();
+    let text = reason(response.into_body()).await;
+    let error = match code {
+        404 => ApiError::new(
+            404,
+            "NotFound",
+            format!("the server could not find the requested resource ( pods/log {pod}): {text}"),
+        ),
+        400 => ApiError::bad_request(text),
+        _ => ApiError::new(500, "InternalError", text),
+    };
+    crate::respond::error(&error)
+}
+
+/// The beginning of an agent's reason for a refusal: as much as the server keeps, and as arrives in time.
+async fn reason(mut body: Body) -> String {
+    let mut said: Vec<u8> = Vec::new();
+    let read = async {
+        while said.len() < REASON {
+            match body.frame().await {
+                Some(Ok(frame)) => {
+                    let data = frame.into_data().unwrap_or_default();
+                    said.extend_from_slice(&data[..data.len().min(REASON - said.len())]);
+                }
+                Some(Err(error)) => return Some(error),
+                None => return None,
+            }
+        }
+        None
+    };
+    let broken = tokio::time::timeout(REASON_TIME, read).await.unwrap_or_default();
+    match broken {
+        Some(error) if said.is_empty() => error.to_string(),
+        _ => String::from_utf8_lossy(&said).trim().to_owned(),
+    }
+}
+
+impl Pods {
+    /// Path and query of the agent's own API: those of a log from the request, those of a stream from its admitted options.
+    fn path(&self, pod: &Value, context: &Context, options: &Value) -> Result<String, ApiError> {
+        let info = &context.info;
+        let first = |key: &str| context.query.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
+        let mut query = Serializer::new(String::new());
+        let place = format!("{}/{}", info.namespace, info.name);
+        // The agent finds this pod or none: another may have its name by then.
+        let (uid, exact) = (uid_on_node(pod), format!("{place}/{}", uid_on_node(pod)));
+        let path = match self.what {
+            Stream::PortForward => {
+                for port in options["ports"].as_array().into_iter().flatten() {
+                    query.append_pair("port", &port.to_string());
+                }
+                format!("/portForward/{exact}")
+            }
+            Stream::Log => {
+                check_log_options(&info.name, &first)?;
+                query.append_pair("uid", uid);
+                for key in [
+                    "follow",
+                    "previous",
+                    "sinceSeconds",
+                    "sinceTime",
+                    "timestamps",
+                    "tailLines",
+                    "limitBytes",
+                    "stream",
+                ] {
+                    if let Some(value) = first(key) {
+                        query.append_pair(key, value);
+                    }
+                }
+                format!("/containerLogs/{place}/{}", container(pod, &info.name, first("container"))?)
+            }
+            Stream::Exec | Stream::Attach => {
+                for (key, name) in
+                    [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")]
+                {
+                    if options[key] == true {
+                        query.append_pair(name, "1");
+                    }
+                }
+                let commands = options["command"].as_array().into_iter().flatten();
+                let commands: Vec<&str> = commands.filter_map(Value::as_str).collect();
+                if self.what == Stream::Exec {
+                    if commands.is_empty() {
+                        return Err(ApiError::bad_request(
+                            "you must specify at least one command for the container",
+                        ));
+                    }
+                    for command in commands {
+                        query.append_pair("command", command);
+                    }
+                }
+                let name = container(pod, &info.name, options["container"].as_str())?;
+                format!("/{}/{exact}/{name}", if self.what == Stream::Exec { "exec" } else { "attach" })
+            }
+        };
+        let query = query.finish();
+        Ok(if query.is_empty() { path } else { format!("{path}?{query}") })
+    }
+}
+
+/// The uid that a pod has on its node: that of the manifest for a static pod, which its mirror tells.
+fn uid_on_node(pod: &Value) -> &str {
+    let mirrored = pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].as_str();
+    let plain =
+        |uid: &&str| uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') && !uid.is_empty();
+    mirrored.filter(plain).or_else(|| pod["metadata"]["uid"].as_str()).unwrap_or_default()
+}
+
+/// The container that was named, or the only one; 400 with the choices otherwise.
+fn container(pod: &Value, name: &str, asked: Option<&str>) -> Result<String, ApiError> {
+    let names = |list: &str| -> Vec<String> {
+        let all = pod["spec"][list].as_array().into_iter().flatten();
+        all.filter_map(|c| c["name"].as_str().map(str::to_owned)).collect()
+    };
+    let (main, init, ephemeral) =
+        (names("containers"), names("initContainers"), names("ephemeralContainers"));
+    match asked.filter(|c| !c.is_empty()) {
+        Some(wanted) => {
+            let known = main.iter().chain(&init).chain(&ephemeral).any(|c| c == wanted);
+            known.then(|| wanted.to_owned()).ok_or_else(|| {
+                ApiError::bad_request(format!("container {wanted} is not valid for pod {name}"))
+            })
+        }
+        None => match main.as_slice() {
+            [only] => Ok(only.clone()),
+            [] => Err(ApiError::bad_request(format!("a container name must be specified for pod {name}"))),
+            _ => {
+                let all: Vec<&str> = init.iter().chain(&main).chain(&ephemeral).map(String::as_str).collect();
+                Err(ApiError::bad_request(format!(
+                    "a container name must be specified for pod {name}, choose one of: [{}]",
+                    all.join(" ")
+                )))
+            }
+        },
+    }
+}
+
+fn check_log_options<'a>(pod: &str, first: &impl Fn(&str) -> Option<&'a str>) -> Result<(), ApiError> {
+    let mut causes = Vec::new();
+    let number = |key: &str| first(key).filter(|v| !v.is_empty()).map(|v| (v.to_owned(), v.parse::<i64>()));
+    for (key, least, why) in [
+        ("tailLines", 0, "must be greater than or equal to 0"),
+        ("limitBytes", 1, "must be greater than 0"),
+        ("sinceSeconds", 1, "must be greater than 0"),
+    ] {
+        match number(key) {
+            Some((_, Ok(n))) if n < least => causes.push(FieldError::invalid(key, &json!(n), why)),
+            Some((text, Err(_))) => {
+                return Err(ApiError::bad_request(format!(
+                    "strconv.ParseInt: parsing \"{text}\": invalid syntax"
+                )));
+            }
+            _ => {}
+        }
+    }
+    if let Some(text) = first("sinceTime").filter(|text| text.parse::<jiff::Timestamp>().is_err()) {
+        return Err(ApiError::bad_request(format!(
+            "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""
+        )));
+    }
+    if first("sinceSeconds").is_some() && first("sinceTime").is_some() {
+        causes
+            .push(FieldError::forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+    }
+    if let Some(stream) = first("stream") {
+        let streams = ["All", "Stderr", "Stdout"];
+        if !streams.contains(&stream) {
+            causes.push(FieldError::unsupported("stream", &json!(stream), &streams));
+        }
+        if stream != "All" && first("tailLines").is_some() {
+            let why = "`tailLines` and specific `stream` are mutually exclusive for now";
+            causes.push(FieldError::forbidden("", why));
+        }
+    }
+    if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "PodLogOptions", pod, causes)) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_cannot_make_the_server_keep_an_endless_refusal() {
+        let answer = |text: String| crate::respond::text(500, text).into_body();
+        assert_eq!(reason(answer("x".repeat(2 * REASON))).await.len(), REASON);
+        assert_eq!(reason(answer(" gone\n".into())).await, "gone");
+    }
+
+    #[test]
+    fn log_options_that_contradict_are_refused() {
+        let refused = |query: &[(&'static str, &'static str)]| {
+            let first = |key: &str| query.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
+            check_log_options("p", &first).err().map(|error| error.message).unwrap_or_default()
+        };
+        let invalid = "PodLogOptions \"p\" is invalid: ";
+        for (query, said) in [
+            (&[("tailLines", "5"), ("stream", "All"), ("limitBytes", "1")][..], ""),
+            (&[("sinceTime", "2026-01-01T00:00:00Z")], ""),
+            (&[("tailLines", "-1")], "tailLines: Invalid value: -1: must be greater than or equal to 0"),
+            (&[("limitBytes", "0")], "limitBytes: Invalid value: 0: must be greater than 0"),
+            (
+                &[("sinceSeconds", "1"), ("sinceTime", "2026-01-01T00:00:00Z")],
+                "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+            ),
+            (
+                &[("stream", "Both")],
+                "stream: Unsupported value: \"Both\": supported values: \"All\", \"Stderr\", \"Stdout\"",
+            ),
+            (
+                &[("stream", "Stderr"), ("tailLines", "1")],
+                "Forbidden: `tailLines` and specific `stream` are mutually exclusive for now",
+            ),
+        ] {
+            let wanted = if said.is_empty() { String::new() } else { format!("{invalid}{said}") };
+            assert_eq!(refused(query), wanted);
+        }
+        assert_eq!(refused(&[("tailLines", "x")]), "strconv.ParseInt: parsing \"x\": invalid syntax");
+        assert!(refused(&[("sinceTime", "yesterday")]).starts_with("parsing time \"yesterday\" as"));
+    }
+
+    #[test]
+    fn admission_sees_what_is_asked_for() {
+        let query: Vec<(String, String)> =
+            [("stdin", "true"), ("tty", "false"), ("container", "c"), ("command", "ls"), ("command", "-l")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into();
+        let exec = json!({"kind": "PodExecOptions", "apiVersion": "v1", "stdin": true, "container": "c", "command": ["ls", "-l"]});
+        assert_eq!(Stream::Exec.options(&query).unwrap(), exec);
+        let attach = json!({"kind": "PodAttachOptions", "apiVersion": "v1", "stdin": true, "container": "c"});
+        assert_eq!(Stream::Attach.options(&query).unwrap(), attach);
+        let one = |key: &str, value: &str| [(key.to_owned(), value.to_owned())];
+        let quiet = Stream::Attach.options(&one("container", "c")).unwrap();
+        assert_eq!((&quiet["stdout"], &quiet["stderr"]), (&json!(true), &json!(true)), "on by default");
+        let none = Stream::Attach.options(&one("stdout", "false")).unwrap();
+        assert_eq!((&none["stdout"], &none["stderr"]), (&Value::Null, &Value::Null));
+        let ports = Stream::PortForward.options(&one("ports", "80,443")).unwrap();
+        assert_eq!(ports["ports"], json!([80, 443]));
+        let refused = Stream::PortForward.options(&one("ports", "80,x")).unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (400, "strconv.ParseInt: parsing \"x\": invalid syntax")
+        );
+    }
+
+    #[test]
+    fn a_static_pod_has_the_uid_of_its_manifest() {
+        let mirror = |value: &str| json!({"metadata": {"uid": "u", "annotations": {"kubernetes.io/config.mirror": value}}});
+        assert_eq!(uid_on_node(&json!({"metadata": {"uid": "u"}})), "u");
+        assert_eq!(uid_on_node(&mirror("0a1b-2c")), "0a1b-2c");
+        assert_eq!(uid_on_node(&mirror("a/b?c")), "u", "no part of another path");
+    }
+
+    #[test]
+    fn a_container_must_be_named_when_there_are_two() {
+        let one = json!({"spec": {"containers": [{"name": "a"}]}});
+        assert_eq!(container(&one, "p", None).unwrap(), "a");
+        let two = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "initContainers": [{"name": "i"}]}});
+        let error = container(&two, "p", None).unwrap_err().message;
+        assert_eq!(error, "a container name must be specified for pod p, choose one of: [i a b]");
+        assert_eq!(container(&two, "p", Some("i")).unwrap(), "i");
+        assert_eq!(
+            container(&two, "p", Some("x")).unwrap_err().message,
+            "container x is not valid for pod p"
+        );
+    }
+}

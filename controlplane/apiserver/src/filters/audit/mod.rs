@@ -1,0 +1,401 @@
+//! The audit log: who did what, when, and what came of it; a policy says how much of which request is written down.
+
+// Which requests, and how much of them.
+pub mod policy;
+// What was answered.
+pub mod answer;
+// Files that rotate.
+pub mod log;
+// A webhook that gets events in batches.
+pub mod webhook;
+
+use crate::decode;
+use crate::request_info::RequestInfo;
+use bytes::Bytes;
+use coracle_client::notes::Notes;
+use coracle_client::user::User;
+use coracle_proto::status::ApiError;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use policy::{Extent, Level, Policy};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Events that wait to be written; beyond it requests wait with them.
+const BACKLOG: usize = 4096;
+
+/// The stages of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The request is known.
+    RequestReceived,
+    /// The head of a long answer is sent.
+    ResponseStarted,
+    /// The answer is complete.
+    ResponseComplete,
+}
+
+impl Stage {
+    fn word(self) -> &'static str {
+        match self {
+            Self::RequestReceived => "RequestReceived",
+            Self::ResponseStarted => "ResponseStarted",
+            Self::ResponseComplete => "ResponseComplete",
+        }
+    }
+}
+
+/// The filter.
+#[derive(Default)]
+pub struct Audit {
+    policy: Policy,
+    sinks: Vec<mpsc::Sender<Arc<Value>>>,
+}
+
+/// A place where the body of a request is put when it is read, with its content type, for those who write it down.
+#[derive(Debug, Clone, Default)]
+pub struct Capture(pub Arc<Mutex<Option<(String, Bytes)>>>);
+
+/// The trail of one request.
+pub struct Trail {
+    extent: Extent,
+    /// Whether the request's body is the object that it is about.
+    carries: bool,
+    event: Value,
+    sinks: Vec<mpsc::Sender<Arc<Value>>>,
+    /// Where the request's body is put.
+    pub capture: Option<Capture>,
+    /// Annotations of the event.
+    pub notes: Notes,
+}
+
+impl Audit {
+    /// With a policy; nothing is written down before a sink is added.
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, sinks: Vec::new() }
+    }
+
+    /// Adds a sink and gives its end, for the task that writes.
+    pub fn sink(&mut self) -> mpsc::Receiver<Arc<Value>> {
+        let (sender, receiver) = mpsc::channel(BACKLOG);
+        self.sinks.push(sender);
+        receiver
+    }
+
+    /// Begins the trail of a request; `None` when it is not written down.
+    pub fn begin(
+        &self,
+        id: &str,
+        user: &User,
+        info: &RequestInfo,
+        uri: &str,
+        headers: &HeaderMap,
+        peer: SocketAddr,
+    ) -> Option<Trail> {
+        if self.sinks.is_empty() {
+            return None;
+        }
+        let extent = self.policy.extent(user, info);
+        let level = extent.level;
+        if level == Level::None {
+            return None;
+        }
+        let agent = headers.get("user-agent").and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let mut event = json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": level.word(), "auditID": id,
+            "requestURI": uri, "verb": info.verb, "user": described(user), "sourceIPs": [peer.ip().to_string()],
+            "userAgent": agent, "requestReceivedTimestamp": now(),
+        });
+        if info.is_resource {
+            event["objectRef"] = reference(info);
+        }
+        // What goes through a proxy is somebody else's.
+        let carries = info.is_resource
+            && matches!(info.verb.as_str(), "create" | "update")
+            && info.subresource != "proxy";
+        let capture = (carries || level >= Level::Request).then(Capture::default);
+        Some(Trail { extent, carries, event, sinks: self.sinks.clone(), capture, notes: Notes::kept() })
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+fn described(user: &User) -> Value {
+    // Who could not be made out is nobody.
+    if user.name.is_empty() {
+        return json!({});
+    }
+    let mut value = json!({"username": user.name, "groups": user.groups});
+    if !user.uid.is_empty() {
+        value["uid"] = json!(user.uid);
+    }
+    if !user.extra.is_empty() {
+        value["extra"] = json!(user.extra);
+    }
+    value
+}
+
+fn reference(info: &RequestInfo) -> Value {
+    let mut value = json!({});
+    for (name, text) in [
+        ("resource", &info.resource),
+        ("namespace", &info.namespace),
+        ("name", &info.name),
+        ("apiGroup", &info.group),
+        ("apiVersion", &info.version),
+        ("subresource", &info.subresource),
+    ] {
+        if !text.is_empty() {
+            value[name] = json!(text);
+        }
+    }
+    value
+}
+
+/// What a reference says of the object in a request where the path does not; a name that is yet to be made up is not in
+/// it, as upstream has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    metadata: Option<Meta>,
+}
+
+/// Fills in what the path left open.
+fn complete(reference: &mut Value, object: Object) {
+    let meta = object.metadata.unwrap_or_default();
+    for (field, text) in [
+        ("namespace", meta.namespace),
+        ("name", meta.name),
+        ("uid", meta.uid),
+        ("resourceVersion", meta.resource_version),
+    ] {
+        if let Some(text) = text.filter(|text| !text.is_empty() && reference[field].is_null()) {
+            reference[field] = json!(text);
+        }
+    }
+}
+
+/// Takes the managed fields out of an object, a list or a table.
+fn drop_managed_fields(value: &mut Value) {
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.remove("managedFields");
+    }
+    for item in value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        drop_managed_fields(item);
+    }
+    for row in value.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+        row.get_mut("object").into_iter().for_each(drop_managed_fields);
+    }
+}
+
+impl Trail {
+    /// Whether answers are written down too.
+    pub fn wants_answer(&self) -> bool {
+        self.extent.level >= Level::RequestResponse
+    }
+
+    /// The user acts as another one.
+    pub fn acting_as(&mut self, user: &User) {
+        self.event["impersonatedUser"] = described(user);
+    }
+
+    /// What the authorizers said.
+    pub fn decided(&mut self, allowed: bool, why: &str) {
+        self.notes.add("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+        self.notes.add("authorization.k8s.io/reason", why);
+    }
+
+    /// Nobody is behind the request: what was answered, and what it came with.
+    pub fn refused(&mut self, error: &ApiError, attempted: &str) {
+        self.event["responseStatus"] = json!({"metadata": {}, "status": "Failure", "reason": error.reason,
+            "message": attempted, "code": error.code});
+    }
+
+    /// What was answered.
+    pub fn answered(&mut self, code: u16, body: Option<&[u8]>) {
+        let mut status = json!({"metadata": {}, "code": code});
+        let parsed: Option<Value> = body.and_then(|bytes| serde_json::from_slice(bytes).ok());
+        if let Some(failure) = parsed.as_ref().filter(|v| v["kind"] == "Status" && v["status"] == "Failure") {
+            for field in ["status", "reason", "message"] {
+                status[field] = failure[field].clone();
+            }
+        }
+        self.event["responseStatus"] = status;
+        if let Some(mut body) = parsed.filter(|_| self.wants_answer()) {
+            if self.extent.omit_managed_fields {
+                drop_managed_fields(&mut body);
+            }
+            self.event["responseObject"] = body;
+        }
+    }
+
+    /// Writes the event of a stage, unless the policy leaves the stage out. Waits when the sinks are behind.
+    pub async fn record(&mut self, stage: Stage) {
+        if let Some(event) = self.at(stage) {
+            for sink in &self.sinks {
+                let _ = sink.send(event.clone()).await;
+            }
+        }
+    }
+
+    /// The same where nobody can wait: when the sinks are behind, the event is written by a task of its own.
+    pub fn record_later(&mut self, stage: Stage) {
+        let Some(event) = self.at(stage) else { return };
+        for sink in self.sinks.clone() {
+            let event = event.clone();
+            if let Err(mpsc::error::TrySendError::Full(event)) = sink.try_send(event)
+                && let Ok(runtime) = tokio::runtime::Handle::try_current()
+            {
+                runtime.spawn(async move { sink.send(event).await });
+            }
+        }
+    }
+
+    /// What was sent: the whole of it, or only what it is called.
+    fn sent(&mut self, content_type: &str, bytes: &[u8]) {
+        let whole = self.extent.level >= Level::Request;
+        // Most bodies are JSON, of which the rest need not be kept to know the name.
+        let quick = if whole { None } else { serde_json::from_slice::<Object>(bytes).ok() };
+        let shown = if quick.is_some() { None } else { decode::shown(content_type, bytes) };
+        if self.carries {
+            let object = quick.or_else(|| Object::deserialize(shown.as_ref()?).ok());
+            complete(&mut self.event["objectRef"], object.unwrap_or_default());
+        }
+        if let Some(mut object) = shown.filter(|_| whole) {
+            if self.extent.omit_managed_fields {
+                drop_managed_fields(&mut object);
+            }
+            self.event["requestObject"] = object;
+        }
+    }
+
+    fn at(&mut self, stage: Stage) -> Option<Arc<Value>> {
+        if self.extent.omit_stages.iter().any(|omitted| omitted == stage.word()) {
+            return None;
+        }
+        let body = self.capture.as_ref().and_then(|capture| capture.0.lock().take());
+        if let Some((content_type, bytes)) = body {
+            self.sent(&content_type, &bytes);
+        }
+        let mut event = self.event.clone();
+        let notes = self.notes.all();
+        if !notes.is_empty() {
+            event["annotations"] = json!(notes);
+        }
+        event["stage"] = json!(stage.word());
+        event["stageTimestamp"] = json!(now());
+        Some(Arc::new(event))
+    }
+}
+
+/// Writes the last event of a stream when the stream ends, however it ends.
+pub struct Closing(pub Option<Trail>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if let Some(trail) = &mut self.0 {
+            trail.record_later(Stage::ResponseComplete);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_of_nobody_is_written_down() {
+        let mut audit = Audit::new(Policy::metadata());
+        let mut events = audit.sink();
+        let info = RequestInfo { verb: "list".into(), is_resource: true, ..RequestInfo::default() };
+        let peer = SocketAddr::from(([192, 0, 2, 7], 1));
+        let mut trail = audit
+            .begin("id", &User::default(), &info, "/api/v1/pods?limit=1", &HeaderMap::new(), peer)
+            .unwrap();
+        trail.refused(&ApiError::unauthorized(), "Authentication failed, attempted: bearer");
+        trail.record(Stage::ResponseStarted).await;
+        let event = events.recv().await.unwrap();
+        assert_eq!((&event["user"], &event["stage"]), (&json!({}), &json!("ResponseStarted")));
+        assert_eq!(
+            (&event["requestURI"], &event["sourceIPs"][0]),
+            (&json!("/api/v1/pods?limit=1"), &json!("192.0.2.7"))
+        );
+        let status = json!({"metadata": {}, "status": "Failure", "reason": "Unauthorized",
+            "message": "Authentication failed, attempted: bearer", "code": 401});
+        assert_eq!(event["responseStatus"], status);
+    }
+
+    #[tokio::test]
+    async fn what_is_made_is_named_after_the_object() {
+        let body = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u", "managedFields": [1]}});
+        let generated = json!({"metadata": {"generateName": "a-"}});
+        let path = |verb: &str, name: &str, subresource: &str| RequestInfo {
+            verb: verb.into(),
+            is_resource: true,
+            namespace: "ns".into(),
+            name: name.into(),
+            subresource: subresource.into(),
+            ..RequestInfo::default()
+        };
+        let named = json!({"namespace": "ns", "name": "a", "uid": "u"});
+        let kept = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}});
+        let yaml = "metadata: {name: a, uid: u}";
+        for (level, info, content_type, body, reference, object) in [
+            ("Metadata", path("create", "", ""), "application/json", body.to_string(), &named, Value::Null),
+            ("Metadata", path("create", "", ""), "application/yaml", yaml.into(), &named, Value::Null),
+            ("Request", path("create", "", ""), "", body.to_string(), &named, kept.clone()),
+            (
+                "Metadata",
+                path("create", "", ""),
+                "",
+                generated.to_string(),
+                &json!({"namespace": "ns"}),
+                Value::Null,
+            ),
+            (
+                "Metadata",
+                path("update", "b", ""),
+                "",
+                body.to_string(),
+                &json!({"namespace": "ns", "name": "b", "uid": "u"}),
+                Value::Null,
+            ),
+            (
+                "Request",
+                path("create", "b", "proxy"),
+                "",
+                body.to_string(),
+                &json!({"namespace": "ns", "name": "b", "subresource": "proxy"}),
+                kept,
+            ),
+            ("Metadata", path("create", "", ""), "", "no".into(), &json!({"namespace": "ns"}), Value::Null),
+        ] {
+            let policy = json!({"omitManagedFields": true, "rules": [{"level": level}]});
+            let mut audit = Audit::new(serde_json::from_value(policy).unwrap());
+            let mut events = audit.sink();
+            let peer = SocketAddr::from(([192, 0, 2, 7], 1));
+            let user = User::new("ann", []);
+            let mut trail = audit.begin("id", &user, &info, "/", &HeaderMap::new(), peer).unwrap();
+            let place = trail.capture.clone().unwrap();
+            *place.0.lock() = Some((content_type.to_owned(), Bytes::from(body.clone())));
+            trail.record(Stage::ResponseComplete).await;
+            let event = events.recv().await.unwrap();
+            assert_eq!((&event["objectRef"], &event["requestObject"]), (reference, &object), "{body}");
+        }
+    }
+}

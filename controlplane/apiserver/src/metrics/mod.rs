@@ -1,0 +1,68 @@
+//! What the server counts, with upstream's names, for Prometheus.
+
+// Requests by verb and resource.
+pub mod requests;
+
+use crate::chain::Server;
+use crate::wellknown;
+use coracle_cli::supervise::Supervisor;
+use coracle_client::shown::Counters;
+use coracle_proto::exposition::{Form, Page};
+use requests::Requests;
+use std::sync::Arc;
+
+/// Everything that is counted.
+#[derive(Default)]
+pub struct Metrics {
+    /// By the API.
+    pub requests: Requests,
+    /// By controllers and scheduler.
+    pub loops: Vec<Arc<dyn Counters>>,
+}
+
+impl Metrics {
+    /// The page.
+    pub fn render(&self, server: &Server, form: Form) -> String {
+        let mut page = Page::new(form);
+        self.requests.render(&mut page);
+        page.family("apiserver_storage_objects", "gauge", "Number of stored objects by resource.");
+        for kind in server.api.registry.all().iter().filter(|k| k.stored && k.stored_as.is_none()) {
+            if let Ok(cache) = server.api.cache(kind) {
+                let resource = coracle_proto::status::qualified(&kind.group, &kind.plural);
+                page.value("apiserver_storage_objects", &[("resource", &resource)], cache.len());
+            }
+        }
+        page.family(
+            "coracle_unreadable_objects",
+            "gauge",
+            "Number of stored objects that cannot be read and are left out of lists and watches.",
+        );
+        page.value("coracle_unreadable_objects", &[], server.api.feed.unreadable().len());
+        self.loops.iter().for_each(|counted| counted.render(&mut page));
+        tasks(&server.wellknown.supervisor, &mut page);
+        let version = wellknown::version();
+        let text = |key: &str| version[key].as_str().unwrap_or_default().to_owned();
+        page.family("kubernetes_build_info", "gauge", "A constant 1, labelled by version.");
+        let (full, major, minor) = (text("gitVersion"), text("major"), text("minor"));
+        page.value(
+            "kubernetes_build_info",
+            &[("git_version", &full), ("major", &major), ("minor", &minor)],
+            1,
+        );
+        page.process();
+        page.finish()
+    }
+}
+
+/// How the server's tasks do.
+fn tasks(supervisor: &Supervisor, page: &mut Page) {
+    let name = "coracle_task_panics_total";
+    page.family(name, "counter", "Panics that were caught, by the task that panicked.");
+    for (task, count) in supervisor.panics() {
+        page.value(name, &[("task", &task)], count);
+    }
+    let name = "coracle_tasks_dead";
+    page.single(name, "gauge", "Tasks that failed many times in a row.", supervisor.dead().len());
+    let name = "coracle_quarantined_objects";
+    page.single(name, "gauge", "Objects that made a task panic.", supervisor.quarantined().len());
+}

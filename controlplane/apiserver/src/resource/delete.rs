@@ -1,0 +1,80 @@
+//! delete and deletecollection.
+
+use super::Asked;
+use super::sent::Sent;
+use crate::negotiate::Form;
+use crate::pieces::Pieces;
+use crate::respond::{self, Body};
+use crate::select::Selection;
+use crate::{decode, inbound::Inbound};
+use coracle_client::options::{DeleteOptions, ListOptions, WriteOptions};
+use coracle_proto::status::ApiError;
+use http::{Request, Response};
+use serde_json::{Value, json};
+
+impl Asked<'_> {
+    pub(super) async fn delete(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let options = self.delete_options(request).await?;
+        let write = self.write_options(&options);
+        let removed = self.server.api.remove(&self.target("", &write), &options).await?;
+        if removed.gone && !self.kind.returns_deleted {
+            let details = json!({
+                "name": removed.object.meta.name, "group": self.kind.group,
+                "kind": self.kind.plural, "uid": removed.object.meta.uid,
+            });
+            let details: Value = details
+                .as_object()
+                .map(|d| d.iter().filter(|(_, v)| *v != "").map(|(k, v)| (k.clone(), v.clone())).collect())
+                .unwrap_or_default();
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+            let mut response = respond::json(200, &status);
+            respond::warn(&mut response, &removed.warnings);
+            return Ok(response);
+        }
+        self.answer(200, &removed.object, form, &removed.warnings)
+    }
+
+    pub(super) async fn delete_collection(
+        &self,
+        request: Request<Inbound>,
+    ) -> Result<Response<Body>, ApiError> {
+        let list_options = ListOptions::parse(&self.context.query)?;
+        let selection = Selection::parse(self.kind, &list_options)?.named(&self.context.info.name);
+        let options = self.delete_options(request).await?;
+        let write = self.write_options(&options);
+        let page = self.server.api.list(self.kind, self.scope(), &list_options, &selection).await?;
+        let (page, converted) = self.converted(page).await?;
+        for object in &page.items {
+            let mut target = self.target("", &write);
+            target.namespace = &object.meta.namespace;
+            target.name = &object.meta.name;
+            match self.server.api.remove(&target, &options).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+        }
+        // What cannot be read matches no selector.
+        if selection.is_everything() {
+            self.server.api.discard_all(&self.target("", &write), self.scope(), &options).await?;
+        }
+        Pieces::of(self.kind, page, Form::Plain, String::new(), converted).answer("")
+    }
+
+    async fn delete_options(&self, request: Request<Inbound>) -> Result<DeleteOptions, ApiError> {
+        let sent = Sent::read(request).await?;
+        let body = match &sent.bytes {
+            none if none.is_empty() => json!({}),
+            bytes => decode::delete_options(&sent.content_type, bytes)?,
+        };
+        let options: DeleteOptions = serde_json::from_value(body)
+            .map_err(|e| ApiError::bad_request(format!("unable to decode delete options: {e}")))?;
+        options.with_query(&self.context.query)
+    }
+
+    /// What a removal writes with.
+    fn write_options(&self, options: &DeleteOptions) -> WriteOptions {
+        let (dry_run, notes) = (options.is_dry_run(), self.context.notes.clone());
+        WriteOptions { dry_run, notes, ..WriteOptions::default() }
+    }
+}

@@ -1,0 +1,131 @@
+//! Verbs on resources: from a request to a call of [`Api`](super::api::Api) and back.
+
+// Bodies of requests, with a limit.
+mod sent;
+// get, list, watch.
+mod read;
+// create, update, patch.
+mod write;
+// delete, one or many.
+mod delete;
+// Subresources, and kinds that are not stored.
+mod act;
+
+use crate::chain::{Context, Server};
+use crate::inbound::Inbound;
+use crate::negotiate::{self, Form};
+use crate::respond::Body;
+use coracle_client::options::WriteOptions;
+use coracle_client::pipeline::Target;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_proto::status::ApiError;
+use http::{Request, Response};
+use std::sync::Arc;
+
+/// Serves one request on a resource.
+pub async fn serve(
+    server: &Arc<Server>,
+    context: Context,
+    request: Request<Inbound>,
+) -> Result<Response<Body>, ApiError> {
+    let info = &context.info;
+    let kind = server.api.registry.resource(&info.group, &info.version, &info.resource);
+    let kind = kind.ok_or_else(ApiError::no_such_path)?;
+    let call = Asked { server, kind: &kind, context: &context };
+    call.check_scope()?;
+    // Each is boxed: in place, every request would carry, and the connection move, the largest of them.
+    if !info.subresource.is_empty() {
+        return Box::pin(call.subresource(request)).await;
+    }
+    // A verb was authorized under its own name: it must not do what another one does.
+    if !kind.verbs.contains(&info.verb.as_str()) || call.lacks_name() {
+        return Err(ApiError::method_not_allowed());
+    }
+    if !kind.stored {
+        if matches!(info.verb.as_str(), "get" | "list") {
+            return Box::pin(call.made_up()).await;
+        }
+        return Box::pin(call.action(request)).await;
+    }
+    match info.verb.as_str() {
+        "get" => call.get().await,
+        "list" => Box::pin(call.list()).await,
+        "watch" => Box::pin(call.watch()).await,
+        "create" => Box::pin(call.create(request)).await,
+        "update" => Box::pin(call.update("", request)).await,
+        "patch" => Box::pin(call.patch("", request)).await,
+        "delete" => Box::pin(call.delete(request)).await,
+        "deletecollection" => Box::pin(call.delete_collection(request)).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// One request with what was found out about it.
+struct Asked<'a> {
+    server: &'a Arc<Server>,
+    kind: &'a Arc<Kind>,
+    context: &'a Context,
+}
+
+impl<'a> Asked<'a> {
+    fn check_scope(&self) -> Result<(), ApiError> {
+        let info = &self.context.info;
+        let cluster_path = info.namespace.is_empty();
+        if info.verb == "create" && info.subresource.is_empty() && !info.name.is_empty() {
+            return Err(ApiError::method_not_allowed());
+        }
+        let many = matches!(info.verb.as_str(), "list" | "watch") && !info.is_named_by_path();
+        if self.kind.namespaced() && cluster_path && !many {
+            // A single object of a namespaced kind has no address outside its namespace.
+            return Err(if info.verb == "create" {
+                ApiError::method_not_allowed()
+            } else {
+                ApiError::no_such_path()
+            });
+        }
+        // Nothing that belongs to no namespace is reached through one.
+        if !self.kind.namespaced() && info.in_namespace {
+            return Err(ApiError::no_such_path());
+        }
+        Ok(())
+    }
+
+    /// Whether the verb needs a name and there is none.
+    fn lacks_name(&self) -> bool {
+        let info = &self.context.info;
+        info.name.is_empty() && matches!(info.verb.as_str(), "update" | "patch")
+    }
+
+    fn namespace(&self) -> &'a str {
+        if self.kind.namespaced() { &self.context.info.namespace } else { "" }
+    }
+
+    fn scope(&self) -> Option<&'a str> {
+        Some(self.namespace()).filter(|namespace| !namespace.is_empty())
+    }
+
+    fn target<'b>(&'b self, subresource: &'b str, options: &'b WriteOptions) -> Target<'b> {
+        Target {
+            user: &self.context.user,
+            kind: self.kind,
+            namespace: self.namespace(),
+            name: &self.context.info.name,
+            subresource,
+            options,
+            applied: false,
+        }
+    }
+
+    fn form(&self) -> Result<Form, ApiError> {
+        negotiate::form(self.context.header("accept"), true)
+    }
+
+    fn options(&self) -> Result<WriteOptions, ApiError> {
+        let options = WriteOptions::parse(
+            &self.context.query,
+            self.context.header("user-agent"),
+            &self.context.info.verb,
+        )?;
+        Ok(WriteOptions { notes: self.context.notes.clone(), ..options })
+    }
+}

@@ -1,0 +1,111 @@
+//! get, list and watch: cached bytes in the form that was asked for.
+
+use super::Asked;
+use crate::apart::apart;
+use crate::negotiate::Form;
+use crate::pieces::Pieces;
+use crate::respond::{self, Body, JSON};
+use crate::select::Selection;
+use crate::view::calls_webhook;
+use crate::{list, table};
+use bytes::Bytes;
+use coracle_client::options::ListOptions;
+use coracle_kinds::object::Object;
+use coracle_proto::status::ApiError;
+use futures::StreamExt;
+use http::Response;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use serde_json::json;
+use std::sync::Arc;
+
+impl Asked<'_> {
+    pub(super) async fn get(&self) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let options = ListOptions::parse(&self.context.query)?;
+        if let Some(at) = list::parse_version(&options.resource_version)? {
+            self.server.api.wait_for_version(at).await?;
+        }
+        let object = self.server.api.get(self.kind, self.namespace(), &self.context.info.name).await?;
+        self.show(200, &self.server.api.converter.shown(self.kind, &object).await?, form)
+    }
+
+    /// One object in the form that was asked for.
+    pub(super) fn show(
+        &self,
+        code: u16,
+        object: &Arc<Object>,
+        form: Form,
+    ) -> Result<Response<Body>, ApiError> {
+        let encoding = self.context.header("accept-encoding");
+        Ok(match form {
+            Form::Plain => respond::compressible(code, JSON, object.json.clone(), encoding),
+            Form::Partial(version) => respond::json(code, &table::partial(&object.value(), version)),
+            Form::Table(version) => {
+                let options = ListOptions::parse(&self.context.query)?;
+                let table = table::of_object(self.kind, &object.value(), version, &options.include_object);
+                respond::json(code, &table)
+            }
+        })
+    }
+
+    pub(super) async fn list(&self) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let options = ListOptions::parse(&self.context.query)?;
+        let selection = Selection::parse(self.kind, &options)?.named(&self.context.info.name);
+        let page = self.server.api.list(self.kind, self.scope(), &options, &selection).await?;
+        let encoding = self.context.header("accept-encoding");
+        // Copying bytes takes no time; reading and writing them does, and so does making them smaller.
+        let plain = form == Form::Plain && !self.kind.is_view() && !encoding.contains("gzip");
+        let size = if plain { 0 } else { page.items.iter().map(|object| object.json.len()).sum() };
+        let work = async {
+            let (page, converted) = self.converted(page).await?;
+            Pieces::of(self.kind, page, form, options.include_object, converted).answer(encoding)
+        };
+        apart(size, work).await
+    }
+
+    /// A page whose objects a webhook has converted, if one does that for this kind: it may fail, which is to be known before
+    /// the first byte. Whatever else is shown in another form becomes it when it is sent.
+    pub(super) async fn converted(&self, mut page: list::Page) -> Result<(list::Page, bool), ApiError> {
+        let converted = calls_webhook(self.kind);
+        if converted {
+            page.items = self.server.api.converter.views(self.kind, page.items).await?;
+        }
+        Ok((page, converted))
+    }
+
+    pub(super) async fn watch(&self) -> Result<Response<Body>, ApiError> {
+        let form = self.form()?;
+        let options = ListOptions::parse(&self.context.query)?;
+        let selection = Selection::parse(self.kind, &options)?.named(&self.context.info.name);
+        let watch = match self.server.api.watch(self.kind, self.scope(), &options, selection, form).await {
+            Ok(watch) => watch,
+            // Too old: clients expect a watch that begins and says so in its first event.
+            Err(error) if error.code == 410 => {
+                let event = json!({"type": "ERROR", "object": error.to_json()});
+                return Ok(respond::json(200, &event));
+            }
+            Err(error) => return Err(error),
+        };
+        // At shutdown clients are to go elsewhere at once.
+        let frames = watch.frames().take_until(self.server.wellknown.stop.clone().cancelled_owned());
+        let frames = frames.map(|frame| frame.map(Frame::data));
+        let mut response = respond::bytes(200, JSON, Bytes::new());
+        *response.body_mut() = StreamBody::new(frames).boxed_unsync();
+        Ok(response)
+    }
+
+    /// An object with warnings.
+    pub(super) fn answer(
+        &self,
+        code: u16,
+        object: &Arc<Object>,
+        form: Form,
+        warnings: &[String],
+    ) -> Result<Response<Body>, ApiError> {
+        let mut response = self.show(code, object, form)?;
+        respond::warn(&mut response, warnings);
+        Ok(response)
+    }
+}

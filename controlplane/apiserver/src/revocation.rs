@@ -1,0 +1,162 @@
+//! Connections of nodes that are shut out: they end with the revocation, whatever is open on them. Requests are refused by
+//! `authn`; this is about watches, tunnels and other streams that were let in before.
+
+use super::authn::x509::{Certificate, Shown};
+use coracle_kinds::watch::cache::Cache;
+use coracle_pki::revoked::{REVOKED, revoked};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+/// Where the list of revoked nodes is.
+const NAMESPACE: &str = "kube-system";
+
+/// The open connections of nodes.
+#[derive(Default)]
+pub struct Revocations(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    next: u64,
+    connections: HashMap<u64, (Certificate, CancellationToken)>,
+}
+
+impl Revocations {
+    /// Counts a connection in, if it is a node's, until what is returned is dropped.
+    pub fn enter(self: &Arc<Self>, shown: &Shown) -> Option<Entered> {
+        let Shown::Verified(certificate) = shown else { return None };
+        certificate.node()?;
+        let end = CancellationToken::new();
+        let mut open = self.0.lock();
+        open.next += 1;
+        let number = open.next;
+        open.connections.insert(number, (certificate.as_ref().clone(), end.clone()));
+        let over = Box::pin(end.clone().cancelled_owned());
+        Some(Entered { number, end, over, all: self.clone() })
+    }
+
+    /// Ends connections as nodes are revoked, for as long as it is polled.
+    pub async fn follow(self: Arc<Self>, maps: Arc<Cache>) {
+        loop {
+            let (_, _, mut news) = maps.list_and_watch(Some(NAMESPACE));
+            self.look(&maps);
+            // A cursor that was too slow starts over.
+            while let Ok(events) = news.next_batch().await {
+                let meta = events.iter().map(|event| &event.object.meta);
+                if meta.into_iter().any(|meta| meta.namespace == NAMESPACE && meta.name == REVOKED) {
+                    self.look(&maps);
+                }
+            }
+        }
+    }
+
+    fn look(&self, maps: &Cache) {
+        if let Some(list) = maps.get(NAMESPACE, REVOKED) {
+            self.end(&list.value());
+        }
+    }
+
+    fn end(&self, list: &Value) {
+        for (certificate, end) in self.0.lock().connections.values() {
+            let Some((node, from)) = certificate.node() else { continue };
+            if revoked(list, node).is_some_and(|since| from < since) && !end.is_cancelled() {
+                tracing::info!(node, "a connection of a revoked node is ended");
+                end.cancel();
+            }
+        }
+    }
+}
+
+/// A connection of a node.
+pub struct Entered {
+    number: u64,
+    end: CancellationToken,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
+    all: Arc<Revocations>,
+}
+
+impl Entered {
+    /// An error once the node is revoked.
+    pub fn check(&self) -> io::Result<()> {
+        match self.end.is_cancelled() {
+            true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the node is revoked")),
+            false => Ok(()),
+        }
+    }
+
+    /// Ready with an error once the node is revoked; wakes who waits for something else meanwhile.
+    pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        use std::future::Future;
+        self.over.as_mut().poll(context).map(|()| self.check())
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.all.0.lock().connections.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::attendance::Heard;
+    use coracle_client::user::User;
+    use serde_json::json;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn shown(node: &str, from: i64) -> Shown {
+        let user = User::new(format!("system:node:{node}"), ["system:nodes".to_owned()]);
+        Shown::Verified(Box::new(Certificate::of(user, from)))
+    }
+
+    #[tokio::test]
+    async fn streams_of_a_revoked_node_end_and_those_of_others_do_not() {
+        let all = Arc::new(Revocations::default());
+        assert!(all.enter(&Shown::Nothing).is_none());
+        let user = Shown::Verified(Box::new(Certificate::of(User::new("ann", []), 0)));
+        assert!(all.enter(&user).is_none(), "nobody revokes users");
+        let open = |node: &str, from| {
+            let (near, far) = tokio::io::duplex(64);
+            (Heard::new(near, None, all.enter(&shown(node, from))), far)
+        };
+        let (mut old, _far) = open("a", 50);
+        let (mut writer, _other_far) = open("a", 50);
+        let (mut new, mut new_far) = open("a", 150);
+        let (mut other, mut other_far) = open("b", 50);
+        assert_eq!(all.0.lock().connections.len(), 4);
+        // One waits when it happens, one looks later.
+        let waiting = tokio::spawn(async move { old.read_u8().await });
+        tokio::task::yield_now().await;
+        all.end(&json!({"data": {"a": "1970-01-01T00:01:40Z"}}));
+        let ended = tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap();
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        assert!(writer.write_u8(1).await.is_err());
+        for (near, far) in [(&mut new, &mut new_far), (&mut other, &mut other_far)] {
+            far.write_u8(7).await.unwrap();
+            assert_eq!(near.read_u8().await.unwrap(), 7);
+            near.write_u8(8).await.unwrap();
+        }
+        drop((writer, new, other));
+        assert!(all.0.lock().connections.is_empty(), "nothing is left of closed connections");
+    }
+
+    #[test]
+    fn a_list_of_another_shape_ends_nobody() {
+        let all = Arc::new(Revocations::default());
+        let entered = all.enter(&shown("a", 50)).unwrap();
+        for list in
+            [json!({}), json!({"data": null}), json!({"data": {"a": 5}}), json!({"data": {"b": "soon"}})]
+        {
+            all.end(&list);
+            assert!(entered.check().is_ok(), "{list}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Paths that are neither resources nor discovery: health, version, metrics, why pods wait, and the keys of service-account
+//! tokens.
+
+use super::chain::{Context, Server};
+use super::request_info::RequestInfo;
+use super::respond::{self, Body};
+use crate::metrics::Metrics;
+use coracle_cli::health::{self, Checks, Outcome, Question};
+use coracle_cli::supervise::Supervisor;
+use coracle_client::shown::Waiting;
+use coracle_client::user;
+use coracle_proto::exposition::Form;
+use coracle_proto::status::ApiError;
+use coracle_store::Store;
+use http::Response;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long the store may take to answer a health check.
+const STORE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Readiness, version and counters.
+#[derive(Default)]
+pub struct WellKnown {
+    /// Whether the caches are filled and bootstrap objects are there.
+    pub ready: AtomicBool,
+    /// Cancelled when the server is about to end.
+    pub stop: CancellationToken,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Keeps the server's tasks running.
+    pub supervisor: Supervisor,
+    /// What `/livez` and `/readyz` ask, besides the store.
+    pub checks: Checks,
+    /// Why pods wait for a node.
+    pub waiting: Option<Arc<dyn Waiting>>,
+    /// OpenID discovery document and keys of the token issuer; null when they are not published.
+    pub issuer: Value,
+}
+
+/// Paths that need no name.
+pub fn is_public(path: &str) -> bool {
+    let head = path.trim_start_matches('/').split('/').next().unwrap_or("");
+    matches!(head, "healthz" | "livez" | "readyz" | "version")
+}
+
+/// Whether the store can be written, for health pages and ComponentStatuses.
+pub async fn store_health(store: &dyn Store) -> Outcome {
+    let health = match tokio::time::timeout(STORE_PATIENCE, store.health()).await {
+        Ok(health) => health.map_err(|why| why.to_string()),
+        Err(_) => Err("the store does not answer".to_owned()),
+    };
+    Outcome::new("etcd", health)
+}
+
+/// What `kubectl version` shows.
+pub fn version() -> Value {
+    json!({
+        "major": "1", "minor": "35", "emulationMajor": "1", "emulationMinor": "35",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "34",
+        "gitVersion": format!("v1.35.0+coracle.{}", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none", "compiler": "rustc",
+        "platform": format!("linux/{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }),
+    })
+}
+
+impl WellKnown {
+    /// Serves a path, or 404.
+    pub async fn serve(&self, server: &Arc<Server>, context: &Context) -> Result<Response<Body>, ApiError> {
+        let path = context.info.path.trim_end_matches('/');
+        match path {
+            "/version" => Ok(respond::json(200, &version())),
+            "/metrics" => {
+                let form = Form::accepted(context.header("accept"));
+                Ok(respond::bytes(200, form.content_type(), self.metrics.render(server, form)))
+            }
+            "/.well-known/openid-configuration" | "/openid/v1/jwks" if self.issuer.is_null() => {
+                Err(ApiError::no_such_path())
+            }
+            "/.well-known/openid-configuration" => Ok(respond::json(200, &self.issuer["configuration"])),
+            "/openid/v1/jwks" => Ok(respond::json(200, &self.issuer["keys"])),
+            "/debug/scheduler" => {
+                let waiting = self.waiting.as_ref().map(|pods| pods.sentences()).unwrap_or_default();
+                let lines: String = waiting.iter().map(|(pod, why)| format!("{pod}: {why}\n")).collect();
+                Ok(respond::text(200, lines))
+            }
+            "" => Ok(respond::json(200, &json!({"paths": server.discovery.paths()}))),
+            _ if is_public(path) => Ok(self.health(server, path, context).await),
+            _ if path.starts_with("/debug/scheduler/") => self.why(path),
+            _ => Err(ApiError::no_such_path()),
+        }
+    }
+
+    /// `/debug/scheduler/NAMESPACE/POD`: the verdict of every node on a pod that waits.
+    fn why(&self, path: &str) -> Result<Response<Body>, ApiError> {
+        let pod = path.trim_start_matches("/debug/scheduler/");
+        let verdict =
+            pod.split_once('/').and_then(|(namespace, name)| self.waiting.as_ref()?.explain(namespace, name));
+        let Some(text) = verdict else {
+            let text = format!("the scheduler of this server has no pod \"{pod}\" that waits for a node");
+            return Err(ApiError::new(404, "NotFound", text));
+        };
+        Ok(respond::text(200, text))
+    }
+
+    async fn health(&self, server: &Arc<Server>, path: &str, context: &Context) -> Response<Body> {
+        let path = path.trim_start_matches('/');
+        let (page, only) = path.split_once('/').map_or((path, None), |(page, only)| (page, Some(only)));
+        let store = store_health(server.api.store.as_ref()).await;
+        let mut outcomes = vec![Outcome::new("ping", Ok(())), store];
+        if page == "readyz" {
+            let ready = self.ready.load(Ordering::Acquire);
+            let begun = || if ready { Ok(()) } else { Err("the server is starting".to_owned()) };
+            outcomes.push(Outcome::new("informer-sync", begun()));
+            outcomes.push(Outcome::new("poststarthook/bootstrap", begun()));
+            let stays =
+                if self.stop.is_cancelled() { Err("process is shutting down".into()) } else { Ok(()) };
+            outcomes.push(Outcome::new("shutdown", stays));
+        }
+        outcomes.extend(self.checks.ask(page));
+        let trusted = context.user.name != user::ANONYMOUS;
+        let question = Question {
+            page,
+            only,
+            verbose: context.query.iter().any(|(key, _)| key == "verbose"),
+            exclude: context.query.iter().filter(|(k, _)| k == "exclude").map(|(_, v)| v.as_str()).collect(),
+            trusted,
+            remarks: health::quarantine_remarks(&self.supervisor, trusted),
+        };
+        let (code, text) = health::answer(&question, &outcomes);
+        respond::text(code, text)
+    }
+}
+
+impl RequestInfo {
+    /// What metrics call the scope of a request.
+    pub fn scope(&self) -> &'static str {
+        if !self.is_resource {
+            ""
+        } else if !self.name.is_empty() {
+            "resource"
+        } else if !self.namespace.is_empty() {
+            "namespace"
+        } else {
+            "cluster"
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! The one place where a write is written down: decode (done by the caller) → mutating admission → defaults →
+//! validation → validating admission → store. Create and change here; removal in `remove.rs`.
+
+use super::admission::{Admitted, Attributes, Mutated, Operation};
+use super::api::{Api, store_failed};
+use super::decode;
+use super::hook::Facet;
+use super::metadata;
+use super::patch::{apply, types};
+use super::patching;
+use super::seen::{Progress, Seen};
+use super::view::object_of;
+use bytes::Bytes;
+use coracle_client::pipeline::{Change, Target};
+use coracle_kinds::object::Object;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_proto::status::{ApiError, FieldError};
+use coracle_store::{Durability, Revision, StoreError, Write};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// How often a change without a resource version is tried again when somebody else was faster.
+const RETRIES: usize = 64;
+/// How often a generated name is drawn again when it is taken.
+const NAMES: usize = 8;
+
+/// The outcome of a write: the object and sentences for the `Warning` header.
+pub struct Written {
+    /// The object as it is now (for a dry run: as it would be).
+    pub object: Arc<Object>,
+    /// Warnings.
+    pub warnings: Vec<String>,
+    /// Whether a change made the object anew (apply, or an update of a kind that allows it).
+    pub created: bool,
+}
+
+impl Api {
+    /// Stores a new object.
+    pub async fn create(&self, target: &Target<'_>, mut object: Value) -> Result<Written, ApiError> {
+        let kind = target.kind;
+        metadata::check_body(kind, target.namespace, target.name, &object)?;
+        metadata::begin(kind, target.namespace, &mut object);
+        kind.fill(&mut object);
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (name, called) = (text("name"), text("generateName"));
+        let mut at = self.attributes(target, Operation::Create, None);
+        (at.name, at.called) = (&name, called);
+        track(target, None, &mut object);
+        let mutated = self.mutate(&mut at, &mut object).await?;
+        // A webhook may have moved it to where nobody would look for it.
+        metadata::check_body(kind, target.namespace, target.name, &object)?;
+        kind.fill(&mut object);
+        // Before the strategy, which may write the name elsewhere: a Job's pods are labelled with it.
+        let generated = metadata::draw_name(&mut object);
+        (kind.strategy.prepare_create)(&mut object);
+        if let Some(sign) = kind.strategy.sign {
+            sign(&mut object, &target.user.info());
+        }
+        decode::settle(kind, &mut object);
+        if kind.generation {
+            object["metadata"]["generation"] = 1.into();
+        }
+        refuse(kind, &object, kind.check_create(&object))?;
+        let admitted = mutated.validate(&mut at, &object).await;
+        let mut warnings = std::mem::take(&mut at.warnings);
+        warnings.extend((kind.strategy.warnings)(&object, None));
+        let stored = match admitted {
+            Ok(admitted) => self.store_new(target, object, generated, admitted).await,
+            Err(refused) => Err(refused),
+        };
+        at.settle(stored.is_ok() && !target.options.dry_run).await;
+        Ok(Written { object: stored?, warnings, created: true })
+    }
+
+    /// Stores an object that was admitted; draws its name again when it was generated and is taken.
+    async fn store_new(
+        &self,
+        target: &Target<'_>,
+        mut object: Value,
+        generated: bool,
+        _admitted: Admitted,
+    ) -> Result<Arc<Object>, ApiError> {
+        let hook = self.hook(target.kind);
+        if let Some(hook) = &hook {
+            hook.before_create(self, &mut object, target.options.dry_run).await?;
+        }
+        let tries = if generated { NAMES } else { 1 };
+        for attempt in 1..=tries {
+            match self.insert(target, &object).await {
+                Ok(object) => return Ok(object),
+                Err(error) if error.is_already_exists() && attempt < tries => {
+                    metadata::redraw_name(&mut object)
+                }
+                Err(error) => {
+                    // A dry run has taken nothing: what the object names may be somebody's.
+                    if let (Some(hook), false) = (&hook, target.options.dry_run) {
+                        hook.create_failed(self, &object).await;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    async fn insert(&self, target: &Target<'_>, object: &Value) -> Result<Arc<Object>, ApiError> {
+        let kind = target.kind;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        if target.options.dry_run {
+            if self.get(kind, target.namespace, name).await.is_ok() {
+                return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
+            }
+            let bytes = self.converter.stored_form(kind, object, None).await?;
+            return self.converter.built(kind, &bytes, 0).await;
+        }
+        let bytes = self.converter.stored_form(kind, object, None).await?;
+        let key = kind.key(target.namespace, name);
+        match self
+            .store
+            .write(Write { key, expect: 0, value: Some(bytes.clone()), durability: durability(kind) })
+            .await
+        {
+            Ok(revision) => self.settled(target, name, bytes, revision).await,
+            Err(StoreError::Conflict(_)) => Err(ApiError::already_exists(&kind.group, &kind.plural, name)),
+            Err(error) => Err(store_failed(error)),
+        }
+    }
+
+    /// Changes an object: update, patch and apply are each a `change` of the current object. When the new object carries
+    /// a resource version, losing the race is a conflict; without one the change is tried again.
+    pub async fn change(&self, target: &Target<'_>, change: &Change<'_>) -> Result<Written, ApiError> {
+        self.change_seen(target, change, Seen::Object).await
+    }
+
+    /// Changes an object by way of another form of it, such as its Scale: `change` and admission see that form.
+    pub async fn change_through(
+        &self,
+        target: &Target<'_>,
+        facet: &dyn Facet,
+        change: &Change<'_>,
+    ) -> Result<Written, ApiError> {
+        self.change_seen(target, change, Seen::Facet(facet)).await
+    }
+
+    /// Changes an object for a request that was admitted in its own form, such as a Binding: it is not asked about twice.
+    pub async fn change_admitted(
+        &self,
+        target: &Target<'_>,
+        admitted: Admitted,
+        change: &Change<'_>,
+    ) -> Result<Written, ApiError> {
+        self.change_seen(target, change, Seen::Admitted(admitted)).await
+    }
+
+    async fn change_seen(
+        &self,
+        target: &Target<'_>,
+        change: &Change<'_>,
+        seen: Seen<'_>,
+    ) -> Result<Written, ApiError> {
+        let kind = target.kind;
+        // Admission would be shown an object of another kind than it is told.
+        if let (Seen::Object, Some(taken)) = (seen, kind.taken_by(target.subresource)) {
+            let why = format!("{}/{} takes a {}", kind.plural, target.subresource, taken.kind);
+            return Err(ApiError::internal(why).about(&kind.group, &kind.plural, target.name));
+        }
+        for _ in 0..RETRIES {
+            let current = self.get(kind, target.namespace, target.name).await?;
+            match self.change_once(target, &current, change, seen).await {
+                Err(Raced::Retry) => {}
+                Err(Raced::Failed(error)) => return Err(error),
+                Ok(written) => return Ok(written),
+            }
+        }
+        Err(ApiError::modified(&kind.group, &kind.plural, target.name))
+    }
+
+    async fn change_once(
+        &self,
+        target: &Target<'_>,
+        current: &Arc<Object>,
+        change: &Change<'_>,
+        seen: Seen<'_>,
+    ) -> Result<Written, Raced> {
+        let kind = target.kind;
+        let old = self.converter.view(kind, current).await?;
+        let shown: &Value = &seen.of(&old);
+        let mut new = change(shown)?;
+        let mut at = self.attributes(target, Operation::Update, Some(shown));
+        let (insists, progress) = match seen {
+            Seen::Object => {
+                let insists = begin_change(target, current, &old, &mut new)?;
+                let mutated = self.mutate(&mut at, &mut new).await?;
+                metadata::check_body(kind, target.namespace, target.name, &new)?;
+                kind.fill(&mut new);
+                (insists, Progress::Mutated(mutated))
+            }
+            Seen::Facet(facet) => {
+                let mutated = self.admission.mutate(&mut at, &mut new).await?;
+                new = facet.merge(&old, &new)?;
+                (begin_change(target, current, &old, &mut new)?, Progress::Mutated(mutated))
+            }
+            Seen::Admitted(admitted) => {
+                (begin_change(target, current, &old, &mut new)?, Progress::Admitted(admitted))
+            }
+        };
+        decode::settle(kind, &mut new);
+        // To be given a node is no change of what was asked for.
+        if target.subresource != "binding" {
+            metadata::count_generation(kind, &mut new, &old);
+        }
+        refuse(kind, &new, kind.check_update(target.subresource, &new, &old))?;
+        let admitted = progress.finish(&mut at, &seen.of(&new)).await;
+        let mut warnings = std::mem::take(&mut at.warnings);
+        warnings.extend((kind.strategy.warnings)(&new, Some(&old)));
+        let stored = match admitted {
+            Ok(admitted) => self.store_changed(target, current, new, &old, insists, admitted).await,
+            Err(refused) => Err(refused.into()),
+        };
+        at.settle(stored.is_ok() && !target.options.dry_run).await;
+        Ok(Written { object: stored?, warnings, created: false })
+    }
+
+    /// Stores a change that was admitted.
+    async fn store_changed(
+        &self,
+        target: &Target<'_>,
+        current: &Arc<Object>,
+        mut new: Value,
+        old: &Value,
+        insists: bool,
+        admitted: Admitted,
+    ) -> Result<Arc<Object>, Raced> {
+        let kind = target.kind;
+        // What is stored in a version that is no longer the stored one is written anew: so objects are migrated.
+        let current_form = kind.custom.as_ref().is_none_or(|custom| custom.is_current(current));
+        if new == *old && current_form {
+            return Ok(if kind.is_view() {
+                object_of(kind, old, current.revision)?
+            } else {
+                current.clone()
+            });
+        }
+        if metadata::ends_with(kind, &new) {
+            // The last finalizer is gone from an object that is being deleted: the change is its removal.
+            let erased = self.erase(target, current, &new, admitted).await;
+            return erased.map_err(|error| error.or_insist(insists, kind, target.name));
+        }
+        let hook = self.hook(kind);
+        if let Some(hook) = &hook {
+            hook.before_update(self, &mut new, old, target.options.dry_run).await?;
+        }
+        let stored = self.replace(target, current, &new, admitted).await;
+        if let Some(hook) = &hook
+            && !target.options.dry_run
+        {
+            hook.update_done(self, &new, old, stored.is_ok()).await;
+        }
+        stored.map_err(|error| error.or_insist(insists, kind, target.name))
+    }
+
+    /// Writes `new` over `current`, for those who have prepared and checked it.
+    pub(super) async fn replace(
+        &self,
+        target: &Target<'_>,
+        current: &Object,
+        new: &Value,
+        _admitted: Admitted,
+    ) -> Result<Arc<Object>, Raced> {
+        let kind = target.kind;
+        let bytes = self.converter.stored_form(kind, new, Some(current)).await?;
+        if target.options.dry_run {
+            return Ok(self.converter.built(kind, &bytes, current.revision).await?);
+        }
+        let write = Write {
+            key: kind.key(target.namespace, &current.meta.name),
+            expect: current.revision,
+            value: Some(bytes.clone()),
+            durability: durability(kind),
+        };
+        match self.store.write(write).await {
+            Ok(revision) => Ok(self.settled(target, &current.meta.name, bytes, revision).await?),
+            Err(StoreError::Conflict(None)) => {
+                Err(ApiError::not_found(&kind.group, &kind.plural, &current.meta.name).into())
+            }
+            Err(StoreError::Conflict(Some(_))) => Err(Raced::Retry),
+            Err(error) => Err(store_failed(error).into()),
+        }
+    }
+
+    /// Waits until reads see a write of our own, and gives its object.
+    async fn settled(
+        &self,
+        target: &Target<'_>,
+        name: &str,
+        bytes: Bytes,
+        revision: Revision,
+    ) -> Result<Arc<Object>, ApiError> {
+        self.feed.wait_for(revision).await;
+        // The cache has read it already, unless somebody has written again since.
+        match self.cache(target.kind)?.get(target.namespace, name) {
+            Some(object) if object.revision == revision => self.converter.shown(target.kind, &object).await,
+            _ => self.converter.built(target.kind, &bytes, revision).await,
+        }
+    }
+
+    /// Mutating admission. Owners of fields that nobody can read afterwards are again what they were before.
+    async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<Mutated<'_>, ApiError> {
+        let owners = object["metadata"]["managedFields"].clone();
+        let mutated = self.admission.mutate(at, object).await?;
+        if let Err(why) = apply::keep_readable(object, owners) {
+            at.warnings.push(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an \
+                 outdated mutating admission controller; please fix your requests: {why}"
+            ));
+        }
+        Ok(mutated)
+    }
+
+    /// A request as admission sees it.
+    pub fn attributes<'a>(
+        &'a self,
+        target: &Target<'a>,
+        operation: Operation,
+        old: Option<&'a Value>,
+    ) -> Attributes<'a> {
+        Attributes {
+            api: self,
+            user: target.user,
+            operation,
+            kind: target.kind,
+            namespace: target.namespace,
+            name: target.name,
+            subresource: target.subresource,
+            old,
+            dry_run: target.options.dry_run,
+            warnings: Vec::new(),
+            called: String::new(),
+            notes: target.options.notes.clone(),
+            claims: Vec::new(),
+        }
+    }
+}
+
+/// Why a change was not stored.
+pub(super) enum Raced {
+    /// Somebody else was faster; nothing was written.
+    Retry,
+    /// It cannot be.
+    Failed(ApiError),
+}
+
+impl From<ApiError> for Raced {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Raced {
+    /// A client that named a resource version is told of the race instead of a silent retry.
+    fn or_insist(self, insists: bool, kind: &Kind, name: &str) -> Self {
+        match self {
+            Self::Retry if insists => Self::Failed(ApiError::modified(&kind.group, &kind.plural, name)),
+            other => other,
+        }
+    }
+}
+
+pub(super) fn durability(kind: &Kind) -> Durability {
+    if kind.lazy { Durability::Lazy } else { Durability::Sync }
+}
+
+/// Brings a change into the form that is stored; whether it insists on a resource version.
+fn begin_change(
+    target: &Target<'_>,
+    current: &Object,
+    old: &Value,
+    new: &mut Value,
+) -> Result<bool, ApiError> {
+    let kind = target.kind;
+    metadata::check_body(kind, target.namespace, target.name, new)?;
+    let insists = metadata::check_preconditions(kind, new, current)?;
+    metadata::carry_over(new, old);
+    kind.prepare_update(target.subresource, new, old);
+    kind.fill(new);
+    track(target, Some(old), new);
+    Ok(insists)
+}
+
+/// Notes who owns which field after a write that is not an apply: what the client sent and its defaults, in the form that
+/// is stored. As upstream this comes before admission and, for a new object, before its strategy: what those add (a Job's
+/// selector, a pod's token volume) is nobody's, so that an apply that does not name it leaves it alone. Nor is a binding
+/// anybody's.
+fn track(target: &Target<'_>, old: Option<&Value>, new: &mut Value) {
+    if target.applied || target.subresource == "binding" {
+        return;
+    }
+    decode::settle(target.kind, new);
+    let now = metadata::now();
+    let version = target.kind.api_version();
+    apply::update(old, new, &patching::writer(target, types::named(&target.kind.schema), &version, &now));
+}
+
+fn refuse(kind: &Kind, object: &Value, causes: Vec<FieldError>) -> Result<(), ApiError> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let meta = &object["metadata"];
+    let name = meta["name"].as_str().or(meta["generateName"].as_str()).unwrap_or_default();
+    Err(ApiError::invalid(&kind.group, &kind.kind, name, causes))
+}

@@ -1,0 +1,225 @@
+//! The in-process client, and the types and traits that the API server and its in-process callers share.
+//!
+//! Controllers and the scheduler write through the same pipeline as any client, with their own identity, and read from the
+//! same caches. The caches show a write as soon as it returned.
+//!
+//! May depend on `coracle-kinds`. It does not depend on the API server: `coracle-apiserver` implements
+//! [`pipeline::Pipeline`], and controllers, scheduler and tests only know the trait.
+
+// Annotations of a request for the audit log.
+pub mod notes;
+// Patches.
+pub mod patch;
+// The API for callers in the same process: `trait Pipeline`.
+pub mod pipeline;
+// What control loops need from nodes, aggregated API servers and admission, as traits.
+pub mod outside;
+// What control loops show on `/metrics` and debug pages, as traits.
+pub mod shown;
+// Names and labels of the identity Leases of API servers.
+pub mod servers;
+// The user of a request.
+pub mod user;
+// Options of reads, writes and deletes: the query parameters.
+pub mod options;
+
+use crate::options::{DeleteOptions, WriteOptions};
+use crate::user::User;
+use coracle_kinds::object::Object;
+use coracle_kinds::registry::index::Registry;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_kinds::watch::cache::Cache;
+use coracle_proto::status::ApiError;
+use patch::Patch;
+use pipeline::{Pipeline, Placement, Reply, Target};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A client with an identity; cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    api: Arc<dyn Pipeline>,
+    user: Arc<User>,
+    options: Arc<WriteOptions>,
+}
+
+impl Client {
+    /// A client that acts as `user`; the user's last name part is its field manager.
+    pub fn new(api: Arc<dyn Pipeline>, user: User) -> Self {
+        let manager = user.name.rsplit(':').next().unwrap_or(&user.name).to_owned();
+        let options = WriteOptions { field_manager: manager, ..WriteOptions::default() };
+        Self { api, user: Arc::new(user), options: Arc::new(options) }
+    }
+
+    /// The same server, as another user.
+    pub fn acting_as(&self, user: User) -> Self {
+        Self::new(self.api.clone(), user)
+    }
+
+    /// The same server, as a controller's service account in `kube-system`.
+    pub fn controller(&self, name: &str) -> Self {
+        self.acting_as(User::service_account("kube-system", name))
+    }
+
+    /// The kinds that the server knows.
+    pub fn registry(&self) -> &Arc<Registry> {
+        self.api.registry()
+    }
+
+    /// The row of a resource in its stored version; `None` when the server does not serve it.
+    pub fn find_kind(&self, group: &str, plural: &str) -> Option<Arc<Kind>> {
+        self.registry().preferred(group, plural)
+    }
+
+    /// The row of a built-in resource.
+    ///
+    /// # Panics
+    /// When the resource is not in the table, which is a mistake in the program.
+    pub fn kind(&self, group: &str, plural: &str) -> Arc<Kind> {
+        self.find_kind(group, plural)
+            .unwrap_or_else(|| panic!("{plural}.{group} is not in the table of kinds"))
+    }
+
+    /// The cache of a kind; `None` when it is not stored, or not any more.
+    pub fn find_cache(&self, kind: &Kind) -> Option<Arc<Cache>> {
+        self.api.cache(kind)
+    }
+
+    /// The cache of a stored kind.
+    ///
+    /// # Panics
+    /// When the kind is not stored, which is a mistake in the program.
+    pub fn cache(&self, kind: &Kind) -> Arc<Cache> {
+        self.find_cache(kind).unwrap_or_else(|| panic!("{} is not stored", kind.plural))
+    }
+
+    fn target<'a>(
+        &'a self,
+        kind: &'a Kind,
+        namespace: &'a str,
+        name: &'a str,
+        subresource: &'a str,
+    ) -> Target<'a> {
+        Target {
+            user: &self.user,
+            kind,
+            namespace,
+            name,
+            subresource,
+            options: &self.options,
+            applied: false,
+        }
+    }
+
+    /// The newest state of an object.
+    pub async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
+        self.api.get(kind, namespace, name).await
+    }
+
+    /// An object in the version of `kind`, as a tree.
+    pub async fn view(&self, kind: &Kind, object: &Arc<Object>) -> Result<Value, ApiError> {
+        self.api.view(kind, object).await
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, kind: &Kind, namespace: &str, object: Value) -> Result<Arc<Object>, ApiError> {
+        self.api.create(&self.target(kind, namespace, "", ""), object).await
+    }
+
+    /// Replaces an object or its `status`; with a resource version in it, a lost race is a conflict.
+    pub async fn update(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        object: Value,
+    ) -> Result<Arc<Object>, ApiError> {
+        let target = self.target(kind, namespace, name, subresource);
+        self.api.change(&target, &|_| Ok(object.clone())).await
+    }
+
+    /// Changes an object by a function of its current state; called again when somebody else was faster.
+    pub async fn modify(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        change: impl Fn(&mut Value) + Send + Sync,
+    ) -> Result<Arc<Object>, ApiError> {
+        let target = self.target(kind, namespace, name, subresource);
+        let changed = |current: &Value| {
+            let mut new = current.clone();
+            change(&mut new);
+            // With a version in it a lost race would be a conflict instead of another try.
+            if let Some(meta) = new["metadata"].as_object_mut() {
+                meta.remove("resourceVersion");
+            }
+            Ok(new)
+        };
+        self.api.change(&target, &changed).await
+    }
+
+    /// Sets the replicas of an object through its `/scale`.
+    pub async fn scale(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        replicas: i64,
+    ) -> Result<Arc<Object>, ApiError> {
+        self.api.scale(&self.target(kind, namespace, name, "scale"), replicas).await
+    }
+
+    /// Patches an object or a subresource of it.
+    pub async fn patch(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        patch: Patch,
+    ) -> Result<Arc<Object>, ApiError> {
+        let target = self.target(kind, namespace, name, subresource);
+        self.api.patch(&target, &patch).await
+    }
+
+    /// Removes an object, or begins to.
+    pub async fn delete(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        options: DeleteOptions,
+    ) -> Result<Arc<Object>, ApiError> {
+        self.api.remove(&self.target(kind, namespace, name, ""), &options).await
+    }
+
+    /// Removes the objects of a kind in a namespace that nobody can read.
+    pub async fn delete_unreadable(&self, kind: &Kind, namespace: &str) -> Result<(), ApiError> {
+        self.api.remove_unreadable(&self.target(kind, namespace, "", "")).await
+    }
+
+    /// Gives pods their nodes, all at once; the answers are in order.
+    pub async fn bind(&self, placements: &[Placement<'_>]) -> Vec<Result<(), ApiError>> {
+        self.api.bind(&self.user, &self.options, placements).await
+    }
+
+    /// Calls an action such as `pods/binding` or `pods/eviction`.
+    pub async fn call(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        body: Value,
+    ) -> Result<Reply, ApiError> {
+        self.api.call(&self.target(kind, namespace, name, subresource), "create", body).await
+    }
+
+    /// The list of a resource that is not stored, such as `pods.metrics.k8s.io`.
+    pub async fn list_virtual(&self, kind: &Kind, namespace: &str) -> Result<Value, ApiError> {
+        Ok(self.api.call(&self.target(kind, namespace, "", ""), "list", Value::Null).await?.value())
+    }
+}

@@ -1,0 +1,109 @@
+//! What every namespace gets: the service account `default` and the certificate of the cluster's authority.
+
+use async_trait::async_trait;
+use coracle_informer::informer::Name;
+use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_proto::status::ApiError;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+const ACCOUNTS: &str = "service-account-controller";
+const PUBLISHER: &str = "root-ca-cert-publisher";
+const MAP: &str = "kube-root-ca.crt";
+
+struct Accounts {
+    namespaces: Resource,
+    accounts: Resource,
+}
+
+struct Publisher {
+    namespaces: Resource,
+    maps: Resource,
+    ca: String,
+}
+
+/// Starts both; `ca` is the certificate in PEM.
+pub fn start(setup: &mut Setup<'_>, ca: String) {
+    let namespaces = setup.resource(ACCOUNTS, "", "namespaces");
+    let accounts = setup.resource(ACCOUNTS, "", "serviceaccounts");
+    let mut feed = setup.feed(&namespaces);
+    feed.also(&accounts.kind, &accounts.cache, |change, add| {
+        if let (Some(old), None) = (change.old, change.new) {
+            add(Name::new("", &old.meta.namespace));
+        }
+    });
+    let queue = feed.queue.clone();
+    setup.run(Accounts { namespaces, accounts }, &queue, 1);
+
+    let namespaces = setup.resource(PUBLISHER, "", "namespaces");
+    let maps = setup.resource(PUBLISHER, "", "configmaps");
+    let mut feed = setup.feed(&namespaces);
+    feed.also(&maps.kind, &maps.cache, |change, add| {
+        if let Some(map) = change.object().filter(|m| m.meta.name == MAP) {
+            add(Name::new("", &map.meta.namespace));
+        }
+    });
+    let queue = feed.queue.clone();
+    setup.run(Publisher { namespaces, maps, ca }, &queue, 1);
+}
+
+fn settled(result: Result<impl Sized, ApiError>) -> Result<Again, Failure> {
+    match result {
+        Err(error) if !error.is_already_exists() && !namespace_is_ending(&error) => Err(error.into()),
+        _ => Ok(Again::No),
+    }
+}
+
+#[async_trait]
+impl Controller for Accounts {
+    fn name(&self) -> &'static str {
+        ACCOUNTS
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        let namespace = self.namespaces.get(name).filter(|n| n.meta.deletion_timestamp.is_none());
+        if namespace.is_none() || self.accounts.get(&Name::new(&name.name, "default")).is_some() {
+            return Ok(Again::No);
+        }
+        let body = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "default", "namespace": name.name}});
+        settled(self.accounts.create(&name.name, body).await)
+    }
+}
+
+#[async_trait]
+impl Controller for Publisher {
+    fn name(&self) -> &'static str {
+        PUBLISHER
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        if self.namespaces.get(name).is_none_or(|n| n.meta.deletion_timestamp.is_some()) {
+            return Ok(Again::No);
+        }
+        let Some(map) = self.maps.get(&Name::new(&name.name, MAP)) else {
+            return settled(self.maps.create(&name.name, published(&self.ca, &name.name)).await);
+        };
+        let mut body = map.value();
+        let wanted = published(&self.ca, &name.name);
+        if body["data"] == wanted["data"] {
+            return Ok(Again::No);
+        }
+        body["data"] = wanted["data"].clone();
+        settled(self.maps.update(body).await)
+    }
+}
+
+fn published(ca: &str, namespace: &str) -> Value {
+    let description = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
+        endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
+        distributions of Kubernetes clusters.";
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": MAP, "namespace": namespace,
+            "annotations": {"kubernetes.io/description": description}},
+        "data": {"ca.crt": ca},
+    })
+}

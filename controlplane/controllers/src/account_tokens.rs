@@ -1,0 +1,129 @@
+//! Secrets of the type `kubernetes.io/service-account-token`: filled with a token that does not end by itself, and gone
+//! with their account.
+
+use async_trait::async_trait;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_informer::informer::Name;
+use coracle_informer::resource::Resource;
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_kinds::object::Object;
+use coracle_pki::service_account::{Keys, LegacyClaims, TOKEN_SECRET};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const NAME: &str = "tokens-controller";
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+
+struct Tokens {
+    secrets: Resource,
+    accounts: Resource,
+    keys: Arc<Keys>,
+    ca: String,
+}
+
+/// Starts the controller; `ca` is the certificate in PEM.
+pub fn start(setup: &mut Setup<'_>, keys: Arc<Keys>, ca: String) {
+    let secrets = setup.resource(NAME, "", "secrets");
+    let accounts = setup.resource(NAME, "", "serviceaccounts");
+    let mut feed = setup.feed(&secrets);
+    let all = secrets.cache.clone();
+    feed.also(&accounts.kind, &accounts.cache, move |change, add| {
+        let (Some(account), None) = (change.old, change.new) else { return };
+        let here = all.list(Some(&account.meta.namespace));
+        let its = here.iter().filter(|secret| is_token_of(&secret.value(), &account.meta.name));
+        its.for_each(|secret| add(Name::of(secret)));
+    });
+    let queue = feed.queue.clone();
+    setup.run(Tokens { secrets, accounts, keys, ca }, &queue, 1);
+}
+
+fn is_token_of(secret: &Value, account: &str) -> bool {
+    secret["type"] == TOKEN_SECRET && secret["metadata"]["annotations"][ACCOUNT] == account
+}
+
+/// The secret with what it lacks; nothing when it lacks nothing.
+fn plan_fill(
+    secret: &Value,
+    account: &Object,
+    ca: &str,
+    sign: impl FnOnce(&LegacyClaims) -> Result<String, String>,
+) -> Result<Option<Value>, String> {
+    let has = |key: &str| secret["data"][key].as_str().is_some_and(|text| !text.is_empty());
+    let certificate = STANDARD.encode(ca);
+    let stale = !ca.is_empty() && secret["data"]["ca.crt"] != certificate;
+    if !stale && has("namespace") && has("token") {
+        return Ok(None);
+    }
+    let mut filled = secret.clone();
+    if stale {
+        filled["data"]["ca.crt"] = json!(certificate);
+    }
+    if !has("namespace") {
+        filled["data"]["namespace"] = json!(STANDARD.encode(&account.meta.namespace));
+    }
+    if !has("token") {
+        let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+        let claims = LegacyClaims::new(&account.meta.namespace, &account.meta.name, &account.meta.uid, name);
+        filled["data"]["token"] = json!(STANDARD.encode(sign(&claims)?));
+    }
+    filled["metadata"]["annotations"][ACCOUNT_UID] = json!(account.meta.uid);
+    Ok(Some(filled))
+}
+
+#[async_trait]
+impl Controller for Tokens {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        let secret = self.secrets.get(name).filter(|secret| secret.meta.deletion_timestamp.is_none());
+        let Some(secret) = secret else { return Ok(Again::No) };
+        let value = secret.value();
+        let annotation = |key: &str| value["metadata"]["annotations"][key].as_str().unwrap_or_default();
+        let owner = annotation(ACCOUNT);
+        if value["type"] != TOKEN_SECRET || owner.is_empty() {
+            return Ok(Again::No);
+        }
+        let uid = annotation(ACCOUNT_UID);
+        let account = match self.accounts.fresh(&Name::new(&name.namespace, owner)).await {
+            Ok(account) => Some(account).filter(|account| uid.is_empty() || uid == account.meta.uid),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(account) = account else {
+            self.secrets.delete(&secret).await?;
+            return Ok(Again::No);
+        };
+        let filled = plan_fill(&value, &account, &self.ca, |claims| self.keys.sign(claims));
+        if let Some(filled) = filled.map_err(Failure::Other)? {
+            self.secrets.update(filled).await?;
+        }
+        Ok(Again::No)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_kinds::object::testing::object;
+
+    #[test]
+    fn a_secret_gets_what_it_lacks_and_no_more() {
+        let account = object(json!({"metadata": {"name": "bot", "namespace": "d", "uid": "u"}}));
+        let secret =
+            json!({"metadata": {"name": "s", "annotations": {ACCOUNT: "bot"}}, "type": TOKEN_SECRET});
+        let sign = |claims: &LegacyClaims| Ok(format!("signed {}", claims.sub));
+        let filled = plan_fill(&secret, &account, "PEM", sign).unwrap_or_default().unwrap_or_default();
+        let data = |key: &str| filled["data"][key].as_str().and_then(|text| STANDARD.decode(text).ok());
+        assert_eq!(data("token"), Some(b"signed system:serviceaccount:d:bot".to_vec()));
+        assert_eq!((data("ca.crt"), data("namespace")), (Some(b"PEM".to_vec()), Some(b"d".to_vec())));
+        assert_eq!(filled["metadata"]["annotations"][ACCOUNT_UID], "u");
+        let again = |ca: &str| plan_fill(&filled, &account, ca, |_| Err("signed twice".into()));
+        assert_eq!(again("PEM"), Ok(None));
+        assert_eq!(again("new").map(|filled| filled.is_some()), Ok(true), "another authority");
+    }
+}

@@ -1,0 +1,111 @@
+//! What pods use, from whoever measures it.
+
+use async_trait::async_trait;
+use coracle_client::Client;
+use coracle_informer::time;
+use coracle_kinds::registry::usage::quantity;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What one pod used, averaged over a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodUsage {
+    /// End of the window.
+    pub at: Timestamp,
+    /// Its length in seconds.
+    pub window: i64,
+    /// Thousandths by container and resource.
+    pub containers: BTreeMap<String, BTreeMap<String, i64>>,
+}
+
+impl PodUsage {
+    /// What the pod, or one container of it, used of a resource; `None` when it was not measured.
+    pub fn of(&self, resource: &str, container: Option<&str>) -> Option<i64> {
+        match container {
+            Some(name) => self.containers.get(name)?.get(resource).copied(),
+            None => {
+                let each: Option<Vec<i64>> =
+                    self.containers.values().map(|usage| usage.get(resource).copied()).collect();
+                each.filter(|each| !each.is_empty()).map(|each| each.into_iter().fold(0, i64::saturating_add))
+            }
+        }
+    }
+}
+
+/// Somebody who measures pods.
+#[async_trait]
+pub trait Metrics: Send + Sync {
+    /// What the pods of a namespace used, by name; why it is not known.
+    async fn pods(&self, namespace: &str) -> Result<BTreeMap<String, PodUsage>, String>;
+}
+
+/// The server's own `metrics.k8s.io`, when it serves one.
+pub struct Served(pub Client);
+
+#[async_trait]
+impl Metrics for Served {
+    async fn pods(&self, namespace: &str) -> Result<BTreeMap<String, PodUsage>, String> {
+        let missing =
+            || "the server could not find the requested resource (get pods.metrics.k8s.io)".to_owned();
+        let client = &self.0;
+        let kind = client.registry().preferred("metrics.k8s.io", "pods").ok_or_else(missing)?;
+        let list = client.list_virtual(&kind, namespace).await;
+        let list = list.map_err(|error| if error.is_not_found() { missing() } else { error.to_string() })?;
+        Ok(list["items"].as_array().into_iter().flatten().filter_map(read).collect())
+    }
+}
+
+/// One PodMetrics.
+fn read(item: &Value) -> Option<(String, PodUsage)> {
+    let window = item["window"].as_str().and_then(seconds).unwrap_or(30);
+    let mut containers = BTreeMap::new();
+    for container in item["containers"].as_array()? {
+        let usage = container["usage"].as_object()?.iter();
+        let usage = usage.filter_map(|(name, amount)| Some((name.clone(), quantity(amount)?.milli_value())));
+        containers.insert(container["name"].as_str()?.to_owned(), usage.collect());
+    }
+    let at = time::parse(item["timestamp"].as_str())?;
+    Some((item["metadata"]["name"].as_str()?.to_owned(), PodUsage { at, window, containers }))
+}
+
+/// Seconds of a duration such as `1m30s` or `10.05s`.
+fn seconds(text: &str) -> Option<i64> {
+    let (mut total, mut number) = (0.0, String::new());
+    for c in text.chars() {
+        match c {
+            '0'..='9' | '.' => number.push(c),
+            unit => {
+                let value: f64 = number.parse().ok()?;
+                number.clear();
+                total += value
+                    * match unit {
+                        'h' => 3600.0,
+                        'm' => 60.0,
+                        's' => 1.0,
+                        _ => return None,
+                    };
+            }
+        }
+    }
+    Some(total.ceil() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pod_metrics_are_read() {
+        let item = json!({"metadata": {"name": "p"}, "timestamp": "2026-01-01T00:00:00Z", "window": "1m30s",
+            "containers": [{"name": "a", "usage": {"cpu": "250m", "memory": "1Ki"}}, {"name": "b", "usage": {"cpu": "1"}}]});
+        let (name, usage) = read(&item).unwrap();
+        assert_eq!((name.as_str(), usage.window), ("p", 90));
+        assert_eq!(usage.of("cpu", None), Some(1250));
+        assert_eq!(usage.of("cpu", Some("a")), Some(250));
+        assert_eq!(usage.of("memory", None), None, "one container was not measured");
+        assert_eq!(seconds("10.05s"), Some(11));
+    }
+}

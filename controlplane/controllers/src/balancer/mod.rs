@@ -1,0 +1,327 @@
+//! Addresses of LoadBalancer services: those of the nodes, each of which forwards for every service. A port of an address
+//! is one service's; another that wants it waits.
+
+// Who has which port of which address.
+mod claims;
+
+use async_trait::async_trait;
+use claims::{Claims, Port};
+use coracle_informer::conditions::{self, Condition};
+use coracle_informer::informer::Name;
+use coracle_informer::resource::Resource;
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_kinds::object::Object;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const NAME: &str = "service-controller";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Nodes with this label balance nothing.
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Node {
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    addresses: Vec<Address>,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    #[serde(rename = "type")]
+    kind: String,
+    address: String,
+}
+
+/// What a node that is well offers.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Offer {
+    node: String,
+    external: Vec<String>,
+    internal: Vec<String>,
+}
+
+impl Offer {
+    fn of(node: &Object) -> Option<Self> {
+        let Node { status } = node.typed().unwrap_or_default();
+        if !conditions::is_true(&status.conditions, "Ready") || node.meta.labels.contains_key(EXCLUDED) {
+            return None;
+        }
+        let of_kind = |kind: &str| {
+            let all = status.addresses.iter().filter(|address| address.kind == kind);
+            all.map(|address| address.address.clone()).collect()
+        };
+        Some(Self {
+            node: node.meta.name.clone(),
+            external: of_kind("ExternalIP"),
+            internal: of_kind("InternalIP"),
+        })
+    }
+
+    /// Its addresses of some families; all for none.
+    fn addresses(&self, families: &[&str]) -> Vec<String> {
+        let reached = |ip: &&String| {
+            let family = if ip.contains(':') { "IPv6" } else { "IPv4" };
+            families.is_empty() || families.contains(&family)
+        };
+        let external: Vec<String> = self.external.iter().filter(reached).cloned().collect();
+        match external.is_empty() {
+            true => self.internal.iter().filter(reached).cloned().collect(),
+            false => external,
+        }
+    }
+}
+
+struct Balancer {
+    services: Resource,
+    nodes: Resource,
+    slices: Resource,
+    /// None until what services have from earlier is noted.
+    claims: Mutex<Option<Claims>>,
+    queue: Arc<coracle_informer::queue::Queue<Name>>,
+}
+
+/// Starts the controller.
+pub fn start(setup: &mut Setup<'_>) {
+    let services = setup.resource(NAME, "", "services");
+    let nodes = setup.resource(NAME, "", "nodes");
+    let slices = setup.resource(NAME, "discovery.k8s.io", "endpointslices");
+    let mut feed = setup.feed(&services);
+    let all = services.cache.clone();
+    feed.also(&nodes.kind, &nodes.cache, move |change, add| {
+        let offer = |node: &Arc<Object>| Offer::of(node);
+        if change.old.and_then(offer) != change.new.and_then(offer) {
+            let balanced = all.list(None).into_iter().filter(|s| is_balanced(&s.value()["spec"]));
+            balanced.for_each(|s| add(Name::of(&s)));
+        }
+    });
+    let all = services.cache.clone();
+    feed.also(&slices.kind, &slices.cache, move |change, add| {
+        let Some(slice) = change.object() else { return };
+        let service = slice.meta.labels.get(SERVICE_NAME);
+        let service = service.and_then(|name| all.get(&slice.meta.namespace, name));
+        if let Some(service) = service.filter(|s| is_local(&s.value()["spec"])) {
+            add(Name::of(&service));
+        }
+    });
+    let queue = feed.queue.clone();
+    // One worker: whoever takes a port notes it before the next looks.
+    let balancer = Balancer { services, nodes, slices, claims: Mutex::default(), queue: queue.clone() };
+    setup.run(balancer, &queue, 1);
+}
+
+/// Balanced, and not by somebody else.
+fn is_balanced(spec: &Value) -> bool {
+    spec["type"] == "LoadBalancer" && spec["loadBalancerClass"].is_null()
+}
+
+fn is_local(spec: &Value) -> bool {
+    is_balanced(spec) && spec["externalTrafficPolicy"] == "Local"
+}
+
+fn ports(spec: &Value) -> Vec<Port> {
+    let port = |port: &Value| {
+        let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
+        Some((protocol, port["port"].as_u64()?))
+    };
+    spec["ports"].as_array().into_iter().flatten().filter_map(port).collect()
+}
+
+/// The addresses a service has by its status.
+fn held(service: &Value) -> BTreeSet<String> {
+    let all = service["status"]["loadBalancer"]["ingress"].as_array().into_iter().flatten();
+    all.filter_map(|ingress| ingress["ip"].as_str()).map(str::to_owned).collect()
+}
+
+/// The addresses a service wants: those of the nodes that are well; of nodes with endpoints only when connections must
+/// stay there.
+fn wanted(spec: &Value, offers: &[Offer], homes: &dyn Fn() -> BTreeSet<String>) -> BTreeSet<String> {
+    if !is_balanced(spec) {
+        return BTreeSet::new();
+    }
+    let families: Vec<&str> =
+        spec["ipFamilies"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let homes = is_local(spec).then(homes);
+    let near = offers.iter().filter(|offer| homes.as_ref().is_none_or(|homes| homes.contains(&offer.node)));
+    near.flat_map(|offer| offer.addresses(&families)).collect()
+}
+
+/// The nodes where endpoints of a slice are ready.
+fn ready_on(slice: &Value) -> impl Iterator<Item = String> {
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != Value::Bool(false));
+    ready.filter_map(|endpoint| endpoint["nodeName"].as_str()).map(str::to_owned)
+}
+
+impl Balancer {
+    /// The nodes where a service has endpoints.
+    fn homes(&self, name: &Name) -> BTreeSet<String> {
+        let slices = self.slices.list(&name.namespace).into_iter();
+        let own = slices.filter(|slice| slice.meta.labels.get(SERVICE_NAME) == Some(&name.name));
+        own.flat_map(|slice| ready_on(&slice.value()).collect::<Vec<_>>()).collect()
+    }
+
+    fn settle(&self, name: &Name, wanted: &BTreeSet<String>, ports: &[Port]) -> claims::Settled {
+        let mut claims = self.claims.lock();
+        let claims = claims.get_or_insert_with(|| {
+            let mut claims = Claims::default();
+            for service in self.oldest_first(self.services.all()) {
+                let value = service.value();
+                if is_balanced(&value["spec"]) {
+                    claims.settle(&Name::of(&service), &held(&value), &self::ports(&value["spec"]));
+                }
+            }
+            claims
+        });
+        let settled = claims.settle(name, wanted, ports);
+        let heirs = settled.heirs.iter().filter_map(|heir| self.services.get(heir));
+        self.oldest_first(heirs.collect()).iter().for_each(|heir| self.queue.add(Name::of(heir)));
+        settled
+    }
+
+    fn oldest_first(&self, mut services: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
+        services.sort_by_cached_key(|service| {
+            let created = service.value()["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+            (created, Name::of(service))
+        });
+        services
+    }
+}
+
+#[async_trait]
+impl Controller for Balancer {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        let Some(service) = self.services.get(name) else {
+            self.settle(name, &BTreeSet::new(), &[]);
+            return Ok(Again::No);
+        };
+        // Until it is gone it has what it had.
+        if service.meta.deletion_timestamp.is_some() {
+            return Ok(Again::No);
+        }
+        let value = service.value();
+        let spec = &value["spec"];
+        let offers: Vec<Offer> = match is_balanced(spec) {
+            true => self.nodes.all().iter().filter_map(|node| Offer::of(node)).collect(),
+            false => Vec::new(),
+        };
+        let wanted = wanted(spec, &offers, &|| self.homes(name));
+        let settled = self.settle(name, &wanted, &ports(spec));
+        if let Some(why) = &settled.news {
+            let message = format!("Error syncing load balancer: {why}");
+            self.services.warn(&service, "SyncLoadBalancerFailed", message);
+        }
+        if spec["type"] == "LoadBalancer" && !is_balanced(spec) {
+            return Ok(Again::No);
+        }
+        let list: Vec<Value> = settled.given.iter().map(|ip| json!({"ip": ip, "ipMode": "VIP"})).collect();
+        let balancer = if list.is_empty() { json!({}) } else { json!({"ingress": list}) };
+        if coracle_informer::template::same(&value["status"]["loadBalancer"], &balancer) {
+            return Ok(Again::No);
+        }
+        let mut status = value["status"].clone();
+        if !status.is_object() {
+            status = json!({});
+        }
+        status["loadBalancer"] = balancer;
+        self.services.set_status(&service, status).await?;
+        Ok(Again::No)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::cluster::Cluster;
+    use coracle_kinds::object::testing::object;
+
+    fn node(name: &str, ready: &str, ips: &[(&str, &str)]) -> Arc<Object> {
+        let addresses: Vec<Value> =
+            ips.iter().map(|(kind, ip)| json!({"type": kind, "address": ip})).collect();
+        object(json!({"metadata": {"name": name}, "status": {"addresses": addresses,
+            "conditions": [{"type": "Ready", "status": ready}]}}))
+    }
+
+    /// A Service of two waits while another has its port, is told why, and inherits.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_second_service_of_a_port_waits_for_the_first_to_go() {
+        let cluster = Cluster::without_nodes().await;
+        cluster.node("n1", json!({})).await;
+        let kind = cluster.client.kind("", "nodes");
+        let address = |node: &mut Value| {
+            node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "192.0.2.1"}]);
+        };
+        cluster.client.modify(&kind, "", "n1", "status", address).await.unwrap();
+        let service = |name: &str| json!({"metadata": {"name": name}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
+        let ip = |c: &Cluster, name: &str| {
+            let service = c.get("services", &Name::new("default", name));
+            service["status"]["loadBalancer"]["ingress"][0]["ip"].clone()
+        };
+        for name in ["first", "second"] {
+            cluster.create("", "services", "default", service(name)).await;
+            cluster.until("the first has it", |c| ip(c, "first") == "192.0.2.1").await;
+        }
+        let told = |c: &Cluster| {
+            c.list("events", "default").iter().any(|event| {
+                event["reason"] == "SyncLoadBalancerFailed"
+                    && event["involvedObject"]["name"] == "second"
+                    && event["message"].as_str().is_some_and(|m| m.contains("service default/first"))
+            })
+        };
+        cluster.until("the second is told why", told).await;
+        assert!(ip(&cluster, "second").is_null());
+        cluster.delete("services", &Name::new("default", "first"), "Background").await;
+        cluster.until("the second has it", |c| ip(c, "second") == "192.0.2.1").await;
+    }
+
+    #[test]
+    fn nodes_that_are_well_are_the_balancer() {
+        let nodes = [
+            node(
+                "n1",
+                "True",
+                &[("InternalIP", "192.0.2.1"), ("InternalIP", "2001:db8::1"), ("Hostname", "n")],
+            ),
+            node("n2", "True", &[("InternalIP", "192.0.2.2"), ("ExternalIP", "198.51.100.2")]),
+            node("n3", "Unknown", &[("InternalIP", "192.0.2.3")]),
+            object(json!({"metadata": {"name": "n4", "labels": {EXCLUDED: ""}}, "status": {
+                "addresses": [{"type": "InternalIP", "address": "192.0.2.4"}],
+                "conditions": [{"type": "Ready", "status": "True"}]}})),
+        ];
+        let offers: Vec<Offer> = nodes.iter().filter_map(|node| Offer::of(node)).collect();
+        let slice = json!({"endpoints": [{"nodeName": "n1"}, {"nodeName": "n2", "conditions": {"ready": false}},
+            {"nodeName": "n3", "conditions": {"ready": true}}]});
+        let homes = || ready_on(&slice).collect();
+        for (spec, want) in [
+            (json!({"type": "LoadBalancer"}), vec!["192.0.2.1", "198.51.100.2", "2001:db8::1"]),
+            (json!({"type": "LoadBalancer", "ipFamilies": ["IPv4"]}), vec!["192.0.2.1", "198.51.100.2"]),
+            (json!({"type": "LoadBalancer", "ipFamilies": ["IPv6"]}), vec!["2001:db8::1"]),
+            (
+                json!({"type": "LoadBalancer", "ipFamilies": ["IPv4"], "externalTrafficPolicy": "Local"}),
+                vec!["192.0.2.1"],
+            ),
+            (json!({"type": "LoadBalancer", "loadBalancerClass": "x"}), vec![]),
+            (json!({"type": "ClusterIP"}), vec![]),
+        ] {
+            let given: Vec<String> = wanted(&spec, &offers, &homes).into_iter().collect();
+            assert_eq!(given, want, "{spec}");
+        }
+    }
+}

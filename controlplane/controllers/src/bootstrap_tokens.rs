@@ -1,0 +1,44 @@
+//! Bootstrap tokens end with their time, and what joining machines need to know is published in `kube-public`.
+
+use async_trait::async_trait;
+use coracle_informer::informer::Name;
+use coracle_informer::resource::Resource;
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_pki::bootstrap_token::{SECRET_TYPE, expired, field};
+use jiff::Timestamp;
+
+const NAME: &str = "token-cleaner";
+
+struct Tokens {
+    secrets: Resource,
+}
+
+/// Starts the controller.
+pub fn start(setup: &mut Setup<'_>) {
+    let secrets = setup.resource(NAME, "", "secrets");
+    let queue = setup.feed(&secrets).queue.clone();
+    setup.run(Tokens { secrets }, &queue, 1);
+}
+
+#[async_trait]
+impl Controller for Tokens {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let Some(secret) = self.secrets.get(name).filter(|_| name.namespace == "kube-system") else {
+            return Ok(Again::No);
+        };
+        let value = secret.value();
+        if value["type"] != SECRET_TYPE {
+            return Ok(Again::No);
+        }
+        if expired(&value, now) {
+            self.secrets.delete(&secret).await?;
+            return Ok(Again::No);
+        }
+        Ok(field(&value, "expiration").parse().ok().map_or(Again::No, Again::At))
+    }
+}

@@ -1,0 +1,116 @@
+//! Adoption and release: which objects a controller may call its own. An object with a controller is never taken from
+//! it; the write that adopts is a compare-and-swap, so that of two who try one wins.
+
+use super::job::view::TRACKING;
+use coracle_informer::pod::controller_of;
+use coracle_informer::selector::Selector;
+use coracle_kinds::object::{Meta, Object};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What a controller does with an object it may own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// It is mine and matches.
+    Keep,
+    /// It has no controller and matches: add my reference.
+    Adopt,
+    /// It is mine and matches no more: remove my reference.
+    Release,
+    /// Not my business.
+    Ignore,
+}
+
+/// Decides on one object. An owner that is being deleted neither adopts nor releases.
+pub fn plan_claim(owner: &Meta, selector: &Selector, object: &Object) -> Claim {
+    let matches = selector.matches(&object.meta.labels);
+    match controller_of(object) {
+        Some(controller) if controller.uid != owner.uid => Claim::Ignore,
+        Some(_) if matches => Claim::Keep,
+        Some(_) if owner.deletion_timestamp.is_some() => Claim::Ignore,
+        Some(_) => Claim::Release,
+        None if !matches || owner.deletion_timestamp.is_some() => Claim::Ignore,
+        None if object.meta.deletion_timestamp.is_some() || object.meta.namespace != owner.namespace => {
+            Claim::Ignore
+        }
+        None => Claim::Adopt,
+    }
+}
+
+/// The reference with which a controller marks what it owns.
+pub fn reference(api_version: &str, kind: &str, owner: &Meta) -> Value {
+    json!({
+        "apiVersion": api_version, "kind": kind, "name": owner.name, "uid": owner.uid,
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// The object with the reference added; it keeps its `resourceVersion`, so that the write fails if anyone was faster.
+pub fn adopted(object: &Arc<Object>, reference: Value) -> Value {
+    let mut value = object.value();
+    let references = &mut value["metadata"]["ownerReferences"];
+    match references.as_array_mut() {
+        Some(list) => {
+            list.retain(|r| r["uid"] != reference["uid"]);
+            list.push(reference);
+        }
+        None => *references = json!([reference]),
+    }
+    value
+}
+
+/// The object without the references to an owner, and without what held it for a Job to count: nobody else counts it.
+pub fn released(object: &Arc<Object>, uid: &str) -> Value {
+    let mut value = object.value();
+    if let Some(list) = value["metadata"]["finalizers"].as_array_mut() {
+        list.retain(|finalizer| finalizer != TRACKING);
+    }
+    if let Some(list) = value["metadata"]["ownerReferences"].as_array_mut() {
+        list.retain(|r| r["uid"] != uid);
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_kinds::object::testing::object;
+
+    #[test]
+    fn nothing_gets_a_second_controller() {
+        let owner = object(json!({"metadata": {"name": "web", "namespace": "d", "uid": "u1"}}));
+        let dying = object(
+            json!({"metadata": {"name": "web", "namespace": "d", "uid": "u1", "deletionTimestamp": "x"}}),
+        );
+        let selector = Selector::of([("app".to_owned(), "web".to_owned())].into());
+        let pod = |labels: Value, controller: Option<&str>, dying: bool| {
+            let refs: Vec<Value> = controller
+                .iter()
+                .map(|u| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": u, "controller": true}))
+                .collect();
+            object(json!({"metadata": {"name": "p", "namespace": "d", "uid": "p", "labels": labels,
+                "ownerReferences": refs, "deletionTimestamp": dying.then_some("x")}}))
+        };
+        let web = || json!({"app": "web"});
+        for (owner, pod, want) in [
+            (&owner, pod(web(), None, false), Claim::Adopt),
+            (&owner, pod(web(), Some("u1"), false), Claim::Keep),
+            (&owner, pod(web(), Some("u2"), false), Claim::Ignore),
+            (&owner, pod(json!({}), Some("u1"), false), Claim::Release),
+            (&owner, pod(json!({}), None, false), Claim::Ignore),
+            (&owner, pod(web(), None, true), Claim::Ignore),
+            (&dying, pod(web(), None, false), Claim::Ignore),
+            (&dying, pod(json!({}), Some("u1"), false), Claim::Ignore),
+        ] {
+            assert_eq!(plan_claim(&owner.meta, &selector, &pod), want);
+        }
+        let taken = adopted(&pod(web(), None, false), reference("apps/v1", "ReplicaSet", &owner.meta));
+        assert_eq!(taken["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
+        let mut taken = taken;
+        taken["metadata"]["finalizers"] = json!([TRACKING, "x.io/mine"]);
+        let left = released(&object(taken), "u1");
+        assert!(left["metadata"]["ownerReferences"].as_array().unwrap().is_empty());
+        assert_eq!(left["metadata"]["finalizers"], json!(["x.io/mine"]));
+    }
+}

@@ -1,0 +1,114 @@
+//! CronJobs: jobs by the clock.
+
+// Cron expressions.
+pub mod schedule;
+// The next step.
+pub mod plan;
+
+use super::claim;
+use async_trait::async_trait;
+use coracle_informer::index::Owned;
+use coracle_informer::informer::Name;
+use coracle_informer::resource::{Resource, namespace_is_ending, same_uid};
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_informer::time;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use plan::{Job, Spec};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const NAME: &str = "cronjob-controller";
+
+struct CronJobs {
+    crons: Resource,
+    jobs: Resource,
+    owned: Owned,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    metadata: WireMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireMeta {
+    creation_timestamp: Option<String>,
+}
+
+/// Starts the controller.
+pub fn start(setup: &mut Setup<'_>) {
+    let crons = setup.resource(NAME, "batch", "cronjobs");
+    let jobs = setup.resource(NAME, "batch", "jobs");
+    let mut feed = setup.feed(&crons);
+    feed.owned(&jobs.kind, &jobs.cache, "CronJob");
+    let queue = feed.queue.clone();
+    let owned = Owned::by_owner(jobs.cache.clone());
+    setup.run(CronJobs { crons, jobs, owned }, &queue, 2);
+}
+
+#[async_trait]
+impl Controller for CronJobs {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let cron = self.crons.get(name).filter(|c| c.meta.deletion_timestamp.is_none());
+        let Some(cron) = cron else { return Ok(Again::No) };
+        let Wire { metadata, spec, status } = cron.typed()?;
+        let jobs: Vec<Job> = self.owned.of(&cron.meta.uid).iter().map(Job::read).collect();
+        let created = time::parse(metadata.creation_timestamp.as_deref()).unwrap_or(now);
+        let zone = match &spec.time_zone {
+            None => Ok(TimeZone::UTC),
+            Some(name) => TimeZone::get(name).map_err(|_| name.clone()),
+        };
+        let plan = plan::plan(&spec, &status, created, &jobs, zone.clone(), now);
+        for (warning, reason, message) in plan.events {
+            if warning {
+                self.crons.warn(&cron, reason, message)
+            } else {
+                self.crons.normal(&cron, reason, message)
+            }
+        }
+        for job in &plan.delete {
+            let mut options = same_uid(&job.object);
+            options.propagation_policy = Some("Background".into());
+            self.jobs.delete_with(&Name::of(&job.object), options).await?;
+            self.crons.normal(&cron, "SuccessfulDelete", format!("Deleted job {}", job.object.meta.name));
+        }
+        let mut told = plan.status;
+        if let Some(at) = plan.start {
+            let reference = claim::reference("batch/v1", "CronJob", &cron.meta);
+            let body = plan::job(&cron, &spec, at, &zone.unwrap_or(TimeZone::UTC), reference);
+            match self.jobs.create(&name.namespace, body).await {
+                Ok(job) => {
+                    self.crons.normal(&cron, "SuccessfulCreate", format!("Created job {}", job.meta.name));
+                    let reference = json!({"apiVersion": "batch/v1", "kind": "Job", "name": job.meta.name,
+                        "namespace": job.meta.namespace, "uid": job.meta.uid,
+                        "resourceVersion": job.revision.to_string()});
+                    match told["active"].as_array_mut() {
+                        Some(list) => list.push(reference),
+                        None => told["active"] = json!([reference]),
+                    }
+                }
+                Err(error) if error.is_already_exists() => {}
+                Err(error) if namespace_is_ending(&error) => return Ok(Again::No),
+                Err(error) => {
+                    self.crons.warn(&cron, "FailedCreate", format!("Error creating job: {error}"));
+                    return Err(error.into());
+                }
+            }
+            told["lastScheduleTime"] = json!(time::seconds(at));
+        }
+        self.crons.set_status(&cron, told).await?;
+        Ok(plan.again.into())
+    }
+}

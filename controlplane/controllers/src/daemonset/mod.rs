@@ -1,0 +1,153 @@
+//! DaemonSets: one pod on each node it belongs to.
+
+// Which nodes.
+pub mod fit;
+// The next step.
+pub mod plan;
+
+use super::history::{History, Subject};
+use super::nodes::health;
+use super::replicas::{PodControl, pod_of};
+use async_trait::async_trait;
+use coracle_informer::index::Pods;
+use coracle_informer::informer::Name;
+use coracle_informer::pod::Pod;
+use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_informer::wire::Wire;
+use coracle_kinds::object::Object;
+use fit::Node;
+use jiff::Timestamp;
+use plan::{REVISION_LABEL, Spec};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const NAME: &str = "daemonset-controller";
+
+struct Daemons {
+    control: PodControl,
+    nodes: Resource,
+    history: History,
+    pods: Arc<Pods>,
+}
+
+/// Starts the controller.
+pub fn start(setup: &mut Setup<'_>) {
+    let owners = setup.resource(NAME, "apps", "daemonsets");
+    let pods = setup.resource(NAME, "", "pods");
+    let nodes = setup.resource(NAME, "", "nodes");
+    let revisions = setup.resource(NAME, "apps", "controllerrevisions");
+    let index = setup.pods();
+    let all = owners.cache.clone();
+    let mut feed = setup.feed(&owners);
+    feed.owned_or_matching(&pods.kind, &pods.cache, "DaemonSet");
+    feed.owned(&revisions.kind, &revisions.cache, "DaemonSet");
+    feed.also(&nodes.kind, &nodes.cache, move |change, add| {
+        let view = |o: &Arc<Object>| node_of(o).map(|n| (n.labels, n.taints));
+        if change.old.and_then(view) != change.new.and_then(view) {
+            all.list(None).iter().for_each(|o| add(Name::of(o)));
+        }
+    });
+    let queue = feed.queue.clone();
+    let history = History::new(revisions, REVISION_LABEL);
+    setup.run(Daemons { control: PodControl { owners, pods }, nodes, history, pods: index }, &queue, 2);
+}
+
+fn node_of(object: &Arc<Object>) -> Option<Node> {
+    let node: health::Node = object.typed().ok()?;
+    let (name, labels) = (object.meta.name.clone(), object.meta.labels.clone());
+    Some(Node { name, labels, taints: node.spec.taints })
+}
+
+#[async_trait]
+impl Controller for Daemons {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let Some(set) = self.control.owners.get(name) else { return Ok(Again::No) };
+        let Wire { spec, status }: Wire<Spec> = set.typed()?;
+        if spec.selector.is_empty() {
+            let message = "This daemon set is selecting all pods. A non-empty selector is required.";
+            self.control.owners.warn(&set, "SelectingAll", message);
+            return Ok(Again::No);
+        }
+        let nodes: Vec<Node> = self.nodes.all().iter().filter_map(node_of).collect();
+        let mut candidates = self.pods.owned(&set.meta.uid);
+        candidates.extend(self.pods.orphans(&name.namespace));
+        let mine = self.control.claim(&set, &spec.selector, candidates).await?;
+
+        let subject = Subject {
+            owners: &self.control.owners,
+            object: &set,
+            selector: &spec.selector,
+            reference: self.control.reference(&set),
+            template: &spec.template,
+            collisions: status["collisionCount"].as_i64().unwrap_or(0),
+        };
+        let (revisions, collisions) = match self.history.sync(&subject).await {
+            Err(Failure::Api(error)) if namespace_is_ending(&error) => return Ok(Again::No),
+            result => result?,
+        };
+        let Some(newest) = revisions.last() else { return Ok(Again::No) };
+        let hash = newest.object.meta.labels.get(REVISION_LABEL).cloned().unwrap_or_default();
+
+        let mut again = None;
+        let mut outcome = Ok(());
+        if set.meta.deletion_timestamp.is_none() {
+            let plan = plan::plan(&spec, &nodes, &plan::by_node(mine), &hash, now);
+            again = plan.again;
+            outcome = self.execute(&set, &spec, &hash, &plan).await;
+        }
+        let after = plan::by_node(self.pods.owned(&set.meta.uid));
+        let told = plan::status(&spec, set.meta.generation, &nodes, &after, (&hash, collisions), now);
+        self.control.owners.set_status(&set, told).await?;
+        outcome?;
+        let hashes: BTreeSet<String> =
+            after.values().flatten().filter_map(|p| p.labels().get(REVISION_LABEL).cloned()).collect();
+        let in_use = |r: &&super::history::Revision| {
+            r.name() == newest.name()
+                || r.object.meta.labels.get(REVISION_LABEL).is_some_and(|h| hashes.contains(h))
+        };
+        let live = revisions.iter().filter(in_use).map(|r| r.name().to_owned()).collect();
+        self.history.limit(&revisions, &live, spec.revision_history_limit).await?;
+        Ok(again.into())
+    }
+}
+
+impl Daemons {
+    async fn execute(
+        &self,
+        set: &Arc<Object>,
+        spec: &Spec,
+        hash: &str,
+        plan: &plan::Plan,
+    ) -> Result<(), Failure> {
+        for pod in &plan.failed {
+            let message = format!(
+                "Found failed daemon pod {}/{} on node {}, will try to kill it",
+                set.meta.namespace,
+                pod.name(),
+                pod.node
+            );
+            self.control.owners.warn(set, "FailedDaemonPod", message);
+        }
+        let gone: Vec<&Pod> = plan.failed.iter().chain(&plan.delete).map(|p| &**p).collect();
+        let mut template = spec.template.clone();
+        template["metadata"]["labels"][REVISION_LABEL] = json!(hash);
+        let base = fit::with_tolerations(&template["spec"]);
+        let reference = self.control.reference(set);
+        let pods = plan.create.iter().map(|node| {
+            let mut pod = pod_of(&template, set, reference.clone());
+            pod["spec"] = fit::pinned(&base, node);
+            pod
+        });
+        let (_, created) = self.control.create_all(set, pods.collect()).await;
+        self.control.delete_all(set, gone.iter().map(|p| &*p.object)).await?;
+        created?;
+        Ok(())
+    }
+}

@@ -1,0 +1,339 @@
+//! The pods behind services: EndpointSlices, the older Endpoints, and slices for Endpoints that somebody else writes.
+
+// Which pods, addresses and ports.
+pub mod service;
+// Endpoints into slices.
+pub mod slices;
+
+use super::claim;
+use async_trait::async_trait;
+use coracle_informer::informer::{Change, Name};
+use coracle_informer::pod::has_address;
+use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::selector::{Labels, Selector};
+use coracle_informer::setup::Setup;
+use coracle_informer::template::same;
+use coracle_kinds::object::Object;
+use coracle_kinds::watch::cache::Cache;
+use coracle_proto::status::ApiError;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use service::{Backend, Spec};
+use slices::{Group, Plan};
+use std::sync::Arc;
+
+const SLICES: &str = "endpointslice-controller";
+const ENDPOINTS: &str = "endpoint-controller";
+const MIRROR: &str = "endpointslicemirroring-controller";
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const ENDPOINTS_MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+const HEADLESS: &str = "service.kubernetes.io/headless";
+const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+#[derive(Deserialize)]
+struct Service {
+    #[serde(default)]
+    spec: Spec,
+}
+
+/// Starts the three controllers.
+pub fn start(setup: &mut Setup<'_>) {
+    let parts = |setup: &mut Setup<'_>, name| Parts {
+        services: setup.resource(name, "", "services"),
+        pods: setup.resource(name, "", "pods"),
+        nodes: setup.resource(name, "", "nodes"),
+        slices: setup.resource(name, "discovery.k8s.io", "endpointslices"),
+        endpoints: setup.resource(name, "", "endpoints"),
+    };
+
+    let p = parts(setup, SLICES);
+    let mut feed = setup.feed(&p.services);
+    let services = p.services.cache.clone();
+    feed.also(&p.pods.kind, &p.pods.cache, move |change, add| pod_services(&services, change, add));
+    feed.also(&p.slices.kind, &p.slices.cache, |change, add| {
+        slice_services(change, "endpointslice-controller.k8s.io", add);
+    });
+    let queue = feed.queue.clone();
+    setup.run(Slices(p), &queue, 5);
+
+    let p = parts(setup, ENDPOINTS);
+    let mut feed = setup.feed(&p.services);
+    let services = p.services.cache.clone();
+    feed.also(&p.pods.kind, &p.pods.cache, move |change, add| pod_services(&services, change, add));
+    feed.also(&p.endpoints.kind, &p.endpoints.cache, |change, add| {
+        if let Some(object) = change.object() {
+            add(Name::of(object));
+        }
+    });
+    let queue = feed.queue.clone();
+    setup.run(Endpoints(p), &queue, 5);
+
+    let p = parts(setup, MIRROR);
+    let mut feed = setup.feed(&p.endpoints);
+    feed.also(&p.services.kind, &p.services.cache, |change, add| {
+        if let Some(object) = change.object() {
+            add(Name::of(object));
+        }
+    });
+    feed.also(&p.slices.kind, &p.slices.cache, |change, add| {
+        slice_services(change, "endpointslicemirroring-controller.k8s.io", add);
+    });
+    let queue = feed.queue.clone();
+    setup.run(Mirror(p), &queue, 2);
+}
+
+/// Queues the services whose selector fits a pod before or after. Pods without an address are behind none.
+fn pod_services(services: &Cache, change: Change<'_>, add: &mut dyn FnMut(Name)) {
+    let Some(pod) = change.object().filter(|_| change.both().any(|pod| has_address(pod))) else { return };
+    for service in services.list(Some(&pod.meta.namespace)) {
+        let Some(selector) = selector_of(&service) else { continue };
+        if change.both().any(|p| selector.matches(&p.meta.labels)) {
+            add(Name::of(&service));
+        }
+    }
+}
+
+/// Queues the service of a slice that somebody touched.
+fn slice_services(change: Change<'_>, manager: &str, add: &mut dyn FnMut(Name)) {
+    for slice in change.both() {
+        if let Some(service) = slice.meta.labels.get(SERVICE_NAME)
+            && slice.meta.labels.get(MANAGED_BY).is_some_and(|m| m == manager)
+        {
+            add(Name::new(&slice.meta.namespace, service));
+        }
+    }
+}
+
+fn selector_of(service: &Object) -> Option<Selector> {
+    let service: Service = service.typed().ok()?;
+    service.spec.selector.filter(|s| !s.is_empty()).map(Selector::of)
+}
+
+struct Parts {
+    services: Resource,
+    pods: Resource,
+    nodes: Resource,
+    slices: Resource,
+    endpoints: Resource,
+}
+
+impl Parts {
+    fn backends(&self, namespace: &str, selector: &Labels) -> Vec<Backend> {
+        let selector = Selector::of(selector.clone());
+        let pods = self.pods.list(namespace);
+        pods.iter().filter(|p| selector.matches(&p.meta.labels)).map(Backend::read).collect()
+    }
+
+    fn zone(&self, node: &str) -> Option<String> {
+        self.nodes.get(&Name::new("", node)).and_then(|n| n.meta.labels.get(ZONE).cloned())
+    }
+
+    /// The slices of a service that a controller manages.
+    fn managed(&self, name: &Name, manager: &str) -> Vec<Arc<Object>> {
+        let of_service = |slice: &Arc<Object>| {
+            let labels = &slice.meta.labels;
+            labels.get(SERVICE_NAME) == Some(&name.name)
+                && labels.get(MANAGED_BY).is_some_and(|m| m == manager)
+        };
+        self.slices.list(&name.namespace).into_iter().filter(of_service).collect()
+    }
+
+    async fn sync(
+        &self,
+        name: &Name,
+        (manager, labels, owner): (&str, Labels, Value),
+        groups: Vec<Group>,
+    ) -> Result<(), ApiError> {
+        let mut labels = labels;
+        labels.insert(SERVICE_NAME.into(), name.name.clone());
+        labels.insert(MANAGED_BY.into(), manager.into());
+        let existing = self.managed(name, manager);
+        let Plan { create, update, delete } = slices::plan(&existing, groups);
+        for group in &create {
+            let body = slices::body(&name.name, &name.namespace, &json!(labels), owner.clone(), group);
+            self.slices.create(&name.namespace, body).await?;
+        }
+        let updated: Vec<String> = update.iter().map(|(o, _)| o.meta.name.clone()).collect();
+        for (slice, endpoints) in update {
+            let mut body = slice.value();
+            body["endpoints"] = json!(endpoints);
+            body["metadata"]["labels"] = json!(labels);
+            self.slices.update(body).await?;
+        }
+        for slice in &delete {
+            self.slices.delete(slice).await?;
+        }
+        let stale = existing.iter().filter(|s| s.meta.labels != labels && !updated.contains(&s.meta.name));
+        for slice in stale.filter(|s| !delete.iter().any(|d| d.meta.name == s.meta.name)) {
+            let mut body = slice.value();
+            body["metadata"]["labels"] = json!(labels);
+            self.slices.update(body).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Labels of a service without those the controllers set.
+fn copied(labels: &Labels) -> Labels {
+    let own = [SERVICE_NAME, MANAGED_BY, HEADLESS, SKIP_MIRROR];
+    labels.iter().filter(|(k, _)| !own.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+fn settled(result: Result<(), ApiError>) -> Result<Again, Failure> {
+    match result {
+        Err(error) if !namespace_is_ending(&error) => Err(error.into()),
+        _ => Ok(Again::No),
+    }
+}
+
+struct Slices(Parts);
+
+#[async_trait]
+impl Controller for Slices {
+    fn name(&self) -> &'static str {
+        SLICES
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        let Some(service) = self.0.services.get(name) else { return Ok(Again::No) };
+        let Service { spec } = service.typed()?;
+        let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Again::No) };
+        if spec.kind == "ExternalName" || service.meta.deletion_timestamp.is_some() {
+            return Ok(Again::No);
+        }
+        let backends = self.0.backends(&name.namespace, &selector);
+        let groups = service::groups(&name.name, &spec, &backends, &|node| self.0.zone(node));
+        let mut labels = copied(&service.meta.labels);
+        if spec.headless() {
+            labels.insert(HEADLESS.into(), String::new());
+        }
+        let owner = claim::reference("v1", "Service", &service.meta);
+        settled(self.0.sync(name, ("endpointslice-controller.k8s.io", labels, owner), groups).await)
+    }
+}
+
+struct Endpoints(Parts);
+
+#[async_trait]
+impl Controller for Endpoints {
+    fn name(&self) -> &'static str {
+        ENDPOINTS
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        let current = self.0.endpoints.get(name);
+        let service = self.0.services.get(name);
+        let Some(service) = service.filter(|s| s.meta.deletion_timestamp.is_none()) else {
+            // Those it made go with the service; those of others are not its business.
+            let mine = current.filter(|e| e.meta.labels.contains_key(ENDPOINTS_MANAGED_BY));
+            if let Some(endpoints) = mine {
+                self.0.endpoints.delete(&endpoints).await?;
+            }
+            return Ok(Again::No);
+        };
+        let Service { spec } = service.typed()?;
+        let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Again::No) };
+        if spec.kind == "ExternalName" {
+            return Ok(Again::No);
+        }
+        let backends = self.0.backends(&name.namespace, &selector);
+        let (subsets, truncated) = service::subsets(&name.name, &spec, &backends);
+        let mut labels = copied(&service.meta.labels);
+        labels.insert(ENDPOINTS_MANAGED_BY.into(), "endpoint-controller".into());
+        if spec.headless() {
+            labels.insert(HEADLESS.into(), String::new());
+        }
+        let capacity = truncated.then_some("truncated");
+        let meta = json!({"name": name.name, "namespace": name.namespace, "labels": labels,
+            "annotations": {"endpoints.kubernetes.io/over-capacity": capacity}});
+        let Some(current) = current else {
+            let body = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": meta, "subsets": subsets});
+            return settled(self.0.endpoints.create(&name.namespace, body).await.map(|_| ()));
+        };
+        let mut body = current.value();
+        let annotation = &body["metadata"]["annotations"]["endpoints.kubernetes.io/over-capacity"];
+        if same(&body["subsets"], &json!(subsets))
+            && body["metadata"]["labels"] == json!(labels)
+            && *annotation == json!(capacity)
+        {
+            return Ok(Again::No);
+        }
+        body["subsets"] = json!(subsets);
+        body["metadata"]["labels"] = json!(labels);
+        if truncated {
+            body["metadata"]["annotations"]["endpoints.kubernetes.io/over-capacity"] = json!(capacity);
+        } else if let Some(annotations) = body["metadata"]["annotations"].as_object_mut() {
+            annotations.remove("endpoints.kubernetes.io/over-capacity");
+        }
+        settled(self.0.endpoints.update(body).await.map(|_| ()))
+    }
+}
+
+struct Mirror(Parts);
+
+#[async_trait]
+impl Controller for Mirror {
+    fn name(&self) -> &'static str {
+        MIRROR
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+        let service = self.0.services.get(name);
+        let selectorless = service.as_ref().is_some_and(|s| selector_of(s).is_none());
+        let endpoints = self.0.endpoints.get(name).filter(|e| selectorless && mirrored(e));
+        let Some(endpoints) = endpoints else {
+            for slice in self.0.managed(name, MANAGER) {
+                self.0.slices.delete(&slice).await?;
+            }
+            return Ok(Again::No);
+        };
+        let owner = claim::reference("v1", "Endpoints", &endpoints.meta);
+        let groups = mirror_groups(&endpoints.value());
+        settled(self.0.sync(name, (MANAGER, copied(&endpoints.meta.labels), owner), groups).await)
+    }
+}
+
+fn mirrored(endpoints: &Object) -> bool {
+    let labels = &endpoints.meta.labels;
+    let elects =
+        !endpoints.value()["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"].is_null();
+    endpoints.meta.deletion_timestamp.is_none()
+        && labels.get(SKIP_MIRROR).is_none_or(|v| v != "true")
+        && labels.get(ENDPOINTS_MANAGED_BY).is_none_or(|v| v != "endpoint-controller")
+        && !elects
+}
+
+/// The groups that say in slices what subsets say.
+fn mirror_groups(endpoints: &Value) -> Vec<Group> {
+    let mut all: Vec<Group> = Vec::new();
+    for subset in endpoints["subsets"].as_array().into_iter().flatten() {
+        let ports = subset["ports"].as_array().cloned().unwrap_or_default();
+        for (field, ready) in [("addresses", true), ("notReadyAddresses", false)] {
+            for address in subset[field].as_array().into_iter().flatten() {
+                let ip = address["ip"].as_str().unwrap_or_default();
+                let family = if ip.contains(':') { "IPv6" } else { "IPv4" };
+                let mut endpoint = json!({"addresses": [ip], "conditions": {"ready": ready}});
+                for key in ["hostname", "nodeName", "targetRef"] {
+                    if !address[key].is_null() {
+                        endpoint[key] = address[key].clone();
+                    }
+                }
+                match all.iter_mut().find(|g| g.address_type == family && g.ports == ports) {
+                    Some(group) => group.endpoints.push(endpoint),
+                    None => all.push(Group {
+                        address_type: family.into(),
+                        ports: ports.clone(),
+                        endpoints: vec![endpoint],
+                    }),
+                }
+            }
+        }
+    }
+    all
+}

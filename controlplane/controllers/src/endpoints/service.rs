@@ -1,0 +1,367 @@
+//! Which pods stand behind a service, under which addresses and ports. No clock, no tasks.
+
+use super::slices::{Group, placeholder};
+use coracle_informer::conditions::{self, Condition};
+use coracle_informer::selector::Labels;
+use coracle_kinds::object::Object;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A service, as far as endpoints depend on it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    /// Labels of its pods; without them somebody else makes the endpoints.
+    pub selector: Option<Labels>,
+    /// Ports.
+    pub ports: Vec<Port>,
+    /// `None` for headless services.
+    #[serde(rename = "clusterIP")]
+    pub cluster_ip: String,
+    /// `IPv4`, `IPv6` or both.
+    pub ip_families: Vec<String>,
+    /// `ExternalName` has no endpoints.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Whether pods that are not ready count.
+    pub publish_not_ready_addresses: bool,
+    /// Whether clients should stay in their zone or on their node.
+    pub traffic_distribution: String,
+}
+
+/// A port of a service.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Port {
+    name: String,
+    protocol: String,
+    port: i64,
+    target_port: Option<Value>,
+    app_protocol: Option<String>,
+}
+
+impl Spec {
+    /// Whether it has no address of its own.
+    pub fn headless(&self) -> bool {
+        self.cluster_ip == "None"
+    }
+
+    fn families(&self) -> Vec<&str> {
+        if self.ip_families.is_empty() {
+            vec!["IPv4"]
+        } else {
+            self.ip_families.iter().map(String::as_str).collect()
+        }
+    }
+}
+
+/// A pod, as far as endpoints depend on it.
+#[derive(Debug, Clone)]
+pub struct Backend {
+    object: Arc<Object>,
+    wire: Wire,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    spec: WireSpec,
+    status: WireStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireSpec {
+    node_name: String,
+    hostname: String,
+    subdomain: String,
+    containers: Vec<Container>,
+    init_containers: Vec<Container>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container {
+    ports: Vec<ContainerPort>,
+    restart_policy: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerPort {
+    name: String,
+    protocol: String,
+    container_port: i64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireStatus {
+    phase: String,
+    #[serde(rename = "podIPs")]
+    pod_ips: Vec<Ip>,
+    #[serde(rename = "podIP")]
+    pod_ip: String,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Ip {
+    ip: String,
+}
+
+impl Backend {
+    /// Reads a pod.
+    pub fn read(object: &Arc<Object>) -> Self {
+        Self { object: object.clone(), wire: object.typed().unwrap_or_default() }
+    }
+
+    fn ended(&self) -> bool {
+        matches!(self.wire.status.phase.as_str(), "Failed" | "Succeeded")
+    }
+
+    fn terminating(&self) -> bool {
+        self.object.meta.deletion_timestamp.is_some()
+    }
+
+    fn serving(&self) -> bool {
+        conditions::is_true(&self.wire.status.conditions, "Ready")
+    }
+
+    fn address(&self, family: &str) -> Option<&str> {
+        let listed = self.wire.status.pod_ips.iter().map(|ip| ip.ip.as_str());
+        let all = listed.chain(std::iter::once(self.wire.status.pod_ip.as_str()));
+        all.filter(|ip| !ip.is_empty()).find(|ip| ip.contains(':') == (family == "IPv6"))
+    }
+
+    /// The number behind a service port; a name is looked up in the pod's containers.
+    fn port(&self, port: &Port) -> Option<i64> {
+        match &port.target_port {
+            Some(Value::String(name)) => {
+                let spec = &self.wire.spec;
+                let sidecars = spec.init_containers.iter().filter(|c| c.restart_policy == "Always");
+                let ports = spec.containers.iter().chain(sidecars).flat_map(|c| &c.ports);
+                let protocol =
+                    |p: &ContainerPort| if p.protocol.is_empty() { "TCP".into() } else { p.protocol.clone() };
+                let mut named = ports.filter(|p| p.name == *name && protocol(p) == port.protocol);
+                named.next().map(|p| p.container_port)
+            }
+            Some(Value::Number(n)) if n.as_i64() != Some(0) => n.as_i64(),
+            _ => Some(port.port),
+        }
+    }
+
+    fn ports(&self, service: &Spec) -> Vec<Value> {
+        let each = service.ports.iter().filter_map(|p| {
+            let mut port = json!({"name": p.name, "port": self.port(p)?, "protocol": p.protocol});
+            if let Some(app) = &p.app_protocol {
+                port["appProtocol"] = json!(app);
+            }
+            Some(port)
+        });
+        each.collect()
+    }
+
+    fn target(&self) -> Value {
+        let meta = &self.object.meta;
+        json!({"kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid})
+    }
+
+    /// The name under which the pod is found below the service's, if it asked for one.
+    fn hostname(&self, service: &str) -> Option<&str> {
+        let spec = &self.wire.spec;
+        (!spec.hostname.is_empty() && spec.subdomain == service).then_some(spec.hostname.as_str())
+    }
+}
+
+/// The endpoints of a service, grouped as slices hold them. `zones` maps nodes to their zones.
+pub fn groups(
+    name: &str,
+    service: &Spec,
+    pods: &[Backend],
+    zones: &dyn Fn(&str) -> Option<String>,
+) -> Vec<Group> {
+    let mut all = Vec::new();
+    for family in service.families() {
+        let mut by_ports: BTreeMap<String, Group> = BTreeMap::new();
+        for pod in pods.iter().filter(|p| !p.ended()) {
+            let Some(address) = pod.address(family) else { continue };
+            let ports = pod.ports(service);
+            if ports.is_empty() && !(service.headless() && service.ports.is_empty()) {
+                continue;
+            }
+            let key = json!(ports).to_string();
+            let group = by_ports.entry(key).or_insert_with(|| Group {
+                address_type: family.into(),
+                ports,
+                endpoints: Vec::new(),
+            });
+            group.endpoints.push(endpoint(name, service, pod, address, zones));
+        }
+        if by_ports.is_empty() {
+            all.push(placeholder(family));
+        }
+        all.extend(by_ports.into_values());
+    }
+    all
+}
+
+fn endpoint(
+    name: &str,
+    service: &Spec,
+    pod: &Backend,
+    address: &str,
+    zones: &dyn Fn(&str) -> Option<String>,
+) -> Value {
+    let (serving, terminating) = (pod.serving(), pod.terminating());
+    let ready = service.publish_not_ready_addresses || (serving && !terminating);
+    let mut endpoint = json!({
+        "addresses": [address], "targetRef": pod.target(),
+        "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
+    });
+    let node = &pod.wire.spec.node_name;
+    if !node.is_empty() {
+        endpoint["nodeName"] = json!(node);
+    }
+    if let Some(zone) = zones(node) {
+        endpoint["zone"] = json!(zone);
+        if ready && !service.traffic_distribution.is_empty() {
+            endpoint["hints"] = json!({"forZones": [{"name": zone}]});
+        }
+    }
+    if ready && service.traffic_distribution == "PreferSameNode" && !node.is_empty() {
+        endpoint["hints"]["forNodes"] = json!([{"name": node}]);
+    }
+    if let Some(hostname) = pod.hostname(name) {
+        endpoint["hostname"] = json!(hostname);
+    }
+    endpoint
+}
+
+/// How many addresses an Endpoints object holds at most.
+const ENDPOINTS_CAPACITY: usize = 1000;
+
+/// Ports, addresses that are ready, addresses that are not.
+type Subset = (Vec<Value>, Vec<Value>, Vec<Value>);
+
+/// The subsets of the older Endpoints kind, and whether some addresses were left out.
+pub fn subsets(name: &str, service: &Spec, pods: &[Backend]) -> (Vec<Value>, bool) {
+    let families = service.families();
+    let family = families.first().copied().unwrap_or("IPv4");
+    let mut by_ports: BTreeMap<String, Subset> = BTreeMap::new();
+    let mut all: Vec<&Backend> = pods.iter().filter(|p| !p.ended()).collect();
+    all.sort_by(|a, b| a.address(family).cmp(&b.address(family)));
+    let mut count = 0;
+    let mut truncated = false;
+    for pod in all {
+        let Some(address) = pod.address(family) else { continue };
+        if pod.terminating() && !service.publish_not_ready_addresses {
+            continue;
+        }
+        let ports = pod.ports(service);
+        if ports.is_empty() && !(service.headless() && service.ports.is_empty()) {
+            continue;
+        }
+        count += 1;
+        if count > ENDPOINTS_CAPACITY {
+            truncated = true;
+            continue;
+        }
+        let mut entry = json!({"ip": address, "targetRef": pod.target()});
+        if !pod.wire.spec.node_name.is_empty() {
+            entry["nodeName"] = json!(pod.wire.spec.node_name);
+        }
+        if let Some(hostname) = pod.hostname(name) {
+            entry["hostname"] = json!(hostname);
+        }
+        let (_, ready, not_ready) =
+            by_ports.entry(json!(ports).to_string()).or_insert_with(|| (ports, Vec::new(), Vec::new()));
+        if pod.serving() || service.publish_not_ready_addresses {
+            ready.push(entry)
+        } else {
+            not_ready.push(entry)
+        }
+    }
+    let subset = |(ports, ready, not_ready): Subset| {
+        let mut subset = json!({});
+        for (field, list) in [("addresses", ready), ("notReadyAddresses", not_ready), ("ports", ports)] {
+            if !list.is_empty() {
+                subset[field] = json!(list);
+            }
+        }
+        subset
+    };
+    (by_ports.into_values().map(subset).collect(), truncated)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_kinds::object::testing::object;
+
+    fn pod(name: &str, ip: &str, ready: &str, port: i64, deleting: bool) -> Backend {
+        Backend::read(&object(json!({
+            "metadata": {"name": name, "namespace": "d", "uid": name, "deletionTimestamp": deleting.then_some("now")},
+            "spec": {"nodeName": "n1", "hostname": name, "subdomain": "web",
+                "containers": [{"ports": [{"name": "http", "containerPort": port, "protocol": "TCP"}]}]},
+            "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+                "conditions": [{"type": "Ready", "status": ready}]},
+        })))
+    }
+
+    fn service(value: Value) -> Spec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn named_ports_split_groups_and_conditions_tell_the_state() {
+        let web = service(json!({"ports": [{"port": 80, "protocol": "TCP", "targetPort": "http"}],
+            "trafficDistribution": "PreferClose"}));
+        let pods = [
+            pod("a", "10.0.0.1", "True", 8080, false),
+            pod("b", "10.0.0.2", "False", 9090, false),
+            pod("c", "10.0.0.3", "True", 8080, true),
+        ];
+        let zone = |_: &str| Some("z1".to_owned());
+        let all = groups("web", &web, &pods, &zone);
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].ports, [json!({"name": "", "port": 8080, "protocol": "TCP"})]);
+        assert_eq!(
+            all[0].endpoints[0],
+            json!({"addresses": ["10.0.0.1"], "nodeName": "n1", "zone": "z1", "hostname": "a",
+                "hints": {"forZones": [{"name": "z1"}]},
+                "targetRef": {"kind": "Pod", "name": "a", "namespace": "d", "uid": "a"},
+                "conditions": {"ready": true, "serving": true, "terminating": false}})
+        );
+        assert_eq!(
+            all[0].endpoints[1]["conditions"],
+            json!({"ready": false, "serving": true, "terminating": true})
+        );
+        assert_eq!(all[1].endpoints[0]["conditions"]["ready"], false);
+        let (subsets, _) = subsets("web", &web, &pods);
+        assert_eq!(subsets[0]["addresses"].as_array().unwrap().len(), 1, "terminating pods are left out");
+        assert_eq!(subsets[1]["notReadyAddresses"][0]["ip"], "10.0.0.2");
+    }
+
+    #[test]
+    fn families_and_missing_addresses() {
+        let dual =
+            service(json!({"ports": [{"port": 80, "protocol": "TCP"}], "ipFamilies": ["IPv4", "IPv6"]}));
+        let all = groups("web", &dual, &[pod("a", "10.0.0.1", "True", 1, false)], &|_| None);
+        assert_eq!(all.len(), 2);
+        assert_eq!((all[0].endpoints.len(), all[1].endpoints.len()), (1, 0));
+        assert_eq!(all[1].address_type, "IPv6");
+    }
+
+    #[test]
+    fn a_headless_service_without_ports_lists_its_pods() {
+        let headless = service(json!({"clusterIP": "None", "publishNotReadyAddresses": true}));
+        let all = groups("web", &headless, &[pod("a", "10.0.0.1", "False", 1, false)], &|_| None);
+        assert_eq!(all[0].endpoints[0]["conditions"]["ready"], true);
+        assert!(all[0].ports.is_empty());
+    }
+}

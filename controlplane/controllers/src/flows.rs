@@ -1,0 +1,117 @@
+//! FlowSchemas say whether the priority level they name exists; ServiceCIDRs say that addresses may be taken from them.
+
+use async_trait::async_trait;
+use coracle_informer::conditions::{self, Condition};
+use coracle_informer::informer::Name;
+use coracle_informer::resource::Resource;
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_validation::tree::Tree;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const FLOWS: &str = "api-priority-and-fairness-config-consumer-v1";
+const RANGES: &str = "service-cidrs-controller";
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    conditions: Vec<Condition>,
+}
+
+/// The status with the condition in it, or `None` when it says so already.
+fn with(object: &Value, condition: Condition) -> Option<Value> {
+    let mut status: Status = serde_json::from_value(object.at("status").clone()).unwrap_or_default();
+    conditions::put(&mut status.conditions, condition).then(|| json!({"conditions": status.conditions}))
+}
+
+struct Flows {
+    schemas: Resource,
+    levels: Resource,
+}
+
+struct Ranges {
+    ranges: Resource,
+}
+
+/// Starts both controllers.
+pub fn start(setup: &mut Setup<'_>) {
+    let schemas = setup.resource(FLOWS, "flowcontrol.apiserver.k8s.io", "flowschemas");
+    let levels = setup.resource(FLOWS, "flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations");
+    let all = schemas.cache.clone();
+    let mut feed = setup.feed(&schemas);
+    // A level may come or go for any schema.
+    feed.also(&levels.kind, &levels.cache, move |_, add| {
+        all.list(None).iter().for_each(|schema| add(Name::of(schema)));
+    });
+    let queue = feed.queue.clone();
+    setup.run(Flows { schemas, levels }, &queue, 1);
+    let ranges = setup.resource(RANGES, "networking.k8s.io", "servicecidrs");
+    let queue = setup.feed(&ranges).queue.clone();
+    setup.run(Ranges { ranges }, &queue, 1);
+}
+
+fn dangling(level: &str, exists: bool, now: Timestamp) -> Condition {
+    let names = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?}");
+    if exists {
+        Condition::new("Dangling", false, "Found", format!("{names} and it exists"), now)
+    } else {
+        Condition::new("Dangling", true, "NotFound", format!("{names} but there is no such object"), now)
+    }
+}
+
+#[async_trait]
+impl Controller for Flows {
+    fn name(&self) -> &'static str {
+        FLOWS
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let Some(schema) = self.schemas.get(name) else { return Ok(Again::No) };
+        let object = schema.value();
+        let level = object.text("spec.priorityLevelConfiguration.name");
+        let exists = self.levels.cache.get("", level).is_some();
+        if let Some(status) = with(&object, dangling(level, exists, now)) {
+            self.schemas.set_status(&schema, status).await?;
+        }
+        Ok(Again::No)
+    }
+}
+
+#[async_trait]
+impl Controller for Ranges {
+    fn name(&self) -> &'static str {
+        RANGES
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let Some(range) = self.ranges.get(name) else { return Ok(Again::No) };
+        if range.meta.deletion_timestamp.is_some() {
+            return Ok(Again::No);
+        }
+        let ready = Condition::new("Ready", true, "", "Kubernetes Service CIDR is ready", now);
+        if let Some(status) = with(&range.value(), ready) {
+            self.ranges.set_status(&range, status).await?;
+        }
+        Ok(Again::No)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_condition_is_written_once() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut object = json!({});
+        object["status"] = with(&object, dangling("x", false, now)).unwrap();
+        assert_eq!(object["status"]["conditions"][0]["status"], "True");
+        assert_eq!(with(&object, dangling("x", false, now)), None);
+        object["status"] = with(&object, dangling("x", true, now)).unwrap();
+        let found = &object["status"]["conditions"][0];
+        assert_eq!((found["status"].as_str(), found["reason"].as_str()), (Some("False"), Some("Found")));
+    }
+}

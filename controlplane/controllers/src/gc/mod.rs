@@ -1,0 +1,331 @@
+//! The garbage collector: what lost its last owner goes; owners wait for their dependents, or let them go.
+
+// Who owns whom.
+pub mod graph;
+
+use coracle_cli::supervise::{Panicked, Subject, Supervisor};
+use coracle_client::Client;
+use coracle_client::options::{DeleteOptions, Preconditions};
+use coracle_client::outside::Elsewhere;
+use coracle_client::user::User;
+use coracle_informer::events::{Note, Severity};
+use coracle_informer::everything::{Listener, kinds};
+use coracle_informer::informer::{Change, Name};
+use coracle_informer::queue::Queue;
+use coracle_informer::recorder::Recorder;
+use coracle_informer::runner::Failure;
+use coracle_kinds::object::{Object, Owner};
+use coracle_kinds::registry::kinds::Kind;
+use coracle_kinds::watch::cache::Cache;
+use coracle_proto::status::ApiError;
+use graph::{Decision, FOREGROUND, Graph, Node, ORPHAN, OwnerState};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The collector's identity.
+pub const NAME: &str = "generic-garbage-collector";
+
+/// How often owners are asked for that others keep: nobody tells when they are gone.
+const ELSEWHERE: Duration = Duration::from_secs(60);
+
+/// The collector: a graph fed with every change, and a queue of uids to look at.
+pub struct Collector {
+    client: Client,
+    extensions: Option<Arc<dyn Elsewhere>>,
+    graph: Mutex<Graph>,
+    queue: Arc<Queue<String>>,
+    recorder: Recorder,
+    supervisor: Supervisor,
+}
+
+impl Listener for Collector {
+    fn seen(&self, kind: &Arc<Kind>, change: Change<'_>) {
+        let mut graph = self.graph.lock();
+        let mut look = Vec::new();
+        if let Some(new) = change.new {
+            look = graph.put(&new.meta.uid, Node::of(&kind.prefix(), new));
+        }
+        if let Some(old) = change.old
+            && change.new.is_none_or(|new| new.meta.uid != old.meta.uid)
+        {
+            look.extend(graph.remove(&old.meta.uid));
+        }
+        look.into_iter().for_each(|uid| self.queue.add(uid));
+    }
+
+    fn missed(&self, kind: &Arc<Kind>, cache: &Cache) {
+        let prefix = kind.prefix();
+        let objects = cache.list(None);
+        let there: BTreeSet<&str> = objects.iter().map(|o| o.meta.uid.as_str()).collect();
+        let mut graph = self.graph.lock();
+        let mut look: Vec<String> = Vec::new();
+        for uid in graph.of_kind(&prefix).into_iter().filter(|uid| !there.contains(uid.as_str())) {
+            look.extend(graph.remove(&uid));
+        }
+        for object in &objects {
+            look.extend(graph.put(&object.meta.uid, Node::of(&prefix, object)));
+        }
+        look.into_iter().for_each(|uid| self.queue.add(uid));
+    }
+
+    fn gone(&self, kind: &Arc<Kind>) {
+        let mut graph = self.graph.lock();
+        for uid in graph.of_kind(&kind.prefix()) {
+            graph.remove(&uid).into_iter().for_each(|uid| self.queue.add(uid));
+        }
+    }
+}
+
+impl Collector {
+    /// A collector with an empty graph.
+    pub fn new(
+        client: Client,
+        extensions: Option<Arc<dyn Elsewhere>>,
+        (recorder, supervisor): (Recorder, Supervisor),
+    ) -> Arc<Self> {
+        let (graph, queue) = (Mutex::default(), Arc::new(Queue::new()));
+        Arc::new(Self { client, extensions, graph, queue, recorder, supervisor })
+    }
+
+    /// The uids to look at.
+    pub fn queue(&self) -> Arc<Queue<String>> {
+        self.queue.clone()
+    }
+
+    /// Works on what changes bring, without end.
+    pub async fn work(self: Arc<Self>) {
+        loop {
+            let uid = self.queue.take().await;
+            match self.supervisor.guard(NAME, || self.subject(&uid), self.process(&uid)).await {
+                Err(panicked) => self.put_aside(&uid, &panicked),
+                Ok(Ok(())) => self.queue.done(&uid),
+                Ok(Err(error)) => {
+                    let delay = self.queue.failed(&uid);
+                    if !error.is_conflict() {
+                        let error: &dyn std::error::Error = &error;
+                        tracing::warn!(controller = NAME, uid, error, ?delay, "trying again");
+                    }
+                }
+            }
+        }
+    }
+
+    /// The kind and the name of what is known by a uid.
+    fn find(&self, uid: &str) -> Option<(Arc<Kind>, Name)> {
+        let node = self.graph.lock().get(uid).cloned()?;
+        Some((kinds(&self.client).get(&node.kind).cloned()?, node.name))
+    }
+
+    fn subject(&self, uid: &str) -> Subject {
+        match self.find(uid) {
+            Some((kind, name)) => Subject::new(&kind.plural, &name.namespace, &name.name),
+            None => Subject::new("objects", "", uid),
+        }
+    }
+
+    /// A turn panicked: the object waits for long and says so, the others go on.
+    fn put_aside(&self, uid: &str, panicked: &Panicked) {
+        self.queue.panicked(&uid.to_owned());
+        let Some((kind, name)) = self.find(uid) else { return };
+        if let Some(object) = self.client.cache(&kind).get(&name.namespace, &name.name) {
+            let text = format!("{NAME} panicked and tries again later: {panicked}");
+            let of = (&*kind.api_version(), &*kind.kind);
+            self.recorder.send(Note::new(of, &object, Severity::Warning, "ReconcilePanicked", text));
+        }
+    }
+
+    async fn process(&self, uid: &str) -> Result<(), Failure> {
+        let Some(node) = self.graph.lock().get(uid).cloned() else { return Ok(()) };
+        let Some(kind) = kinds(&self.client).get(&node.kind).cloned() else { return Ok(()) };
+        let Ok(latest) = self.client.get(&kind, &node.name.namespace, &node.name.name).await else {
+            return Ok(());
+        };
+        if latest.meta.uid != uid {
+            return Ok(());
+        }
+        let mut owners = Vec::new();
+        if !node.deleting {
+            for owner in &latest.meta.owner_references {
+                owners.push((owner.uid.clone(), self.owner(owner, &kind, &node.name.namespace).await?));
+                if self.is_elsewhere(owner) {
+                    self.queue.add_after(uid.to_owned(), ELSEWHERE);
+                }
+            }
+        }
+        let decision = self.graph.lock().decide(uid, &owners);
+        match decision {
+            Decision::Leave => Ok(()),
+            Decision::Descend(dependents) => {
+                dependents.into_iter().for_each(|uid| self.queue.add(uid));
+                Ok(())
+            }
+            Decision::Finish => self.take_off(&kind, &latest, FOREGROUND).await,
+            Decision::Orphan(dependents) => {
+                for dependent in dependents {
+                    self.let_go(&dependent, uid).await?;
+                }
+                self.let_go_unseen(uid, &node.name.namespace).await?;
+                self.take_off(&kind, &latest, ORPHAN).await
+            }
+            Decision::Cut(gone) => self.cut(&kind, &latest, &gone).await,
+            Decision::Delete { foreground, unblock } => {
+                if unblock {
+                    self.unblock(&kind, &latest).await?;
+                }
+                self.delete(&kind, &latest, foreground).await
+            }
+        }
+    }
+
+    fn is_elsewhere(&self, owner: &Owner) -> bool {
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        self.client.registry().kind(group, version, &owner.kind).is_none()
+    }
+
+    /// The state of the owner that a reference names. A kind that is not served says nothing about its objects: the
+    /// dependent stays, and is looked at again later.
+    async fn owner(&self, owner: &Owner, dependent: &Kind, namespace: &str) -> Result<OwnerState, Failure> {
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let registry = self.client.registry();
+        let Some(kind) = registry.kind(group, version, &owner.kind) else {
+            let namespace = if dependent.namespaced() { namespace } else { "" };
+            return self.elsewhere(owner, namespace).await;
+        };
+        if kind.namespaced() && !dependent.namespaced() {
+            // Such a reference cannot be resolved; upstream leaves the dependent alone, too.
+            return Ok(OwnerState::Solid);
+        }
+        let namespace = if kind.namespaced() { namespace } else { "" };
+        match self.client.get(&kind, namespace, &owner.name).await {
+            Ok(found) if found.meta.uid == owner.uid => {
+                let waiting = found.meta.deletion_timestamp.is_some()
+                    && found.meta.finalizers.iter().any(|f| f == FOREGROUND);
+                Ok(if waiting { OwnerState::Waiting } else { OwnerState::Solid })
+            }
+            Ok(_) => Ok(OwnerState::Absent),
+            Err(error) if error.is_not_found() => Ok(OwnerState::Absent),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The same of an owner that somebody else keeps.
+    async fn elsewhere(&self, owner: &Owner, namespace: &str) -> Result<OwnerState, Failure> {
+        let user = User::service_account("kube-system", NAME);
+        let kept = match &self.extensions {
+            Some(extensions) => extensions.keeps(owner, namespace, &user).await,
+            None => None,
+        };
+        match kept {
+            Some(Ok(true)) => Ok(OwnerState::Solid),
+            Some(Ok(false)) => Ok(OwnerState::Absent),
+            Some(Err(why)) => Err(Failure::Other(why)),
+            None => {
+                let (kind, version) = (&owner.kind, &owner.api_version);
+                Err(Failure::Other(format!("no matches for kind \"{kind}\" in version \"{version}\"")))
+            }
+        }
+    }
+
+    async fn change(
+        &self,
+        kind: &Kind,
+        object: &Object,
+        change: impl Fn(&mut Value) + Send + Sync,
+    ) -> Result<(), Failure> {
+        let uid = json!(object.meta.uid);
+        let same = |value: &mut Value| {
+            if value["metadata"]["uid"] == uid {
+                change(&mut value["metadata"]);
+            }
+        };
+        let name = Name::of(object);
+        ignore_gone(self.client.modify(kind, &name.namespace, &name.name, "", same).await.map(|_| ()))
+    }
+
+    async fn take_off(&self, kind: &Kind, object: &Object, finalizer: &str) -> Result<(), Failure> {
+        self.change(kind, object, |meta| {
+            if let Some(list) = meta["finalizers"].as_array_mut() {
+                list.retain(|f| f != finalizer);
+            }
+        })
+        .await
+    }
+
+    async fn cut(&self, kind: &Kind, object: &Object, owners: &[String]) -> Result<(), Failure> {
+        self.change(kind, object, |meta| {
+            if let Some(list) = meta["ownerReferences"].as_array_mut() {
+                list.retain(|r| !owners.iter().any(|o| r["uid"] == **o));
+            }
+        })
+        .await
+    }
+
+    async fn unblock(&self, kind: &Kind, object: &Object) -> Result<(), Failure> {
+        self.change(kind, object, |meta| {
+            if let Some(list) = meta["ownerReferences"].as_array_mut() {
+                list.iter_mut().for_each(|r| r["blockOwnerDeletion"] = json!(false));
+            }
+        })
+        .await
+    }
+
+    async fn let_go(&self, dependent: &str, owner: &str) -> Result<(), Failure> {
+        let Some(node) = self.graph.lock().get(dependent).cloned() else { return Ok(()) };
+        let Some(kind) = kinds(&self.client).get(&node.kind).cloned() else { return Ok(()) };
+        match self.client.get(&kind, &node.name.namespace, &node.name.name).await {
+            Ok(object) if object.meta.uid == dependent => self.cut(&kind, &object, &[owner.to_owned()]).await,
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Dependents that the graph has not heard of yet: one that kept its reference would be taken for garbage.
+    async fn let_go_unseen(&self, owner: &str, namespace: &str) -> Result<(), Failure> {
+        let within = Some(namespace).filter(|namespace| !namespace.is_empty());
+        let kinds: Vec<_> = kinds(&self.client).values().cloned().collect();
+        for kind in kinds {
+            for object in self.client.cache(&kind).list(within) {
+                if object.meta.owner_references.iter().any(|reference| reference.uid == owner) {
+                    self.cut(&kind, &object, &[owner.to_owned()]).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes exactly the state that was decided on: an owner added meanwhile saves the object.
+    async fn delete(&self, kind: &Kind, object: &Object, foreground: bool) -> Result<(), Failure> {
+        let current = self.client.get(kind, &object.meta.namespace, &object.meta.name).await;
+        let version = match &current {
+            Ok(current) if foreground && current.meta.uid == object.meta.uid => current.revision,
+            _ => object.revision,
+        };
+        let has = |finalizer: &str| object.meta.finalizers.iter().any(|f| f == finalizer);
+        let policy = match foreground {
+            true => "Foreground",
+            false if has(ORPHAN) => "Orphan",
+            false if has(FOREGROUND) => "Foreground",
+            false => "Background",
+        };
+        let preconditions =
+            Preconditions { uid: Some(object.meta.uid.clone()), resource_version: Some(version.to_string()) };
+        let options = DeleteOptions {
+            propagation_policy: Some(policy.into()),
+            preconditions: Some(preconditions),
+            ..DeleteOptions::default()
+        };
+        let (namespace, name) = (&object.meta.namespace, &object.meta.name);
+        ignore_gone(self.client.delete(kind, namespace, name, options).await.map(|_| ()))
+    }
+}
+
+fn ignore_gone(result: Result<(), ApiError>) -> Result<(), Failure> {
+    match result {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,140 @@
+//! Jobs: pods that end.
+
+// Sets of indexes.
+pub mod indexes;
+// What the plan sees.
+pub mod view;
+// Rules by which pods are judged.
+mod policy;
+// The next step.
+pub mod plan;
+// Pods that outlive their Job.
+mod strays;
+#[cfg(test)]
+mod plan_tests;
+
+use super::replicas::{PodControl, pod_of};
+use async_trait::async_trait;
+use coracle_informer::index::Pods;
+use coracle_informer::informer::Name;
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::selector;
+use coracle_informer::setup::Setup;
+use coracle_informer::wire::Wire;
+use coracle_kinds::object::Object;
+use futures::future::try_join_all;
+use jiff::Timestamp;
+use plan::New;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use view::{INDEX, INDEX_FAILURES, JobPod, Spec, Status, TRACKING};
+
+const NAME: &str = "job-controller";
+/// The value of `managedBy` that means this controller.
+const MANAGER: &str = "kubernetes.io/job-controller";
+
+struct Jobs {
+    control: PodControl,
+    pods: Arc<Pods>,
+}
+
+/// Starts the controller.
+pub fn start(setup: &mut Setup<'_>) {
+    let owners = setup.resource(NAME, "batch", "jobs");
+    let pods = setup.resource(NAME, "", "pods");
+    let index = setup.pods();
+    let mut feed = setup.feed(&owners);
+    feed.owned_or_matching(&pods.kind, &pods.cache, "Job");
+    let queue = feed.queue.clone();
+    setup.run(Jobs { control: PodControl { owners, pods }, pods: index }, &queue, 5);
+    strays::start(setup);
+}
+
+#[async_trait]
+impl Controller for Jobs {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let Some(job) = self.control.owners.get(name) else { return Ok(Again::No) };
+        let Wire { spec, status }: Wire<Spec, Status> = job.typed()?;
+        if spec.managed_by.as_ref().is_some_and(|m| m != MANAGER) {
+            return Ok(Again::No);
+        }
+        let own = self.pods.owned(&job.meta.uid);
+        if plan::finished(&status) || job.meta.deletion_timestamp.is_some() {
+            // Nobody counts any more: nothing is held back.
+            let held = own.iter().map(JobPod::read).filter(JobPod::tracked);
+            try_join_all(held.map(|pod| self.release(pod))).await?;
+            return Ok(Again::No);
+        }
+        let selector = selector::of_workload(&job).unwrap_or_default();
+        let mut candidates = own;
+        if !selector.is_empty() {
+            candidates.extend(
+                self.pods.orphans(&name.namespace).into_iter().filter(|p| selector.matches(p.labels())),
+            );
+        }
+        let mine = self.control.claim(&job, &selector, candidates).await?;
+        let pods: Vec<JobPod> = mine.iter().map(JobPod::read).collect();
+        let plan = plan::plan(&name.name, &spec, &status, &pods, now);
+
+        let bodies = plan.create.iter().map(|new| self.body(&job, &spec, *new)).collect();
+        let (_, created) = self.control.create_all(&job, bodies).await;
+        let deleted = self.control.delete_all(&job, plan.delete.iter().map(|p| &*p.pod.object)).await;
+        self.control.owners.set_status(&job, json!(plan.status)).await?;
+        for (warning, reason, message) in plan.events {
+            if warning {
+                self.control.owners.warn(&job, reason, message);
+            } else {
+                self.control.owners.normal(&job, reason, message);
+            }
+        }
+        let release = plan.release.into_iter().map(|pod| self.release(pod));
+        try_join_all(release).await?;
+        created?;
+        deleted?;
+        // What was released is counted with the next turn, which the pods' change brings.
+        Ok(plan.again.into())
+    }
+}
+
+impl Jobs {
+    async fn release(&self, pod: JobPod) -> Result<(), Failure> {
+        strays::release(&self.control.pods, &Name::of(&pod.pod.object), pod.pod.uid()).await
+    }
+
+    fn body(&self, job: &Object, spec: &Spec, new: New) -> Value {
+        let mut pod = pod_of(&spec.template, job, self.control.reference(job));
+        let meta = &mut pod["metadata"];
+        let mut finalizers = meta["finalizers"].as_array().cloned().unwrap_or_default();
+        finalizers.push(json!(TRACKING));
+        meta["finalizers"] = json!(finalizers);
+        let Some(index) = new.index else { return pod };
+        let name: String = job.meta.name.chars().take(50).collect();
+        meta["generateName"] = json!(format!("{name}-{index}-"));
+        meta["annotations"][INDEX] = json!(index.to_string());
+        meta["labels"][INDEX] = json!(index.to_string());
+        if spec.backoff_limit_per_index.is_some() {
+            meta["annotations"][INDEX_FAILURES] = json!(new.failures.to_string());
+        }
+        if pod["spec"]["hostname"].is_null() {
+            let room = 63usize.saturating_sub(index.to_string().len() + 1);
+            let name: String = job.meta.name.chars().take(room).collect();
+            pod["spec"]["hostname"] = json!(format!("{name}-{index}"));
+        }
+        let variable = json!({"name": "JOB_COMPLETION_INDEX",
+            "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": format!("metadata.labels['{INDEX}']")}}});
+        for field in ["containers", "initContainers"] {
+            for container in pod["spec"][field].as_array_mut().into_iter().flatten() {
+                let mut env = container["env"].as_array().cloned().unwrap_or_default();
+                if !env.iter().any(|e| e["name"] == "JOB_COMPLETION_INDEX") {
+                    env.push(variable.clone());
+                    container["env"] = json!(env);
+                }
+            }
+        }
+        pod
+    }
+}

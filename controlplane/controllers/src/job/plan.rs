@@ -1,0 +1,376 @@
+//! The next step of a job. Counting survives any crash: the uid of a pod that ended is written down, then its finalizer
+//! goes, then it is in the counts; whoever comes after a crash finds which of these was done.
+
+use super::indexes::Indexes;
+use super::policy::{Verdict, judge, succeeded_early};
+use super::view::{JobPod, Spec, Status};
+use coracle_informer::conditions::{self, Condition};
+use coracle_informer::pod::deletion_order;
+use coracle_informer::time;
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The first delay after a failure, doubled with each further one, and the longest, in seconds.
+const FIRST_DELAY: i64 = 10;
+const LONGEST_DELAY: i64 = 600;
+/// How many pods one turn creates at most.
+const BURST: usize = 500;
+
+/// A pod to create: its index and how often that index failed before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct New {
+    /// Index, in indexed jobs.
+    pub index: Option<i32>,
+    /// Failures of the index.
+    pub failures: i32,
+}
+
+/// What to do now, in this order.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Pods to delete.
+    pub delete: Vec<JobPod>,
+    /// Pods to create.
+    pub create: Vec<New>,
+    /// The new status; to be written before finalizers go.
+    pub status: Status,
+    /// Pods whose finalizer may go once the status is written.
+    pub release: Vec<JobPod>,
+    /// Events: whether a warning, reason, message.
+    pub events: Vec<(bool, &'static str, String)>,
+    /// When time alone may change something.
+    pub again: Option<Timestamp>,
+}
+
+/// Whether the job has ended, well or badly.
+pub fn finished(status: &Status) -> bool {
+    conditions::is_true(&status.conditions, "Complete") || conditions::is_true(&status.conditions, "Failed")
+}
+
+/// Everything the decisions are made from.
+struct Count<'a> {
+    spec: &'a Spec,
+    active: Vec<&'a JobPod>,
+    terminating: usize,
+    succeeded: i32,
+    failed: i32,
+    done: Indexes,
+    failed_indexes: Indexes,
+}
+
+/// Plans the next step; `pods` are the job's own.
+pub fn plan(name: &str, spec: &Spec, old: &Status, pods: &[JobPod], now: Timestamp) -> Plan {
+    let mut plan = Plan { status: old.clone(), ..Plan::default() };
+    count_settled(&mut plan.status, pods);
+    let fail = note_ended(spec, &mut plan, pods);
+    let completions = spec.completions.unwrap_or(0);
+    let mut done = Indexes::parse(&plan.status.completed_indexes, completions);
+    let mut failed_indexes = Indexes::parse(plan.status.failed_indexes.as_deref().unwrap_or(""), completions);
+    if spec.indexed() {
+        done.extend(
+            pods.iter().filter(|p| p.succeeded()).filter_map(|p| p.index).filter(|i| *i < completions),
+        );
+        if spec.backoff_limit_per_index.is_some() {
+            failed_indexes.extend(exhausted(spec, pods).into_iter().filter(|i| !done.contains(*i)));
+            plan.status.failed_indexes = Some(failed_indexes.to_string());
+        }
+        plan.status.completed_indexes = done.to_string();
+    }
+    let uncounted = &plan.status.uncounted_terminated_pods;
+    let len = |list: &Vec<String>| i32::try_from(list.len()).unwrap_or(i32::MAX);
+    let count = Count {
+        spec,
+        active: pods.iter().filter(|p| p.pod.active()).collect(),
+        terminating: pods.iter().filter(|p| p.pod.terminating() && !p.pod.ended()).count(),
+        succeeded: if spec.indexed() {
+            i32::try_from(done.len()).unwrap_or(i32::MAX)
+        } else {
+            plan.status.succeeded.saturating_add(len(&uncounted.succeeded))
+        },
+        failed: plan.status.failed.saturating_add(len(&uncounted.failed)),
+        done,
+        failed_indexes,
+    };
+    if plan.status.start_time.is_none() && !spec.suspend {
+        plan.status.start_time = Some(time::seconds(now));
+    }
+    let interim = verdict(&count, &mut plan, pods, fail, now);
+    let mut active = count.active.len();
+    if let Some(condition) = interim {
+        conditions::put(&mut plan.status.conditions, condition);
+        plan.delete = count.active.iter().map(|p| (*p).clone()).collect();
+        active = 0;
+    } else {
+        active = manage(&count, &mut plan, pods, active, now);
+        if reached(&count, active) {
+            let message = "Reached expected number of succeeded pods";
+            let met = Condition::new("SuccessCriteriaMet", true, "CompletionsReached", message, now);
+            conditions::put(&mut plan.status.conditions, met);
+        } else {
+            suspension(spec, &mut plan, now);
+        }
+    }
+    let as_i32 = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+    plan.status.active = as_i32(active);
+    plan.status.ready = Some(as_i32(count.active.iter().filter(|p| p.pod.ready).count()));
+    plan.status.terminating = Some(as_i32(count.terminating + plan.delete.len()));
+    if spec.indexed() {
+        plan.status.succeeded = count.succeeded;
+    }
+    end(name, &mut plan, now);
+    plan
+}
+
+/// Moves pods that were written down and are without finalizer, or gone, into the counts.
+fn count_settled(status: &mut Status, pods: &[JobPod]) {
+    let pending: BTreeSet<&str> = pods.iter().filter(|p| p.tracked()).map(|p| p.pod.uid()).collect();
+    let uncounted = &mut status.uncounted_terminated_pods;
+    let settle = |list: &mut Vec<String>| {
+        let before = list.len();
+        list.retain(|uid| pending.contains(uid.as_str()));
+        i32::try_from(before - list.len()).unwrap_or(0)
+    };
+    status.succeeded = status.succeeded.saturating_add(settle(&mut uncounted.succeeded));
+    status.failed = status.failed.saturating_add(settle(&mut uncounted.failed));
+}
+
+/// Writes down pods that ended since; returns why the job fails, if a rule says so.
+fn note_ended(spec: &Spec, plan: &mut Plan, pods: &[JobPod]) -> Option<String> {
+    let mut why = None;
+    for pod in pods.iter().filter(|p| p.tracked()) {
+        let uid = pod.pod.uid().to_owned();
+        let uncounted = &mut plan.status.uncounted_terminated_pods;
+        if pod.succeeded() {
+            if !uncounted.succeeded.contains(&uid) {
+                uncounted.succeeded.push(uid);
+            }
+        } else if pod.failed(spec) {
+            let verdict = judge(spec.pod_failure_policy.as_ref(), pod);
+            if let Verdict::FailJob(reason) = &verdict {
+                why.get_or_insert(reason.clone());
+            }
+            if verdict != Verdict::Ignore && !uncounted.failed.contains(&uid) {
+                uncounted.failed.push(uid);
+            }
+        } else {
+            continue;
+        }
+        plan.release.push(pod.clone());
+    }
+    why
+}
+
+/// Indexes that failed too often, or by a rule.
+fn exhausted(spec: &Spec, pods: &[JobPod]) -> BTreeSet<i32> {
+    let limit = spec.backoff_limit_per_index.unwrap_or(i32::MAX);
+    let gone = |pod: &&JobPod| {
+        if !pod.failed(spec) {
+            return false;
+        }
+        match judge(spec.pod_failure_policy.as_ref(), pod) {
+            Verdict::FailIndex => true,
+            Verdict::Ignore => false,
+            _ => pod.earlier_failures >= limit,
+        }
+    };
+    pods.iter().filter(gone).filter_map(|p| p.index).collect()
+}
+
+/// The condition that announces the end, if it is decided.
+fn verdict(
+    count: &Count<'_>,
+    plan: &mut Plan,
+    pods: &[JobPod],
+    fail: Option<String>,
+    now: Timestamp,
+) -> Option<Condition> {
+    let spec = count.spec;
+    for kind in ["SuccessCriteriaMet", "FailureTarget"] {
+        if let Some(decided) = conditions::find(&plan.status.conditions, kind).filter(|c| c.is_true()) {
+            return Some(decided.clone());
+        }
+    }
+    let failure = |reason, message: &str| Some(Condition::new("FailureTarget", true, reason, message, now));
+    if let Some(why) = fail {
+        return failure("PodFailurePolicy", &why);
+    }
+    if count.failed > spec.backoff_limit || restarts_exceed(spec, pods) {
+        return failure("BackoffLimitExceeded", "Job has reached the specified backoff limit");
+    }
+    if let (Some(limit), false) = (spec.active_deadline_seconds, spec.suspend)
+        && let Some(start) = time::parse(plan.status.start_time.as_deref())
+    {
+        let due = time::after(start, limit);
+        if due <= now {
+            return failure("DeadlineExceeded", "Job was active longer than specified deadline");
+        }
+        plan.again = Some(due);
+    }
+    if !spec.indexed() {
+        return None;
+    }
+    let failed = count.failed_indexes.len();
+    let completions = spec.completions.unwrap_or(0);
+    if spec.max_failed_indexes.is_some_and(|max| failed > usize::try_from(max).unwrap_or(0)) {
+        let message = "Job has exceeded the specified maximal number of failed indexes";
+        return failure("MaxFailedIndexesExceeded", message);
+    }
+    if failed > 0 && failed + count.done.len() >= usize::try_from(completions).unwrap_or(0) {
+        return failure("FailedIndexes", "Job has failed indexes");
+    }
+    let early = succeeded_early(spec.success_policy.as_ref(), completions, &count.done)?;
+    Some(Condition::new("SuccessCriteriaMet", true, "SuccessPolicy", early, now))
+}
+
+/// Whether containers that restart in place have used up the limit.
+fn restarts_exceed(spec: &Spec, pods: &[JobPod]) -> bool {
+    if spec.template["spec"]["restartPolicy"] != "OnFailure" {
+        return false;
+    }
+    let restarts = pods.iter().filter(|p| p.pod.active()).map(|p| p.restarts).fold(0, i32::saturating_add);
+    if spec.backoff_limit == 0 { restarts > 0 } else { restarts >= spec.backoff_limit }
+}
+
+fn reached(count: &Count<'_>, active: usize) -> bool {
+    let enough = match count.spec.completions {
+        Some(completions) => count.succeeded >= completions,
+        None => count.succeeded > 0,
+    };
+    enough && active == 0
+}
+
+/// Creates or deletes pods; returns how many are active then.
+fn manage(count: &Count<'_>, plan: &mut Plan, pods: &[JobPod], active: usize, now: Timestamp) -> usize {
+    let spec = count.spec;
+    if spec.suspend {
+        plan.delete = count.active.iter().map(|p| (*p).clone()).collect();
+        return 0;
+    }
+    let parallelism = usize::try_from(spec.parallelism).unwrap_or(0);
+    let wanted = match spec.completions {
+        None if count.succeeded > 0 => active,
+        None => parallelism,
+        Some(completions) => {
+            let settled =
+                count.succeeded.saturating_add(i32::try_from(count.failed_indexes.len()).unwrap_or(0));
+            parallelism.min(usize::try_from(completions.saturating_sub(settled)).unwrap_or(0))
+        }
+    };
+    let mut keep: Vec<&JobPod> = count.active.clone();
+    if spec.indexed() {
+        // An index belongs to one pod, the oldest; and not to any once it is settled.
+        keep.sort_by(|a, b| (a.pod.created, a.pod.name()).cmp(&(b.pod.created, b.pod.name())));
+        let mut taken = BTreeSet::new();
+        keep.retain(|p| p.index.is_some_and(|i| !count.failed_indexes.contains(i) && taken.insert(i)));
+        let kept: BTreeSet<&str> = keep.iter().map(|p| p.pod.uid()).collect();
+        plan.delete.extend(count.active.iter().filter(|p| !kept.contains(p.pod.uid())).map(|p| (*p).clone()));
+    }
+    if keep.len() > wanted {
+        keep.sort_by(|a, b| deletion_order((&a.pod, 0), (&b.pod, 0), now));
+        plan.delete.extend(keep.drain(..keep.len() - wanted).cloned());
+        return keep.len();
+    }
+    let ending = if spec.replaces_failed_only() { count.terminating } else { 0 };
+    let room = wanted.saturating_sub(keep.len() + ending).min(BURST);
+    if room == 0 {
+        return keep.len();
+    }
+    if let Some(at) = delayed_until(spec, pods).filter(|at| *at > now) {
+        plan.again = Some(plan.again.map_or(at, |a| a.min(at)));
+        return keep.len();
+    }
+    if spec.indexed() {
+        let mut taken = count.done.union(&count.failed_indexes);
+        taken.extend(keep.iter().filter_map(|p| p.index));
+        if spec.replaces_failed_only() {
+            taken.extend(
+                pods.iter().filter(|p| p.pod.terminating() && !p.pod.ended()).filter_map(|p| p.index),
+            );
+        }
+        let failures = failures_by_index(spec, pods);
+        let free = taken.missing(spec.completions.unwrap_or(0));
+        let new = |i: i32| New { index: Some(i), failures: failures.get(&i).copied().unwrap_or(0) };
+        plan.create = free.take(room).map(new).collect();
+    } else {
+        plan.create = vec![New { index: None, failures: 0 }; room];
+    }
+    keep.len() + plan.create.len()
+}
+
+/// How often each index has failed.
+fn failures_by_index(spec: &Spec, pods: &[JobPod]) -> BTreeMap<i32, i32> {
+    let mut map: BTreeMap<i32, i32> = BTreeMap::new();
+    for pod in pods.iter().filter(|p| p.failed(spec)) {
+        let Some(index) = pod.index else { continue };
+        let counts = judge(spec.pod_failure_policy.as_ref(), pod) != Verdict::Ignore;
+        let failures = pod.earlier_failures.saturating_add(i32::from(counts));
+        let most = map.entry(index).or_default();
+        *most = (*most).max(failures);
+    }
+    map
+}
+
+/// Until when nothing is created, after failures in a row.
+fn delayed_until(spec: &Spec, pods: &[JobPod]) -> Option<Timestamp> {
+    let last_success = pods.iter().filter(|p| p.succeeded()).filter_map(|p| p.ended_at).max();
+    let failures = pods.iter().filter(|p| p.pod.ended() && p.failed(spec)).filter_map(|p| p.ended_at);
+    let recent: Vec<Timestamp> = failures.filter(|at| last_success.is_none_or(|s| *at > s)).collect();
+    let last = recent.iter().max()?;
+    let doublings = u32::try_from(recent.len() - 1).unwrap_or(u32::MAX).min(10);
+    Some(time::after(*last, (FIRST_DELAY << doublings).min(LONGEST_DELAY)))
+}
+
+/// Says when the job is suspended or goes on.
+fn suspension(spec: &Spec, plan: &mut Plan, now: Timestamp) {
+    let suspended = conditions::is_true(&plan.status.conditions, "Suspended");
+    let known = conditions::find(&plan.status.conditions, "Suspended").is_some();
+    if spec.suspend && !suspended {
+        let condition = Condition::new("Suspended", true, "JobSuspended", "Job suspended", now);
+        conditions::put(&mut plan.status.conditions, condition);
+        plan.events.push((false, "Suspended", "Job suspended".into()));
+        plan.status.start_time = None;
+    } else if !spec.suspend && known && suspended {
+        let condition = Condition::new("Suspended", false, "JobResumed", "Job resumed", now);
+        conditions::put(&mut plan.status.conditions, condition);
+        plan.events.push((false, "Resumed", "Job resumed".into()));
+        plan.status.start_time = Some(time::seconds(now));
+    }
+}
+
+/// Once nothing is left of the job's pods, what was announced holds.
+fn end(name: &str, plan: &mut Plan, now: Timestamp) {
+    let status = &mut plan.status;
+    let uncounted = &status.uncounted_terminated_pods;
+    let settled = status.active == 0
+        && status.terminating.unwrap_or(0) == 0
+        && uncounted.succeeded.is_empty()
+        && uncounted.failed.is_empty()
+        && plan.release.is_empty();
+    if !settled {
+        return;
+    }
+    if let Some(met) =
+        conditions::find(&status.conditions, "SuccessCriteriaMet").filter(|c| c.is_true()).cloned()
+    {
+        let complete = Condition::new("Complete", true, &met.reason, met.message, now);
+        conditions::put(&mut status.conditions, complete);
+        status.completion_time = Some(time::seconds(now));
+        status.ready = Some(0);
+        plan.events.push((false, "Completed", "Job completed".into()));
+    } else if let Some(target) =
+        conditions::find(&status.conditions, "FailureTarget").filter(|c| c.is_true()).cloned()
+    {
+        let failed = Condition::new("Failed", true, &target.reason, target.message.clone(), now);
+        conditions::put(&mut status.conditions, failed);
+        status.ready = Some(0);
+        let reason = match target.reason.as_str() {
+            "DeadlineExceeded" => "DeadlineExceeded",
+            "PodFailurePolicy" => "PodFailurePolicy",
+            "MaxFailedIndexesExceeded" => "MaxFailedIndexesExceeded",
+            "FailedIndexes" => "FailedIndexes",
+            _ => "BackoffLimitExceeded",
+        };
+        tracing::debug!(job = name, reason, "failed");
+        plan.events.push((true, reason, target.message));
+    }
+}

@@ -1,0 +1,358 @@
+//! Nodes: their address ranges, their health, and the pods that must leave them.
+
+// Address ranges.
+pub mod ranges;
+// Conditions, taints, tolerations.
+pub mod health;
+
+use async_trait::async_trait;
+use coracle_informer::conditions::{self, Condition};
+use coracle_informer::index::Pods;
+use coracle_informer::informer::{Change, Name};
+use coracle_informer::pod::{Pod, node_of};
+use coracle_informer::resource::Resource;
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_informer::time;
+use coracle_kinds::object::Object;
+use health::{GRACE_SECONDS, Node, Toleration};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use ranges::{Pieces, Range};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+const LIFECYCLE: &str = "node-controller";
+const EVICTION: &str = "taint-eviction-controller";
+const LEASES: &str = "kube-node-lease";
+
+/// Bits of the network of one node's piece, by family.
+const PIECE_V4: u32 = 24;
+const PIECE_V6: u32 = 64;
+
+/// Starts the three controllers; `ranges` are the cluster's, one per family, none to leave the nodes without.
+pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
+    start_ranges(setup, ranges);
+
+    let nodes = setup.resource(LIFECYCLE, "", "nodes");
+    let leases = setup.resource(LIFECYCLE, "coordination.k8s.io", "leases");
+    let pods = setup.resource(LIFECYCLE, "", "pods");
+    let index = setup.pods();
+    // Leases are not listened to: they are looked at when a node's time is up.
+    let queue = setup.feed(&nodes).queue.clone();
+    let lifecycle = Lifecycle {
+        nodes,
+        leases,
+        pods,
+        index: index.clone(),
+        signs: Mutex::default(),
+        well: Mutex::default(),
+        queue: queue.clone(),
+    };
+    setup.run(lifecycle, &queue, 2);
+
+    let pods = setup.resource(EVICTION, "", "pods");
+    let nodes = setup.resource(EVICTION, "", "nodes");
+    let tainted = nodes.cache.clone();
+    // Of a node that gets a taint, the pods come from the node's own change.
+    let mut feed =
+        setup.feed_only(&pods, move |pod| tainted.get("", node_of(pod)).is_some_and(|node| may_evict(&node)));
+    let on_node = index.clone();
+    feed.also(&nodes.kind, &nodes.cache, move |change, add| {
+        let taints = |o: &Arc<Object>| o.typed::<Node>().map(|n| n.spec.taints).unwrap_or_default();
+        let Some(node) = change.new.filter(|n| taints(n) != change.old.map(taints).unwrap_or_default())
+        else {
+            return;
+        };
+        on_node.on_node(&node.meta.name).iter().for_each(|p| add(Name::of(&p.object)));
+    });
+    let queue = feed.queue.clone();
+    setup.run(Eviction { nodes, pods, index }, &queue, 4);
+}
+
+/// Whether a node may have a taint that drives pods out. Most have none, and need not be read to know that.
+fn may_evict(node: &Object) -> bool {
+    std::str::from_utf8(&node.json).is_ok_and(|text| text.contains("\"NoExecute\""))
+}
+
+fn start_ranges(setup: &mut Setup<'_>, ranges: &[Range]) {
+    if ranges.is_empty() {
+        return;
+    }
+    let nodes = setup.resource(LIFECYCLE, "", "nodes");
+    let cut = |range: &Range| {
+        let bits = if range.to_string().contains(':') { PIECE_V6 } else { PIECE_V4 };
+        Pieces::new(*range, bits)
+    };
+    let pieces: Arc<Mutex<Vec<Pieces>>> = Arc::new(Mutex::new(ranges.iter().map(cut).collect()));
+    let noted = pieces.clone();
+    let mut feed = setup.feed(&nodes);
+    feed.also(&nodes.kind, &nodes.cache, move |change: Change<'_>, _| {
+        let mut pieces = noted.lock();
+        for old in change.old.filter(|_| change.new.is_none()).iter().flat_map(|n| held(n)) {
+            pieces.iter_mut().for_each(|p| p.free(&old));
+        }
+    });
+    let queue = feed.queue.clone();
+    // One worker: whoever takes a piece notes it before the next looks.
+    setup.run(Ranges { nodes, pieces, loaded: Mutex::new(false) }, &queue, 1);
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Holder {
+    spec: HolderSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct HolderSpec {
+    #[serde(rename = "podCIDR")]
+    first: Option<String>,
+    #[serde(rename = "podCIDRs")]
+    all: Vec<String>,
+}
+
+/// The ranges a node has.
+fn held(node: &Object) -> Vec<String> {
+    let spec = node.typed::<Holder>().unwrap_or_default().spec;
+    spec.all.into_iter().chain(spec.first).collect()
+}
+
+struct Ranges {
+    nodes: Resource,
+    pieces: Arc<Mutex<Vec<Pieces>>>,
+    loaded: Mutex<bool>,
+}
+
+#[async_trait]
+impl Controller for Ranges {
+    fn name(&self) -> &'static str {
+        "node-ipam"
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        // Before the first piece is given, all that nodes have from earlier is noted.
+        if !std::mem::replace(&mut *self.loaded.lock(), true) {
+            let mut pieces = self.pieces.lock();
+            for range in self.nodes.all().iter().flat_map(|n| held(n)) {
+                pieces.iter_mut().for_each(|p| p.take(&range));
+            }
+        }
+        let Some(node) = self.nodes.get(name).filter(|n| n.meta.deletion_timestamp.is_none()) else {
+            return Ok(Again::No);
+        };
+        let own = held(&node);
+        if !own.is_empty() {
+            let mut pieces = self.pieces.lock();
+            own.iter().for_each(|range| pieces.iter_mut().for_each(|p| p.take(range)));
+            return Ok(Again::No);
+        }
+        let given: Option<Vec<String>> = {
+            let mut pieces = self.pieces.lock();
+            pieces.iter_mut().map(|p| p.give().map(|r| r.to_string())).collect()
+        };
+        let Some(given) = given else {
+            self.nodes.normal(&node, "CIDRNotAvailable", "Node has no pod CIDR: all ranges are taken");
+            return Err(Failure::Other("CIDR allocation failed; there are no remaining CIDRs left".into()));
+        };
+        let change = json!({"spec": {"podCIDR": given.first(), "podCIDRs": given}});
+        if let Err(error) = self.nodes.merge(name, change).await {
+            let mut pieces = self.pieces.lock();
+            given.iter().for_each(|range| pieces.iter_mut().for_each(|p| p.free(range)));
+            return Err(error.into());
+        }
+        Ok(Again::No)
+    }
+}
+
+/// The last sign of life of a node, and when it was noticed.
+struct Sign {
+    what: (Option<String>, Option<String>),
+    at: Timestamp,
+}
+
+struct Lifecycle {
+    nodes: Resource,
+    leases: Resource,
+    pods: Resource,
+    index: Arc<Pods>,
+    signs: Mutex<HashMap<String, Sign>>,
+    /// Nodes that are ready, once all have been looked at.
+    well: Mutex<Option<HashSet<String>>>,
+    queue: Arc<coracle_informer::queue::Queue<Name>>,
+}
+
+#[async_trait]
+impl Controller for Lifecycle {
+    fn name(&self) -> &'static str {
+        "node-lifecycle"
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let Some(mut object) = self.nodes.get(name) else {
+            self.signs.lock().remove(&name.name);
+            self.note(&name.name, false);
+            return Ok(Again::No);
+        };
+        let mut node: Node = object.typed()?;
+        if !self.signs.lock().contains_key(&name.name) {
+            let message = format!("Node {name} event: Registered Node {name} in Controller");
+            self.nodes.normal(&object, "RegisteredNode", message);
+        }
+        let seen = self.sign(&name.name, &node, now);
+        let due = time::after(seen, GRACE_SECONDS);
+        if due <= now
+            && let Some(conditions) = health::silenced(&node, now)
+        {
+            let mut body = object.value();
+            body["status"]["conditions"] = json!(conditions);
+            let was_ready = node.readiness() == "True";
+            object = self.nodes.write("status", body).await?;
+            node = object.typed()?;
+            if was_ready {
+                let message = format!("Node {} status is now: NodeNotReady", name.name);
+                self.nodes.normal(&object, "NodeNotReady", message);
+            }
+        }
+        let all_down = self.note(&name.name, node.readiness() == "True");
+        if let Some(taints) = health::taints(&node, all_down, now) {
+            let mut body = object.value();
+            body["spec"]["taints"] = json!(taints);
+            self.nodes.update(body).await?;
+        }
+        if matches!(node.readiness(), "False" | "Unknown") {
+            self.unready_pods(&name.name, now).await?;
+        }
+        let silent = due <= now;
+        Ok(if silent { Again::No } else { Again::At(due) })
+    }
+}
+
+impl Lifecycle {
+    /// When the node was last heard of: its lease or its status moved.
+    fn sign(&self, name: &str, node: &Node, now: Timestamp) -> Timestamp {
+        let lease = self.leases.get(&Name::new(LEASES, name));
+        let renewed = lease.and_then(|l| l.value()["spec"]["renewTime"].as_str().map(str::to_owned));
+        let what = (renewed.clone(), node.heartbeat().map(str::to_owned));
+        let mut signs = self.signs.lock();
+        let sign = signs.entry(name.to_owned()).or_insert_with(|| Sign { what: what.clone(), at: now });
+        if sign.what != what {
+            // It moved some time since the last look; the node's own clock is believed within those limits.
+            let told = time::parse(renewed.as_deref()).or(time::parse(what.1.as_deref())).unwrap_or(now);
+            sign.at = told.clamp(sign.at.min(now), now);
+            sign.what = what;
+        }
+        sign.at
+    }
+
+    /// Notes whether a node is well; says whether none is. When that changes, every node is looked at again: it decides
+    /// for all whether pods leave.
+    fn note(&self, name: &str, is_well: bool) -> bool {
+        let mut known = self.well.lock();
+        let well = known.get_or_insert_with(|| {
+            let nodes = self.nodes.all();
+            let well = nodes.iter().filter(|n| n.typed::<Node>().is_ok_and(|n| n.readiness() == "True"));
+            well.map(|n| n.meta.name.clone()).collect()
+        });
+        let before = well.is_empty();
+        if is_well {
+            well.insert(name.to_owned());
+        } else {
+            well.remove(name);
+        }
+        let all_down = well.is_empty();
+        if all_down != before {
+            let others = self.nodes.all().into_iter().filter(|n| n.meta.name != name);
+            others.for_each(|n| self.queue.add(Name::of(&n)));
+        }
+        all_down
+    }
+
+    /// Pods on a node that is not ready are not ready, so that nobody sends them requests.
+    async fn unready_pods(&self, node: &str, now: Timestamp) -> Result<(), Failure> {
+        for pod in self.index.on_node(node).into_iter().filter(|p| p.ready) {
+            let mut body = pod.object.value();
+            let mut all: Vec<Condition> = Vec::deserialize(&body["status"]["conditions"]).unwrap_or_default();
+            if let Some(ready) = all.iter_mut().find(|c| c.kind == "Ready") {
+                ready.status = "False".into();
+                ready.last_transition_time = Some(time::seconds(now));
+            }
+            body["status"]["conditions"] = json!(all);
+            match self.pods.write("status", body).await {
+                Ok(_) => self.pods.warn(&pod.object, "NodeNotReady", "Node is not ready"),
+                Err(error) if error.is_conflict() || error.is_not_found() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Eviction {
+    nodes: Resource,
+    pods: Resource,
+    index: Arc<Pods>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Guest {
+    spec: GuestSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct GuestSpec {
+    tolerations: Vec<Toleration>,
+}
+
+#[async_trait]
+impl Controller for Eviction {
+    fn name(&self) -> &'static str {
+        EVICTION
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let pod = self.index.get(name).filter(|p| !p.node.is_empty() && !p.terminating());
+        let Some(pod) = pod else { return Ok(Again::No) };
+        let Some(node) = self.nodes.get(&Name::new("", &pod.node)) else { return Ok(Again::No) };
+        let node: Node = node.typed()?;
+        if !node.spec.taints.iter().any(|t| t.effect == "NoExecute") {
+            return Ok(Again::No);
+        }
+        let guest: Guest = pod.object.typed()?;
+        let since = pod.created.unwrap_or(now);
+        match health::leave_at(&node.spec.taints, &guest.spec.tolerations, since) {
+            None => Ok(Again::No),
+            Some(at) if at > now => Ok(Again::At(at)),
+            Some(_) => {
+                self.evict(&pod, now).await?;
+                Ok(Again::No)
+            }
+        }
+    }
+}
+
+impl Eviction {
+    async fn evict(&self, pod: &Pod, now: Timestamp) -> Result<(), Failure> {
+        let name = Name::of(&pod.object);
+        self.pods.normal(&pod.object, "TaintManagerEviction", format!("Marking for deletion Pod {name}"));
+        let message = "Taint manager: deleting due to NoExecute taint";
+        let target = Condition::new("DisruptionTarget", true, "DeletionByTaintManager", message, now);
+        self.pods.write("status", disrupted(&pod.object, target)).await?;
+        self.pods.delete(&pod.object).await?;
+        Ok(())
+    }
+}
+
+/// A pod with a condition that tells why it is taken away.
+pub fn disrupted(pod: &Arc<Object>, target: Condition) -> Value {
+    let mut body = pod.value();
+    let mut all: Vec<Condition> = Vec::deserialize(&body["status"]["conditions"]).unwrap_or_default();
+    conditions::put(&mut all, target);
+    body["status"]["conditions"] = json!(all);
+    body
+}

@@ -1,0 +1,151 @@
+//! Creating and deleting pods for an owner, with the events that tell of it.
+
+use super::claim;
+use super::replicaset::plan::batches;
+use coracle_informer::informer::Name;
+use coracle_informer::pod::Pod;
+use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_kinds::object::Object;
+use coracle_proto::status::ApiError;
+use futures::future::join_all;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The owner's own kind, and pods.
+#[derive(Clone)]
+pub struct PodControl {
+    /// The owner's kind.
+    pub owners: Resource,
+    /// Pods.
+    pub pods: Resource,
+}
+
+/// The longest prefix of a generated name.
+const PREFIX_LENGTH: usize = 57;
+
+/// A pod of a template; the name is drawn from the owner's.
+pub fn pod_of(template: &Value, owner: &Object, reference: Value) -> Value {
+    let meta = &template["metadata"];
+    let prefix: String = owner.meta.name.chars().take(PREFIX_LENGTH).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "generateName": format!("{prefix}-"), "namespace": owner.meta.namespace,
+            "labels": meta["labels"], "annotations": meta["annotations"], "finalizers": meta["finalizers"],
+            "ownerReferences": [reference],
+        },
+        "spec": template["spec"],
+    })
+}
+
+impl PodControl {
+    /// The reference to an owner.
+    pub fn reference(&self, owner: &Object) -> Value {
+        claim::reference(&self.owners.kind.api_version(), &self.owners.kind.kind, &owner.meta)
+    }
+
+    /// Creates one pod and tells of it.
+    pub async fn create(&self, owner: &Object, pod: Value) -> Result<Arc<Object>, ApiError> {
+        match self.pods.create(&owner.meta.namespace, pod).await {
+            Ok(pod) => {
+                self.owners.normal(owner, "SuccessfulCreate", format!("Created pod: {}", pod.meta.name));
+                Ok(pod)
+            }
+            Err(error) => {
+                if !namespace_is_ending(&error) {
+                    self.owners.warn(owner, "FailedCreate", format!("Error creating: {error}"));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates pods in growing batches; after a batch with a failure no further one is begun. Returns how many were
+    /// created, and the first failure.
+    pub async fn create_all(&self, owner: &Object, pods: Vec<Value>) -> (usize, Result<(), ApiError>) {
+        let mut rest = pods.into_iter();
+        let mut created = 0;
+        for size in batches(rest.len()) {
+            let batch: Vec<Value> = rest.by_ref().take(size).collect();
+            let results = join_all(batch.into_iter().map(|pod| self.create(owner, pod))).await;
+            created += results.iter().filter(|r| r.is_ok()).count();
+            if let Some(error) = results.into_iter().find_map(Result::err) {
+                let ending = namespace_is_ending(&error);
+                return (created, if ending { Ok(()) } else { Err(error) });
+            }
+        }
+        (created, Ok(()))
+    }
+
+    /// Deletes one pod and tells of it.
+    pub async fn delete(&self, owner: &Object, pod: &Object) -> Result<(), ApiError> {
+        match self.pods.delete(pod).await {
+            Ok(()) => {
+                self.owners.normal(owner, "SuccessfulDelete", format!("Deleted pod: {}", pod.meta.name));
+                Ok(())
+            }
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => {
+                self.owners.warn(owner, "FailedDelete", format!("Error deleting: {error}"));
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes pods, all at once; returns the first failure.
+    pub async fn delete_all(
+        &self,
+        owner: &Object,
+        pods: impl IntoIterator<Item = &Object>,
+    ) -> Result<(), ApiError> {
+        let results = join_all(pods.into_iter().map(|pod| self.delete(owner, pod))).await;
+        results.into_iter().find_map(Result::err).map_or(Ok(()), Err)
+    }
+
+    /// Takes orphans that match and lets go what matches no more; returns the pods that are the owner's now. Pods that
+    /// somebody else changes at the same time are left to the next turn.
+    pub async fn claim(
+        &self,
+        owner: &Arc<Object>,
+        selector: &coracle_informer::selector::Selector,
+        pods: Vec<Arc<Pod>>,
+    ) -> Result<Vec<Arc<Pod>>, ApiError> {
+        let mut mine = Vec::with_capacity(pods.len());
+        let mut alive = None;
+        for pod in pods {
+            match claim::plan_claim(&owner.meta, selector, &pod.object) {
+                claim::Claim::Keep => mine.push(pod),
+                claim::Claim::Ignore => {}
+                claim::Claim::Release if pod.terminating() => {}
+                claim::Claim::Release => {
+                    skip_lost(self.pods.update(claim::released(&pod.object, &owner.meta.uid)).await)?;
+                }
+                claim::Claim::Adopt if !pod.active() => {}
+                claim::Claim::Adopt => {
+                    // An owner that went away meanwhile must not get children.
+                    if alive.is_none() {
+                        let fresh = self.owners.fresh(&Name::of(owner)).await;
+                        alive = Some(fresh.is_ok_and(|o| {
+                            o.meta.uid == owner.meta.uid && o.meta.deletion_timestamp.is_none()
+                        }));
+                    }
+                    if alive == Some(true) {
+                        let body = claim::adopted(&pod.object, self.reference(owner));
+                        if let Some(object) = skip_lost(self.pods.update(body).await)? {
+                            mine.push(Arc::new(Pod::read(&object)));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(mine)
+    }
+}
+
+fn skip_lost(result: Result<Arc<Object>, ApiError>) -> Result<Option<Arc<Object>>, ApiError> {
+    match result {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_conflict() || error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

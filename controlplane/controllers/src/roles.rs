@@ -1,0 +1,109 @@
+//! Aggregated ClusterRoles: their rules are those of the roles they select.
+
+use async_trait::async_trait;
+use coracle_informer::informer::Name;
+use coracle_informer::resource::Resource;
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::selector::Selector;
+use coracle_informer::setup::Setup;
+use coracle_informer::template::same;
+use coracle_kinds::object::Object;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const NAME: &str = "clusterrole-aggregation-controller";
+
+struct Roles {
+    roles: Resource,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    aggregation_rule: Rule,
+    rules: Vec<Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Rule {
+    cluster_role_selectors: Vec<Selector>,
+}
+
+/// Starts the controller.
+pub fn start(setup: &mut Setup<'_>) {
+    let roles = setup.resource(NAME, "rbac.authorization.k8s.io", "clusterroles");
+    let all = roles.cache.clone();
+    let mut feed = setup.feed(&roles);
+    // Any role may be part of any aggregate.
+    feed.also(&roles.kind, &roles.cache, move |_, add| {
+        let aggregates = all.list(None).into_iter().filter(|r| !r.value()["aggregationRule"].is_null());
+        aggregates.for_each(|r| add(Name::of(&r)));
+    });
+    let queue = feed.queue.clone();
+    setup.run(Roles { roles }, &queue, 1);
+}
+
+/// The rules of the selected roles, each once, in the order of the roles' names.
+fn collected(own: &str, selectors: &[Selector], roles: &[Arc<Object>]) -> Vec<Value> {
+    let mut rules: Vec<Value> = Vec::new();
+    for selector in selectors {
+        let mut chosen: Vec<&Arc<Object>> =
+            roles.iter().filter(|r| r.meta.name != own && selector.matches(&r.meta.labels)).collect();
+        chosen.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
+        for role in chosen {
+            let wire: Wire = role.typed().unwrap_or_default();
+            for rule in wire.rules {
+                if !rules.iter().any(|r| same(r, &rule)) {
+                    rules.push(rule);
+                }
+            }
+        }
+    }
+    rules
+}
+
+#[async_trait]
+impl Controller for Roles {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        let Some(role) = self.roles.get(name) else { return Ok(Again::No) };
+        let wire: Wire = role.typed()?;
+        let selectors = &wire.aggregation_rule.cluster_role_selectors;
+        if selectors.is_empty() {
+            return Ok(Again::No);
+        }
+        let rules = json!(collected(&name.name, selectors, &self.roles.all()));
+        if !same(&rules, &json!(wire.rules)) {
+            let mut body = role.value();
+            body["rules"] = rules;
+            self.roles.update(body).await?;
+        }
+        Ok(Again::No)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_kinds::object::testing::object;
+
+    #[test]
+    fn rules_are_gathered_once() {
+        let rule = |verb: &str| json!({"verbs": [verb], "resources": ["pods"]});
+        let role = |name: &str, label: &str, verbs: &[&str]| {
+            let rules: Vec<Value> = verbs.iter().map(|v| rule(v)).collect();
+            object(json!({"metadata": {"name": name, "labels": {"to": label}}, "rules": rules}))
+        };
+        let roles =
+            [role("z", "edit", &["get"]), role("a", "edit", &["get", "list"]), role("x", "view", &["watch"])];
+        let selector = Selector::of([("to".to_owned(), "edit".to_owned())].into());
+        assert_eq!(collected("edit", &[selector], &roles), [rule("get"), rule("list")]);
+    }
+}

@@ -1,0 +1,178 @@
+//! The identity Lease of an API server: where it is reached and which names it serves under. Others can tell from its
+//! renewals that the server runs.
+
+use coracle_client::Client;
+use coracle_client::servers::{IDENTITY, NAMESPACE, SERVER};
+use coracle_kinds::object::Object;
+use coracle_kinds::watch::cache::Cache;
+use coracle_validation::tree::Tree;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a server counts as running without renewing its Lease.
+pub const HOLDS: Duration = Duration::from_secs(15);
+
+/// Address and port that clients reach the server at; missing when that is nowhere to other machines.
+const ADDRESS: &str = "coracle.dev/advertise-address";
+/// Names and addresses of the serving certificate, separated by commas.
+const NAMES: &str = "coracle.dev/serving-names";
+/// What names of the Leases begin with, as upstream's do.
+const PREFIX: &str = "apiserver-";
+
+/// An API server as the others know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The name of its Lease; the same after a restart at the same place.
+    pub name: String,
+    /// The process that serves.
+    pub holder: String,
+    /// Where it is reached.
+    pub address: Option<SocketAddr>,
+    /// What it serves under: names that no node may be certified for.
+    pub names: Vec<String>,
+}
+
+impl Identity {
+    /// The identity of a server. `place` tells servers apart: its host and where it listens.
+    pub fn new(place: &[&str], address: Option<SocketAddr>, names: Vec<String>) -> Self {
+        let mut name = PREFIX.to_owned();
+        for byte in &Sha256::digest(place.join("\0"))[..16] {
+            // Writing to a String cannot fail.
+            let _ = write!(name, "{byte:02x}");
+        }
+        Self { holder: format!("{name}_{}", uuid::Uuid::new_v4()), name, address, names }
+    }
+
+    /// What a Lease says; `None` when it is not the identity of an API server.
+    pub fn read(lease: &Object) -> Option<Self> {
+        if !is_identity(lease) {
+            return None;
+        }
+        let value = lease.value();
+        let note = |key: &str| value["metadata"]["annotations"][key].as_str().unwrap_or_default();
+        let names = note(NAMES).split(',').filter(|name| !name.is_empty());
+        Some(Self {
+            name: lease.meta.name.clone(),
+            holder: value.text("spec.holderIdentity").to_owned(),
+            address: note(ADDRESS).parse().ok(),
+            names: names.map(str::to_owned).collect(),
+        })
+    }
+
+    /// The Lease as it is to be written at `now`, over the one that is there. One that is not renewed has no duration:
+    /// nobody is to conclude from its age that the server is dead.
+    pub fn lease(&self, current: Option<&Object>, renews: bool, now: Timestamp) -> Value {
+        let mut lease = current.map_or_else(
+            || {
+                json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                    "metadata": {"name": self.name, "namespace": NAMESPACE}})
+            },
+            Object::value,
+        );
+        let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        let same_holder = lease.text("spec.holderIdentity") == self.holder;
+        let before = lease.text("spec.acquireTime");
+        let acquired = if same_holder && !before.is_empty() { before.to_owned() } else { time.clone() };
+        lease["spec"] = json!({"holderIdentity": self.holder, "acquireTime": acquired, "renewTime": time});
+        if renews {
+            lease["spec"]["leaseDurationSeconds"] = json!(HOLDS.as_secs());
+        }
+        lease["metadata"]["labels"] = json!({IDENTITY: SERVER});
+        lease["metadata"]["annotations"] = json!({NAMES: self.names.join(",")});
+        if let Some(address) = self.address {
+            lease["metadata"]["annotations"][ADDRESS] = json!(address.to_string());
+        }
+        lease
+    }
+}
+
+/// Whether an object of the kind Lease is the identity of an API server. Its label is what admission protects.
+pub fn is_identity(lease: &Object) -> bool {
+    lease.meta.namespace == NAMESPACE && lease.meta.labels.get(IDENTITY).is_some_and(|value| value == SERVER)
+}
+
+/// The Leases of all API servers that are known, running or not, in the order of their names.
+pub fn all(leases: &Cache) -> Vec<Arc<Object>> {
+    let mut all = leases.list(Some(NAMESPACE));
+    all.retain(|lease| is_identity(lease));
+    all
+}
+
+/// The names and addresses of every API server whose Lease is there. A server that died keeps its names until its Lease is
+/// collected: it may come back, and nobody is to be certified in its place meanwhile.
+pub fn reserved_names(client: &Client) -> Vec<String> {
+    let leases = client.cache(&client.kind("coordination.k8s.io", "leases"));
+    all(&leases).iter().filter_map(|lease| Identity::read(lease)).flat_map(reserved_by).collect()
+}
+
+fn reserved_by(server: Identity) -> Vec<String> {
+    let mut names = server.names;
+    names.extend(server.address.map(|address| address.ip().to_string()));
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_kinds::object::testing::object;
+
+    fn server() -> Identity {
+        let names = vec!["api-1.example".to_owned(), "10.96.0.1".to_owned()];
+        Identity::new(&["host", "192.0.2.1:6443"], "192.0.2.1:6443".parse().ok(), names)
+    }
+
+    #[test]
+    fn a_lease_says_who_the_server_is() {
+        let (own, now) = (server(), Timestamp::UNIX_EPOCH);
+        let lease = object(own.lease(None, true, now));
+        assert_eq!(Identity::read(&lease), Some(own.clone()));
+        assert_eq!(lease.value()["spec"]["leaseDurationSeconds"], 15);
+        assert_eq!(object(own.lease(None, false, now)).value()["spec"]["leaseDurationSeconds"], Value::Null);
+        let nowhere = Identity { address: None, names: Vec::new(), ..own.clone() };
+        assert_eq!(Identity::read(&object(nowhere.lease(None, true, now))), Some(nowhere));
+        assert_eq!(reserved_by(own), ["api-1.example", "10.96.0.1", "192.0.2.1"]);
+    }
+
+    #[test]
+    fn a_renewal_keeps_the_time_of_acquisition_and_a_new_process_does_not() {
+        let (own, now) = (server(), Timestamp::UNIX_EPOCH);
+        let first = object(own.lease(None, true, now));
+        let later = Timestamp::from_second(60).unwrap();
+        let renewed = own.lease(Some(&first), true, later);
+        assert_eq!(renewed.text("spec.acquireTime"), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(renewed.text("spec.renewTime"), "1970-01-01T00:01:00.000000Z");
+        let restarted = server();
+        assert_eq!(restarted.name, own.name, "the same place");
+        assert_ne!(restarted.holder, own.holder);
+        let taken = restarted.lease(Some(&first), true, later);
+        assert_eq!(taken.text("spec.acquireTime"), "1970-01-01T00:01:00.000000Z");
+    }
+
+    #[test]
+    fn other_leases_are_no_servers() {
+        let lease = |namespace: &str, label: &str| {
+            let meta = json!({"name": "apiserver-x", "namespace": namespace, "labels": {IDENTITY: label}});
+            object(json!({"metadata": meta, "spec": {}}))
+        };
+        assert!(is_identity(&lease("kube-system", "kube-apiserver")));
+        assert!(
+            !is_identity(&lease("default", "kube-apiserver")),
+            "admission protects the namespace kube-system"
+        );
+        assert!(!is_identity(&lease("kube-system", "other")));
+    }
+
+    #[test]
+    fn servers_at_different_places_have_different_names() {
+        let name = |place: &[&str]| Identity::new(place, None, Vec::new()).name;
+        assert_ne!(name(&["host", "192.0.2.1:6443"]), name(&["host", "192.0.2.1:6444"]));
+        assert_ne!(name(&["a", "b"]), name(&["ab", ""]));
+        assert_eq!(name(&["host"]).len(), PREFIX.len() + 32);
+    }
+}

@@ -1,0 +1,237 @@
+//! StatefulSets: pods that keep their names and their claims.
+
+// The next step.
+pub mod plan;
+// Names, labels, claims.
+pub mod identity;
+
+use super::history::{History, Revision, Subject};
+use super::replicas::PodControl;
+use async_trait::async_trait;
+use coracle_informer::index::Pods;
+use coracle_informer::informer::Name;
+use coracle_informer::pod::Pod;
+use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_informer::wire::Wire;
+use coracle_kinds::object::Object;
+use futures::future::try_join_all;
+use jiff::Timestamp;
+use plan::{Plan, Revisions, Spec, ordinal};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const NAME: &str = "statefulset-controller";
+
+struct Sets {
+    control: PodControl,
+    claims: Resource,
+    history: History,
+    pods: Arc<Pods>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    current_revision: String,
+    collision_count: i64,
+}
+
+/// Starts the controller.
+pub fn start(setup: &mut Setup<'_>) {
+    let owners = setup.resource(NAME, "apps", "statefulsets");
+    let pods = setup.resource(NAME, "", "pods");
+    let claims = setup.resource(NAME, "", "persistentvolumeclaims");
+    let revisions = setup.resource(NAME, "apps", "controllerrevisions");
+    let index = setup.pods();
+    let mut feed = setup.feed(&owners);
+    feed.owned_or_matching(&pods.kind, &pods.cache, "StatefulSet");
+    feed.owned(&revisions.kind, &revisions.cache, "StatefulSet");
+    let queue = feed.queue.clone();
+    let history = History::new(revisions, "controller.kubernetes.io/hash");
+    setup.run(Sets { control: PodControl { owners, pods }, claims, history, pods: index }, &queue, 5);
+}
+
+#[async_trait]
+impl Controller for Sets {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let Some(set) = self.control.owners.get(name) else { return Ok(Again::No) };
+        let Wire { spec, status }: Wire<Spec, Status> = set.typed()?;
+        if spec.selector.is_empty() {
+            return Ok(Again::No);
+        }
+        let orphans = self.pods.orphans(&name.namespace).into_iter();
+        let mut candidates = self.pods.owned(&set.meta.uid);
+        candidates.extend(orphans.filter(|p| ordinal(&name.name, p.name()).is_some()));
+        let mine = self.control.claim(&set, &spec.selector, candidates).await?;
+        let pods: BTreeMap<i32, &Pod> =
+            mine.iter().filter_map(|p| Some((ordinal(&name.name, p.name())?, &**p))).collect();
+
+        let reference = self.control.reference(&set);
+        let subject = Subject {
+            owners: &self.control.owners,
+            object: &set,
+            selector: &spec.selector,
+            reference,
+            template: &spec.template,
+            collisions: status.collision_count,
+        };
+        let (revisions, collisions) = match self.history.sync(&subject).await {
+            Err(Failure::Api(error)) if namespace_is_ending(&error) => return Ok(Again::No),
+            result => result?,
+        };
+        let Some(update) = revisions.last() else { return Ok(Again::No) };
+        let current = revisions.iter().find(|r| r.name() == status.current_revision).unwrap_or(update);
+        let names = Revisions { current: current.name(), update: update.name() };
+
+        let mut again = None;
+        let mut outcome = Ok(());
+        if set.meta.deletion_timestamp.is_none() {
+            let plan = plan::plan(&spec, &pods, names, now);
+            again = plan.again;
+            outcome = self.execute(&set, &spec, &revisions, plan, &pods).await;
+            if outcome.is_ok() {
+                outcome = self.retain(&set, &spec, &pods).await;
+            }
+        }
+        // What was just written counts.
+        let after: Vec<Arc<Pod>> = self.pods.owned(&set.meta.uid);
+        let pods: BTreeMap<i32, &Pod> =
+            after.iter().filter_map(|p| Some((ordinal(&name.name, p.name())?, &**p))).collect();
+        let told = plan::status(&spec, set.meta.generation, &pods, names, collisions, now);
+        self.control.owners.set_status(&set, told).await?;
+        outcome?;
+        let mut live: BTreeSet<String> =
+            pods.values().filter_map(|p| p.labels().get(plan::REVISION_LABEL).cloned()).collect();
+        live.extend([names.current.to_owned(), names.update.to_owned()]);
+        self.history.limit(&revisions, &live, spec.revision_history_limit).await?;
+        Ok(again.into())
+    }
+}
+
+impl Sets {
+    async fn execute(
+        &self,
+        set: &Arc<Object>,
+        spec: &Spec,
+        revisions: &[Revision],
+        plan: Plan,
+        pods: &BTreeMap<i32, &Pod>,
+    ) -> Result<(), Failure> {
+        let creations = plan
+            .create
+            .iter()
+            .map(|(ordinal, revision)| self.create(set, spec, revisions, *ordinal, revision));
+        try_join_all(creations).await?;
+        // A pod that waits may wait for a claim that was deleted.
+        for (ordinal, _) in pods.iter().filter(|(o, p)| p.node.is_empty() && spec.range().contains(o)) {
+            self.ensure_claims(set, spec, *ordinal).await?;
+        }
+        for ordinal in &plan.delete {
+            if let Some(pod) = pods.get(ordinal) {
+                let what = format!("delete Pod {} in StatefulSet {}", pod.name(), set.meta.name);
+                match self.control.pods.delete(&pod.object).await {
+                    Ok(()) => {
+                        self.control.owners.normal(set, "SuccessfulDelete", format!("{what} successful"));
+                    }
+                    Err(error) => {
+                        self.control.owners.warn(
+                            set,
+                            "FailedDelete",
+                            format!("{what} failed error: {error}"),
+                        );
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn create(
+        &self,
+        set: &Arc<Object>,
+        spec: &Spec,
+        revisions: &[Revision],
+        ordinal: i32,
+        revision: &str,
+    ) -> Result<(), Failure> {
+        let template =
+            revisions.iter().find(|r| r.name() == revision).map_or(spec.template.clone(), Revision::template);
+        self.ensure_claims(set, spec, ordinal).await?;
+        let pod = identity::pod(set, spec, &template, revision, ordinal, self.control.reference(set));
+        let what = format!("create Pod {}-{ordinal} in StatefulSet {}", set.meta.name, set.meta.name);
+        match self.control.pods.create(&set.meta.namespace, pod).await {
+            Ok(_) => self.control.owners.normal(set, "SuccessfulCreate", format!("{what} successful")),
+            Err(error) if namespace_is_ending(&error) || error.is_already_exists() => {}
+            Err(error) => {
+                self.control.owners.warn(set, "FailedCreate", format!("{what} failed error: {error}"));
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn ensure_claims(&self, set: &Arc<Object>, spec: &Spec, ordinal: i32) -> Result<(), Failure> {
+        if spec.volume_claim_templates.is_empty() {
+            return Ok(());
+        }
+        let selector: Value = set.value()["spec"]["selector"].clone();
+        for claim in identity::claims(set, spec, &selector, ordinal) {
+            let name = Name::new(&set.meta.namespace, claim["metadata"]["name"].as_str().unwrap_or_default());
+            if let Some(there) = self.claims.get(&name) {
+                if there.meta.deletion_timestamp.is_some() {
+                    return Err(Failure::Other(format!("pvc {} is being deleted", name.name)));
+                }
+                continue;
+            }
+            let what = format!(
+                "create Claim {} Pod {}-{ordinal} in StatefulSet {}",
+                name.name, set.meta.name, set.meta.name
+            );
+            match self.claims.create(&set.meta.namespace, claim).await {
+                Ok(_) => self.control.owners.normal(set, "SuccessfulCreate", format!("{what} success")),
+                Err(error) if error.is_already_exists() => {}
+                Err(error) => {
+                    self.control.owners.warn(set, "FailedCreate", format!("{what} failed error: {error}"));
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes claims go with the set or with a pod, as the retention policy says.
+    async fn retain(
+        &self,
+        set: &Arc<Object>,
+        spec: &Spec,
+        pods: &BTreeMap<i32, &Pod>,
+    ) -> Result<(), Failure> {
+        for (ordinal, pod) in pods {
+            let condemned = !spec.range().contains(ordinal);
+            for template in &spec.volume_claim_templates {
+                let Some(template) = template["metadata"]["name"].as_str() else { continue };
+                let name =
+                    Name::new(&set.meta.namespace, &identity::claim_name(template, &set.meta.name, *ordinal));
+                let Some(claim) = self.claims.get(&name) else { continue };
+                let policy = &spec.persistent_volume_claim_retention_policy;
+                if let Some(owners) =
+                    identity::claim_owners(policy, &claim, set, Some(&pod.object), condemned)
+                {
+                    let mut body = claim.value();
+                    body["metadata"]["ownerReferences"] = json!(owners);
+                    self.claims.update(body).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

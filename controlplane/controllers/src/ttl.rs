@@ -1,0 +1,53 @@
+//! Finished jobs that are to be forgotten after a while.
+
+use super::job::{plan::finished, view};
+use async_trait::async_trait;
+use coracle_informer::informer::Name;
+use coracle_informer::resource::{Resource, same_uid};
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_informer::wire::Wire;
+use coracle_informer::{conditions, time};
+use jiff::Timestamp;
+
+const NAME: &str = "ttl-after-finished-controller";
+
+struct Ttl {
+    jobs: Resource,
+}
+
+/// Starts the controller.
+pub fn start(setup: &mut Setup<'_>) {
+    let jobs = setup.resource(NAME, "batch", "jobs");
+    let queue = setup.feed(&jobs).queue.clone();
+    setup.run(Ttl { jobs }, &queue, 1);
+}
+
+#[async_trait]
+impl Controller for Ttl {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+        let Some(job) = self.jobs.get(name).filter(|j| j.meta.deletion_timestamp.is_none()) else {
+            return Ok(Again::No);
+        };
+        let Wire { spec, status }: Wire<view::Spec, view::Status> = job.typed()?;
+        let (Some(ttl), true) = (spec.ttl_seconds_after_finished, finished(&status)) else {
+            return Ok(Again::No);
+        };
+        let ended = ["Complete", "Failed"]
+            .iter()
+            .filter_map(|kind| conditions::find(&status.conditions, kind))
+            .find_map(|c| time::parse(c.last_transition_time.as_deref()));
+        let due = time::after(ended.unwrap_or(now), ttl);
+        if due > now {
+            return Ok(Again::At(due));
+        }
+        let mut options = same_uid(&job);
+        options.propagation_policy = Some("Foreground".into());
+        self.jobs.delete_with(name, options).await?;
+        Ok(Again::No)
+    }
+}

@@ -1,0 +1,182 @@
+//! What nodes keep of volumes that go: a volume of the built-in provisioner is held back until its node has removed its
+//! directory. A node that is gone for good holds nothing back. Whoever dies in between, the node is asked again, and what is
+//! gone already is no error.
+
+use super::{NAME, VOLUME_PROTECTION, remove_finalizer};
+use crate::nodes::health;
+use async_trait::async_trait;
+use coracle_client::outside::Disks;
+use coracle_informer::informer::Name;
+use coracle_informer::resource::Resource;
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_kinds::object::Object;
+use coracle_proto::local_path::DIRECTORIES;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Holds a volume until its directory is gone.
+pub(super) const FINALIZER: &str = "coracle.dev/local-path";
+/// The annotation of a volume with its node.
+pub(super) const NODE: &str = "coracle.dev/node";
+/// Nodes that are asked at the same time.
+const WORKERS: usize = 4;
+
+struct Directories {
+    volumes: Resource,
+    nodes: Resource,
+    disks: Option<Arc<dyn Disks>>,
+}
+
+/// Starts the controller.
+pub(super) fn start(setup: &mut Setup<'_>, disks: Option<Arc<dyn Disks>>) {
+    let volumes = setup.resource(NAME, "", "persistentvolumes");
+    let nodes = setup.resource(NAME, "", "nodes");
+    let all = volumes.cache.clone();
+    let mut feed = setup.feed(&volumes);
+    feed.also(&nodes.kind, &nodes.cache, move |change, add| {
+        let Some(node) = change.object() else { return };
+        if change.old.map(|old| is_ready(old)) != change.new.map(|new| is_ready(new)) {
+            let all = all.list(None);
+            let its = all
+                .iter()
+                .filter(|v| is_going(v) && v.value()["metadata"]["annotations"][NODE] == node.meta.name);
+            its.for_each(|volume| add(Name::of(volume)));
+        }
+    });
+    let queue = feed.queue.clone();
+    setup.run(Directories { volumes, nodes, disks }, &queue, WORKERS);
+}
+
+/// The directories that a node keeps volumes in, as its agent says.
+pub(super) fn announced(node: &Object) -> Vec<String> {
+    let value = node.value();
+    let list = value["metadata"]["annotations"][DIRECTORIES].as_str();
+    list.and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default()
+}
+
+fn is_ready(node: &Object) -> bool {
+    node.typed::<health::Node>().is_ok_and(|node| node.readiness() == "True")
+}
+
+/// Whether nothing holds the volume any more but its directory.
+fn is_going(volume: &Object) -> bool {
+    let has = |finalizer: &str| volume.meta.finalizers.iter().any(|f| f == finalizer);
+    volume.meta.deletion_timestamp.is_some() && has(FINALIZER) && !has(VOLUME_PROTECTION)
+}
+
+/// What becomes of a volume's directory.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    /// Its node removes it.
+    Removed,
+    /// It stays where it is.
+    Kept,
+    /// It stays although it should not, and somebody may want to know.
+    Lost(String),
+    /// Its node is not there to remove it now.
+    Waits(String),
+}
+
+fn plan(volume: &Value, node: Option<&Object>) -> Fate {
+    if volume["spec"]["persistentVolumeReclaimPolicy"] != "Delete" {
+        return Fate::Kept;
+    }
+    let path = volume["spec"]["hostPath"]["path"].as_str().unwrap_or_default();
+    let name = volume["metadata"]["annotations"][NODE].as_str().unwrap_or_default();
+    let Some(node) = node else {
+        return Fate::Lost(format!("node {name:?} is gone, {path} may be left on it"));
+    };
+    if !is_ready(node) {
+        return Fate::Waits(format!("node {name:?} is not ready"));
+    }
+    let parent = Path::new(path).parent();
+    if !announced(node).iter().any(|dir| parent == Some(Path::new(dir))) {
+        return Fate::Lost(format!("node {name:?} keeps volumes elsewhere now, {path} is left on it"));
+    }
+    Fate::Removed
+}
+
+#[async_trait]
+impl Controller for Directories {
+    fn name(&self) -> &'static str {
+        "local-path-directories"
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        let Some(volume) = self.volumes.get(name).filter(|volume| is_going(volume)) else {
+            return Ok(Again::No);
+        };
+        let mut value = volume.value();
+        let node = value["metadata"]["annotations"][NODE].as_str().unwrap_or_default().to_owned();
+        let failed = |why: &str| self.volumes.warn(&volume, "VolumeFailedDelete", why);
+        match (plan(&value, self.nodes.get(&Name::new("", &node)).as_deref()), &self.disks) {
+            (Fate::Removed, Some(disks)) => {
+                if let Err(why) = disks.remove(&node, &name.name).await {
+                    failed(&why);
+                    return Err(Failure::Other(why));
+                }
+            }
+            (Fate::Waits(why), _) => {
+                failed(&why);
+                return Ok(Again::No);
+            }
+            (Fate::Lost(why), _) => failed(&why),
+            (Fate::Kept | Fate::Removed, _) => {}
+        }
+        remove_finalizer(&mut value, FINALIZER);
+        self.volumes.update(value).await?;
+        Ok(Again::No)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_kinds::object::testing::object;
+    use serde_json::json;
+
+    #[test]
+    fn a_directory_goes_when_its_node_can_remove_it() {
+        let node = |ready: &str, dirs: &str| {
+            object(json!({"metadata": {"name": "n", "annotations": {DIRECTORIES: dirs}},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
+        };
+        let volume = |policy: &str| {
+            json!({"metadata": {"name": "v", "annotations": {NODE: "n"}},
+                "spec": {"persistentVolumeReclaimPolicy": policy, "hostPath": {"path": "/a/v_d_c"}}})
+        };
+        let (there, away, moved) =
+            (node("True", r#"["/a"]"#), node("Unknown", r#"["/a"]"#), node("True", r#"["/b"]"#));
+        let gone = Fate::Lost("node \"n\" is gone, /a/v_d_c may be left on it".into());
+        let elsewhere = Fate::Lost("node \"n\" keeps volumes elsewhere now, /a/v_d_c is left on it".into());
+        for (policy, node, fate) in [
+            ("Delete", Some(&there), Fate::Removed),
+            ("Retain", Some(&there), Fate::Kept),
+            ("Delete", Some(&away), Fate::Waits("node \"n\" is not ready".into())),
+            ("Retain", Some(&away), Fate::Kept),
+            ("Delete", Some(&moved), elsewhere),
+            ("Delete", None, gone),
+        ] {
+            assert_eq!(plan(&volume(policy), node.map(|n| &**n)), fate, "{policy}");
+        }
+    }
+
+    #[test]
+    fn only_what_nothing_else_holds() {
+        for (finalizers, deleted, going) in [
+            (json!([FINALIZER]), true, true),
+            (json!([FINALIZER]), false, false),
+            (json!([FINALIZER, VOLUME_PROTECTION]), true, false),
+            (json!([]), true, false),
+        ] {
+            let mut volume = json!({"metadata": {"name": "v", "finalizers": finalizers}});
+            if deleted {
+                volume["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            assert_eq!(is_going(&object(volume)), going, "{finalizers} {deleted}");
+        }
+    }
+}

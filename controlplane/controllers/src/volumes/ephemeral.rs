@@ -1,0 +1,167 @@
+//! Generic ephemeral volumes: a claim of a pod's own, made from the template in its volume. The claim belongs to the pod
+//! and goes with it.
+
+use crate::claim;
+use async_trait::async_trait;
+use coracle_informer::informer::{Change, Name};
+use coracle_informer::pod::controller_of;
+use coracle_informer::queue::Queue;
+use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::setup::Setup;
+use coracle_informer::wire::Wire;
+use coracle_kinds::object::Object;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const NAME: &str = "ephemeral-volume-controller";
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    volumes: Vec<Volume>,
+}
+
+#[derive(Deserialize)]
+struct Volume {
+    name: String,
+    ephemeral: Option<Ephemeral>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Ephemeral {
+    volume_claim_template: Value,
+}
+
+struct Volumes {
+    pods: Resource,
+    claims: Resource,
+}
+
+/// Starts the controller. A pod's volumes never change: only new pods and lost claims are of interest.
+pub fn start(setup: &mut Setup<'_>) {
+    let pods = setup.resource(NAME, "", "pods");
+    let claims = setup.resource(NAME, "", "persistentvolumeclaims");
+    let queue = Arc::new(Queue::new());
+    let (new, all, cache) = (queue.clone(), queue.clone(), pods.cache.clone());
+    setup.informers().on(
+        &pods.kind,
+        &pods.cache,
+        move |change: Change<'_>| {
+            if let (None, Some(pod)) = (change.old, change.new)
+                && needs_claims(pod)
+            {
+                new.add(Name::of(pod));
+            }
+        },
+        move || {
+            cache.list(None).iter().filter(|pod| needs_claims(pod)).for_each(|pod| all.add(Name::of(pod)))
+        },
+    );
+    let lost = queue.clone();
+    setup.informers().on(
+        &claims.kind,
+        &claims.cache,
+        move |change: Change<'_>| {
+            if let (Some(claim), None) = (change.old, change.new)
+                && let Some(owner) = controller_of(claim).filter(|owner| owner.kind == "Pod")
+            {
+                lost.add(Name::new(&claim.meta.namespace, &owner.name));
+            }
+        },
+        || (),
+    );
+    setup.names_are_of(&queue, &pods);
+    setup.run(Volumes { pods, claims }, &queue, 1);
+}
+
+fn volumes(pod: &Object) -> Vec<Volume> {
+    let volumes = pod.typed::<Wire<Spec>>().map(|pod| pod.spec.volumes).unwrap_or_default();
+    volumes.into_iter().filter(|volume| volume.ephemeral.is_some()).collect()
+}
+
+/// Most pods need not be read to know that they need none.
+fn needs_claims(pod: &Object) -> bool {
+    std::str::from_utf8(&pod.json).is_ok_and(|text| text.contains("\"ephemeral\""))
+        && !volumes(pod).is_empty()
+}
+
+/// The claim of a pod's volume, by its template.
+fn plan_claim(pod: &Object, volume: &str, template: &Value) -> Value {
+    let mut claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": format!("{}-{volume}", pod.meta.name), "namespace": pod.meta.namespace,
+            "ownerReferences": [claim::reference("v1", "Pod", &pod.meta)],
+        },
+        "spec": template["spec"],
+    });
+    for field in ["labels", "annotations"] {
+        if template["metadata"][field].is_object() {
+            claim["metadata"][field] = template["metadata"][field].clone();
+        }
+    }
+    claim
+}
+
+#[async_trait]
+impl Controller for Volumes {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        let pod = self.pods.get(name).filter(|pod| pod.meta.deletion_timestamp.is_none());
+        let Some(pod) = pod else { return Ok(Again::No) };
+        for volume in volumes(&pod) {
+            let Some(ephemeral) = &volume.ephemeral else { continue };
+            let body = plan_claim(&pod, &volume.name, &ephemeral.volume_claim_template);
+            let claim = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let why = match self.claims.get(&Name::new(&name.namespace, &claim)) {
+                Some(there) if controller_of(&there).is_some_and(|owner| owner.uid == pod.meta.uid) => {
+                    continue;
+                }
+                Some(_) => format!(
+                    "PVC {}/{claim} was not created for pod {name} (pod is not owner)",
+                    name.namespace
+                ),
+                None => match self.claims.create(&name.namespace, body).await {
+                    Ok(_) => continue,
+                    Err(error) if namespace_is_ending(&error) => return Ok(Again::No),
+                    Err(error) => format!("create PVC {claim}: {error}"),
+                },
+            };
+            let why = format!("ephemeral volume {}: {why}", volume.name);
+            self.pods.warn(&pod, "FailedBinding", why.clone());
+            return Err(Failure::Other(why));
+        }
+        Ok(Again::No)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_kinds::object::testing::object;
+
+    #[test]
+    fn a_claim_is_the_templates_and_the_pods() {
+        let template =
+            json!({"metadata": {"labels": {"a": "b"}}, "spec": {"accessModes": ["ReadWriteOnce"]}});
+        let pod = object(json!({
+            "metadata": {"name": "p", "namespace": "d", "uid": "u"},
+            "spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "e", "emptyDir": {}}]},
+        }));
+        assert_eq!(volumes(&pod).len(), 1);
+        let claim = plan_claim(&pod, "v", &template);
+        assert_eq!(
+            (&claim["metadata"]["name"], &claim["metadata"]["labels"]),
+            (&json!("p-v"), &json!({"a": "b"}))
+        );
+        assert_eq!(claim["spec"], template["spec"]);
+        assert_eq!(controller_of(&object(claim)).map(|owner| owner.uid.clone()), Some("u".to_owned()));
+    }
+}

@@ -1,0 +1,114 @@
+//! Which volume suits a claim. No clock, no tasks.
+
+use coracle_informer::selector::{Labels, Selector};
+use coracle_proto::quantity::Quantity;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A claim.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Claim {
+    /// Access modes.
+    pub access_modes: Vec<String>,
+    /// Labels of the volume.
+    pub selector: Option<Selector>,
+    /// What is asked for.
+    pub resources: Resources,
+    /// The volume, once bound.
+    pub volume_name: String,
+    /// Class; unset: the default one.
+    pub storage_class_name: Option<String>,
+    /// `Filesystem` or `Block`.
+    pub volume_mode: String,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    /// By resource; only `storage` counts.
+    pub requests: std::collections::BTreeMap<String, Value>,
+}
+
+/// A volume.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volume {
+    /// Sizes.
+    pub capacity: std::collections::BTreeMap<String, Value>,
+    /// Access modes.
+    pub access_modes: Vec<String>,
+    /// The claim it is bound to, or kept for.
+    pub claim_ref: Option<ClaimRef>,
+    /// Class.
+    pub storage_class_name: String,
+    /// `Filesystem` or `Block`.
+    pub volume_mode: String,
+    /// `Retain` or `Delete`.
+    pub persistent_volume_reclaim_policy: String,
+}
+
+/// A reference to a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ClaimRef {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Uid; empty when the volume is kept for a claim that may come.
+    pub uid: String,
+}
+
+/// The size of something, in bytes.
+pub fn size(map: &std::collections::BTreeMap<String, Value>) -> Option<Quantity> {
+    let text = match map.get("storage")? {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    text.parse().ok()
+}
+
+/// Whether a volume could serve a claim.
+pub fn suits(claim: &Claim, class: &str, volume: &Volume, labels: &Labels) -> bool {
+    let mode = |m: &str| if m.is_empty() { "Filesystem".to_owned() } else { m.to_owned() };
+    let large_enough = match (size(&claim.resources.requests), size(&volume.capacity)) {
+        (Some(asked), Some(has)) => has >= asked,
+        (None, _) => true,
+        _ => false,
+    };
+    volume.storage_class_name == class
+        && mode(&claim.volume_mode) == mode(&volume.volume_mode)
+        && claim.access_modes.iter().all(|m| volume.access_modes.contains(m))
+        && claim.selector.as_ref().is_none_or(|s| s.matches(labels))
+        && large_enough
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn size_class_modes_and_labels_must_fit() {
+        let claim: Claim = serde_json::from_value(json!({"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}, "selector": {"matchLabels": {"disk": "ssd"}}}))
+        .unwrap();
+        let volume = |change: Value| -> Volume {
+            let mut base = json!({"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "fast"});
+            for (key, value) in change.as_object().unwrap() {
+                base[key] = value.clone();
+            }
+            serde_json::from_value(base).unwrap()
+        };
+        let ssd = Labels::from([("disk".into(), "ssd".into())]);
+        assert!(suits(&claim, "fast", &volume(json!({})), &ssd));
+        assert!(!suits(&claim, "slow", &volume(json!({})), &ssd));
+        assert!(!suits(&claim, "fast", &volume(json!({})), &Labels::new()));
+        assert!(!suits(&claim, "fast", &volume(json!({"capacity": {"storage": "512Mi"}})), &ssd));
+        assert!(!suits(&claim, "fast", &volume(json!({"accessModes": ["ReadOnlyMany"]})), &ssd));
+        assert!(!suits(&claim, "fast", &volume(json!({"volumeMode": "Block"})), &ssd));
+    }
+}

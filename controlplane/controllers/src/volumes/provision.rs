@@ -1,0 +1,179 @@
+//! Volumes made on demand: directories on a node's own disk. The node makes the directory when a pod first uses it, and
+//! removes it when the volume goes.
+
+use super::claims::Claims;
+use super::directories::{FINALIZER, NODE, announced};
+use super::fit::Claim;
+use super::{DEFAULT_CLASS, SELECTED_NODE, VOLUME_PROTECTION};
+use coracle_client::Client;
+use coracle_informer::informer::Name;
+use coracle_informer::runner::{Again, Failure};
+use coracle_kinds::object::Object;
+use coracle_proto::local_path::{DIRECTORY, PROVISIONED_BY, PROVISIONER, directory_name};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Makes the class `local-path` if there is no class at all.
+pub(super) async fn ensure_class(client: Client) {
+    let kind = client.kind("storage.k8s.io", "storageclasses");
+    if !client.cache(&kind).list(None).is_empty() {
+        return;
+    }
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+        "metadata": {"name": "local-path", "annotations": {DEFAULT_CLASS: "true"}},
+        "provisioner": PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    if let Err(error) = client.create(&kind, "", class).await
+        && !error.is_already_exists()
+    {
+        tracing::warn!(%error, "the class local-path was not created");
+    }
+}
+
+/// The directory on a node that a class's volumes are put in, and whether the node will remove them.
+fn plan_directory(class: &Value, node: &Object) -> Result<(String, bool), String> {
+    let offered = announced(node);
+    let wanted = class["parameters"]["path"].as_str().map(|path| path.trim_end_matches('/'));
+    match (wanted, offered.first()) {
+        // Agents that say nothing remove nothing.
+        (wanted, None) => Ok((wanted.unwrap_or(DIRECTORY).to_owned(), false)),
+        (None, Some(first)) => Ok((first.clone(), true)),
+        (Some(path), Some(_)) if offered.iter().any(|dir| dir == path) => Ok((path.to_owned(), true)),
+        (Some(path), Some(_)) => {
+            Err(format!("config doesn't contain path {path} on node {}", node.meta.name))
+        }
+    }
+}
+
+/// The volume of a claim.
+fn plan_volume(claim: &Object, spec: &Claim, class: &Value, node: &Object) -> Result<Value, String> {
+    if spec.volume_mode == "Block" {
+        return Err("block volume provisioning is not supported".into());
+    }
+    if spec.selector.is_some() {
+        return Err("claim.Spec.Selector is not supported".into());
+    }
+    let (directory, removes) = plan_directory(class, node)?;
+    let name = format!("pvc-{}", claim.meta.uid);
+    let path = format!("{directory}/{}", directory_name(&name, &claim.meta.namespace, &claim.meta.name));
+    let mut finalizers = vec![VOLUME_PROTECTION];
+    finalizers.extend(removes.then_some(FINALIZER));
+    let hostname = node.meta.labels.get("kubernetes.io/hostname").unwrap_or(&node.meta.name);
+    Ok(json!({
+        "apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": {"name": name, "finalizers": finalizers,
+            "annotations": {PROVISIONED_BY: PROVISIONER, NODE: node.meta.name}},
+        "spec": {
+            "capacity": {"storage": spec.resources.requests.get("storage")}, "accessModes": spec.access_modes,
+            "persistentVolumeReclaimPolicy": class["reclaimPolicy"].as_str().unwrap_or("Delete"),
+            "storageClassName": class["metadata"]["name"],
+            "volumeMode": "Filesystem", "hostPath": {"path": path, "type": "DirectoryOrCreate"},
+            "claimRef": {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": claim.meta.namespace,
+                "name": claim.meta.name, "uid": claim.meta.uid},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": [hostname]}]}]}},
+        },
+    }))
+}
+
+impl Claims {
+    /// Makes a volume on the node that the scheduler chose.
+    pub(super) async fn provision(
+        &self,
+        claim: &Arc<Object>,
+        spec: &Claim,
+        class: &Value,
+        node: Option<&str>,
+    ) -> Result<Again, Failure> {
+        let failed = |why: &str| {
+            let class = class["metadata"]["name"].as_str().unwrap_or_default();
+            let message = format!("failed to provision volume with StorageClass {class:?}: {why}");
+            self.0.claims.warn(claim, "ProvisioningFailed", message);
+        };
+        let Some(node) = node else {
+            failed("configuration error, no node was specified");
+            return Ok(Again::No);
+        };
+        let Some(node) = self.0.nodes.get(&Name::new("", node)) else {
+            // The scheduler chooses another.
+            failed(&format!("node {node:?} not found"));
+            let change = json!({"metadata": {"annotations": {SELECTED_NODE: null}}});
+            self.0.claims.merge(&Name::of(claim), change).await?;
+            return Ok(Again::No);
+        };
+        let body = match plan_volume(claim, spec, class, &node) {
+            Ok(body) => body,
+            Err(why) => {
+                failed(&why);
+                return Ok(Again::No);
+            }
+        };
+        let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        match self.0.volumes.create("", body).await {
+            Ok(_) => {
+                let message = format!("Successfully provisioned volume {name}");
+                self.0.claims.normal(claim, "ProvisioningSucceeded", message);
+            }
+            Err(error) if error.is_already_exists() => {}
+            Err(error) => {
+                failed(&error.to_string());
+                return Err(error.into());
+            }
+        }
+        match self.0.volumes.get(&Name::new("", &name)) {
+            Some(volume) => self.bind(claim, &volume).await,
+            None => Ok(Again::Now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_kinds::object::testing::object;
+    use coracle_proto::local_path::DIRECTORIES;
+
+    fn node(dirs: Option<&str>) -> Arc<Object> {
+        let mut node = json!({"metadata": {"name": "n", "labels": {"kubernetes.io/hostname": "host-of-n"}}});
+        if let Some(dirs) = dirs {
+            node["metadata"]["annotations"] = json!({DIRECTORIES: dirs});
+        }
+        object(node)
+    }
+
+    #[test]
+    fn directories_are_the_nodes() {
+        let two = Some(r#"["/a", "/b"]"#);
+        let refused = Err("config doesn't contain path /c on node n".to_owned());
+        for (dirs, path, want) in [
+            (two, None, Ok(("/a".to_owned(), true))),
+            (two, Some("/b/"), Ok(("/b".to_owned(), true))),
+            (two, Some("/c"), refused),
+            (None, None, Ok((DIRECTORY.to_owned(), false))),
+            (None, Some("/c"), Ok(("/c".to_owned(), false))),
+            (Some("no list"), None, Ok((DIRECTORY.to_owned(), false))),
+        ] {
+            let class = json!({"parameters": {"path": path}});
+            assert_eq!(plan_directory(&class, &node(dirs)), want, "{dirs:?} {path:?}");
+        }
+    }
+
+    #[test]
+    fn a_volume_is_tied_to_its_node_and_held_until_its_directory_is_gone() {
+        let claim = object(json!({"metadata": {"name": "data", "namespace": "d", "uid": "u"}}));
+        let class = json!({"metadata": {"name": "c"}, "reclaimPolicy": "Retain"});
+        let volume = plan_volume(&claim, &Claim::default(), &class, &node(Some(r#"["/a"]"#))).unwrap();
+        assert_eq!(volume["spec"]["hostPath"]["path"], "/a/pvc-u_d_data");
+        assert_eq!(volume["metadata"]["finalizers"], json!([VOLUME_PROTECTION, FINALIZER]));
+        assert_eq!(volume["metadata"]["annotations"][NODE], "n");
+        let terms = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+        assert_eq!(terms[0]["matchExpressions"][0]["values"], json!(["host-of-n"]));
+        assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+        let volume = plan_volume(&claim, &Claim::default(), &class, &node(None)).unwrap();
+        assert_eq!(volume["metadata"]["finalizers"], json!([VOLUME_PROTECTION]), "nobody would clear it");
+        let block = Claim { volume_mode: "Block".into(), ..Claim::default() };
+        assert!(plan_volume(&claim, &block, &class, &node(None)).is_err());
+    }
+}

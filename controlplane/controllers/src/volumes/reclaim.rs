@@ -1,0 +1,78 @@
+//! Volumes: their phases, protected while bound, deleted with their claims where that is their policy.
+
+use super::fit::Volume;
+use super::{NAME, Parts, VOLUME_PROTECTION, add_finalizer, read, remove_finalizer};
+use async_trait::async_trait;
+use coracle_informer::informer::Name;
+use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_proto::local_path::{PROVISIONED_BY, PROVISIONER};
+use jiff::Timestamp;
+use serde_json::json;
+
+/// Looks after volumes.
+pub(super) struct Volumes(pub(super) Parts);
+
+#[async_trait]
+impl Controller for Volumes {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        let Some(volume) = self.0.volumes.get(name) else { return Ok(Again::No) };
+        let value = volume.value();
+        let protected = volume.meta.finalizers.iter().any(|f| f == VOLUME_PROTECTION);
+        if volume.meta.deletion_timestamp.is_some() {
+            if protected && value["status"]["phase"] != "Bound" {
+                let mut body = value;
+                remove_finalizer(&mut body, VOLUME_PROTECTION);
+                self.0.volumes.update(body).await?;
+                return Ok(Again::No);
+            }
+        } else if !protected {
+            let mut body = value;
+            add_finalizer(&mut body, VOLUME_PROTECTION);
+            self.0.volumes.update(body).await?;
+            return Ok(Again::No);
+        }
+        let spec: Volume = read(&volume)?;
+        let phase = match &spec.claim_ref {
+            None => "Available",
+            Some(kept) if kept.uid.is_empty() => "Available",
+            Some(kept) => {
+                let claim = self.0.claims.get(&Name::new(&kept.namespace, &kept.name));
+                match claim.filter(|c| c.meta.uid == kept.uid) {
+                    Some(_) => "Bound",
+                    None => "Released",
+                }
+            }
+        };
+        let mut status = value["status"].clone();
+        if !status.is_object() {
+            status = json!({});
+        }
+        status["phase"] = json!(phase);
+        self.0.volumes.set_status(&volume, status).await?;
+        let own = value["metadata"]["annotations"][PROVISIONED_BY] == PROVISIONER;
+        let goes = spec.persistent_volume_reclaim_policy == "Delete" && own;
+        if phase == "Released" && goes && volume.meta.deletion_timestamp.is_none() {
+            if self.is_claimed(&spec).await? {
+                return Ok(Again::Now);
+            }
+            self.0.volumes.delete(&volume).await?;
+        }
+        Ok(Again::No)
+    }
+}
+
+impl Volumes {
+    /// Whether its claim is there after all: data is about to go, and the store knows best.
+    async fn is_claimed(&self, volume: &Volume) -> Result<bool, Failure> {
+        let Some(kept) = &volume.claim_ref else { return Ok(false) };
+        match self.0.claims.fresh(&Name::new(&kept.namespace, &kept.name)).await {
+            Ok(claim) => Ok(claim.meta.uid == kept.uid),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The program `coracle`. `server` builds the control plane from the crates below it: store, caches, API server,
+//! controllers, scheduler. The other modules are options and commands.
+//!
+//! May depend on every crate of the control plane except `coracle-testing`. No crate depends on this one.
+
+// Options of the server.
+pub mod config;
+// Options for authentication, authorization and encryption.
+pub mod security;
+// Builds authenticators, filters, authorizers and encryption from the options.
+pub mod guard;
+// Drops the capabilities that the server does not need.
+pub mod privileges;
+// Listening sockets, handed over to the next process on an upgrade.
+pub mod doors;
+// `coracle server`: builds all parts and runs them.
+pub mod server;
+// `coracle up` and `coracle down`: a whole cluster on this machine.
+pub mod up;
+// `coracle doctor`: checks what this machine lacks.
+pub mod doctor;
+// `coracle hollow`: simulated nodes without containers.
+pub mod hollow;
+// `coracle token` and `coracle revoke-node`: bootstrap tokens and revocation of nodes.
+pub mod token;

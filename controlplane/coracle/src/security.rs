@@ -1,0 +1,389 @@
+//! Options about who gets in and what they may do. Names are upstream's where upstream has the flag.
+
+use clap::Args;
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An option that makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionError {
+    /// An empty issuer.
+    #[error("--service-account-issuer should not be an empty string")]
+    NoIssuer,
+    /// An issuer with a colon that is no URL.
+    #[error("--service-account-issuer {0:?} contained a ':' but was not a valid URL without a query")]
+    Issuer(String),
+    /// An issuer that is named twice.
+    #[error("--service-account-issuer {0:?} is already specified")]
+    IssuerTwice(String),
+    /// Half of a provider.
+    #[error(
+        "--oidc-issuer-url and --oidc-client-id must be specified together when any --oidc-* flags are set"
+    )]
+    Oidc,
+    /// A file for an authorizer that is not asked.
+    #[error("cannot specify {flag} without mode {mode}")]
+    NoMode {
+        /// The file's flag.
+        flag: &'static str,
+        /// Who would read it.
+        mode: &'static str,
+    },
+    /// An authorizer without its file.
+    #[error("--authorization-mode {mode} needs {flag}")]
+    NoFile {
+        /// The authorizer.
+        mode: &'static str,
+        /// What it lacks.
+        flag: &'static str,
+    },
+    /// An authorizer that nobody knows.
+    #[error("--authorization-mode {0:?} is not a valid mode")]
+    Mode(String),
+    /// An authorizer that is named twice.
+    #[error("--authorization-mode {0:?} is specified more than once")]
+    ModeTwice(String),
+    /// A place of keys that nobody can trust.
+    #[error("--service-account-jwks-uri requires https scheme, not {0:?}")]
+    Jwks(String),
+}
+
+/// Who can decide what users may do.
+const MODES: [&str; 6] = ["Node", "RBAC", "ABAC", "Webhook", "AlwaysAllow", "AlwaysDeny"];
+
+macro_rules! options {
+    ($($(#[$attribute:meta])* $name:ident : $type:ty),* $(,)?) => {
+        /// Options about identity and policy.
+        #[derive(Debug, Clone, Default, Args, Deserialize)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+        pub struct Security {
+            $($(#[$attribute])* pub $name: $type,)*
+        }
+
+        impl Security {
+            /// Whether an option of the file is one of these.
+            pub fn has(key: &str) -> bool {
+                let plain = |text: &str| text.replace('_', "").to_lowercase();
+                let known = [$(stringify!($name)),*];
+                // Letters beyond the first of a word are small in both forms: nothing else differs.
+                known.iter().any(|name| plain(name) == key.to_lowercase())
+            }
+
+            /// These options, and those of `file` where nothing was said.
+            #[must_use]
+            pub fn over(self, file: Self) -> Self {
+                Self { $($name: Given::or(self.$name, file.$name),)* }
+            }
+        }
+    };
+}
+
+/// Something that may have been left out.
+trait Given: Sized {
+    fn or(self, other: Self) -> Self;
+}
+
+impl<T> Given for Option<T> {
+    fn or(self, other: Self) -> Self {
+        Option::or(self, other)
+    }
+}
+
+impl<T> Given for Vec<T> {
+    fn or(self, other: Self) -> Self {
+        if self.is_empty() { other } else { self }
+    }
+}
+
+impl Given for bool {
+    fn or(self, other: Self) -> Self {
+        self || other
+    }
+}
+
+options! {
+    /// Who decides what users may do, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny.
+    #[arg(long, value_delimiter = ',')]
+    authorization_mode: Vec<String>,
+    /// File of ABAC policies, one per line.
+    #[arg(long)]
+    authorization_policy_file: Option<PathBuf>,
+    /// Kubeconfig of the webhook that decides.
+    #[arg(long)]
+    authorization_webhook_config_file: Option<PathBuf>,
+    /// Let requests without credentials through as system:anonymous; without it only health and version are open.
+    #[arg(long)]
+    anonymous_auth: bool,
+    /// File of bearer tokens: token,user,uid,"group,group".
+    #[arg(long)]
+    token_auth_file: Option<PathBuf>,
+    /// File of passwords: password,user,uid,"group,group". Off by default; prefer anything else.
+    #[arg(long)]
+    basic_auth_file: Option<PathBuf>,
+    /// Kubeconfig of a webhook that knows tokens.
+    #[arg(long)]
+    authentication_token_webhook_config_file: Option<PathBuf>,
+    /// Common names of front proxies; none: any certificate of the front-proxy authority.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_allowed_names: Vec<String>,
+    /// URL of the OpenID Connect provider.
+    #[arg(long)]
+    oidc_issuer_url: Option<String>,
+    /// Audience of the provider's tokens.
+    #[arg(long)]
+    oidc_client_id: Option<String>,
+    /// Claim with the user's name; sub by default.
+    #[arg(long)]
+    oidc_username_claim: Option<String>,
+    /// Put before user names; "-" for nothing.
+    #[arg(long)]
+    oidc_username_prefix: Option<String>,
+    /// Claim with the groups.
+    #[arg(long)]
+    oidc_groups_claim: Option<String>,
+    /// Put before groups.
+    #[arg(long)]
+    oidc_groups_prefix: Option<String>,
+    /// Claims that must be there: key=value.
+    #[arg(long)]
+    oidc_required_claim: Vec<String>,
+    /// Algorithms of the provider's signatures; RS256 by default.
+    #[arg(long, value_delimiter = ',')]
+    oidc_signing_algs: Vec<String>,
+    /// Authority of the provider; the system's by default.
+    #[arg(long)]
+    oidc_ca_file: Option<PathBuf>,
+    /// Who makes service-account tokens, an https URL: https://kubernetes.default.svc.cluster.local by default. Given more
+    /// than once the first makes tokens, and those of all are accepted.
+    #[arg(long)]
+    service_account_issuer: Vec<String>,
+    /// Where the keys of these tokens are said to be; this server, as --advertise names it, by default.
+    #[arg(long)]
+    service_account_jwks_uri: Option<String>,
+    /// Regular expressions of origins that browsers may come from.
+    #[arg(long, value_delimiter = ',')]
+    cors_allowed_origins: Vec<String>,
+    /// How long a request that is no watch may take, in seconds; 60 by default.
+    #[arg(long)]
+    request_timeout_seconds: Option<u64>,
+    /// How many requests that change nothing run at once; 400 by default.
+    #[arg(long)]
+    max_requests_inflight: Option<usize>,
+    /// How many requests that change something run at once; 200 by default.
+    #[arg(long)]
+    max_mutating_requests_inflight: Option<usize>,
+    /// Count requests only, without queues per flow.
+    #[arg(long)]
+    disable_priority_and_fairness: bool,
+    /// Which requests are written down, and how much of them.
+    #[arg(long)]
+    audit_policy_file: Option<PathBuf>,
+    /// Where they are written; "-" for standard output.
+    #[arg(long)]
+    audit_log_path: Option<PathBuf>,
+    /// Days that old audit logs are kept; for ever by default.
+    #[arg(long)]
+    audit_log_maxage: Option<u64>,
+    /// How many old audit logs are kept; all by default.
+    #[arg(long)]
+    audit_log_maxbackup: Option<usize>,
+    /// Megabytes of an audit log before it is rotated; 100 by default.
+    #[arg(long)]
+    audit_log_maxsize: Option<u64>,
+    /// Kubeconfig of a webhook that is sent audit events.
+    #[arg(long)]
+    audit_webhook_config_file: Option<PathBuf>,
+    /// File of kind EncryptionConfiguration: which resources are encrypted in the store, and how.
+    #[arg(long)]
+    encryption_provider_config: Option<PathBuf>,
+    /// Nodes whose serving certificate is not verified, or * for all: kubelets without serverTLSBootstrap. Whoever answers at
+    /// the address of such a node is believed.
+    #[arg(long, value_delimiter = ',')]
+    insecure_kubelets: Vec<String>,
+    /// Life of the certificates of server, administrator and nodes, in seconds; a year by default.
+    #[arg(long)]
+    certificate_lifetime_seconds: Option<u64>,
+}
+
+impl Security {
+    /// How long certificates hold.
+    pub fn certificate_life(&self) -> Duration {
+        self.certificate_lifetime_seconds.map_or(coracle_pki::USUAL_LIFE, Duration::from_secs)
+    }
+
+    /// How long a request may take.
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_secs(self.request_timeout_seconds.unwrap_or(60).max(1))
+    }
+
+    /// Who makes tokens; an error when somebody who reads them could not make sense of it.
+    pub fn issuers(&self) -> Result<Vec<String>, OptionError> {
+        let all = &self.service_account_issuer;
+        for (index, issuer) in all.iter().enumerate() {
+            let url = issuer.parse::<http::Uri>();
+            if issuer.is_empty() {
+                return Err(OptionError::NoIssuer);
+            }
+            if issuer.contains(':') && url.map_or(true, |url| url.scheme().is_none() || url.query().is_some())
+            {
+                return Err(OptionError::Issuer(issuer.clone()));
+            }
+            if all[..index].contains(issuer) {
+                return Err(OptionError::IssuerTwice(issuer.clone()));
+            }
+        }
+        if let Some(uri) = &self.service_account_jwks_uri
+            && !uri.parse::<http::Uri>().is_ok_and(|uri| uri.scheme_str() == Some("https"))
+        {
+            return Err(OptionError::Jwks(uri.clone()));
+        }
+        Ok(all.clone())
+    }
+
+    /// An error when options lack others that they need, or make no sense beside them.
+    pub fn check(&self) -> Result<(), OptionError> {
+        let said = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+        let any = self.oidc_issuer_url.is_some()
+            || self.oidc_client_id.is_some()
+            || self.oidc_username_claim.is_some()
+            || self.oidc_username_prefix.is_some()
+            || self.oidc_groups_claim.is_some()
+            || self.oidc_groups_prefix.is_some()
+            || !self.oidc_required_claim.is_empty()
+            || !self.oidc_signing_algs.is_empty()
+            || self.oidc_ca_file.is_some();
+        if any && !(said(&self.oidc_issuer_url) && said(&self.oidc_client_id)) {
+            return Err(OptionError::Oidc);
+        }
+        let modes = self.modes();
+        for (index, mode) in modes.iter().enumerate() {
+            if !MODES.contains(&mode.as_str()) {
+                return Err(OptionError::Mode(mode.clone()));
+            }
+            if modes[..index].contains(mode) {
+                return Err(OptionError::ModeTwice(mode.clone()));
+            }
+        }
+        for (mode, flag, file) in [
+            ("ABAC", "--authorization-policy-file", &self.authorization_policy_file),
+            ("Webhook", "--authorization-webhook-config-file", &self.authorization_webhook_config_file),
+        ] {
+            match (modes.iter().any(|one| one == mode), file) {
+                (true, None) => return Err(OptionError::NoFile { mode, flag }),
+                (false, Some(_)) => return Err(OptionError::NoMode { flag, mode }),
+                _ => {}
+            }
+        }
+        self.issuers().map(|_| ())
+    }
+
+    /// Whether requests without credentials are let in: not where everybody may everything, as upstream has it.
+    pub fn anonymous(&self) -> bool {
+        let everything = self.modes().iter().any(|mode| mode == "AlwaysAllow");
+        if self.anonymous_auth && everything {
+            tracing::warn!("--anonymous-auth is off: it does not go together with mode AlwaysAllow");
+        }
+        self.anonymous_auth && !everything
+    }
+
+    /// The authorizers in order.
+    pub fn modes(&self) -> Vec<String> {
+        if self.authorization_mode.is_empty() {
+            return vec!["Node".into(), "RBAC".into()];
+        }
+        self.authorization_mode.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let flags = Security { authorization_mode: vec!["RBAC".into()], ..Security::default() };
+        let file = Security {
+            authorization_mode: vec!["AlwaysAllow".into()],
+            oidc_client_id: Some("x".into()),
+            ..Security::default()
+        };
+        let both = flags.over(file);
+        assert_eq!(both.modes(), ["RBAC"]);
+        assert_eq!(both.oidc_client_id.as_deref(), Some("x"));
+        assert_eq!(Security::default().modes(), ["Node", "RBAC"]);
+    }
+
+    #[test]
+    fn options_that_need_each_other_come_together() {
+        let none = Security::default;
+        let text = || Some("x".to_owned());
+        let modes = |modes: &[&str]| modes.iter().map(|mode| (*mode).to_owned()).collect::<Vec<_>>();
+        let together = "must be specified together";
+        for (options, expected) in [
+            (none(), ""),
+            (Security { oidc_issuer_url: text(), oidc_client_id: text(), ..none() }, ""),
+            (Security { oidc_client_id: text(), ..none() }, together),
+            (Security { oidc_issuer_url: text(), ..none() }, together),
+            (Security { oidc_issuer_url: Some(String::new()), oidc_client_id: text(), ..none() }, together),
+            (Security { oidc_groups_claim: text(), ..none() }, together),
+            (Security { oidc_required_claim: vec!["a=b".into()], ..none() }, together),
+            (Security { oidc_ca_file: Some("ca".into()), ..none() }, together),
+            (
+                Security { authorization_mode: modes(&["RBAC", "Nobody"]), ..none() },
+                "\"Nobody\" is not a valid",
+            ),
+            (Security { authorization_mode: modes(&["RBAC", "RBAC"]), ..none() }, "more than once"),
+            (
+                Security { authorization_mode: modes(&["ABAC"]), ..none() },
+                "ABAC needs --authorization-policy-file",
+            ),
+            (
+                Security { authorization_policy_file: Some("p".into()), ..none() },
+                "cannot specify --authorization-policy-file without mode ABAC",
+            ),
+            (
+                Security { authorization_webhook_config_file: Some("w".into()), ..none() },
+                "cannot specify --authorization-webhook-config-file without mode Webhook",
+            ),
+            (
+                Security {
+                    authorization_mode: modes(&["Webhook"]),
+                    authorization_webhook_config_file: Some("w".into()),
+                    ..none()
+                },
+                "",
+            ),
+        ] {
+            let said = options.check().map_or_else(|error| error.to_string(), |()| String::new());
+            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{expected}: {said}");
+        }
+        let open = Security { anonymous_auth: true, ..none() };
+        assert!(open.anonymous() && !none().anonymous());
+        assert!(!Security { authorization_mode: modes(&["AlwaysAllow"]), ..open }.anonymous());
+    }
+
+    #[test]
+    fn issuers_are_urls_or_plain_names() {
+        let with = |issuers: &[&str], keys: Option<&str>| Security {
+            service_account_issuer: issuers.iter().map(|issuer| (*issuer).to_owned()).collect(),
+            service_account_jwks_uri: keys.map(str::to_owned),
+            ..Security::default()
+        };
+        for (issuers, keys, why) in [
+            (&[][..], None, ""),
+            (&["https://id.example.com/a", "old"], Some("https://keys.example.com/jwks"), ""),
+            (&[""], None, "empty"),
+            (&["https://"], None, "was not a valid URL"),
+            (&["a:b:c"], None, "was not a valid URL"),
+            (&["https://a?b"], None, "without a query"),
+            (&["https://a", "https://a"], None, "already specified"),
+            (&[], Some("http://keys.example.com"), "requires https scheme"),
+        ] {
+            let said =
+                with(issuers, keys).issuers().map_or_else(|error| error.to_string(), |_| String::new());
+            assert_eq!(said.is_empty(), why.is_empty(), "{issuers:?}: {said}");
+            assert!(said.contains(why), "{issuers:?}: {said}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! `coracle token`: bootstrap tokens for machines that join; and `coracle revoke-node`, which shuts one out.
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use coracle_apiserver::remote::Remote;
+use coracle_controllers::csr::node_of;
+use coracle_pki::authority::Authority;
+use coracle_pki::bootstrap_token::{PREFIX, SECRET_TYPE, field};
+use coracle_pki::revoked::REVOKED;
+use coracle_proto::names::dns1123_subdomain;
+use http::Method;
+use rand::RngExt;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+/// The group that tokens of ours are in, besides `system:bootstrappers`.
+const GROUP: &str = "system:bootstrappers:coracle:default-node-token";
+
+/// Which server.
+#[derive(Debug, Clone, Args)]
+pub struct Where {
+    /// Where the server's state lives; its admin kubeconfig is used.
+    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
+    data_dir: PathBuf,
+    /// Another kubeconfig.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Where {
+    fn remote(&self) -> anyhow::Result<Remote> {
+        let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("admin.kubeconfig"));
+        Ok(Remote::from_kubeconfig(&path)?)
+    }
+}
+
+/// Options of `coracle token`.
+#[derive(Debug, Clone, Args)]
+pub struct TokenArgs {
+    #[command(subcommand)]
+    command: TokenCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum TokenCommand {
+    /// Make a token and print it, with the hash of the cluster's authority before it.
+    Create {
+        #[command(flatten)]
+        server: Where,
+        /// How long it can be used: 30m, 24h, 7d; 0 for ever.
+        #[arg(long, default_value = "24h")]
+        ttl: String,
+        /// What it is for.
+        #[arg(long, default_value = "")]
+        description: String,
+        /// Print only `id.secret`, as kubeadm and stock kubelets want it.
+        #[arg(long)]
+        bare: bool,
+    },
+    /// List tokens, without their secrets.
+    List {
+        #[command(flatten)]
+        server: Where,
+    },
+    /// End a token at once, by its id.
+    Revoke {
+        #[command(flatten)]
+        server: Where,
+        /// The six letters before the dot, or a whole token.
+        id: String,
+    },
+}
+
+/// Options of `coracle revoke-node`.
+#[derive(Debug, Clone, Args)]
+pub struct RevokeNodeArgs {
+    #[command(flatten)]
+    server: Where,
+    /// Its name.
+    node: String,
+    /// Revoke the name also when nothing is known of such a node.
+    #[arg(long)]
+    force: bool,
+    /// Leave bootstrap tokens alone; without it those of now end, because the node may know them.
+    #[arg(long)]
+    keep_tokens: bool,
+}
+
+/// Seconds of a duration such as `90s`, `30m`, `24h` or `7d`.
+fn seconds(text: &str) -> anyhow::Result<i64> {
+    let (number, unit) = text.split_at(text.len() - usize::from(text.ends_with(char::is_alphabetic)));
+    let factor = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        other => bail!("unit {other:?} is not known: want s, m, h or d"),
+    };
+    let number: i64 = number.parse().with_context(|| format!("{text:?} is no duration"))?;
+    Ok(number * factor)
+}
+
+fn word(length: usize) -> String {
+    const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    let mut random = rand::rng();
+    (0..length).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect()
+}
+
+/// The id in `id`, `id.secret` or a token with a hash before it.
+fn id_of(text: &str) -> &str {
+    let text = text.rsplit("::").next().unwrap_or(text);
+    text.split('.').next().unwrap_or(text)
+}
+
+async fn ask(remote: &Remote, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+    let (code, answer) = remote.send(method, path, body).await?;
+    if !(200..300).contains(&code) {
+        bail!("{}", answer["message"].as_str().unwrap_or("the server refused").to_owned());
+    }
+    Ok(answer)
+}
+
+const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
+const MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+/// Runs `coracle token`.
+pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
+    match &args.command {
+        TokenCommand::Create { server, ttl, description, bare } => {
+            let remote = server.remote()?;
+            let (id, secret) = (word(6), word(16));
+            let mut data = json!({
+                "token-id": id, "token-secret": secret, "description": description, "auth-extra-groups": GROUP,
+                "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
+            });
+            let life = seconds(ttl)?;
+            if life > 0 {
+                let until = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() + life)?;
+                data["expiration"] = json!(until.to_string());
+            }
+            let body = json!({"apiVersion": "v1", "kind": "Secret", "type": SECRET_TYPE,
+                "metadata": {"name": format!("{PREFIX}{id}"), "namespace": "kube-system"}, "stringData": data});
+            ask(&remote, Method::POST, SECRETS, Some(&body)).await?;
+            if *bare {
+                println!("{id}.{secret}");
+            } else {
+                println!("K10{}::{id}.{secret}", authority_hash(&remote, server).await?);
+            }
+        }
+        TokenCommand::List { server } => {
+            let path = format!("{SECRETS}?fieldSelector=type%3D{}", SECRET_TYPE.replace('/', "%2F"));
+            let list = ask(&server.remote()?, Method::GET, &path, None).await?;
+            let mut listing = String::new();
+            writeln!(listing, "{:<8} {:<26} {:<22} DESCRIPTION", "ID", "EXPIRES", "USAGES")?;
+            for secret in list["items"].as_array().into_iter().flatten() {
+                let usages = ["authentication", "signing"].into_iter();
+                let usages: Vec<&str> = usages
+                    .filter(|usage| field(secret, &format!("usage-bootstrap-{usage}")) == "true")
+                    .collect();
+                let expires = Some(field(secret, "expiration")).filter(|e| !e.is_empty());
+                writeln!(
+                    listing,
+                    "{:<8} {:<26} {:<22} {}",
+                    field(secret, "token-id"),
+                    expires.unwrap_or_else(|| "never".into()),
+                    usages.join(","),
+                    field(secret, "description")
+                )?;
+            }
+            coracle_cli::print::print(&listing)?;
+        }
+        TokenCommand::Revoke { server, id } => {
+            let id = id_of(id);
+            ask(&server.remote()?, Method::DELETE, &format!("{SECRETS}/{PREFIX}{id}"), None).await?;
+            println!("token {id} revoked");
+        }
+    }
+    Ok(())
+}
+
+/// The hash that joining nodes know the cluster by, in hex: from our own files, or as the server publishes it.
+async fn authority_hash(remote: &Remote, server: &Where) -> anyhow::Result<String> {
+    let pki = server.data_dir.join("pki");
+    let certificate = if server.kubeconfig.is_none() && pki.join("ca.crt").exists() {
+        std::fs::read_to_string(pki.join("ca.crt"))?
+    } else {
+        let path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt";
+        let map = ask(remote, Method::GET, path, None).await?;
+        map["data"]["ca.crt"].as_str().context("the server publishes no authority")?.to_owned()
+    };
+    let hash = Authority::hash_of(&certificate).context("the authority's certificate cannot be read")?;
+    Ok(hash.trim_start_matches("sha256:").to_owned())
+}
+
+/// What is known of a node: its Node, and requests for certificates in its name.
+struct Traces {
+    registered: bool,
+    revoked: bool,
+    requests: Vec<Value>,
+}
+
+async fn traces(remote: &Remote, node: &str) -> anyhow::Result<Traces> {
+    let (code, answer) = remote.send(Method::GET, &format!("/api/v1/nodes/{node}"), None).await?;
+    if code != 200 && code != 404 {
+        bail!("{}", answer["message"].as_str().unwrap_or("the Node could not be read").to_owned());
+    }
+    let (_, list) = remote.send(Method::GET, &format!("{MAPS}/{REVOKED}"), None).await?;
+    let all = ask(remote, Method::GET, REQUESTS, None).await?;
+    let user = format!("system:node:{node}");
+    let of_node = |request: &&Value| {
+        let spec = &request["spec"];
+        spec["username"] == user.as_str() || node_of(spec["request"].as_str().unwrap_or_default()) == node
+    };
+    let requests = all["items"].as_array().into_iter().flatten().filter(of_node).cloned().collect();
+    Ok(Traces { registered: code == 200, revoked: list["data"][node].is_string(), requests })
+}
+
+/// The moment after now on the server's clock, in seconds since 1970: certificates and requests of this second are of before.
+async fn next_second(remote: &Remote) -> anyhow::Result<i64> {
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "clock-"}});
+    let made = ask(remote, Method::POST, &format!("{MAPS}?dryRun=All"), Some(&body)).await?;
+    let now =
+        made["metadata"]["creationTimestamp"].as_str().context("the server does not say what time it is")?;
+    Ok(now.parse::<jiff::Timestamp>()?.as_second() + 1)
+}
+
+/// Shuts a node out: certificates that it has now stop counting, what it asked for and could join with goes, and its Node
+/// object too. From when this returns a machine can join under the name with a new token.
+pub async fn revoke_node(args: &RevokeNodeArgs) -> anyhow::Result<()> {
+    let mut done = Vec::new();
+    let outcome = shut_out(args, &mut done).await;
+    // Who reads does not decide how far it goes: a pipe that is closed is no reason to stop.
+    let mut out = std::io::stdout().lock();
+    for line in done {
+        let _ = writeln!(out, "{line}");
+    }
+    outcome
+}
+
+/// Does it, and says what was done, also when it cannot be done to the end.
+async fn shut_out(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Result<()> {
+    let (remote, node) = (args.server.remote()?, args.node.as_str());
+    if let Some(why) = dns1123_subdomain(node).first() {
+        bail!("{node:?} is no name of a node: {why}");
+    }
+    let Traces { registered, revoked, requests } = traces(&remote, node).await?;
+    if !registered && !revoked && requests.is_empty() && !args.force {
+        bail!(
+            "node {node:?} is not known: it is no Node and has asked for no certificate of late; \
+             with --force certificates in its name stop counting all the same"
+        );
+    }
+    let since = next_second(&remote).await?;
+    let returning = tokio::time::Instant::now() + std::time::Duration::from_secs(1);
+    let time = json!(jiff::Timestamp::from_second(since)?.to_string());
+    let (code, mut map) = remote.send(Method::GET, &format!("{MAPS}/{REVOKED}"), None).await?;
+    if code == 404 {
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": REVOKED, "namespace": "kube-system"}, "data": {node: time}});
+        ask(&remote, Method::POST, MAPS, Some(&body)).await?;
+    } else {
+        map["data"][node] = time;
+        ask(&remote, Method::PUT, &format!("{MAPS}/{REVOKED}"), Some(&map)).await?;
+    }
+    done.push(format!("node {node} revoked: certificates that it has do not count any more"));
+    if !args.keep_tokens {
+        let path = format!("{SECRETS}?fieldSelector=type%3D{}", SECRET_TYPE.replace('/', "%2F"));
+        let list = ask(&remote, Method::GET, &path, None).await?;
+        for secret in list["items"].as_array().into_iter().flatten() {
+            let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+            remove(&remote, &format!("{SECRETS}/{name}")).await?;
+            done.push(format!("token {} revoked: it may know it", name.trim_start_matches(PREFIX)));
+        }
+    }
+    // Looked at again: no more can come now.
+    for request in traces(&remote, node).await?.requests {
+        let name = request["metadata"]["name"].as_str().unwrap_or_default();
+        if request["status"]["certificate"].as_str().is_none_or(str::is_empty) {
+            remove(&remote, &format!("{REQUESTS}/{name}")).await?;
+            done.push(format!("certificate signing request {name} deleted"));
+        }
+    }
+    remove(&remote, &format!("/api/v1/nodes/{node}")).await?;
+    tokio::time::sleep_until(returning).await;
+    done.push("a machine can join under this name with a new token: coracle token create".into());
+    Ok(())
+}
+
+/// Deletes what may be gone already.
+async fn remove(remote: &Remote, path: &str) -> anyhow::Result<()> {
+    let (code, answer) = remote.send(Method::DELETE, path, None).await?;
+    if code != 404 && !(200..300).contains(&code) {
+        bail!("{}", answer["message"].as_str().unwrap_or("the server refused").to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn durations_and_ids_are_read() {
+        for (text, value) in
+            [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800), ("0", 0), ("5", 5)]
+        {
+            assert_eq!(seconds(text).unwrap(), value, "{text}");
+        }
+        assert!(seconds("soon").is_err() && seconds("3w").is_err() && seconds("").is_err());
+        for text in ["abcdef", "abcdef.0123", "K10ffff::abcdef.0123"] {
+            assert_eq!(id_of(text), "abcdef");
+        }
+        assert!(coracle_pki::bootstrap_token::parse(&format!("{}.{}", word(6), word(16))).is_some());
+    }
+}

@@ -1,0 +1,210 @@
+//! Leader election by Lease: of several servers on one store exactly one runs the controllers; when it dies another
+//! takes over within the time of the lease.
+
+use super::time;
+use coracle_client::Client;
+use coracle_kinds::object::Object;
+use coracle_proto::status::ApiError;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How long a lease holds without being renewed, in seconds.
+const LEASE_SECONDS: i64 = 12;
+/// How often the leader renews it.
+const RENEW: Duration = Duration::from_secs(3);
+/// After how long without renewal the leader stops: before anybody else may start.
+const GIVE_UP_SECONDS: i64 = 7;
+// The old leader stops before a new one may start.
+const _: () = assert!(GIVE_UP_SECONDS + 4 < LEASE_SECONDS);
+/// How long the store may take to answer.
+const ANSWER: Duration = Duration::from_secs(3);
+const NAMESPACE: &str = "kube-system";
+
+/// What a candidate does about the lease.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// There is none: create it.
+    Create(Value),
+    /// Take it, or keep it.
+    Write(Value),
+    /// Somebody else has it; look again then.
+    Wait(Timestamp),
+}
+
+/// What a candidate saw last, and since when: clocks of different machines are not compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    revision: u64,
+    since: Timestamp,
+}
+
+fn spec(me: &str, acquired: Timestamp, now: Timestamp, transitions: i64) -> Value {
+    json!({
+        "holderIdentity": me, "leaseDurationSeconds": LEASE_SECONDS, "leaseTransitions": transitions,
+        "acquireTime": time::micros(acquired), "renewTime": time::micros(now),
+    })
+}
+
+/// Decides by the lease as it is and since when it is so.
+fn step(lease: Option<&Object>, seen: Option<&Seen>, (name, me): (&str, &str), now: Timestamp) -> Step {
+    let Some(lease) = lease else {
+        let meta = json!({"name": name, "namespace": NAMESPACE});
+        return Step::Create(
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta,
+            "spec": spec(me, now, now, 0)}),
+        );
+    };
+    let mut body = lease.value();
+    let old = body["spec"].clone();
+    let holder = old["holderIdentity"].as_str().unwrap_or_default();
+    let transitions = old["leaseTransitions"].as_i64().unwrap_or(0);
+    if holder == me {
+        let acquired = time::parse(old["acquireTime"].as_str()).unwrap_or(now);
+        body["spec"] = spec(me, acquired, now, transitions);
+        return Step::Write(body);
+    }
+    let since = seen.filter(|s| s.revision == lease.revision).map_or(now, |s| s.since);
+    let due = time::after(since, old["leaseDurationSeconds"].as_i64().unwrap_or(LEASE_SECONDS));
+    if !holder.is_empty() && due > now {
+        return Step::Wait(due);
+    }
+    body["spec"] = spec(me, now, now, transitions + 1);
+    Step::Write(body)
+}
+
+/// Competes for the lease `name` as `me`, and has `run` working while it holds it, until `stop`. What `run` returned is
+/// dropped, and with it its tasks end, when the lease is lost. Who stops gives the lease away, so that nobody waits for it.
+pub async fn lead(
+    client: Client,
+    name: &'static str,
+    me: String,
+    stop: CancellationToken,
+    run: impl Fn() -> JoinSet<()>,
+) {
+    let mut seen: Option<Seen> = None;
+    let mut running: Option<JoinSet<()>> = None;
+    let mut renewed = Timestamp::now();
+    loop {
+        let now = Timestamp::now();
+        // A store that does not answer must not keep an old leader at work.
+        let turn = tokio::time::timeout(ANSWER, compete(&client, (name, &me), &mut seen, now)).await;
+        let mut wait = RENEW;
+        match turn {
+            Ok(Ok(Standing::Leader)) => {
+                renewed = now;
+                if running.is_none() {
+                    tracing::info!(lease = name, identity = me, "leading");
+                    running = Some(run());
+                }
+            }
+            Ok(Ok(Standing::Waiting(due))) => {
+                wait = time::until(due, now).min(RENEW);
+                if running.take().is_some() {
+                    tracing::warn!(lease = name, identity = me, "somebody else leads");
+                }
+            }
+            failed => {
+                let error = match failed {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => "the store does not answer".into(),
+                };
+                tracing::warn!(lease = name, error, "the lease was not renewed");
+                wait = Duration::from_millis(500);
+                if time::after(renewed, GIVE_UP_SECONDS) < Timestamp::now() && running.take().is_some() {
+                    tracing::warn!(lease = name, identity = me, "no longer leading");
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = stop.cancelled() => break,
+        }
+    }
+    if let Some(mut tasks) = running.take() {
+        tasks.shutdown().await;
+        let _ = tokio::time::timeout(ANSWER, release(&client, name, &me)).await;
+    }
+}
+
+/// How a candidate stands.
+enum Standing {
+    /// It has the lease.
+    Leader,
+    /// Somebody else has it, at least until then.
+    Waiting(Timestamp),
+}
+
+async fn compete(
+    client: &Client,
+    (name, me): (&str, &str),
+    seen: &mut Option<Seen>,
+    now: Timestamp,
+) -> Result<Standing, ApiError> {
+    let kind = client.kind("coordination.k8s.io", "leases");
+    let lease = match client.get(&kind, NAMESPACE, name).await {
+        Ok(lease) => Some(lease),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => return Err(error),
+    };
+    if let Some(lease) = &lease
+        && seen.as_ref().is_none_or(|s| s.revision != lease.revision)
+    {
+        *seen = Some(Seen { revision: lease.revision, since: now });
+    }
+    match step(lease.as_deref(), seen.as_ref(), (name, me), now) {
+        Step::Create(body) => client.create(&kind, NAMESPACE, body).await?,
+        Step::Write(body) => client.update(&kind, NAMESPACE, name, "", body).await?,
+        Step::Wait(due) => return Ok(Standing::Waiting(due)),
+    };
+    Ok(Standing::Leader)
+}
+
+/// Gives a lease that is ours to whoever wants it.
+async fn release(client: &Client, name: &str, me: &str) -> Result<(), ApiError> {
+    let kind = client.kind("coordination.k8s.io", "leases");
+    let lease = client.get(&kind, NAMESPACE, name).await?;
+    let mut body = lease.value();
+    if body["spec"]["holderIdentity"] == me {
+        body["spec"]["holderIdentity"] = json!("");
+        body["spec"]["leaseDurationSeconds"] = json!(1);
+        client.update(&kind, NAMESPACE, name, "", body).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_kinds::object::testing::object;
+
+    fn at(seconds: i64) -> Timestamp {
+        time::after(Timestamp::UNIX_EPOCH, seconds)
+    }
+
+    #[test]
+    fn the_lease_is_taken_when_it_stood_still_for_its_time() {
+        assert!(matches!(step(None, None, ("l", "a"), at(0)), Step::Create(_)));
+        let lease = object(json!({"metadata": {"name": "l"}, "spec": spec("a", at(0), at(0), 4)}));
+        let seen = Seen { revision: lease.revision, since: at(0) };
+        assert_eq!(step(Some(&lease), Some(&seen), ("l", "b"), at(11)), Step::Wait(at(12)));
+        let Step::Write(taken) = step(Some(&lease), Some(&seen), ("l", "b"), at(12)) else { panic!() };
+        assert_eq!(
+            (&taken["spec"]["holderIdentity"], &taken["spec"]["leaseTransitions"]),
+            (&json!("b"), &json!(5))
+        );
+        let Step::Write(kept) = step(Some(&lease), Some(&seen), ("l", "a"), at(3)) else { panic!() };
+        assert_eq!(
+            (&kept["spec"]["leaseTransitions"], &kept["spec"]["acquireTime"]),
+            (&json!(4), &json!(time::micros(at(0))))
+        );
+        let renewed = Seen { revision: 99, since: at(0) };
+        assert_eq!(
+            step(Some(&lease), Some(&renewed), ("l", "b"), at(30)),
+            Step::Wait(at(42)),
+            "it moved since"
+        );
+    }
+}

@@ -1,0 +1,39 @@
+//! The parts that control loops are built from: informers on the caches, work queues, event recorders, leader election.
+//!
+//! May depend on `coracle-client` and `coracle-kinds`. It does not depend on the API server; its tests do, through
+//! `coracle-testing`.
+
+// API timestamps.
+pub mod time;
+// Spec and status of an object.
+pub mod wire;
+// Label selectors.
+pub mod selector;
+// Status conditions.
+pub mod conditions;
+// Pod templates: equality and hash.
+pub mod template;
+// The fields of a pod that controllers read.
+pub mod pod;
+// The rate-limited work queue.
+pub mod queue;
+// Metrics of the work queues.
+pub mod work;
+// Informers: from changes of objects to keys in work queues.
+pub mod informer;
+// Objects indexed by owner and node.
+pub mod index;
+// Changes of objects of all kinds.
+pub mod everything;
+// Correlation and rate limits of events.
+pub mod events;
+// The event recorder: writes events in the background.
+pub mod recorder;
+// Access to one kind with one identity.
+pub mod resource;
+// The reconcile loop around a controller.
+pub mod runner;
+// Starts controllers: identities, informers, shared indexes, tasks.
+pub mod setup;
+// Leader election by Lease.
+pub mod election;

@@ -1,0 +1,146 @@
+//! One kind through one identity: reads from the cache, writes through the pipeline, and notes about its objects.
+
+use super::events::{Note, Severity};
+use super::informer::Name;
+use super::recorder::Recorder;
+use coracle_client::Client;
+use coracle_client::options::{DeleteOptions, Preconditions};
+use coracle_client::patch::Patch;
+use coracle_kinds::object::Object;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_kinds::watch::cache::Cache;
+use coracle_proto::status::ApiError;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A kind, as one controller reads and writes it.
+#[derive(Clone)]
+pub struct Resource {
+    client: Client,
+    recorder: Recorder,
+    /// The row of the kind.
+    pub kind: Arc<Kind>,
+    /// Its objects.
+    pub cache: Arc<Cache>,
+}
+
+impl Resource {
+    /// The handle of a kind.
+    pub fn new(client: &Client, recorder: &Recorder, kind: Arc<Kind>, cache: Arc<Cache>) -> Self {
+        Self { client: client.clone(), recorder: recorder.clone(), kind, cache }
+    }
+
+    /// An object as this process last saw or wrote it.
+    pub fn get(&self, name: &Name) -> Option<Arc<Object>> {
+        self.cache.get(&name.namespace, &name.name)
+    }
+
+    /// An object read after every write acknowledged before, by whomever.
+    pub async fn fresh(&self, name: &Name) -> Result<Arc<Object>, ApiError> {
+        self.client.get(&self.kind, &name.namespace, &name.name).await
+    }
+
+    /// Objects of a namespace.
+    pub fn list(&self, namespace: &str) -> Vec<Arc<Object>> {
+        self.cache.list(Some(namespace))
+    }
+
+    /// All objects.
+    pub fn all(&self) -> Vec<Arc<Object>> {
+        self.cache.list(None)
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, namespace: &str, mut body: Value) -> Result<Arc<Object>, ApiError> {
+        drop_nulls(&mut body);
+        self.client.create(&self.kind, namespace, body).await
+    }
+
+    /// Replaces an object; fails with a conflict if it changed since it was read.
+    pub async fn update(&self, body: Value) -> Result<Arc<Object>, ApiError> {
+        self.write("", body).await
+    }
+
+    /// Replaces an object's subresource; fails with a conflict if the object changed since it was read.
+    pub async fn write(&self, subresource: &str, mut body: Value) -> Result<Arc<Object>, ApiError> {
+        drop_nulls(&mut body);
+        let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        self.client.update(&self.kind, &namespace, &name, subresource, body).await
+    }
+
+    /// Replaces the status of the object as it was read; does nothing when it is the same.
+    pub async fn set_status(&self, object: &Arc<Object>, status: Value) -> Result<(), ApiError> {
+        let mut body = object.value();
+        if super::template::same(&body["status"], &status) {
+            return Ok(());
+        }
+        body["status"] = status;
+        self.write("status", body).await.map(|_| ())
+    }
+
+    /// Changes an object by a function of its newest state.
+    pub async fn modify(
+        &self,
+        name: &Name,
+        change: impl Fn(&mut Value) + Send + Sync,
+    ) -> Result<Arc<Object>, ApiError> {
+        self.client.modify(&self.kind, &name.namespace, &name.name, "", change).await
+    }
+
+    /// Merges a change into an object, whatever its state.
+    pub async fn merge(&self, name: &Name, change: Value) -> Result<Arc<Object>, ApiError> {
+        self.client.patch(&self.kind, &name.namespace, &name.name, "", Patch::Merge(change)).await
+    }
+
+    /// Deletes an object if it is still the one with this uid; one that is gone is no error.
+    pub async fn delete(&self, object: &Object) -> Result<(), ApiError> {
+        self.delete_with(&Name::of(object), same_uid(object)).await
+    }
+
+    /// Deletes an object with options; one that is gone is no error.
+    pub async fn delete_with(&self, name: &Name, options: DeleteOptions) -> Result<(), ApiError> {
+        match self.client.delete(&self.kind, &name.namespace, &name.name, options).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that something went as it should.
+    pub fn normal(&self, about: &Object, reason: &'static str, message: impl Into<String>) {
+        self.note(about, Severity::Normal, reason, message.into());
+    }
+
+    /// Says that something did not.
+    pub fn warn(&self, about: &Object, reason: &'static str, message: impl Into<String>) {
+        self.note(about, Severity::Warning, reason, message.into());
+    }
+
+    fn note(&self, about: &Object, severity: Severity, reason: &'static str, message: String) {
+        let kind = (&*self.kind.api_version(), &*self.kind.kind);
+        self.recorder.send(Note::new(kind, about, severity, reason, message));
+    }
+}
+
+/// Leaves out what is null: looking up a field that is not there makes one.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, v| !v.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// Options of a delete that insists on the object's uid.
+pub fn same_uid(object: &Object) -> DeleteOptions {
+    let preconditions = Preconditions { uid: Some(object.meta.uid.clone()), resource_version: None };
+    DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() }
+}
+
+/// Whether a creation failed because the namespace is going away, so that there is no point in trying again.
+pub fn namespace_is_ending(error: &ApiError) -> bool {
+    error.code == 403 && error.message.contains("because it is being terminated")
+}

@@ -1,0 +1,153 @@
+//! How the write pipeline asks a kind: what to prepare before a write, and which field rules a write breaks.
+
+use super::kinds::Kind;
+use coracle_proto::status::FieldError;
+use coracle_validation::meta;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// What an update subresource other than `/status` does, such as `/approval`.
+#[derive(Clone, Copy)]
+pub struct Change {
+    /// Takes over from `old` what this endpoint may not change.
+    pub prepare: fn(&mut Value, &Value),
+    /// Field rules, `new` then `old`.
+    pub validate: fn(&Value, &Value, &mut Vec<FieldError>),
+}
+
+impl Kind {
+    /// Before an update: the main resource (`""`), `status`, or another subresource that updates the object.
+    pub fn prepare_update(&self, subresource: &str, new: &mut Value, old: &Value) {
+        match subresource {
+            "" => (self.strategy.prepare_update)(new, old),
+            "status" => (self.strategy.prepare_status)(new, old),
+            other => {
+                if let Some(change) = self.change_of(other) {
+                    (change.prepare)(new, old);
+                }
+            }
+        }
+    }
+
+    /// The rules that a new object breaks, metadata first.
+    pub fn check_create(&self, new: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        meta::check(new, self.namespaced(), self.names.rule(), &mut errors);
+        let new = self.stored_form(new);
+        (self.strategy.validate)(&new, &mut errors);
+        (self.strategy.validate_create)(&new, &mut errors);
+        if let Some(custom) = &self.custom {
+            custom.validate(&new, None, &mut errors);
+        }
+        errors
+    }
+
+    /// The rules that a change breaks, metadata first.
+    pub fn check_update(&self, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        meta::check_update(new, old, &mut errors);
+        let (new, old) = (self.stored_form(new), self.stored_form(old));
+        match subresource {
+            "" => {
+                (self.strategy.validate)(&new, &mut errors);
+                (self.strategy.validate_update)(&new, &old, &mut errors);
+            }
+            "status" => (self.strategy.validate_status)(&new, &old, &mut errors),
+            other => {
+                if let Some(change) = self.change_of(other) {
+                    (change.validate)(&new, &old, &mut errors);
+                }
+            }
+        }
+        if let Some(custom) = &self.custom {
+            custom.validate(&new, Some(&old), &mut errors);
+        }
+        errors
+    }
+
+    /// The form that field rules know: a view's objects as they are stored.
+    fn stored_form<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
+        let Some(stored) = self.stored_as else { return Cow::Borrowed(object) };
+        let mut object = object.clone();
+        (stored.encode)(&mut object);
+        Cow::Owned(object)
+    }
+
+    fn change_of(&self, subresource: &str) -> Option<Change> {
+        self.changes.iter().find(|(name, _)| *name == subresource).map(|(_, change)| *change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::registry::index::Registry;
+    use serde_json::json;
+
+    #[test]
+    fn views_are_held_to_the_rules_of_what_is_stored() {
+        let kind = Registry::builtin().resource("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
+        let mut hpa = json!({"metadata": {"name": "h", "namespace": "n"}, "spec": {"maxReplicas": 0,
+            "targetCPUUtilizationPercentage": 0, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+        (kind.strategy.defaults)(&mut hpa);
+        let errors: Vec<String> = kind.check_create(&hpa).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            errors,
+            [
+                "spec.maxReplicas: Invalid value: 0: must be greater than 0",
+                "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
+                "spec.metrics[0].resource.target.averageUtilization: Invalid value: 0: must be greater than 0",
+            ]
+        );
+    }
+
+    #[test]
+    fn status_leaves_metadata_alone_where_upstream_does() {
+        for (group, plural, kept) in [
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies", true),
+            ("apiregistration.k8s.io", "apiservices", true),
+            ("flowcontrol.apiserver.k8s.io", "flowschemas", true),
+            ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", true),
+            ("networking.k8s.io", "servicecidrs", true),
+            ("resource.k8s.io", "resourceclaims", true),
+            ("storage.k8s.io", "volumeattachments", true),
+            // Upstream resets the metadata of these to what the client sent; its own controllers count on that.
+            ("apiextensions.k8s.io", "customresourcedefinitions", false),
+            ("", "nodes", false),
+        ] {
+            let kind = Registry::builtin().resource(group, "v1", plural).unwrap();
+            let old = json!({"metadata": {"labels": {"a": "old"}, "finalizers": ["example.com/hold"]}});
+            let mut new = json!({"metadata": {"labels": {"a": "new"}, "managedFields": [{}]}, "status": {}});
+            kind.prepare_update("status", &mut new, &old);
+            let meta = &new["metadata"];
+            assert_eq!(
+                (meta["labels"]["a"] == "old", meta["finalizers"].is_array()),
+                (kept, kept),
+                "{plural}"
+            );
+            assert_eq!(meta["managedFields"], json!([{}]), "{plural}");
+        }
+    }
+
+    #[test]
+    fn every_kind_survives_an_empty_object_and_itself() {
+        for kind in Registry::builtin().all() {
+            let mut object = json!({"metadata": {"name": "a", "namespace": "b", "uid": "u"}});
+            (kind.strategy.defaults)(&mut object);
+            (kind.strategy.prepare_create)(&mut object);
+            kind.check_create(&object);
+            (kind.strategy.warnings)(&object, None);
+            let old = object.clone();
+            for subresource in ["", "status", "finalize", "approval", "resize", "ephemeralcontainers"] {
+                let mut new = old.clone();
+                kind.prepare_update(subresource, &mut new, &old);
+                kind.check_update(subresource, &new, &old);
+            }
+            for column in &kind.columns {
+                if let crate::registry::kinds::Cell::With(draw) = &column.cell {
+                    draw(&object);
+                }
+            }
+        }
+    }
+}

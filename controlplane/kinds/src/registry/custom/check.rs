@@ -1,0 +1,319 @@
+//! Values that a structural schema does not allow, in upstream's words.
+
+use coracle_expressions::patterns;
+use coracle_proto::status::FieldError;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+
+/// Checks a whole object; its metadata is checked elsewhere. What nobody changed since `old` was accepted before and may
+/// stay, whatever the schema says now.
+pub fn root(schema: &Value, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let mut inner = schema.clone();
+    if let Some(properties) = inner["properties"].as_object_mut() {
+        properties.remove("metadata");
+    }
+    value(&inner, object, old, "", errors);
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn child(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn invalid(path: &str, value: &Value, rest: &str) -> FieldError {
+    FieldError::invalid(path, value, &format!("{path} in body {rest}"))
+}
+
+fn value(schema: &Value, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+    if old == Some(value) {
+        return;
+    }
+    if value.is_null() {
+        if schema["nullable"] != true && schema["type"].is_string() {
+            let wanted = schema["type"].as_str().unwrap_or_default();
+            let text = format!("{path} in body must be of type {wanted}: \"null\"");
+            errors.push(FieldError::invalid(path, &json!("null"), &text));
+        }
+        return;
+    }
+    let is = kind_of(value);
+    let fits = match schema["type"].as_str() {
+        None => schema["x-kubernetes-int-or-string"] != true || matches!(is, "integer" | "string"),
+        Some("number") => matches!(is, "number" | "integer"),
+        Some("integer") => is == "integer" || value.as_f64().is_some_and(|n| n.fract() == 0.0),
+        Some(wanted) => wanted == is,
+    };
+    if !fits {
+        let wanted = schema["type"].as_str().unwrap_or("integer or string");
+        let text = format!("{path} in body must be of type {wanted}: \"{is}\"");
+        errors.push(FieldError::invalid(path, &json!(is), &text));
+        return;
+    }
+    if let Some(allowed) = schema["enum"].as_array()
+        && !allowed.contains(value)
+    {
+        let texts: Vec<String> =
+            allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        errors.push(FieldError::unsupported(path, value, &texts));
+    }
+    match value {
+        Value::Number(_) => number(schema, value, path, errors),
+        Value::String(text) => string(schema, text, path, errors),
+        Value::Array(items) => array(schema, items, old, path, errors),
+        Value::Object(fields) => object(schema, fields, old, path, errors),
+        _ => {}
+    }
+    combined(schema, value, path, errors);
+}
+
+fn number(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let Some(is) = value.as_f64() else { return };
+    if let Some(least) = schema["minimum"].as_f64() {
+        let open = schema["exclusiveMinimum"] == true;
+        if is < least || (open && is == least) {
+            let words = if open { "greater than" } else { "greater than or equal to" };
+            errors.push(invalid(path, value, &format!("should be {words} {}", schema["minimum"])));
+        }
+    }
+    if let Some(most) = schema["maximum"].as_f64() {
+        let open = schema["exclusiveMaximum"] == true;
+        if is > most || (open && is == most) {
+            let words = if open { "less than" } else { "less than or equal to" };
+            errors.push(invalid(path, value, &format!("should be {words} {}", schema["maximum"])));
+        }
+    }
+    if let Some(step) = schema["multipleOf"].as_f64()
+        && step > 0.0
+        && (is / step).fract() != 0.0
+    {
+        errors.push(invalid(path, value, &format!("should be a multiple of {}", schema["multipleOf"])));
+    }
+}
+
+fn string(schema: &Value, text: &str, path: &str, errors: &mut Vec<FieldError>) {
+    let length = text.chars().count() as u64;
+    if let Some(most) = schema["maxLength"].as_u64()
+        && length > most
+    {
+        errors.push(FieldError::too_long(path, most as usize));
+    }
+    if let Some(least) = schema["minLength"].as_u64()
+        && length < least
+    {
+        errors.push(invalid(path, &json!(text), &format!("should be at least {least} chars long")));
+    }
+    if let Some(pattern) = schema["pattern"].as_str()
+        && let Ok(compiled) = patterns::bounded(pattern)
+        && !compiled.regex.is_match(text)
+    {
+        errors.push(invalid(path, &json!(text), &format!("should match '{pattern}'")));
+    }
+    let bad = match schema["format"].as_str().unwrap_or_default() {
+        "date-time" => text.parse::<jiff::Timestamp>().is_err(),
+        "date" => text.parse::<jiff::civil::Date>().is_err(),
+        "ipv4" => text.parse::<std::net::Ipv4Addr>().is_err(),
+        "ipv6" => text.parse::<std::net::Ipv6Addr>().is_err(),
+        "uuid" => uuid::Uuid::parse_str(text).is_err(),
+        _ => false,
+    };
+    if bad {
+        let format = schema["format"].as_str().unwrap_or_default();
+        errors.push(invalid(path, &json!(text), &format!("must be of type {format}: \"{text}\"")));
+    }
+}
+
+fn array(schema: &Value, items: &[Value], old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+    let count = items.len() as u64;
+    if let Some(most) = schema["maxItems"].as_u64()
+        && count > most
+    {
+        errors.push(FieldError::new(
+            "FieldValueTooMany",
+            path,
+            format!("Too many: {count}: must have at most {most} items"),
+        ));
+    }
+    if let Some(least) = schema["minItems"].as_u64()
+        && count < least
+    {
+        errors.push(invalid(path, &json!(count), &format!("should have at least {least} items")));
+    }
+    let keys = super::map_keys(schema);
+    let by_key = schema["x-kubernetes-list-type"] == "map";
+    let unique = by_key || schema["x-kubernetes-list-type"] == "set" || schema["uniqueItems"] == true;
+    let mut seen = HashSet::new();
+    let followed = super::Followed::of(&keys, old);
+    for (i, item) in items.iter().enumerate() {
+        value(&schema["items"], item, followed.item(item), &format!("{path}[{i}]"), errors);
+        if !unique {
+            continue;
+        }
+        let same: Value = if by_key {
+            keys.iter().map(|key| (key.clone(), item[key].clone())).collect()
+        } else {
+            item.clone()
+        };
+        if !seen.insert(super::sorted(&same)) {
+            errors.push(FieldError::duplicate(format!("{path}[{i}]"), &same));
+        }
+    }
+}
+
+fn object(
+    schema: &Value,
+    fields: &serde_json::Map<String, Value>,
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !fields.contains_key(name) {
+            errors.push(FieldError::required(child(path, name), ""));
+        }
+    }
+    let count = fields.len() as u64;
+    if let Some(most) = schema["maxProperties"].as_u64()
+        && count > most
+    {
+        errors.push(FieldError::new(
+            "FieldValueTooMany",
+            path,
+            format!("Too many: {count}: must have at most {most} items"),
+        ));
+    }
+    if let Some(least) = schema["minProperties"].as_u64()
+        && count < least
+    {
+        errors.push(invalid(path, &json!(count), &format!("should have at least {least} properties")));
+    }
+    let (known, rest) = (&schema["properties"], &schema["additionalProperties"]);
+    for (name, inside) in fields {
+        let before = old.and_then(|old| old.get(name));
+        match known.get(name) {
+            Some(of) => value(of, inside, before, &child(path, name), errors),
+            None if rest.is_object() => value(rest, inside, before, &child(path, name), errors),
+            None => {}
+        }
+    }
+}
+
+fn combined(schema: &Value, it: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let valid = |schema: &Value| {
+        let mut errors = Vec::new();
+        value(schema, it, None, path, &mut errors);
+        errors.is_empty()
+    };
+    for of in schema["allOf"].as_array().into_iter().flatten() {
+        value(of, it, None, path, errors);
+    }
+    if let Some(any) = schema["anyOf"].as_array()
+        && !any.iter().any(valid)
+    {
+        errors.push(invalid(path, it, "must validate at least one schema (anyOf)"));
+    }
+    if let Some(one) = schema["oneOf"].as_array()
+        && one.iter().filter(|of| valid(of)).count() != 1
+    {
+        errors.push(invalid(path, it, "must validate one and only one schema (oneOf)"));
+    }
+    if schema["not"].is_object() && valid(&schema["not"]) {
+        errors.push(invalid(path, it, "must not validate the schema (not)"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(schema: Value, spec: Value) -> String {
+        let schema = json!({"type": "object", "properties": {"spec": schema}});
+        let mut errors = Vec::new();
+        root(&schema, &json!({"metadata": {"name": "n"}, "spec": spec}), None, &mut errors);
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
+    }
+
+    #[test]
+    fn values_are_held_to_the_schema() {
+        let of = |field: Value| json!({"type": "object", "properties": {"f": field}});
+        let cases = [
+            (
+                of(json!({"type": "integer"})),
+                json!({"f": "x"}),
+                "spec.f: Invalid value: \"string\": spec.f in body must be of type integer: \"string\"",
+            ),
+            (
+                of(json!({"type": "integer", "minimum": 1})),
+                json!({"f": 0}),
+                "spec.f: Invalid value: 0: spec.f in body should be greater than or equal to 1",
+            ),
+            (
+                of(json!({"type": "integer", "maximum": 3})),
+                json!({"f": 4}),
+                "spec.f: Invalid value: 4: spec.f in body should be less than or equal to 3",
+            ),
+            (
+                of(json!({"type": "string", "pattern": "^a$"})),
+                json!({"f": "b"}),
+                "spec.f: Invalid value: \"b\": spec.f in body should match '^a$'",
+            ),
+            (
+                of(json!({"type": "string", "enum": ["a", "b"]})),
+                json!({"f": "c"}),
+                "spec.f: Unsupported value: \"c\": supported values: \"a\", \"b\"",
+            ),
+            (
+                of(json!({"type": "string", "maxLength": 2})),
+                json!({"f": "abc"}),
+                "spec.f: Too long: may not be more than 2 bytes",
+            ),
+            (
+                of(json!({"type": "array", "maxItems": 1})),
+                json!({"f": [1, 2]}),
+                "spec.f: Too many: 2: must have at most 1 items",
+            ),
+            (
+                of(json!({"type": "array", "x-kubernetes-list-type": "set"})),
+                json!({"f": [1, 1]}),
+                "spec.f[1]: Duplicate value: 1",
+            ),
+            (of(json!({"x-kubernetes-int-or-string": true})), json!({"f": "5%"}), ""),
+            (of(json!({"type": "string", "nullable": true})), json!({"f": null}), ""),
+            (of(json!({"type": "number"})), json!({"f": 1}), ""),
+            (json!({"type": "object", "required": ["f"]}), json!({}), "spec.f: Required value"),
+            (
+                of(json!({"anyOf": [{"type": "string"}, {"type": "integer"}]})),
+                json!({"f": true}),
+                "spec.f: Invalid value: true: spec.f in body must validate at least one schema (anyOf)",
+            ),
+        ];
+        for (schema, spec, expected) in cases {
+            assert_eq!(said(schema.clone(), spec), expected, "{schema}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_changed_stays() {
+        let schema = json!({"properties": {"spec": {"type": "object", "properties": {
+            "a": {"type": "string"}, "b": {"type": "integer"},
+            "l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["n"],
+                "items": {"properties": {"n": {"type": "string"}, "v": {"type": "integer"}}}}}}}});
+        let old = json!({"spec": {"a": 1, "b": 1, "l": [{"n": "x", "v": "bad"}]}});
+        let new = json!({"spec": {"a": 1, "b": "x", "l": [{"n": "y", "v": 1}, {"n": "x", "v": "bad"}]}});
+        let mut errors = Vec::new();
+        root(&schema, &new, Some(&old), &mut errors);
+        let texts: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(texts, ["spec.b"]);
+    }
+}

@@ -1,0 +1,247 @@
+//! Conversion by webhook without the webhook: what is sent, what of an answer is believed, and what watchers remember of it.
+
+use crate::object::Object;
+use crate::watch::cache::object_key;
+use coracle_proto::status::FieldError;
+use coracle_store::Revision;
+use coracle_validation::meta;
+use coracle_validation::spot::{Spot, walk};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// How many converted objects watchers of a version remember together.
+const REMEMBERED: usize = 512;
+
+/// Who converts, as `spec.conversion.webhook` says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Webhook {
+    /// Where it is: the `clientConfig`.
+    pub config: Value,
+    /// The version of reviews that it takes: the first it names that is understood here.
+    pub review: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    kind: &'static str,
+    api_version: String,
+    request: Request<'a>,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    uid: &'a str,
+    #[serde(rename = "desiredAPIVersion")]
+    wanted: &'a str,
+    objects: &'a [Value],
+}
+
+impl Webhook {
+    /// The webhook of `spec.conversion`, when that is the strategy.
+    pub fn of(conversion: &Value) -> Option<Self> {
+        if conversion["strategy"] != "Webhook" {
+            return None;
+        }
+        let hook = &conversion["webhook"];
+        let mut named = hook["conversionReviewVersions"].as_array().into_iter().flatten();
+        let known = named.find_map(|one| ["v1", "v1beta1"].into_iter().find(|known| one == known));
+        Some(Self { config: hook["clientConfig"].clone(), review: known.unwrap_or("v1") })
+    }
+
+    /// The review that asks for objects in another version, as JSON.
+    pub fn request(&self, uid: &str, wanted: &str, objects: &[Value]) -> Vec<u8> {
+        let api_version = format!("apiextensions.k8s.io/{}", self.review);
+        let review =
+            Review { kind: "ConversionReview", api_version, request: Request { uid, wanted, objects } };
+        serde_json::to_vec(&review).expect("a tree of JSON can be written")
+    }
+
+    /// The objects of an answer, in the order they were sent; why it is not believed, in upstream's words after
+    /// "conversion webhook for …".
+    pub fn read(
+        &self,
+        uid: &str,
+        mut answer: Value,
+        sent: &[Value],
+        wanted: &str,
+    ) -> Result<Vec<Value>, String> {
+        let converted = self.results(uid, &mut answer).map_err(|why| format!("failed: {why}"))?;
+        if converted.len() != sent.len() {
+            return Err(format!("returned {} objects, expected {}", converted.len(), sent.len()));
+        }
+        let mut all = Vec::with_capacity(sent.len());
+        for (i, (original, mut object)) in sent.iter().zip(converted).enumerate() {
+            let (wrong, other, meta) = match sent.len() {
+                1 => (
+                    "returned invalid object at index 0".to_owned(),
+                    "returned invalid object".to_owned(),
+                    "returned invalid metadata".to_owned(),
+                ),
+                _ => (
+                    format!("returned invalid converted object at index {i}"),
+                    format!("returned invalid converted object at index {i}"),
+                    format!("returned invalid metadata in object at index {i}"),
+                ),
+            };
+            for (what, expected, received) in [
+                ("groupVersion", wanted, text(&object["apiVersion"])),
+                ("kind", text(&original["kind"]), text(&object["kind"])),
+            ] {
+                if expected != received {
+                    return Err(format!(
+                        "{wrong}: invalid {what} (expected {expected}, received {received})"
+                    ));
+                }
+            }
+            same(original, &object).map_err(|why| format!("{other}: {why}"))?;
+            restore(original, &mut object).map_err(|why| format!("{meta}: {why}"))?;
+            all.push(object);
+        }
+        Ok(all)
+    }
+
+    fn results(&self, uid: &str, answer: &mut Value) -> Result<Vec<Value>, String> {
+        let expected = "apiextensions.k8s.io/v1, Kind=ConversionReview";
+        // Reviews of v1beta1 never had to say what they are or whom they answer.
+        let strict = self.review == "v1";
+        if strict && named(answer) != expected {
+            return Err(format!("expected webhook response of {expected}, got {}", named(answer)));
+        }
+        let response = &mut answer["response"];
+        if !response.is_object() {
+            return Err("no response provided".into());
+        }
+        if strict && response["uid"] != uid {
+            return Err(format!("expected response.uid={uid:?}, got {:?}", text(&response["uid"])));
+        }
+        let result = &response["result"];
+        if result["status"] != "Success" {
+            return Err(match text(&result["message"]) {
+                "" => format!("response.result.status was '{}', not 'Success'", text(&result["status"])),
+                message => message.to_owned(),
+            });
+        }
+        match response["convertedObjects"].take() {
+            Value::Array(objects) => Ok(objects),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// What an object is: `example.com/v1, Kind=Boat`.
+pub fn named(object: &Value) -> String {
+    let version = text(&object["apiVersion"]);
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    format!("{group}/{version}, Kind={}", text(&object["kind"]))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A converted object is still the same one.
+fn same(original: &Value, object: &Value) -> Result<(), String> {
+    for (field, called) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
+        let (was, is) = (text(&original["metadata"][field]), text(&object["metadata"][field]));
+        if was != is {
+            return Err(format!("must have the same {called}: {was} != {is}"));
+        }
+    }
+    Ok(())
+}
+
+/// Of the metadata a webhook changes labels and annotations, nothing else.
+fn restore(original: &Value, object: &mut Value) -> Result<(), String> {
+    let answered = match object.get_mut("metadata").map(Value::take) {
+        None => return Err("missing metadata in converted object".into()),
+        Some(Value::Object(fields)) => fields,
+        Some(other) => return Err(format!("invalid metadata of type {} in converted object", go(&other))),
+    };
+    let mut restored = original["metadata"].as_object().cloned().unwrap_or_default();
+    for (field, path, check) in [
+        ("labels", "labels", meta::labels as fn(&Spot<'_>)),
+        ("annotations", "annotation", meta::annotations as fn(&Spot<'_>)),
+    ] {
+        let new = match answered.get(field) {
+            None | Some(Value::Null) => {
+                restored.remove(field);
+                continue;
+            }
+            Some(Value::Object(entries)) => entries,
+            Some(other) => {
+                return Err(format!("invalid metadata.{field} of type {} in converted object", go(other)));
+            }
+        };
+        if let Some((key, value)) = new.iter().find(|(_, value)| !value.is_string()) {
+            let is = go(value);
+            return Err(format!("metadata.{field}[{key}] must be a string, but is {is} in converted object"));
+        }
+        if restored.get(field).and_then(Value::as_object) != Some(new) {
+            checked(new, path, check)?;
+        }
+        restored.insert(field.to_owned(), Value::Object(new.clone()));
+    }
+    object["metadata"] = Value::Object(restored);
+    Ok(())
+}
+
+/// What others brought must follow the rules that all follow.
+fn checked(entries: &Map<String, Value>, path: &str, check: fn(&Spot<'_>)) -> Result<(), String> {
+    let whole = serde_json::json!({"metadata": {path: entries}});
+    let mut errors: Vec<FieldError> = Vec::new();
+    walk(&whole, &mut errors, |root| check(&root.at("metadata").at(path)));
+    let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    match all.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}
+
+/// What Go calls the type of a value.
+fn go(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// What watchers of a version have seen converted lately: an event is converted once for all of them.
+#[derive(Debug, Default)]
+pub struct Memo {
+    objects: HashMap<(String, Revision), Arc<Object>>,
+    order: VecDeque<(String, Revision)>,
+}
+
+impl Memo {
+    /// An object as it was converted, if that is known still.
+    pub fn find(&self, object: &Object) -> Option<Arc<Object>> {
+        self.objects.get(&key(object)).cloned()
+    }
+
+    /// Remembers a converted object.
+    pub fn keep(&mut self, object: Arc<Object>) {
+        let key = key(&object);
+        if self.objects.insert(key.clone(), object).is_none() {
+            self.order.push_back(key);
+        }
+        while self.order.len() > REMEMBERED {
+            self.order.pop_front().map(|oldest| self.objects.remove(&oldest));
+        }
+    }
+}
+
+fn key(object: &Object) -> (String, Revision) {
+    (object_key(&object.meta.namespace, &object.meta.name), object.revision)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! Sentences for the `Warning` header about storage, networks, accounts and their secrets.
+
+use coracle_proto::names::sloppy_address;
+use coracle_proto::quantity::Quantity;
+use coracle_validation::names::{cidr, network};
+use coracle_validation::tree::Tree;
+use serde_json::Value;
+use std::net::IpAddr;
+
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const BETA_MOUNTS: &str = "volume.beta.kubernetes.io/mount-options";
+const MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
+
+const NODE_LABELS: [(&str, &str); 8] = [
+    ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
+    ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+    ),
+    (
+        "beta.kubernetes.io/instance-type",
+        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
+    ),
+    ("app.kubernetes.io/created-by", "deprecated since v1.9"),
+    (
+        "scheduler.alpha.kubernetes.io/preferAvoidPods",
+        "deprecated since v1.22; use Taints and Tolerations instead",
+    ),
+    ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
+];
+
+const SOURCES: [(&str, &str); 6] = [
+    ("cephfs", "cephfs: deprecated in v1.28, non-functional in v1.31+"),
+    ("photonPersistentDisk", "photonPersistentDisk: deprecated in v1.11, non-functional in v1.16+"),
+    ("scaleIO", "scaleIO: deprecated in v1.16, non-functional in v1.22+"),
+    ("storageos", "storageOS: deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "glusterfs: deprecated in v1.25, non-functional in v1.26+"),
+    ("rbd", "rbd: deprecated in v1.28, non-functional in v1.31+"),
+];
+
+fn annotated(object: &Value, key: &str) -> bool {
+    object.at("metadata.annotations").get(key).is_some()
+}
+
+fn old_label(key: &str) -> Option<&'static str> {
+    NODE_LABELS.iter().find(|(label, _)| *label == key).map(|(_, message)| *message)
+}
+
+/// A new Ingress.
+pub fn ingress(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let key = "kubernetes.io/ingress.class";
+    if old.is_some() || !annotated(object, key) || object.has("spec.ingressClassName") {
+        return Vec::new();
+    }
+    vec![format!("annotation {key:?} is deprecated, please use 'spec.ingressClassName' instead")]
+}
+
+/// A PersistentVolume.
+pub fn volume(object: &Value, _old: Option<&Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (key, message) in [
+        (BETA_CLASS, "deprecated since v1.8; use \"storageClassName\" attribute instead"),
+        (BETA_MOUNTS, "deprecated since v1.31; use \"mountOptions\" attribute instead"),
+    ] {
+        if annotated(object, key) {
+            warnings.push(format!("metadata.annotations[{key}]: {message}"));
+        }
+    }
+    let spec = object.at("spec");
+    if spec.text("persistentVolumeReclaimPolicy") == "Recycle" {
+        warnings.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".into());
+    }
+    for (i, term) in spec.items("nodeAffinity.required.nodeSelectorTerms").iter().enumerate() {
+        for (j, rule) in term.items("matchExpressions").iter().enumerate() {
+            if let Some(message) = old_label(rule.text("key")) {
+                let path = "spec.nodeAffinity.required.nodeSelectorTerms";
+                warnings.push(format!(
+                    "{path}[{i}].matchExpressions[{j}].key: {} is {message}",
+                    rule.text("key")
+                ));
+            }
+        }
+    }
+    let sources = SOURCES.iter().filter(|(field, _)| spec.has(field));
+    warnings.extend(sources.map(|(_, message)| format!("spec.{message}")));
+    warnings
+}
+
+/// A PersistentVolumeClaim.
+pub fn claim(object: &Value, _old: Option<&Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if annotated(object, BETA_CLASS) {
+        warnings.push(format!(
+            "metadata.annotations[{BETA_CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+        ));
+    }
+    for list in ["requests", "limits"] {
+        let amount = object.at("spec.resources").at(list).text("storage");
+        if amount.parse::<Quantity>().is_ok_and(|quantity| quantity.milli_value() % 1000 != 0) {
+            warnings.push(format!(
+                "spec.resources.{list}[storage]: fractional byte value {amount:?} is invalid, must be an integer"
+            ));
+        }
+    }
+    warnings
+}
+
+/// A ServiceAccount that newly asks for what is on its way out.
+pub fn account(object: &Value, old: Option<&Value>) -> Vec<String> {
+    if !annotated(object, MOUNTABLE) || old.is_some_and(|old| annotated(old, MOUNTABLE)) {
+        return Vec::new();
+    }
+    vec![format!(
+        "metadata.annotations[{MOUNTABLE}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+    )]
+}
+
+/// A NetworkPolicy whose ranges may not mean what they say.
+pub fn network_policy(object: &Value, _old: Option<&Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        for (i, rule) in object.at("spec").items(direction).iter().enumerate() {
+            for (j, peer) in rule.items(peers).iter().enumerate() {
+                let (block, path) =
+                    (peer.at("ipBlock"), format!("spec.{direction}[{i}].{peers}[{j}].ipBlock"));
+                warnings.extend(range(&format!("{path}.cidr"), block.text("cidr")));
+                for (k, except) in block.items("except").iter().enumerate() {
+                    warnings
+                        .extend(range(&format!("{path}.except[{k}]"), except.as_str().unwrap_or_default()));
+                }
+            }
+        }
+    }
+    warnings
+}
+
+/// An address in a form that will not be taken for ever.
+pub(super) fn address(path: &str, text: &str) -> Option<String> {
+    let address = sloppy_address(text)?;
+    let mapped = match address {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map(IpAddr::from),
+        IpAddr::V4(_) => text.parse::<IpAddr>().is_err().then_some(address),
+    };
+    if let Some(better) = mapped {
+        return Some(format!(
+            "{path}: non-standard IP address {text:?} will be considered invalid in a future Kubernetes release: use \"{better}\""
+        ));
+    }
+    (address.is_ipv6() && address.to_string() != text).then(|| {
+        format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format (\"{address}\")")
+    })
+}
+
+pub(super) fn range(path: &str, text: &str) -> Option<String> {
+    let (address, bits) = cidr(text)?;
+    let base = network(address, bits);
+    if base != address {
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        return Some(format!(
+            "{path}: CIDR value {text:?} is ambiguous in this context (should be \"{base}/{bits}\" or \"{address}/{width}\"?)"
+        ));
+    }
+    let canonical = format!("{address}/{bits}");
+    (address.is_ipv6() && canonical != text).then(|| {
+        format!("{path}: IPv6 CIDR value {text:?} should be in RFC 5952 canonical format ({canonical:?})")
+    })
+}
+
+/// A StorageClass.
+pub fn class(object: &Value, _old: Option<&Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (i, topology) in object.items("allowedTopologies").iter().enumerate() {
+        for (j, rule) in topology.items("matchLabelExpressions").iter().enumerate() {
+            if let Some(message) = old_label(rule.text("key")) {
+                warnings.push(format!("allowedTopologies[{i}].matchLabelExpressions[{j}].key: {message}"));
+            }
+        }
+    }
+    warnings
+}
+
+/// A CSIDriver whose tokens would travel among the attributes of volumes.
+pub fn driver(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let tokens = object.at("spec.tokenRequests");
+    let asks = !object.items("spec.tokenRequests").is_empty();
+    if !asks
+        || object.has("spec.serviceAccountTokenInSecrets")
+        || old.is_some_and(|old| old.at("spec.tokenRequests") == tokens)
+    {
+        return Vec::new();
+    }
+    vec!["spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    type Warn = fn(&Value, Option<&Value>) -> Vec<String>;
+
+    #[test]
+    fn what_people_are_warned_of() {
+        let annotations = |key: &str| json!({"metadata": {"annotations": {key: "x"}}});
+        let cases: [(Warn, Value, &str); 10] = [
+            (
+                ingress,
+                annotations("kubernetes.io/ingress.class"),
+                "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead",
+            ),
+            (
+                volume,
+                json!({"spec": {"persistentVolumeReclaimPolicy": "Recycle"}}),
+                "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
+            ),
+            (
+                volume,
+                annotations(BETA_MOUNTS),
+                "metadata.annotations[volume.beta.kubernetes.io/mount-options]: deprecated since v1.31; use \"mountOptions\" attribute instead",
+            ),
+            (
+                volume,
+                json!({"spec": {"cephfs": {}}}),
+                "spec.cephfs: deprecated in v1.28, non-functional in v1.31+",
+            ),
+            (
+                claim,
+                annotations(BETA_CLASS),
+                "metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use \"storageClassName\" attribute instead",
+            ),
+            (
+                claim,
+                json!({"spec": {"resources": {"requests": {"storage": "500m"}}}}),
+                "spec.resources.requests[storage]: fractional byte value \"500m\" is invalid, must be an integer",
+            ),
+            (
+                account,
+                annotations(MOUNTABLE),
+                "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets",
+            ),
+            (
+                network_policy,
+                json!({"spec": {"egress": [{"to": [{"ipBlock": {"cidr": "10.1.2.3/8"}}]}]}}),
+                "spec.egress[0].to[0].ipBlock.cidr: CIDR value \"10.1.2.3/8\" is ambiguous in this context (should be \"10.0.0.0/8\" or \"10.1.2.3/32\"?)",
+            ),
+            (
+                class,
+                json!({"allowedTopologies": [{"matchLabelExpressions": [{"key": "failure-domain.beta.kubernetes.io/zone"}]}]}),
+                "allowedTopologies[0].matchLabelExpressions[0].key: deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+            ),
+            (
+                driver,
+                json!({"spec": {"tokenRequests": [{"audience": "a"}]}}),
+                "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes",
+            ),
+        ];
+        for (warn, object, expected) in cases {
+            assert_eq!(warn(&object, None), [expected], "{object}");
+            assert_eq!(warn(&json!({"metadata": {}, "spec": {}}), None), [""; 0]);
+        }
+        for (text, want) in [
+            ("1.2.3.4", None),
+            (
+                "001.2.3.4",
+                Some(
+                    "f: non-standard IP address \"001.2.3.4\" will be considered invalid in a future Kubernetes release: use \"1.2.3.4\"",
+                ),
+            ),
+            (
+                "::ffff:1.2.3.4",
+                Some(
+                    "f: non-standard IP address \"::ffff:1.2.3.4\" will be considered invalid in a future Kubernetes release: use \"1.2.3.4\"",
+                ),
+            ),
+            (
+                "2001:DB8::1",
+                Some(
+                    "f: IPv6 address \"2001:DB8::1\" should be in RFC 5952 canonical format (\"2001:db8::1\")",
+                ),
+            ),
+        ] {
+            assert_eq!(address("f", text).as_deref(), want);
+        }
+        let same = json!({"spec": {"tokenRequests": [{"audience": "a"}]}});
+        assert!(driver(&same, Some(&same)).is_empty());
+    }
+}

@@ -1,0 +1,49 @@
+//! Admission webhooks and policies.
+
+use crate::registry::columns;
+use crate::registry::kinds::Kind;
+use coracle_validation::defaults;
+use coracle_validation::extensions;
+
+fn row(kind: &str, plural: &str) -> Kind {
+    Kind::new("admissionregistration.k8s.io", "v1", kind, plural)
+}
+
+/// The kinds.
+pub(super) fn kinds() -> Vec<Kind> {
+    vec![
+        row("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
+            .conditional()
+            .cluster()
+            .category("api-extensions")
+            .generation()
+            .columns(columns::webhooks())
+            .defaults(defaults::extensions::mutating_webhooks)
+            .validate(extensions::webhooks, |_, _, _| ()),
+        row("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
+            .conditional()
+            .cluster()
+            .category("api-extensions")
+            .status_only()
+            .generation()
+            .columns(columns::admission_policy())
+            .defaults(defaults::extensions::admission_policy)
+            .validate(extensions::admission_policy, |_, _, _| ()),
+        row("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
+            .conditional()
+            .cluster()
+            .category("api-extensions")
+            .generation()
+            .columns(columns::policy_binding())
+            .defaults(defaults::extensions::policy_binding)
+            .validate(extensions::policy_binding, |_, _, _| ()),
+        row("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
+            .conditional()
+            .cluster()
+            .category("api-extensions")
+            .generation()
+            .columns(columns::webhooks())
+            .defaults(defaults::extensions::validating_webhooks)
+            .validate(extensions::webhooks, |_, _, _| ()),
+    ]
+}

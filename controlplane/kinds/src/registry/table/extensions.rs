@@ -1,0 +1,28 @@
+//! Custom resource definitions.
+
+use crate::registry::kinds::Kind;
+use crate::registry::{columns, strategy};
+use coracle_validation::defaults;
+use coracle_validation::{extensions, schemas};
+
+fn row(kind: &str, plural: &str) -> Kind {
+    Kind::new("apiextensions.k8s.io", "v1", kind, plural)
+}
+
+/// The kinds.
+pub(super) fn kinds() -> Vec<Kind> {
+    vec![
+        row("CustomResourceDefinition", "customresourcedefinitions")
+            .conditional()
+            .cluster()
+            .short(&["crd", "crds"])
+            .category("api-extensions")
+            .status()
+            .generation()
+            .columns(columns::plain())
+            .defaults(defaults::extensions::definition)
+            .prepare(strategy::cluster::create_definition, strategy::cluster::update_definition)
+            .validate(extensions::definition, extensions::definition_update)
+            .validate_create(schemas::new),
+    ]
+}

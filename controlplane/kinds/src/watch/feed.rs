@@ -1,0 +1,446 @@
+//! Feeds the caches: one watch on the store, applied in order. When the watch is lost it is resumed where it broke off;
+//! when the store has forgotten that place, everything is read again and the differences become events.
+
+// Objects that cannot be read.
+mod unreadable;
+
+use super::{
+    cache::{Cache, Event, EventType},
+    progress::Progress,
+    render::{self, RenderError},
+};
+use crate::object::{Meta, Object};
+use crate::registry::kinds::Kind;
+use coracle_cli::supervise::{Subject, Supervisor};
+use coracle_store::sealed::provider::is_sealed;
+use coracle_store::sealed::refuse_unopened;
+use coracle_store::{Change, KeyValue, Notice, Revision, Store, StoreError};
+use futures::{StreamExt, stream::ReadyChunks};
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
+
+pub use unreadable::Unreadable;
+
+/// All keys of objects.
+const ROOT: &str = "/registry/";
+/// After a start the caches begin this many changes in the past, so that watchers can resume over a restart.
+const RESUME: u64 = 1000;
+/// Changes applied before watchers are told.
+const CHUNK: usize = 64;
+/// How long the store may be gone before the next try.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// All caches, and the task that fills them.
+pub struct Feed {
+    shared: Arc<Shared>,
+    orders: mpsc::UnboundedSender<Order>,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    progress: Arc<Progress>,
+    /// By key prefix. No prefix is the beginning of another.
+    kinds: RwLock<BTreeMap<String, Fed>>,
+    /// Keys that came encrypted, until the feed stands.
+    unopened: Mutex<Option<BTreeSet<String>>>,
+    /// Objects that no cache has because nobody can read them.
+    unreadable: unreadable::Register,
+    supervisor: Supervisor,
+}
+
+/// What the feed is called in metrics and health pages.
+const TASK: &str = "store-feed";
+
+#[derive(Clone)]
+struct Fed {
+    kind: Arc<Kind>,
+    cache: Arc<Cache>,
+}
+
+/// What may not happen between two changes of a chunk.
+enum Order {
+    Register(Arc<Kind>, oneshot::Sender<Result<Arc<Cache>, StoreError>>),
+    Remove(String),
+}
+
+impl Feed {
+    /// Loads the kinds, those that keep their objects themselves, and follows the store from there. Returns when the caches are as new as the store was.
+    /// Fails when an object is encrypted that nothing opens.
+    pub async fn start(
+        store: Arc<dyn Store>,
+        kinds: impl IntoIterator<Item = Arc<Kind>>,
+    ) -> Result<Self, StoreError> {
+        Self::supervised(store, kinds, Supervisor::default()).await
+    }
+
+    /// The same; the supervisor keeps the task running and knows of objects that cannot be taken in.
+    pub async fn supervised(
+        store: Arc<dyn Store>,
+        kinds: impl IntoIterator<Item = Arc<Kind>>,
+        supervisor: Supervisor,
+    ) -> Result<Self, StoreError> {
+        let newest = store.revision().await?;
+        let past = store.past(RESUME).await?;
+        let (all, revision) = match store.range(ROOT, Some(past.from)).await {
+            Err(StoreError::Compacted(_) | StoreError::Future(_)) => store.range(ROOT, None).await?,
+            result => result?,
+        };
+        let unopened = all.iter().filter(|one| is_sealed(&one.value)).map(|one| one.key.clone()).collect();
+        let progress = Arc::new(Progress::default());
+        let feed = |kind: Arc<Kind>| {
+            let cache = Arc::new(Cache::new(progress.clone(), revision));
+            (kind.prefix(), Fed { kind, cache })
+        };
+        let kept = |kind: &Arc<Kind>| kind.stored && kind.stored_as.is_none();
+        let kinds = RwLock::new(kinds.into_iter().filter(kept).map(feed).collect());
+        let (unopened, unreadable) = (Mutex::new(Some(unopened)), unreadable::Register::default());
+        let known = supervisor.clone();
+        let shared = Arc::new(Shared { store, progress, kinds, unopened, unreadable, supervisor: known });
+        shared.load(&all, revision);
+        drop(all);
+        shared.progress.advance(revision);
+        let (orders, queue) = mpsc::unbounded_channel();
+        let (following, queue) = (shared.clone(), Arc::new(tokio::sync::Mutex::new(queue)));
+        let mut again = false;
+        let task = supervisor.spawn(TASK, move || {
+            let (shared, queue) = (following.clone(), queue.clone());
+            let again = std::mem::replace(&mut again, true);
+            async move { shared.run(&mut *queue.lock().await, again).await }
+        });
+        let feed = Self { shared, orders, task };
+        feed.wait_for(newest).await;
+        let unopened = feed.shared.unopened.lock().take().unwrap_or_default();
+        refuse_unopened(feed.shared.store.as_ref(), unopened).await?;
+        if past.lost > 0 {
+            // Watchers may have seen what is gone now: they start over. Of other kinds a crash takes nothing.
+            for fed in feed.shared.kinds.read().values().filter(|fed| fed.kind.lazy) {
+                fed.cache.forget();
+            }
+        }
+        Ok(feed)
+    }
+
+    /// The cache of a kind that is registered.
+    pub fn cache(&self, kind: &Kind) -> Option<Arc<Cache>> {
+        self.shared.kinds.read().get(&kind.prefix()).map(|fed| fed.cache.clone())
+    }
+
+    /// Loads and follows one more kind. A kind that is there already, also in another version, keeps its cache.
+    pub async fn register(&self, kind: Arc<Kind>) -> Result<Arc<Cache>, StoreError> {
+        let gone = || StoreError::Engine("the feed has stopped".to_owned());
+        let (answer, result) = oneshot::channel();
+        self.orders.send(Order::Register(kind, answer)).map_err(|_| gone())?;
+        result.await.map_err(|_| gone())?
+    }
+
+    /// Forgets a kind. Who holds its cache sees no more changes.
+    pub fn remove(&self, kind: &Kind) {
+        let _ = self.orders.send(Order::Remove(kind.prefix()));
+    }
+
+    /// Objects of the kinds here that are stored and cannot be read. They are in no cache; to delete them is all that can be
+    /// done with them.
+    pub fn unreadable(&self) -> Vec<Unreadable> {
+        self.shared.unreadable.all()
+    }
+
+    /// The object with this key, if it cannot be read.
+    pub fn unreadable_at(&self, key: &str) -> Option<Unreadable> {
+        self.shared.unreadable.find(key)
+    }
+
+    /// The revision up to which every change is in the caches.
+    pub fn revision(&self) -> Revision {
+        self.shared.progress.applied()
+    }
+
+    /// Returns once every change up to the revision is in the caches.
+    pub async fn wait_for(&self, revision: Revision) {
+        self.shared.progress.wait_for(revision).await;
+    }
+
+    /// Stops following and lets go of the store. Dropping does the same a little later.
+    pub async fn stop(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Shared {
+    /// Follows the store without end; after a panic (`again`) all that differs is read anew first.
+    async fn run(&self, orders: &mut mpsc::UnboundedReceiver<Order>, mut again: bool) {
+        loop {
+            let result = if again {
+                self.resync().await
+            } else {
+                let error = match self.store.watch(ROOT, self.progress.applied()).await {
+                    Ok(watch) => self.follow(watch.ready_chunks(CHUNK), orders).await,
+                    Err(error) => error,
+                };
+                match error {
+                    StoreError::Compacted(_) => self.resync().await,
+                    error => Err(error),
+                }
+            };
+            again &= result.is_err();
+            if let Err(error) = result {
+                tracing::warn!(%error, rv = self.progress.applied(), "the watch on the store is lost, will retry");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    async fn follow(
+        &self,
+        mut watch: ReadyChunks<coracle_store::Watch>,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+    ) -> StoreError {
+        loop {
+            tokio::select! {
+                // What came after an order is not to be seen before it.
+                biased;
+                order = orders.recv() => match order {
+                    Some(Order::Register(kind, answer)) => {
+                        let _ = answer.send(self.register(kind).await);
+                    }
+                    Some(Order::Remove(prefix)) => {
+                        self.kinds.write().remove(&prefix);
+                        self.unreadable.retain(|key| !key.starts_with(&prefix));
+                    }
+                    // The feed is dropped and this task about to be.
+                    None => return StoreError::Engine("the feed is dropped".to_owned()),
+                },
+                chunk = watch.next() => {
+                    let Some(chunk) = chunk else { return StoreError::Engine("the watch ended".to_owned()) };
+                    if let Err(error) = self.apply_all(chunk) {
+                        return error;
+                    }
+                }
+            }
+        }
+    }
+
+    fn apply_all(&self, chunk: Vec<Result<Notice, StoreError>>) -> Result<(), StoreError> {
+        let mut touched: Vec<Arc<Cache>> = Vec::new();
+        let mut result = Ok(());
+        for notice in chunk {
+            let revision = match notice {
+                Ok(Notice::Change(change)) => {
+                    if let Some(cache) = self.apply(&change)
+                        && !touched.iter().any(|one| Arc::ptr_eq(one, &cache))
+                    {
+                        touched.push(cache);
+                    }
+                    change.revision
+                }
+                Ok(Notice::Progress(revision)) => revision,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            };
+            self.progress.advance(revision);
+        }
+        for cache in touched {
+            cache.announce();
+        }
+        result
+    }
+
+    /// Puts a change into its cache, which is returned; `None` when no kind wants it.
+    fn apply(&self, change: &Change) -> Option<Arc<Cache>> {
+        if change.value.as_ref().is_some_and(|value| is_sealed(value))
+            && let Some(unopened) = self.unopened.lock().as_mut()
+        {
+            unopened.insert(change.key.clone());
+        }
+        let (Fed { kind, cache }, key) = self.find(&change.key)?;
+        if cache.has(change.revision) {
+            return None;
+        }
+        self.push(&kind, &cache, key, change.value.as_deref(), change.revision);
+        Some(cache)
+    }
+
+    fn find<'a>(&self, key: &'a str) -> Option<(Fed, &'a str)> {
+        let kinds = self.kinds.read();
+        let (prefix, fed) = kinds.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        Some((fed.clone(), key.strip_prefix(prefix.as_str())?))
+    }
+
+    async fn register(&self, kind: Arc<Kind>) -> Result<Arc<Cache>, StoreError> {
+        let prefix = kind.prefix();
+        if let Some(fed) = self.kinds.read().get(&prefix) {
+            return Ok(fed.cache.clone());
+        }
+        // Newer than the feed: changes up to here come by again and are skipped.
+        let (all, revision) = self.store.range(&prefix, None).await?;
+        let cache = Arc::new(Cache::new(self.progress.clone(), revision));
+        self.load_kind(&kind, &cache, all.iter(), revision);
+        self.kinds.write().insert(prefix, Fed { kind, cache: cache.clone() });
+        Ok(cache)
+    }
+
+    fn load(&self, all: &[KeyValue], revision: Revision) {
+        for (prefix, fed) in self.kinds.read().iter() {
+            self.load_kind(&fed.kind, &fed.cache, within(all, prefix), revision);
+        }
+    }
+
+    /// Reads everything again; what differs from the caches becomes events.
+    async fn resync(&self) -> Result<(), StoreError> {
+        let (all, revision) = self.store.range(ROOT, None).await?;
+        let kinds = self.kinds.read().clone();
+        for (prefix, Fed { kind, cache }) in kinds {
+            let mut gone = cache.versions();
+            let mut changed: Vec<&KeyValue> = within(&all, &prefix)
+                .filter(|one| gone.remove(&one.key[prefix.len()..]).is_none_or(|had| had < one.modified))
+                .collect();
+            changed.sort_by_key(|one| one.modified);
+            // When a key was removed is not known. All removals get the revision of the range, which a change may have too,
+            // so a list between them would keep a removed object, and its watch would not tell of the removal.
+            let changed =
+                changed.into_iter().map(|one| (&one.key[prefix.len()..], Some(&one.value[..]), one.modified));
+            let removed = gone.keys().map(|key| (&**key, None, revision));
+            let events = changed.chain(removed).filter_map(|(key, value, revision)| {
+                let event = self.event(&kind, &cache, key, value, revision)?;
+                Some((Box::<str>::from(key), event))
+            });
+            cache.push_all(events.collect());
+            cache.announce();
+        }
+        self.unreadable.retain(|key| all.binary_search_by(|one| one.key.as_str().cmp(key)).is_ok());
+        self.progress.advance(revision);
+        Ok(())
+    }
+
+    /// Fills a cache. What cannot be read is left out and noted.
+    fn load_kind<'a>(
+        &self,
+        kind: &Kind,
+        cache: &Cache,
+        all: impl Iterator<Item = &'a KeyValue>,
+        revision: Revision,
+    ) {
+        let prefix = kind.prefix();
+        let objects = all.filter_map(|one| {
+            let key = &one.key[prefix.len()..];
+            let read = || {
+                render::object(&kind.fields, &one.value, one.modified).and_then(|object| named(object, key))
+            };
+            match self.supervisor.guard_now(TASK, || subject(kind, key), read).ok()? {
+                Ok(object) => Some(Arc::new(object)),
+                Err(error) => {
+                    self.unreadable.note(one.key.clone(), one.modified, &error);
+                    None
+                }
+            }
+        });
+        cache.load(objects, revision);
+    }
+
+    /// Puts one change into a cache.
+    fn push(&self, kind: &Kind, cache: &Cache, key: &str, value: Option<&[u8]>, revision: Revision) {
+        if let Some(event) = self.event(kind, cache, key, value, revision) {
+            cache.push(key, event);
+        }
+    }
+
+    /// One change as an event for a cache, if it is one. An object that can no longer be read is gone for those who read
+    /// the cache.
+    fn event(
+        &self,
+        kind: &Kind,
+        cache: &Cache,
+        key: &str,
+        value: Option<&[u8]>,
+        revision: Revision,
+    ) -> Option<Event> {
+        let read = || event(kind, cache, key, value, revision);
+        match self.supervisor.guard_now(TASK, || subject(kind, key), read) {
+            Err(_) => event_of_loss(cache, key, revision),
+            Ok(Ok(event)) => {
+                self.unreadable.forget(|| format!("{}{key}", kind.prefix()));
+                event
+            }
+            Ok(Err(error)) => {
+                self.unreadable.note(format!("{}{key}", kind.prefix()), revision, &error);
+                event_of_loss(cache, key, revision)
+            }
+        }
+    }
+}
+
+/// The sorted keys that have the prefix.
+fn within<'a>(all: &'a [KeyValue], prefix: &'a str) -> impl Iterator<Item = &'a KeyValue> {
+    let start = all.partition_point(|one| one.key.as_str() < prefix);
+    all[start..].iter().take_while(move |one| one.key.starts_with(prefix))
+}
+
+/// The object behind a key below its kind's prefix.
+fn subject(kind: &Kind, key: &str) -> Subject {
+    let (namespace, name) = key.rsplit_once('/').unwrap_or(("", key));
+    Subject::new(&kind.plural, namespace, name)
+}
+
+fn event(
+    kind: &Kind,
+    cache: &Cache,
+    key: &str,
+    value: Option<&[u8]>,
+    revision: Revision,
+) -> Result<Option<Event>, RenderError> {
+    let previous = cache.find(key);
+    let (what, (object, line)) = match (value, &previous) {
+        (Some(value), None) => {
+            (EventType::Added, render::event(EventType::Added, &kind.fields, value, revision)?)
+        }
+        (Some(value), Some(_)) => {
+            (EventType::Modified, render::event(EventType::Modified, &kind.fields, value, revision)?)
+        }
+        (None, Some(previous)) => (EventType::Deleted, render::removal(previous, revision)?),
+        (None, None) => return Ok(None),
+    };
+    let object = Arc::new(named(object, key)?);
+    Ok(Some(Event { what, object, previous, line }))
+}
+
+/// The removal of the object that a cache has and the store has no longer in a form that can be read.
+fn event_of_loss(cache: &Cache, key: &str, revision: Revision) -> Option<Event> {
+    let previous = cache.find(key)?;
+    let (object, line) = render::removal(&previous, revision).ok()?;
+    Some(Event { what: EventType::Deleted, object: Arc::new(object), previous: Some(previous), line })
+}
+
+/// The object, if its metadata says the name that its key says: caches, locks and deletion go by either.
+fn named(object: Object, key: &str) -> Result<Object, RenderError> {
+    let Meta { namespace, name, .. } = &object.meta;
+    let same = match key.split_once('/') {
+        Some((of, own)) => of == namespace && own == name,
+        None => namespace.is_empty() && key == name,
+    };
+    if same {
+        Ok(object)
+    } else {
+        Err(RenderError::Misplaced { namespace: namespace.clone(), name: name.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! Keys, certificates and tokens of the cluster: a CA and the certificates that it signs, kubeconfigs, service-account
+//! tokens, bootstrap tokens. Keys are created at the first start and kept under `<data-dir>/pki`. A certificate past two thirds
+//! of its lifetime is renewed at start.
+//!
+//! Depends on no other crate of the control plane.
+
+// A certificate authority and the certificates that it signs.
+pub mod authority;
+// Certificate signing requests.
+mod request;
+// Kubeconfig files for kubectl and agents.
+pub mod kubeconfig;
+// Signing keys and claims of service-account tokens.
+pub mod service_account;
+// Bootstrap tokens of nodes that join.
+pub mod bootstrap_token;
+// Revoked nodes: their older certificates are rejected.
+pub mod revoked;
+
+use authority::{Authority, Profile, Signed};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why keys could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// A file could not be read or written.
+    #[error("{path}")]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A key or certificate could not be made or parsed.
+    #[error("certificate for {what}")]
+    Certificate {
+        /// For what.
+        what: String,
+        /// Why.
+        #[source]
+        source: rcgen::Error,
+    },
+}
+
+/// How long certificates of the server and the administrator hold unless somebody says otherwise.
+pub const USUAL_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// All that the server holds.
+pub struct Pki {
+    /// The cluster CA.
+    pub authority: Authority,
+    /// The CA of proxies that vouch for users in headers.
+    pub front_proxy: Authority,
+    /// The server's own certificate and key.
+    pub serving: Signed,
+    /// The administrator's client certificate and key.
+    pub admin: Signed,
+    /// The private key that signs service-account tokens, PKCS#8 PEM.
+    pub service_account_key: String,
+    /// Where it all lies.
+    pub dir: PathBuf,
+    names: Vec<String>,
+    life: Duration,
+}
+
+impl Pki {
+    /// Reads the keys below `dir`, making those that are missing; `names` are the serving certificate's names and `life`
+    /// is how long new certificates hold.
+    pub fn ensure(dir: &Path, names: &[String], life: Duration) -> Result<Self, PkiError> {
+        private_directory(dir)?;
+        let authority = Authority::ensure(dir, "ca", "coracle-ca")?;
+        let front_proxy = Authority::ensure(dir, "front-proxy-ca", "coracle-front-proxy-ca")?;
+        ensure_front_proxy_client(&front_proxy, dir, life)?;
+        let serving = ensure_serving(&authority, dir, names, life)?;
+        let admin = ensure_admin(&authority, dir, life)?;
+        let service_account_key = ensure_key(&dir.join("sa.key"))?;
+        Ok(Self {
+            authority,
+            front_proxy,
+            serving,
+            admin,
+            service_account_key,
+            dir: dir.into(),
+            names: names.to_vec(),
+            life,
+        })
+    }
+
+    /// The serving and the administrator's certificate, made anew when they are past two thirds of their lives.
+    pub fn renewed(&self) -> Result<(Signed, Signed), PkiError> {
+        let serving = ensure_serving(&self.authority, &self.dir, &self.names, self.life)?;
+        Ok((serving, ensure_admin(&self.authority, &self.dir, self.life)?))
+    }
+
+    /// What the server shows to those it vouches for users to; made anew when it is past two thirds of its life.
+    pub fn front_proxy_client(&self) -> Result<Signed, PkiError> {
+        ensure_front_proxy_client(&self.front_proxy, &self.dir, self.life)
+    }
+
+    /// The names and addresses that the server serves under.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// How often to look whether certificates need to be renewed.
+    pub fn renewal_period(&self) -> Duration {
+        (self.life / 20).clamp(Duration::from_secs(1), Duration::from_secs(3600))
+    }
+}
+
+fn ensure_serving(ca: &Authority, dir: &Path, names: &[String], life: Duration) -> Result<Signed, PkiError> {
+    ca.ensure_signed(dir, "apiserver", &Profile::server("kube-apiserver", names).lasting(life))
+}
+
+fn ensure_admin(ca: &Authority, dir: &Path, life: Duration) -> Result<Signed, PkiError> {
+    let profile = Profile::client("kubernetes-admin", &["system:masters"]).lasting(life);
+    ca.ensure_signed(dir, "admin", &profile)
+}
+
+fn ensure_front_proxy_client(ca: &Authority, dir: &Path, life: Duration) -> Result<Signed, PkiError> {
+    ca.ensure_signed(dir, "front-proxy-client", &Profile::client("front-proxy-client", &[]).lasting(life))
+}
+
+fn ensure_key(path: &Path) -> Result<String, PkiError> {
+    if let Ok(pem) = std::fs::read_to_string(path) {
+        return Ok(pem);
+    }
+    let key = rcgen::KeyPair::generate()
+        .map_err(|source| PkiError::Certificate { what: "service account tokens".into(), source })?;
+    let pem = key.serialize_pem();
+    write_private(path, pem.as_bytes())?;
+    Ok(pem)
+}
+
+/// Makes a directory that only its owner can look into.
+pub fn private_directory(path: &Path) -> Result<(), PkiError> {
+    coracle_cli::private::directory(path).map_err(|source| PkiError::File { path: path.into(), source })
+}
+
+/// Writes a file that only its owner can read, by rename, so that it is whole or absent.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
+    coracle_cli::private::write(path, bytes).map_err(|source| PkiError::File { path: path.into(), source })
+}

@@ -1,0 +1,54 @@
+//! The scheduler: assigns pods to nodes.
+//!
+//! queue → filters → scores → assume → bind. The deciding part ([`place::Placer`], [`queue::Queue`], [`preempt`]) is
+//! pure: it changes only its own memory, and the time is passed in.
+//!
+//! May depend on `coracle-informer`, `coracle-client` and `coracle-kinds`. It does not depend on the API server or the
+//! controllers; its tests do.
+
+// The fields of API objects that the scheduler reads.
+pub mod wire;
+// Resource quantities and requests.
+pub mod resources;
+// Affinity terms and spread constraints: selector, namespaces, topology.
+pub mod terms;
+// A pod as the scheduler sees it.
+pub mod pod;
+// A node as the scheduler sees it.
+pub mod node;
+// Pods that match a term, counted per topology domain.
+pub mod counts;
+// Claims and volumes.
+pub mod volumes;
+// The incremental snapshot of the cluster.
+pub mod snapshot;
+// The scheduling queue: active, backoff, unschedulable, gated.
+pub mod queue;
+// Filters: where a pod can run.
+pub mod filters;
+// Scores: where a pod runs best.
+pub mod scores;
+// Identical pods, scheduled as a batch.
+pub mod class;
+// Chooses the node of the next pod.
+pub mod place;
+// Preemption.
+pub mod preempt;
+// Why a pod is pending, per node.
+pub mod why;
+// Profiles and weights.
+pub mod config;
+// From changes of objects to the snapshot and the queue.
+pub mod intake;
+// Writes: bindings, conditions, evictions, claims, events.
+pub mod writes;
+// The scheduling loop.
+pub mod run;
+// Metrics of scheduling attempts.
+pub mod scheduling;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod run_tests;
+
+pub use run::{Verdicts, start};

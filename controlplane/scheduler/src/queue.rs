@@ -1,0 +1,322 @@
+//! Pods that wait for a node: ready to try, backing off, waiting for something to change, or held by gates.
+//!
+//! Time is passed in as milliseconds, so that tests need no clock.
+
+use super::filters::{self, Plugin};
+use super::pod::{PodInfo, PodKey};
+use super::snapshot::{NodeId, Snapshot};
+use super::why::Diagnosis;
+use crate::scheduling::Size;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
+
+/// Milliseconds since some start.
+pub type Millis = u64;
+
+const FIRST_BACKOFF: Millis = 1_000;
+const LONGEST_BACKOFF: Millis = 10_000;
+/// After this long, a pod is tried again even if nothing seems to have changed.
+const PATIENCE: Millis = 300_000;
+
+/// What happened that may help a pod.
+#[derive(Debug, Clone, Copy)]
+pub enum Event<'a> {
+    /// A node came or changed.
+    Node(NodeId),
+    /// A pod left a node, or asks for less.
+    Gone(&'a PodInfo, Option<NodeId>),
+    /// A pod got a node.
+    Placed(&'a PodInfo),
+    /// A claim, volume or storage class changed.
+    Storage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Ready,
+    /// May be taken early.
+    BackingOff,
+    /// After an error: not before its time.
+    Healing,
+    Stuck,
+    Gated,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    pod: Arc<PodInfo>,
+    stage: Stage,
+    /// Heap entries with another stamp are void.
+    stamp: u64,
+    arrived: u64,
+    attempts: u32,
+    backoff_until: Millis,
+    stuck_since: Millis,
+    rejected: BTreeSet<Plugin>,
+    why: Option<(Arc<Diagnosis>, String)>,
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub struct Queue {
+    pods: HashMap<PodKey, Waiting>,
+    ready: BinaryHeap<(i32, Reverse<u64>, u64, PodKey)>,
+    backing_off: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
+    healing: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
+    stuck: HashMap<u64, Vec<PodKey>>,
+    /// How many pods are in each stage.
+    stages: [usize; 5],
+    stamp: u64,
+}
+
+impl Queue {
+    /// A pod without a node came or changed; a changed one is tried at once when the change may help.
+    pub fn add(&mut self, pod: Arc<PodInfo>) {
+        let key = pod.key.clone();
+        let stage = if pod.gates.is_empty() { Stage::Ready } else { Stage::Gated };
+        self.stamp += 1;
+        match self.pods.get_mut(&key) {
+            Some(waiting) => {
+                let before = (waiting.stage, waiting.pod.class);
+                let same = before.1 == pod.class && waiting.pod.labels == pod.labels;
+                waiting.pod = pod;
+                if before.0 != stage && (before.0 == Stage::Gated || stage == Stage::Gated || !same) {
+                    waiting.backoff_until = 0;
+                    self.enter(&key, stage);
+                }
+            }
+            None => {
+                let waiting = Waiting {
+                    pod,
+                    stage,
+                    stamp: 0,
+                    arrived: self.stamp,
+                    attempts: 0,
+                    backoff_until: 0,
+                    stuck_since: 0,
+                    rejected: BTreeSet::new(),
+                    why: None,
+                };
+                self.pods.insert(key.clone(), waiting);
+                self.stages[stage as usize] += 1;
+                self.enter(&key, stage);
+            }
+        }
+    }
+
+    fn enter(&mut self, key: &PodKey, stage: Stage) {
+        self.stamp += 1;
+        let Some(waiting) = self.pods.get_mut(key) else { return };
+        self.stages[waiting.stage as usize] -= 1;
+        self.stages[stage as usize] += 1;
+        waiting.stage = stage;
+        waiting.stamp = self.stamp;
+        match stage {
+            Stage::Ready => {
+                self.ready.push((waiting.pod.priority, Reverse(waiting.arrived), self.stamp, key.clone()));
+            }
+            Stage::BackingOff => {
+                self.backing_off.push((Reverse(waiting.backoff_until), self.stamp, key.clone()))
+            }
+            Stage::Healing => self.healing.push((Reverse(waiting.backoff_until), self.stamp, key.clone())),
+            Stage::Stuck => self.stuck.entry(waiting.pod.class).or_default().push(key.clone()),
+            Stage::Gated => {}
+        }
+    }
+
+    /// A pod went, or got a node from somebody else.
+    pub fn remove(&mut self, key: &str) {
+        if let Some(waiting) = self.pods.remove(key) {
+            self.stages[waiting.stage as usize] -= 1;
+        }
+    }
+
+    /// The next pod to try: the most important, then the one that waits longest. When none is ready, pods that back off
+    /// are taken early rather than to sit idle.
+    pub fn pop(&mut self, now: Millis) -> Option<Arc<PodInfo>> {
+        for heap in [&mut self.backing_off, &mut self.healing] {
+            while heap.peek().is_some_and(|(Reverse(until), ..)| *until <= now) {
+                if let Some((_, stamp, key)) = heap.pop()
+                    && let Some(waiting) = self.pods.get_mut(&key).filter(|w| w.stamp == stamp)
+                {
+                    self.stamp += 1;
+                    self.stages[waiting.stage as usize] -= 1;
+                    self.stages[Stage::Ready as usize] += 1;
+                    (waiting.stage, waiting.stamp) = (Stage::Ready, self.stamp);
+                    self.ready.push((waiting.pod.priority, Reverse(waiting.arrived), self.stamp, key));
+                }
+            }
+        }
+        loop {
+            let (stamp, key) = match self.ready.pop() {
+                Some((_, _, stamp, key)) => (stamp, key),
+                None => self.backing_off.pop().map(|(_, stamp, key)| (stamp, key))?,
+            };
+            let Some(waiting) = self.pods.get_mut(&key).filter(|w| w.stamp == stamp) else { continue };
+            waiting.attempts += 1;
+            waiting.stamp = 0;
+            // One that is being tried is not one that backs off, whatever changes meanwhile.
+            self.stages[waiting.stage as usize] -= 1;
+            self.stages[Stage::Ready as usize] += 1;
+            waiting.stage = Stage::Ready;
+            return Some(waiting.pod.clone());
+        }
+    }
+
+    /// A popped pod found no node. Returns whether what it says to people is new.
+    pub fn stuck(&mut self, key: &PodKey, why: Arc<Diagnosis>, message: String, now: Millis) -> bool {
+        let Some(waiting) = self.pods.get_mut(key) else { return false };
+        waiting.rejected = why.plugins();
+        waiting.stuck_since = now;
+        waiting.backoff_until = now + backoff(waiting.attempts);
+        let news = waiting.why.as_ref().is_none_or(|(_, before)| *before != message);
+        waiting.why = Some((why, message));
+        self.enter(key, Stage::Stuck);
+        news
+    }
+
+    /// A popped pod failed for a reason that time may heal, such as a lost race.
+    pub fn retry(&mut self, key: &PodKey, now: Millis) {
+        let Some(waiting) = self.pods.get_mut(key) else { return };
+        waiting.backoff_until = now + backoff(waiting.attempts);
+        self.enter(key, Stage::Healing);
+    }
+
+    /// Something happened: pods that it may help are tried again.
+    pub fn wake(&mut self, event: Event, snapshot: &Snapshot, now: Millis) {
+        let mut helped: Vec<PodKey> = Vec::new();
+        self.stuck.retain(|_, keys| {
+            let pods = &self.pods;
+            keys.retain(|key| pods.get(key).is_some_and(|w| w.stage == Stage::Stuck && w.stamp != 0));
+            // Pods of a class are alike: what helps one helps all.
+            let sample = keys.first().and_then(|key| pods.get(key));
+            let Some(sample) = sample else { return false };
+            if !helps(sample, event, snapshot) {
+                return true;
+            }
+            helped.append(keys);
+            false
+        });
+        for key in helped {
+            self.revive(&key, now);
+        }
+    }
+
+    fn revive(&mut self, key: &PodKey, now: Millis) {
+        let until = self.pods.get(key).map_or(0, |w| w.backoff_until);
+        self.enter(key, if until <= now { Stage::Ready } else { Stage::BackingOff });
+    }
+
+    /// Tries a stuck pod again.
+    pub fn activate(&mut self, key: &PodKey, now: Millis) {
+        if self.pods.get(key).is_some_and(|w| w.stage == Stage::Stuck && w.stamp != 0) {
+            self.revive(key, now);
+        }
+    }
+
+    /// Tries pods again that have waited very long. To be called now and then.
+    pub fn flush(&mut self, now: Millis) {
+        let old = self
+            .pods
+            .iter()
+            .filter(|(_, w)| w.stage == Stage::Stuck && now.saturating_sub(w.stuck_since) > PATIENCE);
+        let old: Vec<PodKey> = old.map(|(key, _)| key.clone()).collect();
+        for key in old {
+            self.revive(&key, now);
+        }
+    }
+
+    /// When the next pod that failed is to be tried again.
+    pub fn next_due(&self) -> Option<Millis> {
+        self.healing.peek().map(|(Reverse(until), ..)| *until)
+    }
+
+    /// Whether a pod can be popped without waiting.
+    pub fn has_ready(&self) -> bool {
+        !(self.ready.is_empty() && self.backing_off.is_empty())
+    }
+
+    /// A waiting pod.
+    pub fn get(&self, key: &str) -> Option<&Arc<PodInfo>> {
+        self.pods.get(key).map(|w| &w.pod)
+    }
+
+    /// Why a pod waits: the verdict of each node and the sentence that sums it up.
+    pub fn why(&self, key: &str) -> Option<&(Arc<Diagnosis>, String)> {
+        self.pods.get(key)?.why.as_ref()
+    }
+
+    /// Keys of all pods that wait.
+    pub fn keys(&self) -> impl Iterator<Item = &PodKey> {
+        self.pods.keys()
+    }
+
+    /// How many pods wait.
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// How many pods wait for what.
+    pub fn size(&self) -> Size {
+        let of = |stage: Stage| self.stages[stage as usize];
+        Size {
+            active: of(Stage::Ready),
+            backoff: of(Stage::BackingOff) + of(Stage::Healing),
+            unschedulable: of(Stage::Stuck),
+            gated: of(Stage::Gated),
+            ..Size::default()
+        }
+    }
+
+    /// Whether no pod waits.
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+}
+
+fn backoff(attempts: u32) -> Millis {
+    (FIRST_BACKOFF << attempts.saturating_sub(1).min(10)).min(LONGEST_BACKOFF)
+}
+
+/// Whether an event may help a pod, or change what it has to say.
+fn helps(waiting: &Waiting, event: Event, snapshot: &Snapshot) -> bool {
+    let (pod, rejected) = (&waiting.pod, &waiting.rejected);
+    let any = |plugins: &[Plugin]| plugins.iter().any(|p| rejected.contains(p));
+    let by_pods = any(&[Plugin::PodTopologySpread, Plugin::InterPodAffinity]);
+    let verdict = |id: Option<NodeId>| {
+        let node = id.and_then(|id| snapshot.node(id))?;
+        Some(
+            filters::fixed(pod, node).and_then(|()| if by_pods { Ok(()) } else { filters::local(pod, node) }),
+        )
+    };
+    match event {
+        // Refused when there were no nodes at all, no rule is named.
+        Event::Node(_) if rejected.is_empty() => true,
+        Event::Node(id) => match verdict(Some(id)) {
+            Some(Ok(())) => true,
+            Some(Err(now)) => {
+                let name = snapshot.node(id).map(|n| n.name.as_str()).unwrap_or_default();
+                let before = waiting.why.as_ref().and_then(|(why, _)| why.of_node(name));
+                before.is_some_and(|before| *before != now)
+            }
+            None => false,
+        },
+        Event::Gone(gone, id) => {
+            let room = || matches!(verdict(id), Some(Ok(())));
+            (any(&[Plugin::NodeResourcesFit, Plugin::NodePorts]) && room())
+                || (any(&[Plugin::VolumeRestrictions]) && gone.namespace == pod.namespace)
+                || (by_pods && concerns(pod, gone, snapshot))
+        }
+        Event::Placed(placed) => by_pods && concerns(pod, placed, snapshot),
+        Event::Storage => any(&[Plugin::VolumeBinding, Plugin::VolumeZone, Plugin::VolumeRestrictions]),
+    }
+}
+
+/// Whether one pod's rules are about the other.
+fn concerns(pod: &PodInfo, other: &PodInfo, snapshot: &Snapshot) -> bool {
+    let mut own = pod.affinity.iter().chain(&pod.anti_affinity).chain(pod.spread.iter().map(|s| &s.term));
+    // Pods that are going have stopped counting for spread, which is why they matter here.
+    own.any(|t| t.about(other, &snapshot.namespaces))
+        || other.anti_affinity.iter().any(|t| t.about(pod, &snapshot.namespaces))
+}

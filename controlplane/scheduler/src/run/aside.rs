@@ -1,0 +1,204 @@
+//! Objects that made the scheduler panic. It goes on without them, and tries them again after a while that grows with every
+//! panic: each one costs that everything is read anew. A change lets an object be tried earlier, though not at once, and
+//! what the scheduler does not read is no change. The same as for controllers, see `controllers/queue.rs`.
+
+use super::Runner;
+use crate::intake::{SOURCES, Source, same_for_scheduling};
+use coracle_cli::supervise::{Panicked, Subject};
+use coracle_kinds::object::Object;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What the scheduler is called in metrics and health pages.
+pub(super) const TASK: &str = "scheduler";
+/// The rests after the first panic, of an object that stays as it is and of one that changes; they double with each further
+/// panic.
+const FIRST_REST: Duration = Duration::from_secs(10);
+const FIRST_REST_OF_CHANGED: Duration = Duration::from_secs(1);
+/// The longest of them.
+const LONGEST_REST: Duration = Duration::from_secs(3600);
+/// How long the panics of an object count that was handled since: it may be changed back, and rest for as long again.
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+
+/// Namespace and name of an object of a source.
+type Key = (Source, String, String);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It is left out until then.
+    Resting(Instant),
+    /// It has rested and counts as put aside until it is handled.
+    Tried,
+    /// It was handled; its panics still count.
+    Recovered,
+}
+
+struct Entry {
+    /// As it was when it made the scheduler panic.
+    object: Arc<Object>,
+    panics: u32,
+    since: Instant,
+    stage: Stage,
+}
+
+impl Entry {
+    fn rest(&self, first: Duration) -> Duration {
+        first.saturating_mul(1 << self.panics.saturating_sub(1).min(20)).min(LONGEST_REST)
+    }
+}
+
+/// The objects that are put aside. They outlive the state that they made useless.
+#[derive(Default)]
+pub(super) struct Aside(HashMap<Key, Entry>);
+
+fn key(source: Source, object: &Object) -> Key {
+    (source, object.meta.namespace.clone(), object.meta.name.clone())
+}
+
+/// Whether an object is to the scheduler what it was before.
+fn is_same(source: Source, before: &Object, after: &Object) -> bool {
+    before.revision == after.revision
+        || match source {
+            Source::Pods => same_for_scheduling(before, after),
+            _ => content(before) == content(after),
+        }
+}
+
+/// All of an object but who wrote it and at which revision; nothing of bytes that cannot be read.
+fn content(object: &Object) -> Option<Value> {
+    let mut value: Value = serde_json::from_slice(&object.json).ok()?;
+    let metadata = value.get_mut("metadata")?.as_object_mut()?;
+    metadata.remove("resourceVersion");
+    metadata.remove("managedFields");
+    Some(value)
+}
+
+impl Aside {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an object made the scheduler panic lately.
+    pub(super) fn knows(&self, source: Source, object: &Object) -> bool {
+        self.0.get(&key(source, object)).is_some_and(|entry| entry.object.meta.uid == object.meta.uid)
+    }
+
+    /// Whether an object is to be left out for now. One that changed rests for less.
+    pub(super) fn holds(&mut self, source: Source, object: &Object, now: Instant) -> bool {
+        let Some(entry) = self.0.get_mut(&key(source, object)) else { return false };
+        let Stage::Resting(mut until) = entry.stage else { return false };
+        if entry.object.meta.uid != object.meta.uid {
+            return false;
+        }
+        if !is_same(source, &entry.object, object) {
+            until = until.min(entry.since + entry.rest(FIRST_REST_OF_CHANGED));
+            entry.stage = Stage::Resting(until);
+        }
+        now < until
+    }
+
+    fn put(&mut self, source: Source, object: &Arc<Object>, now: Instant) -> Duration {
+        let key = key(source, object);
+        let before = self.0.get(&key).filter(|entry| entry.object.meta.uid == object.meta.uid);
+        let panics = before.map_or(0, |entry| entry.panics).saturating_add(1);
+        let mut entry = Entry { object: object.clone(), panics, since: now, stage: Stage::Tried };
+        let rest = entry.rest(FIRST_REST);
+        entry.stage = Stage::Resting(now + rest);
+        self.0.insert(key, entry);
+        rest
+    }
+
+    /// An object was handled. Whether it was put aside until now.
+    fn recovered(&mut self, source: Source, object: &Object) -> bool {
+        let key = key(source, object);
+        if !self.knows(source, object) {
+            // Another one of its name may have been.
+            return self.remove(&key);
+        }
+        let entry = self.0.get_mut(&key);
+        entry.is_some_and(|entry| std::mem::replace(&mut entry.stage, Stage::Recovered) != Stage::Recovered)
+    }
+
+    /// An object is gone. Whether it was put aside until now.
+    fn remove(&mut self, key: &Key) -> bool {
+        self.0.remove(key).is_some_and(|entry| entry.stage != Stage::Recovered)
+    }
+
+    /// What has rested long enough. Forgets what has been well for long.
+    fn due(&mut self, now: Instant) -> Vec<Key> {
+        self.0.retain(|_, entry| entry.stage != Stage::Recovered || now < entry.since + REMEMBERED);
+        let due = self
+            .0
+            .iter_mut()
+            .filter(|(_, entry)| matches!(entry.stage, Stage::Resting(until) if until <= now));
+        due.map(|(key, entry)| {
+            entry.stage = Stage::Tried;
+            key.clone()
+        })
+        .collect()
+    }
+
+    /// When the next object has rested long enough.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let due = self.0.values().filter_map(|entry| match entry.stage {
+            Stage::Resting(until) => Some(until),
+            Stage::Tried | Stage::Recovered => None,
+        });
+        due.min()
+    }
+}
+
+fn subject(source: Source, namespace: &str, name: &str) -> Subject {
+    let row = SOURCES.iter().find(|(of, ..)| *of == source);
+    Subject::new(row.map_or("objects", |(_, _, plural)| plural), namespace, name)
+}
+
+impl Runner {
+    /// Leaves an object out from now on. What is known may be half changed by the panic: it is read anew.
+    pub(super) fn put_aside(&mut self, source: Source, object: &Arc<Object>, panicked: &Panicked) {
+        self.broken = true;
+        let rest = self.aside.lock().put(source, object, Instant::now());
+        let meta = &object.meta;
+        self.supervisor.quarantine(TASK, subject(source, &meta.namespace, &meta.name), panicked);
+        let seconds = rest.as_secs();
+        let text = format!(
+            "the scheduler panicked and tries again in {seconds} s, earlier after a change: {panicked}"
+        );
+        self.writes.warn(source, object, "ReconcilePanicked", text);
+    }
+
+    /// An object was handled.
+    pub(super) fn handled(&mut self, source: Source, object: &Object) {
+        if self.aside.lock().recovered(source, object) {
+            let meta = &object.meta;
+            self.supervisor.release(TASK, || subject(source, &meta.namespace, &meta.name));
+        }
+    }
+
+    /// An object is gone.
+    pub(super) fn forget(&mut self, source: Source, namespace: &str, name: &str) {
+        if self.aside.lock().remove(&(source, namespace.to_owned(), name.to_owned())) {
+            self.supervisor.release(TASK, || subject(source, namespace, name));
+        }
+    }
+
+    /// Tries objects again that have rested.
+    pub(super) fn try_again(&mut self) {
+        if self.aside.lock().is_empty() {
+            return;
+        }
+        let due = self.aside.lock().due(Instant::now());
+        for (source, namespace, name) in due {
+            let follower = self.followers.iter().find(|follower| follower.source == source);
+            match follower.and_then(|follower| follower.cache.get(&namespace, &name)) {
+                Some(object) => self.set(source, &object, None),
+                None => self.forget(source, &namespace, &name),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

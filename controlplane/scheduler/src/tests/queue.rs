@@ -1,0 +1,58 @@
+use super::*;
+use crate::queue::{Event, Queue};
+use crate::why::Diagnosis;
+
+#[test]
+fn the_queue_orders_by_priority_then_age_and_holds_gated_pods() {
+    let mut queue = Queue::default();
+    for (name, priority) in [("a", 0), ("b", 5), ("c", 0)] {
+        queue.add(ranked(name, "1", priority));
+    }
+    queue.add(pod_with("gated", |p| p["spec"]["schedulingGates"] = json!([{"name": "wait"}])));
+    let order: Vec<String> = std::iter::from_fn(|| queue.pop(0).map(|p| p.name.clone())).collect();
+    assert_eq!(order, ["b", "a", "c"]);
+    queue.add(pod("gated"));
+    assert_eq!(queue.pop(0).unwrap().name, "gated");
+}
+
+#[test]
+fn a_stuck_pod_is_tried_again_only_when_something_may_help() {
+    let mut placer = with_nodes(vec![node("a")]);
+    let mut queue = Queue::default();
+    let big = cpu("big", "6");
+    queue.add(big.clone());
+    let popped = queue.pop(0).unwrap();
+    let why = placer.place(&popped).unwrap_err();
+    assert!(queue.stuck(&popped.key, why.clone(), why.message(""), 0));
+    let id = placer.snapshot.set_node(node("b")).unwrap();
+    queue.wake(Event::Node(id), &placer.snapshot, 10);
+    queue.wake(Event::Storage, &placer.snapshot, 10);
+    assert!(queue.pop(10).is_none(), "a node that is too small does not help");
+    let id =
+        placer.snapshot.set_node(node_with("c", |n| n["status"]["allocatable"]["cpu"] = json!("8"))).unwrap();
+    queue.wake(Event::Node(id), &placer.snapshot, 10);
+    let popped = queue.pop(10).unwrap();
+    assert_eq!(put(&mut placer, &popped).unwrap(), "c");
+    // The next one waits for the room that it takes.
+    let next = cpu("next", "6");
+    queue.remove(&popped.key);
+    queue.add(next.clone());
+    let waiting = queue.pop(20).unwrap();
+    let why = placer.place(&waiting).unwrap_err();
+    queue.stuck(&waiting.key, why.clone(), why.message(""), 20);
+    let (gone, at) = placer.snapshot.remove_pod("default/big").unwrap();
+    queue.wake(Event::Gone(&gone, at), &placer.snapshot, 30);
+    assert_eq!(queue.pop(30).unwrap().name, "next");
+}
+
+#[test]
+fn the_same_refusal_is_no_news() {
+    let mut queue = Queue::default();
+    queue.add(pod("p"));
+    let key = queue.pop(0).unwrap().key.clone();
+    let why = Arc::new(Diagnosis::default());
+    assert!(queue.stuck(&key, why.clone(), why.message(""), 0));
+    queue.flush(300_001);
+    assert_eq!(queue.pop(300_001).unwrap().name, "p");
+    assert!(!queue.stuck(&key, why.clone(), why.message(""), 300_001));
+}

@@ -1,0 +1,162 @@
+//! What the scheduler writes: bindings, conditions, evictions, claims, events.
+
+use super::intake::{SOURCES, Source};
+use super::pod::PodInfo;
+use super::volumes::Decision;
+use coracle_client::Client;
+use coracle_client::options::{DeleteOptions, Preconditions};
+use coracle_client::patch::Patch;
+use coracle_client::pipeline::Placement;
+use coracle_informer::recorder::{Recorder, Task, Writer};
+use coracle_informer::resource::Resource;
+use coracle_kinds::object::Object;
+use coracle_proto::status::ApiError;
+use coracle_proto::time;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A pod and its node.
+pub type Placed = (Arc<PodInfo>, String);
+
+/// The API, as the scheduler uses it.
+#[derive(Clone)]
+pub struct Writes {
+    client: Client,
+    pods: Resource,
+    recorder: Recorder,
+    busy: Arc<AtomicBool>,
+}
+
+impl Writes {
+    /// Writes through a client; the task writes events and must run beside.
+    pub fn new(client: &Client) -> (Self, Task) {
+        let writer = Writer { client: client.clone(), kind: client.kind("", "events") };
+        let busy = Arc::new(AtomicBool::new(false));
+        let (recorder, task) = Recorder::patient("default-scheduler", writer, busy.clone());
+        let kind = client.kind("", "pods");
+        let cache = client.cache(&kind);
+        let pods = Resource::new(client, &recorder, kind, cache);
+        (Self { client: client.clone(), pods, recorder, busy }, task)
+    }
+
+    /// While pods wait for their nodes, events about others wait for them.
+    pub fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::Relaxed);
+    }
+
+    /// Gives pods their nodes; the answers are in order. A conflict means that somebody else was faster or the pod is going.
+    pub async fn bind(&self, placed: &[Placed]) -> Vec<Result<(), ApiError>> {
+        let placements: Vec<Placement<'_>> = placed
+            .iter()
+            .map(|(pod, node)| Placement { namespace: &pod.namespace, name: &pod.name, uid: &pod.uid, node })
+            .collect();
+        let answers = self.client.bind(&placements).await;
+        for ((pod, node), answer) in placed.iter().zip(&answers) {
+            if answer.is_ok() {
+                let message = format!("Successfully assigned {} to {node}", pod.key);
+                self.note(pod, |pods, object| pods.normal(object, "Scheduled", message));
+            }
+        }
+        answers
+    }
+
+    /// Says why a pod waits, and on which node it will make room, if on any.
+    pub async fn explain(
+        &self,
+        pod: &PodInfo,
+        message: &str,
+        nominated: Option<&str>,
+    ) -> Result<(), ApiError> {
+        let text = message.to_owned();
+        self.note(pod, |pods, object| pods.warn(object, "FailedScheduling", text));
+        let mut condition =
+            json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+        if pod.condition.is_none() {
+            condition["lastTransitionTime"] = json!(time::now());
+        }
+        let mut status = json!({"conditions": [condition]});
+        match nominated {
+            Some(node) => status["nominatedNodeName"] = json!(node),
+            None if !pod.nominated.is_empty() => status["nominatedNodeName"] = Value::Null,
+            None => {}
+        }
+        self.patch_status(pod, status).await
+    }
+
+    /// Removes a pod to make room for another.
+    pub async fn evict(&self, victim: &PodInfo, pod: &PodInfo, node: &str) -> Result<(), ApiError> {
+        if victim.deleting {
+            return Ok(());
+        }
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+            "message": "default-scheduler: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": time::now(),
+        });
+        gone_is_fine(self.patch_status(victim, json!({"conditions": [condition]})).await)?;
+        let message = format!("Preempted by pod {} on node {node}", pod.uid);
+        self.note(victim, |pods, object| pods.normal(object, "Preempted", message));
+        let preconditions = Preconditions { uid: Some(victim.uid.clone()), resource_version: None };
+        let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+        let deleted = self.client.delete(&self.pods.kind, &victim.namespace, &victim.name, options).await;
+        gone_is_fine(deleted.map(drop))
+    }
+
+    /// Has a claim's volume reserved or made.
+    pub async fn decide(&self, pod: &PodInfo, node: &str, decision: &Decision) -> Result<(), ApiError> {
+        match decision {
+            Decision::Provision { claim } => {
+                let kind = self.client.kind("", "persistentvolumeclaims");
+                let change =
+                    json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": node}}});
+                self.client.patch(&kind, &pod.namespace, claim, "", Patch::Merge(change)).await.map(drop)
+            }
+            Decision::Reserve { claim, volume } => {
+                let claims = self.client.kind("", "persistentvolumeclaims");
+                let found = self.client.get(&claims, &pod.namespace, claim).await?;
+                let reserved = json!({
+                    "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                    "namespace": pod.namespace, "name": claim, "uid": found.meta.uid,
+                });
+                let change = json!({
+                    "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
+                    "spec": {"claimRef": reserved},
+                });
+                let volumes = self.client.kind("", "persistentvolumes");
+                self.client.patch(&volumes, "", volume, "", Patch::Merge(change)).await.map(drop)
+            }
+        }
+    }
+
+    /// Says that something is wrong with an object that is followed.
+    pub fn warn(&self, source: Source, object: &Arc<Object>, reason: &'static str, message: String) {
+        let Some((_, group, plural)) = SOURCES.iter().find(|(of, ..)| *of == source) else { return };
+        let kind = self.client.kind(group, plural);
+        let cache = self.client.cache(&kind);
+        Resource::new(&self.client, &self.recorder, kind, cache).warn(object, reason, message);
+    }
+
+    async fn patch_status(&self, pod: &PodInfo, status: Value) -> Result<(), ApiError> {
+        let patch = Patch::Strategic(json!({"metadata": {"uid": pod.uid}, "status": status}));
+        self.client.patch(&self.pods.kind, &pod.namespace, &pod.name, "status", patch).await.map(drop)
+    }
+
+    /// The object of a pod.
+    pub fn pod(&self, pod: &PodInfo) -> Option<Arc<Object>> {
+        self.pods.cache.get(&pod.namespace, &pod.name)
+    }
+
+    fn note(&self, pod: &PodInfo, say: impl FnOnce(&Resource, &Arc<coracle_kinds::object::Object>)) {
+        if let Some(object) = self.pods.cache.get(&pod.namespace, &pod.name) {
+            say(&self.pods, &object);
+        }
+    }
+}
+
+fn gone_is_fine(result: Result<(), ApiError>) -> Result<(), ApiError> {
+    match result {
+        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,377 @@
+//! The one writer. Whatever is queued at a moment becomes one batch and one fsync; then watchers get it in order,
+//! then the callers their answers.
+
+use super::{
+    KEEP_BYTES, KEEP_CHANGES,
+    disk::{Batch, Disk},
+    history::History,
+    hub::Hub,
+    record::{Marks, Record, Version},
+    trouble::Trouble,
+};
+use crate::{Change, Durability, KeyValue, Revision, StoreError, Unhealthy, Write};
+use bytes::Bytes;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::oneshot;
+
+/// A lazy write is on disk after this long at the latest.
+const LAZY: Duration = Duration::from_secs(5);
+/// Revisions that lazy writes may use before the next mark goes to disk; a crash skips what is left of them.
+const RESERVE: u64 = 512;
+/// Limits of one batch.
+const BATCH_WRITES: usize = 2048;
+const BATCH_BYTES: usize = 8 << 20;
+
+pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// What the writer is asked for.
+pub(super) enum Request {
+    Write(Write, Answer<Revision>),
+    Compact(Revision, Answer<()>),
+    Flush(Answer<()>),
+    /// Whether the engine takes writes.
+    Check(Answer<()>),
+}
+
+impl Request {
+    /// Answers that nothing can be written now.
+    fn refuse(self, why: &Unhealthy) {
+        let refusal = || StoreError::Unavailable(why.clone());
+        match self {
+            Self::Write(_, answer) => drop(answer.send(Err(refusal()))),
+            Self::Compact(_, answer) | Self::Flush(answer) | Self::Check(answer) => {
+                drop(answer.send(Err(refusal())));
+            }
+        }
+    }
+}
+
+pub(super) struct Writer {
+    pub disk: Disk,
+    pub hub: Arc<Hub>,
+    pub marks: Marks,
+    pub revision: Revision,
+    pub history: History,
+    /// When the oldest write that is not synced was made.
+    pub unsynced: Option<Instant>,
+    pub pace: Pace,
+    /// Set while the files cannot be written.
+    pub trouble: Option<Trouble>,
+}
+
+/// How the last batch went. Those who were in it are likely to write again, but need a moment to hear of it; without
+/// waiting for them they would split into two halves that take turns.
+#[derive(Default)]
+pub(super) struct Pace {
+    writes: usize,
+    sync: Duration,
+}
+
+impl Pace {
+    /// How long to wait for as many writes as last time: little against what the sync takes.
+    fn gather(&self) -> Duration {
+        (self.sync / 8).min(Duration::from_millis(1))
+    }
+}
+
+/// A key as it is within the batch that is being put together.
+struct Pending {
+    version: Option<Version>,
+    value: Option<Bytes>,
+}
+
+impl Writer {
+    /// Goes on after the revision, the newest in the files.
+    pub fn new(disk: Disk, marks: Marks, revision: Revision) -> Self {
+        Self {
+            disk,
+            hub: Arc::new(Hub::new(revision)),
+            marks,
+            revision,
+            history: History::new(KEEP_CHANGES, KEEP_BYTES, revision),
+            unsynced: None,
+            pace: Pace::default(),
+            trouble: None,
+        }
+    }
+
+    /// Serves until the last sender is gone, then flushes and ends all watches.
+    pub fn run(mut self, requests: &Receiver<Request>) {
+        while let Some(first) = self.wait(requests) {
+            self.recover();
+            let why = self.trouble.as_ref().map(|trouble| trouble.why.clone());
+            match (first, why) {
+                (Some(first), Some(why)) => first.refuse(&why),
+                (Some(first), None) => self.serve(first, requests),
+                (None, Some(_)) => {}
+                (None, None) => drop(self.sync()),
+            }
+        }
+        if let Err(error) = self.flush() {
+            tracing::error!(%error, "cannot flush the store");
+        }
+        self.hub.close();
+    }
+
+    /// The next request; `Some(None)` when it is time to sync, `None` at the end.
+    fn wait(&self, requests: &Receiver<Request>) -> Option<Option<Request>> {
+        let left = match (&self.trouble, self.unsynced) {
+            (Some(trouble), _) => trouble.left(),
+            (None, Some(since)) => LAZY.saturating_sub(since.elapsed()),
+            (None, None) => return requests.recv().ok().map(Some),
+        };
+        match requests.recv_timeout(left) {
+            Ok(request) => Some(Some(request)),
+            Err(RecvTimeoutError::Timeout) => Some(None),
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    /// Takes what is queued up to the next request that is not a write, and that one too.
+    fn serve(&mut self, first: Request, requests: &Receiver<Request>) {
+        let (mut writes, mut bytes, mut next) = (Vec::new(), 0, Some(first));
+        let mut other = None;
+        let gather = Instant::now() + self.pace.gather();
+        while let Some(request) = next.take() {
+            match request {
+                Request::Write(write, answer) => {
+                    bytes += write.value.as_ref().map_or(0, Bytes::len);
+                    writes.push((write, answer));
+                }
+                request => {
+                    other = Some(request);
+                    break;
+                }
+            }
+            if writes.len() < BATCH_WRITES && bytes < BATCH_BYTES {
+                next = requests.try_recv().ok();
+                if next.is_none() && writes.len() < self.pace.writes {
+                    let left = gather.saturating_duration_since(Instant::now());
+                    next = requests.recv_timeout(left).ok();
+                }
+            }
+        }
+        if !writes.is_empty() {
+            self.commit(writes);
+        }
+        match other {
+            Some(Request::Compact(upto, answer)) => drop(answer.send(self.compact(upto))),
+            Some(Request::Flush(answer)) => drop(answer.send(self.flush())),
+            Some(Request::Check(answer)) => {
+                let well = self.disk.check();
+                drop(answer.send(self.noted(well)));
+            }
+            Some(Request::Write(..)) | None => {}
+        }
+    }
+
+    /// Makes one batch of the writes and answers each of them.
+    pub fn commit(&mut self, writes: Vec<(Write, Answer<Revision>)>) {
+        // Before this batch is counted: only what is on disk can be trimmed.
+        let excess = self.history.excess();
+        let disk = self.disk.clone();
+        let mut batch = match disk.batch() {
+            Ok(batch) => batch,
+            Err(error) => {
+                let why = self.fail(&error);
+                return writes
+                    .into_iter()
+                    .for_each(|(write, answer)| Request::Write(write, answer).refuse(&why));
+            }
+        };
+        let mut pending = HashMap::new();
+        let (mut changes, mut answers, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sync = false;
+        for (write, answer) in writes {
+            let durability = write.durability;
+            let staged = self.stage(write, &mut pending);
+            // The batch keeps the files open, so that only a read can have failed. Health has to tell of it.
+            match self.disk.note(staged) {
+                Ok((change, previous)) => {
+                    let (created, key) = (change.created, change.key.as_str());
+                    let record = Record { created, previous, key, value: change.value.as_deref() };
+                    batch.put(change.revision, &record);
+                    sync |= durability == Durability::Sync;
+                    changes.push(change);
+                    answers.push(answer);
+                }
+                Err(error) => refused.push((answer, error)),
+            }
+        }
+        let start = Instant::now();
+        let result = if changes.is_empty() { Ok(()) } else { self.land(batch, sync, excess) };
+        self.pace = Pace { writes: changes.len(), sync: if sync { start.elapsed() } else { Duration::ZERO } };
+        if result.is_ok() {
+            self.count(&changes);
+            self.hub.publish(&changes);
+        }
+        for (answer, change) in answers.into_iter().zip(&changes) {
+            // The caller may be gone; the write stands.
+            let answered = match &result {
+                Ok(()) => Ok(change.revision),
+                Err(why) => {
+                    Err(StoreError::Engine(format!("{why}; whether this write happened is not known")))
+                }
+            };
+            let _ = answer.send(answered);
+        }
+        // Only now: a conflict may tell of a write in the same batch, which nobody may see before it is on disk.
+        for (answer, error) in refused {
+            let _ = answer.send(Err(error));
+        }
+    }
+
+    /// Counts changes that are on disk as history. A batch that failed is none: its revisions are given again.
+    pub fn count(&mut self, changes: &[Change]) {
+        for change in changes {
+            self.history.push(change.revision, change.value.as_ref().map_or(0, Bytes::len) as u64);
+        }
+    }
+
+    /// Checks one write against the disk and the batch so far, and gives it its revision.
+    fn stage(
+        &mut self,
+        write: Write,
+        pending: &mut HashMap<String, Pending>,
+    ) -> Result<(Change, Revision), StoreError> {
+        let now = match pending.get(&write.key) {
+            Some(one) => one.version,
+            None => self.disk.version(&write.key)?,
+        };
+        let previous = now.map_or(0, |version| version.modified);
+        if previous != write.expect || (now.is_none() && write.value.is_none()) {
+            return Err(StoreError::Conflict(self.current(&write.key, now, pending)?));
+        }
+        self.revision += 1;
+        let revision = self.revision;
+        let created = now.map_or(revision, |version| version.created);
+        let version = write.value.is_some().then_some(Version { created, modified: revision });
+        pending.insert(write.key.clone(), Pending { version, value: write.value.clone() });
+        Ok((Change { revision, key: write.key, value: write.value, created }, previous))
+    }
+
+    fn current(
+        &self,
+        key: &str,
+        now: Option<Version>,
+        pending: &HashMap<String, Pending>,
+    ) -> Result<Option<KeyValue>, StoreError> {
+        let Some(one) = pending.get(key) else { return self.disk.view()?.get(key) };
+        let (Some(version), Some(value)) = (now, one.value.clone()) else { return Ok(None) };
+        Ok(Some(KeyValue {
+            key: key.to_owned(),
+            value,
+            created: version.created,
+            modified: version.modified,
+        }))
+    }
+
+    /// Puts the batch on disk, with the marks that have to go with it.
+    fn land(&mut self, batch: Batch<'_>, mut sync: bool, excess: Option<Revision>) -> Result<(), Unhealthy> {
+        let mut marks = self.marks.clone();
+        if !sync && self.revision > marks.reserved {
+            // What is shown before it is durable must never be numbered again, so the range is claimed first.
+            marks.reserved = self.revision + RESERVE;
+            sync = true;
+        }
+        self.put(batch, &mut marks, sync, excess).map_err(|error| self.fail(&error))?;
+        self.marks = marks;
+        if sync {
+            self.synced();
+        } else {
+            self.unsynced.get_or_insert_with(Instant::now);
+        }
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        mut batch: Batch<'_>,
+        marks: &mut Marks,
+        sync: bool,
+        excess: Option<Revision>,
+    ) -> Result<(), StoreError> {
+        if let Some(upto) = excess {
+            // The batch itself is not in the log yet, so nothing of it can be trimmed.
+            marks.compact(&mut batch, upto, self.hub.published())?;
+        }
+        if *marks != self.marks {
+            batch.put_marks(marks);
+        }
+        batch.commit(sync)
+    }
+
+    /// Everything up to the newest revision is on disk.
+    fn synced(&mut self) {
+        self.unsynced = None;
+        self.disk.mark.set(self.revision);
+    }
+
+    fn compact(&mut self, upto: Revision) -> Result<(), StoreError> {
+        if upto > self.revision {
+            return Err(StoreError::Future(upto));
+        }
+        if upto <= self.marks.compacted {
+            return Ok(());
+        }
+        let mut marks = self.marks.clone();
+        let result = self.disk.batch().and_then(|mut batch| {
+            marks.compact(&mut batch, upto, self.revision)?;
+            batch.put_marks(&marks);
+            batch.commit(true)
+        });
+        self.noted(result)?;
+        self.marks = marks;
+        self.synced();
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        let result = self.disk.sync();
+        self.noted(result)?;
+        self.synced();
+        Ok(())
+    }
+
+    /// Everything is on disk afterwards, and the marks say so.
+    fn flush(&mut self) -> Result<(), StoreError> {
+        if self.marks.reserved == 0 {
+            return self.sync();
+        }
+        let mut marks = self.marks.clone();
+        marks.reserved = 0;
+        let mut batch = self.disk.batch()?;
+        batch.put_marks(&marks);
+        let result = batch.commit(true);
+        self.noted(result)?;
+        self.marks = marks;
+        self.synced();
+        Ok(())
+    }
+}
+
+impl Marks {
+    /// Forgets history up to the revision, but nothing after `newest`: what is written at or below `compacted` later
+    /// would never be trimmed. The marks themselves are still to be put.
+    pub fn compact(
+        &mut self,
+        batch: &mut Batch<'_>,
+        upto: Revision,
+        newest: Revision,
+    ) -> Result<(), StoreError> {
+        let upto = upto.min(newest);
+        if upto > self.compacted {
+            batch.trim(self.compacted, upto)?;
+            self.compacted = upto;
+            self.lost.retain(|(_, again)| *again > upto);
+        }
+        Ok(())
+    }
+}

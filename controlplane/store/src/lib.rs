@@ -1,0 +1,232 @@
+//! The store: one ordered key space with one global revision. It knows no kinds and no HTTP.
+//!
+//! An acknowledged write with [`Durability::Sync`] survives a crash. Every write gets its own revision, greater than
+//! all before it; watchers see each revision once and in order.
+//!
+//! Depends on no other crate of the control plane.
+
+// The embedded engine: one process, one disk.
+pub mod embedded;
+// etcd v3, shared by several servers.
+pub mod etcd;
+// Encryption at rest around either engine.
+pub mod sealed;
+// Tests that both engines pass.
+#[cfg(test)]
+mod behaviour;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use coracle_cli::supervise::Supervisor;
+use futures::stream::BoxStream;
+use std::{path::Path, sync::Arc};
+
+/// The position of a write in the store's single history; the first is 1.
+pub type Revision = u64;
+
+/// A key with its value and the revisions at which it was made and last changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyValue {
+    /// `/registry/<resource>/<namespace>/<name>`.
+    pub key: String,
+    /// The stored bytes.
+    pub value: Bytes,
+    /// Revision of the put that created the key.
+    pub created: Revision,
+    /// Revision of the last put.
+    pub modified: Revision,
+}
+
+/// Whether a write must be on disk before it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// On disk before the reply.
+    Sync,
+    /// Soon on disk; a crash may lose the last moments. Leases and Events only.
+    Lazy,
+}
+
+/// A compare-and-swap on one key.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// The key.
+    pub key: String,
+    /// The `modified` revision the key must have now; 0 means that it must not exist.
+    pub expect: Revision,
+    /// The new value, or `None` to delete.
+    pub value: Option<Bytes>,
+    /// How soon it must be on disk.
+    pub durability: Durability,
+}
+
+/// One change, as a watcher sees it.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The revision of this change.
+    pub revision: Revision,
+    /// The key that changed.
+    pub key: String,
+    /// The new value; `None` when the key was deleted.
+    pub value: Option<Bytes>,
+    /// The `created` revision of the key (of the deleted one for a delete).
+    pub created: Revision,
+}
+
+/// What a watcher gets.
+#[derive(Debug, Clone)]
+pub enum Notice {
+    /// A key changed.
+    Change(Change),
+    /// Nothing with the watched prefix changed up to here. A shared etcd counts revisions for keys of others, so
+    /// without this a reader could wait for a revision that never comes by.
+    Progress(Revision),
+}
+
+/// A place in the past from which history goes on to now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Past {
+    /// The revision to begin after.
+    pub from: Revision,
+    /// After `from` and up to here a crash may have taken lazy writes that somebody saw; 0 if it took none.
+    pub lost: Revision,
+}
+
+/// A watch in order and without end.
+pub type Watch = BoxStream<'static, Result<Notice, StoreError>>;
+
+/// Why the store did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The key is not at the expected revision; holds what is there now.
+    #[error("the key is not at the expected revision")]
+    Conflict(Option<KeyValue>),
+    /// The revision is older than what the store still holds.
+    #[error("revision {0} is compacted")]
+    Compacted(Revision),
+    /// The revision is not reached yet.
+    #[error("revision {0} is in the future")]
+    Future(Revision),
+    /// The newest value of a key is encrypted, and nothing here opens it.
+    #[error("{0} is encrypted in the store, and no key of --encryption-provider-config opens it")]
+    Sealed(String),
+    /// The engine failed; whether anything was written is not known.
+    #[error("{0}")]
+    Engine(String),
+    /// The store does not take writes, or cannot read what it has. Nothing was written.
+    #[error("the store is not available: {0}")]
+    Unavailable(Unhealthy),
+}
+
+/// Why a store cannot be written, or not be trusted, at the moment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unhealthy {
+    /// No space, or no quota, is left.
+    #[error("the disk of the store is full: {detail}")]
+    DiskFull {
+        /// What the operating system says.
+        detail: String,
+    },
+    /// The file system does not take writes.
+    #[error("the file system of the store is read-only: {detail}")]
+    ReadOnly {
+        /// What the operating system says.
+        detail: String,
+    },
+    /// Reading, writing or syncing failed.
+    #[error("the disk of the store fails: {detail}")]
+    Io {
+        /// What the operating system says.
+        detail: String,
+    },
+    /// Files do not hold what was written to them.
+    #[error("the store is damaged: {detail}")]
+    Damaged {
+        /// Which file, where, and what is wrong.
+        detail: String,
+    },
+    /// Nobody is left who could write.
+    #[error("the writer of the store has stopped")]
+    Stopped,
+    /// The writer waits for the disk.
+    #[error("the writer of the store has not answered for {seconds} seconds")]
+    Stuck {
+        /// How long it was asked for.
+        seconds: u64,
+    },
+    /// The store is elsewhere and does not answer.
+    #[error("{detail}")]
+    Unreachable {
+        /// What the client says.
+        detail: String,
+    },
+}
+
+/// An ordered, revisioned key space.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// The newest value of a key.
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError>;
+
+    /// Every key with the prefix, in key order, at one revision, which is returned too; `None` means the newest.
+    async fn range(
+        &self,
+        prefix: &str,
+        at: Option<Revision>,
+    ) -> Result<(Vec<KeyValue>, Revision), StoreError>;
+
+    /// Writes if the key is at the expected revision and returns the revision of the write. Deleting a key that is
+    /// not there is a conflict. After an engine error the write may or may not have happened.
+    async fn write(&self, write: Write) -> Result<Revision, StoreError>;
+
+    /// All changes with the prefix after `after`, in order, without end. Ends with an error item when the watcher
+    /// cannot go on (compacted or connection lost); the caller ranges again.
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Watch, StoreError>;
+
+    /// The newest revision, as a linearizable read: every write acknowledged before the call is at or below it.
+    async fn revision(&self) -> Result<Revision, StoreError>;
+
+    /// Where a reader begins that wants to see the last `changes` changes again; at most that many are read.
+    async fn past(&self, changes: u64) -> Result<Past, StoreError> {
+        Ok(Past { from: self.revision().await?.saturating_sub(changes).max(1), lost: 0 })
+    }
+
+    /// Forgets history at or below the revision; newest values stay.
+    async fn compact(&self, upto: Revision) -> Result<(), StoreError>;
+
+    /// Flushes what was written lazily; called at shutdown.
+    async fn flush(&self) -> Result<(), StoreError>;
+
+    /// Whether writes work, as far as is known without writing.
+    async fn health(&self) -> Result<(), Unhealthy> {
+        match self.revision().await {
+            Ok(_) => Ok(()),
+            Err(StoreError::Unavailable(why)) => Err(why),
+            Err(error) => Err(Unhealthy::Unreachable { detail: error.to_string() }),
+        }
+    }
+}
+
+/// Opens the store that `datastore` names: `embedded`, which lives under `data_dir`, or
+/// `etcd://host:port[,host:port]`. Fails when the directory is in use by another process or no etcd answers.
+pub async fn open(datastore: &str, data_dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
+    supervised(datastore, data_dir, &Supervisor::default()).await
+}
+
+/// The same; the supervisor keeps its tasks running.
+pub async fn supervised(
+    datastore: &str,
+    data_dir: &Path,
+    supervisor: &Supervisor,
+) -> Result<Arc<dyn Store>, StoreError> {
+    if datastore == "embedded" {
+        let path = data_dir.join("store");
+        let store = tokio::task::spawn_blocking(move || embedded::Embedded::open(&path))
+            .await
+            .map_err(|e| StoreError::Engine(e.to_string()))??;
+        return Ok(Arc::new(store));
+    }
+    if let Some(endpoints) = datastore.strip_prefix("etcd://") {
+        return Ok(Arc::new(etcd::Etcd::connect(endpoints, supervisor).await?));
+    }
+    Err(StoreError::Engine(format!("unknown datastore {datastore:?}: want embedded or etcd://host:port")))
+}

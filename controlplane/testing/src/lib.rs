@@ -1,0 +1,247 @@
+//! A cluster for unit tests: the real API on an embedded store in a temporary directory, the controllers that a test starts,
+//! and simulated nodes that run every pod at once.
+//!
+//! Only ever a dev-dependency. May depend on `coracle-apiserver`, `coracle-client`, `coracle-kinds`, `coracle-pki` and
+//! `coracle-store`, but not on `coracle-informer`, `coracle-controllers` or `coracle-scheduler`: their tests use this crate.
+
+use coracle_apiserver::actions::{self, Needs, components::Loops, reviews::Access};
+use coracle_apiserver::admission::plugins;
+use coracle_apiserver::admission::resource_quota::Ledger;
+use coracle_apiserver::api::Api;
+use coracle_apiserver::authz::Always;
+use coracle_apiserver::view::Converter;
+use coracle_cli::health::Checks;
+use coracle_client::Client;
+use coracle_client::options::DeleteOptions;
+use coracle_client::patch::Patch;
+use coracle_client::user::User;
+use coracle_kinds::object::{Name, Object};
+use coracle_kinds::registry::index::Registry;
+use coracle_kinds::watch::cache::Cache;
+use coracle_kinds::watch::feed::Feed;
+use coracle_pki::Pki;
+use coracle_pki::service_account::Keys;
+use coracle_store as store;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// What controllers are started with.
+pub struct Parts {
+    /// The server's own client; controllers take identities from it.
+    pub client: Client,
+    /// The keys of service-account tokens.
+    pub keys: Arc<Keys>,
+    /// What admission charged to quotas.
+    pub ledger: Arc<Ledger>,
+}
+
+/// A cluster; it ends when it is dropped.
+pub struct Cluster {
+    /// The server.
+    pub api: Arc<Api>,
+    /// A client that may do everything.
+    pub client: Client,
+    _controllers: JoinSet<()>,
+    kubelet: JoinSet<()>,
+    _directory: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// A cluster without controllers, whose pods stay pending.
+    pub async fn bare() -> Self {
+        let cluster = Self::build(|_| JoinSet::new()).await;
+        cluster.create("", "serviceaccounts", "default", json!({"metadata": {"name": "default"}})).await;
+        cluster
+    }
+
+    /// A cluster with controllers, whose pods stay pending; its namespaces have accounts.
+    pub async fn with(start: impl FnOnce(&Parts) -> JoinSet<()>) -> Self {
+        let cluster = Self::build(start).await;
+        // Pods are taken once their account is there.
+        let account = Name::new("default", "default");
+        cluster.until("an account", |c| !c.get("serviceaccounts", &account).is_null()).await;
+        cluster
+    }
+
+    /// The same whose pods start and become ready by themselves.
+    #[must_use]
+    pub fn running_pods(mut self) -> Self {
+        self.kubelet.spawn(run_pods(self.client.clone()));
+        self
+    }
+
+    async fn build(start: impl FnOnce(&Parts) -> JoinSet<()>) -> Self {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+        let directory = tempfile::tempdir().expect("a directory");
+        let pki =
+            Pki::ensure(&directory.path().join("pki"), &["localhost".to_owned()], Duration::from_secs(3600))
+                .expect("keys");
+        let keys = Arc::new(Keys::from_pem(&pki.service_account_key).expect("a key"));
+        let registry = Arc::new(Registry::builtin());
+        let store = store::open("embedded", directory.path()).await.expect("a store");
+        let feed = Arc::new(Feed::start(store.clone(), registry.all()).await.expect("a feed"));
+        let access = Arc::new(Access::default());
+        let _ = access.authz.set(Arc::new(Always(true)));
+        let chain = plugins::Needs { access: access.clone(), ..plugins::Needs::default() };
+        let needs = Needs {
+            keys: keys.clone(),
+            access,
+            service_cidr: "10.43.0.0/16".into(),
+            usage: Arc::default(),
+            loops: Loops::Here,
+            checks: Checks::default(),
+        };
+        let api = Arc::new(Api {
+            hooks: actions::hooks(&registry, &needs).expect("hooks"),
+            actions: actions::actions(&registry, &needs),
+            converter: Converter::new(registry.clone(), feed.clone(), chain.reach.clone()),
+            registry,
+            store,
+            feed,
+            admission: plugins::chain(&chain).expect("a chain"),
+        });
+        let client = Client::new(api.clone(), User::server());
+        let parts = Parts { client: client.clone(), keys, ledger: chain.ledger.clone() };
+        let controllers = start(&parts);
+        let kubelet = JoinSet::new();
+        let cluster = Self { api, client, _controllers: controllers, kubelet, _directory: directory };
+        for name in ["default", "kube-system"] {
+            cluster.create("", "namespaces", "", json!({"metadata": {"name": name}})).await;
+        }
+        cluster
+    }
+
+    fn split(resource: &str) -> (&str, &str) {
+        resource.split_once('/').unwrap_or(("", resource))
+    }
+
+    fn cache(&self, group: &str, plural: &str) -> Arc<Cache> {
+        self.client.cache(&self.client.kind(group, plural))
+    }
+
+    /// Creates an object of `group` and `plural`.
+    pub async fn create(&self, group: &str, plural: &str, namespace: &str, body: Value) -> Arc<Object> {
+        let result = self.client.create(&self.client.kind(group, plural), namespace, body).await;
+        result.unwrap_or_else(|e| panic!("create {plural}: {e}"))
+    }
+
+    /// A node that is ready.
+    pub async fn node(&self, name: &str, labels: Value) {
+        let node = self.create("", "nodes", "", json!({"metadata": {"name": name, "labels": labels}})).await;
+        let kind = self.client.kind("", "nodes");
+        let ready = |value: &mut Value| {
+            value["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+        };
+        let result = self.client.modify(&kind, "", &node.meta.name, "status", ready).await;
+        result.unwrap_or_else(|e| panic!("node {name}: {e}"));
+    }
+
+    /// Changes an object of `group/plural`.
+    pub async fn patch(&self, resource: &str, name: &Name, change: Value) {
+        let (group, plural) = Self::split(resource);
+        let kind = self.client.kind(group, plural);
+        let result = self.client.patch(&kind, &name.namespace, &name.name, "", Patch::Merge(change)).await;
+        result.unwrap_or_else(|e| panic!("patch {name}: {e}"));
+    }
+
+    /// Deletes an object of `group/plural`.
+    pub async fn delete(&self, resource: &str, name: &Name, policy: &str) {
+        let (group, plural) = Self::split(resource);
+        let options = DeleteOptions { propagation_policy: Some(policy.into()), ..DeleteOptions::default() };
+        let kind = self.client.kind(group, plural);
+        let result = self.client.delete(&kind, &name.namespace, &name.name, options).await;
+        result.unwrap_or_else(|e| panic!("delete {name}: {e}"));
+    }
+
+    /// An object of `group/plural`, or null.
+    pub fn get(&self, resource: &str, name: &Name) -> Value {
+        let (group, plural) = Self::split(resource);
+        self.cache(group, plural).get(&name.namespace, &name.name).map_or(Value::Null, |o| o.value())
+    }
+
+    /// All objects of `group/plural` in a namespace.
+    pub fn list(&self, resource: &str, namespace: &str) -> Vec<Value> {
+        let (group, plural) = Self::split(resource);
+        self.cache(group, plural).list(Some(namespace)).iter().map(|o| o.value()).collect()
+    }
+
+    /// Waits until something holds; panics with what there is when it does not for ten seconds.
+    pub async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..1000 {
+            if holds(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let pods: Vec<Value> = self.list("pods", "default");
+        let brief = |p: &Value| {
+            format!("{} {} {}", p["metadata"]["name"], p["status"], p["metadata"]["deletionTimestamp"])
+        };
+        let pods: Vec<String> = pods.iter().map(brief).collect();
+        let others = ["apps/deployments", "apps/replicasets"].map(|kind| self.list(kind, "default"));
+        let namespaces = self.cache("", "namespaces").list(None).into_iter().map(|n| n.value());
+        let others: Vec<String> =
+            others.iter().flatten().map(brief).chain(namespaces.map(|n| n.to_string())).collect();
+        panic!("never: {what}; pods: {pods:#?}, others: {others:#?}");
+    }
+}
+
+/// Binds pods to `node-1`, runs them, and lets them go when they are deleted.
+async fn run_pods(client: Client) {
+    let kind = client.kind("", "pods");
+    let cache = client.cache(&kind);
+    let (pods, _, mut cursor) = cache.list_and_watch(None);
+    for pod in pods {
+        run_pod(&client, &pod).await;
+    }
+    while let Ok(event) = cursor.next().await {
+        if let Some(pod) = cache.get(&event.object.meta.namespace, &event.object.meta.name) {
+            run_pod(&client, &pod).await;
+        }
+    }
+}
+
+async fn run_pod(client: &Client, pod: &Arc<Object>) {
+    let kind = client.kind("", "pods");
+    let (namespace, name) = (&pod.meta.namespace, &pod.meta.name);
+    let mut value = pod.value();
+    if pod.meta.deletion_timestamp.is_some() {
+        let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+        let _ = client.delete(&kind, namespace, name, options).await;
+        return;
+    }
+    if value["spec"]["nodeName"].is_null() {
+        let node = pinned_node(&value["spec"]).unwrap_or("node-1").to_owned();
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
+        if let Err(error) = client.call(&kind, namespace, name, "binding", binding).await {
+            tracing::warn!(%error, "bind");
+        }
+        return;
+    }
+    if value["status"]["phase"] == "Pending" && value["metadata"]["annotations"]["test/hold"].is_null() {
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let ends = value["metadata"]["annotations"]["test/ends"].as_str().map(str::to_owned);
+        let hash = name.bytes().fold(7u32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
+        let ip = format!("10.42.{}.{}", hash / 256 % 256, hash % 256);
+        value["status"]["phase"] = json!(ends.clone().unwrap_or("Running".into()));
+        value["status"]["podIP"] = json!(ip);
+        value["status"]["podIPs"] = json!([{"ip": ip}]);
+        let ready = if ends.is_none() { "True" } else { "False" };
+        value["status"]["conditions"] =
+            json!([{"type": "Ready", "status": ready, "lastTransitionTime": now}]);
+        let _ = client.update(&kind, namespace, name, "status", value).await;
+    }
+}
+
+/// The node that a pod's affinity names, as DaemonSets write it.
+fn pinned_node(spec: &Value) -> Option<&str> {
+    let required = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let terms = required["nodeSelectorTerms"].as_array()?;
+    let field = terms.iter().flat_map(|t| t["matchFields"].as_array().into_iter().flatten());
+    field.filter(|f| f["key"] == "metadata.name").find_map(|f| f["values"][0].as_str())
+}

@@ -1,0 +1,410 @@
+//! Field rules of device classes, claims, their templates, and slices of devices.
+
+use super::names;
+use super::pods::scheduling::node_selector;
+use super::spot::{Spot, walk};
+use super::storage::driver_name;
+use crate::tree::Tree;
+use coracle_proto::names::{dns1123_label, dns1123_subdomain};
+use coracle_proto::status::FieldError;
+use serde_json::Value;
+use std::collections::HashSet;
+
+const MANY: usize = 32;
+const EXPRESSION: usize = 10 << 10;
+const CONSUMERS: usize = 256;
+const DEVICES: usize = 128;
+const BAD_REQUEST: &str =
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+
+/// Whether a list is short enough for its items to be looked at.
+fn few(list: &Spot<'_>, max: usize) -> bool {
+    let fits = list.len() <= max;
+    if !fits {
+        list.too_many(max);
+    }
+    fits
+}
+
+fn selectors(list: &Spot<'_>) {
+    if !few(list, MANY) {
+        return;
+    }
+    for selector in list.items() {
+        let cel = selector.at("cel");
+        if !cel.is_set() {
+            cel.required("");
+            continue;
+        }
+        let expression = cel.at("expression");
+        if expression.text().len() > EXPRESSION {
+            expression.too_long(EXPRESSION);
+        } else {
+            super::extensions::expression(&expression, "");
+        }
+    }
+}
+
+fn configuration(config: &Spot<'_>) {
+    let opaque = config.at("opaque");
+    if !opaque.is_set() {
+        return opaque.required("");
+    }
+    driver_name(&opaque.at("driver"));
+    let parameters = opaque.at("parameters");
+    match parameters.value {
+        Value::Null => parameters.required(""),
+        Value::Object(_) if parameters.value.to_string().len() > EXPRESSION => {
+            parameters.too_long(EXPRESSION)
+        }
+        Value::Object(_) => {}
+        _ => parameters.invalid_as("<value omitted>", "must be a valid JSON object"),
+    }
+}
+
+/// A DeviceClass.
+pub fn class(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        selectors(&root.at("spec.selectors"));
+        let config = root.at("spec.config");
+        if few(&config, MANY) {
+            config.items().for_each(|one| configuration(&one));
+        }
+    });
+}
+
+fn device_request(request: &Spot<'_>) {
+    let class = request.at("deviceClassName");
+    if class.has_text("") {
+        class.all_good(names::subdomain(class.text(), false));
+    }
+    selectors(&request.at("selectors"));
+    let (mode, count) = (request.at("allocationMode"), request.at("count"));
+    let amount = count.int().unwrap_or(0);
+    match mode.text() {
+        "All" if amount != 0 => count.invalid("must not be specified when allocationMode is 'All'"),
+        "ExactCount" if amount <= 0 => count.invalid_as(amount, "must be greater than zero"),
+        "All" | "ExactCount" => {}
+        _ => mode.unsupported(&["All", "ExactCount"]),
+    }
+}
+
+fn request(request: &Spot<'_>) {
+    request.at("name").follows(dns1123_label);
+    let (exactly, first) = (request.at("exactly"), request.at("firstAvailable"));
+    match (exactly.is_set(), !first.is_empty()) {
+        (false, false) => request.required("exactly one of `exactly` or `firstAvailable` is required"),
+        (true, true) => request.invalid_as(
+            Value::Null,
+            "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+        ),
+        (true, false) => device_request(&exactly),
+        (false, true) => {
+            if few(&first, 8) {
+                for one in first.items() {
+                    one.at("name").follows(dns1123_label);
+                    device_request(&one);
+                }
+                first.unique("name");
+            }
+        }
+    }
+}
+
+/// What configuration and results may refer to: requests and their alternatives.
+fn request_names(spec: &Value) -> HashSet<String> {
+    let mut names = HashSet::new();
+    for request in spec.items("devices.requests") {
+        let name = request.text("name");
+        names.insert(name.to_owned());
+        names
+            .extend(request.items("firstAvailable").iter().map(|one| format!("{name}/{}", one.text("name"))));
+    }
+    names
+}
+
+fn references(list: &Spot<'_>, known: &HashSet<String>) {
+    let mut seen = HashSet::new();
+    if few(list, MANY) {
+        for one in list.items() {
+            if !known.contains(one.text()) {
+                one.invalid(BAD_REQUEST);
+            }
+            if !seen.insert(one.text()) {
+                one.duplicate();
+            }
+        }
+    }
+}
+
+fn fully_qualified(name: &Spot<'_>) {
+    match name.text().split_once('/') {
+        None => name.invalid("a fully qualified name must be a domain and a name separated by a slash"),
+        Some(("", _)) => name.invalid_as("", "the domain must not be empty"),
+        Some((_, "")) => name.invalid_as("", "the name must not be empty"),
+        Some((domain, _)) => {
+            for message in dns1123_subdomain(domain) {
+                name.invalid(message);
+            }
+        }
+    }
+}
+
+fn claim_spec(spec: &Spot<'_>) {
+    let devices = spec.at("devices");
+    let known = request_names(spec.value);
+    let requests = devices.at("requests");
+    if few(&requests, MANY) {
+        requests.items().for_each(|one| request(&one));
+        requests.unique("name");
+    }
+    let constraints = devices.at("constraints");
+    if few(&constraints, MANY) {
+        for constraint in constraints.items() {
+            references(&constraint.at("requests"), &known);
+            let attribute = constraint.at("matchAttribute");
+            let distinct = constraint.at("distinctAttribute");
+            if attribute.is_set() {
+                fully_qualified(&attribute);
+            } else if distinct.is_set() {
+                fully_qualified(&distinct);
+            } else {
+                attribute.required("");
+            }
+        }
+    }
+    let config = devices.at("config");
+    if few(&config, MANY) {
+        for one in config.items() {
+            references(&one.at("requests"), &known);
+            configuration(&one);
+        }
+    }
+}
+
+/// A ResourceClaim that is new; later its spec never changes.
+pub fn claim(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| claim_spec(&root.at("spec")));
+}
+
+/// The spec of a claim or of a template never changes.
+pub fn spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        root.at("spec").immutable(old.at("spec"));
+    });
+}
+
+/// A change of a claim's status: who uses it, and what was found for it.
+pub fn claim_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        let status = root.at("status");
+        let (users, allocation) = (status.at("reservedFor"), status.at("allocation"));
+        if few(&users, CONSUMERS) {
+            for user in users.items() {
+                for field in ["resource", "name", "uid"] {
+                    user.at(field).has_text("");
+                }
+            }
+            users.unique("uid");
+        }
+        if !users.is_empty() && !allocation.is_set() {
+            users.forbidden("may not be specified when `allocated` is not set");
+        }
+        let before = old.items("status.reservedFor");
+        let added = users.items().any(|user| !before.contains(user.value));
+        if !users.is_empty() && new.has("metadata.deletionTimestamp") && added {
+            users.forbidden(
+                "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
+            );
+        }
+        if old.has("status.allocation") && allocation.is_set() {
+            allocation.immutable(old.at("status.allocation"));
+        } else if allocation.is_set() {
+            allocated(&allocation, &request_names(new.at("spec")));
+        }
+    });
+}
+
+fn allocated(allocation: &Spot<'_>, known: &HashSet<String>) {
+    let results = allocation.at("devices.results");
+    if few(&results, MANY) {
+        for result in results.items() {
+            let request = result.at("request");
+            if !known.contains(request.text()) {
+                request.invalid(BAD_REQUEST);
+            }
+            driver_name(&result.at("driver"));
+            pool_name(&result.at("pool"));
+            result.at("device").follows(dns1123_label);
+        }
+    }
+    if allocation.at("nodeSelector").is_set() {
+        node_selector(&allocation.at("nodeSelector"));
+    }
+}
+
+/// A ResourceClaimTemplate that is new.
+pub fn template(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| claim_spec(&root.at("spec.spec")));
+}
+
+fn pool_name(name: &Spot<'_>) {
+    if name.has_text("") {
+        if name.text().len() > 253 {
+            name.too_long(253);
+        }
+        for part in name.text().split('/') {
+            name.all_good(dns1123_subdomain(part));
+        }
+    }
+}
+
+/// A ResourceSlice.
+pub fn slice(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        let spec = root.at("spec");
+        driver_name(&spec.at("driver"));
+        pool_name(&spec.at("pool.name"));
+        let count = spec.at("pool.resourceSliceCount");
+        if count.int().unwrap_or(0) <= 0 {
+            count.invalid_as(count.int().unwrap_or(0), "must be greater than zero");
+        }
+        if spec.at("pool.generation").int().is_some_and(|generation| generation < 0) {
+            spec.at("pool.generation").invalid("must be greater than or equal to zero");
+        }
+        where_from(&spec);
+        let devices = spec.at("devices");
+        if few(&devices, DEVICES) {
+            for device in devices.items() {
+                device.at("name").follows(dns1123_label);
+                let facts = device.at("attributes").len() + device.at("capacity").len();
+                if facts > MANY {
+                    let why = "the total number of attributes and capacities must not exceed 32";
+                    device.invalid_as(facts, why);
+                }
+            }
+            devices.unique("name");
+        }
+    });
+}
+
+fn where_from(spec: &Spot<'_>) {
+    let mut set = Vec::new();
+    let node = spec.at("nodeName");
+    if node.is_set() {
+        if node.text().is_empty() {
+            node.invalid("must be either unset or set to a non-empty string");
+        } else {
+            set.push("`nodeName`");
+            node.follows(dns1123_subdomain);
+        }
+    }
+    let selector = spec.at("nodeSelector");
+    if selector.is_set() {
+        set.push("`nodeSelector`");
+        node_selector(&selector);
+        if selector.at("nodeSelectorTerms").len() != 1 {
+            selector.at("nodeSelectorTerms").invalid("must have exactly one node selector term");
+        }
+    }
+    for (field, quoted) in
+        [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
+    {
+        match spec.at(field).value.as_bool() {
+            Some(true) => set.push(quoted),
+            Some(false) => spec.at(field).invalid("must be either unset or set to true"),
+            None => {}
+        }
+    }
+    let rule = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    match set.len() {
+        0 => spec.required(rule),
+        1 => {}
+        _ => {
+            spec.invalid_as(format!("{{{}}}", set.join(", ")), format!("{rule}, but multiple fields are set"))
+        }
+    }
+}
+
+/// A slice stays with its driver, its pool and its node.
+pub fn slice_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        for field in ["spec.pool.name", "spec.driver", "spec.nodeName"] {
+            root.at(field).immutable(old.at(field));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{changes, errors};
+    use serde_json::json;
+
+    #[test]
+    fn claims_say_what_they_want_in_one_way() {
+        let claim_of = |devices: Value| json!({"spec": {"devices": devices}});
+        let exactly = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1});
+        let good = claim_of(json!({"requests": [{"name": "a", "exactly": exactly}],
+            "constraints": [{"requests": ["a"], "matchAttribute": "example.com/numa"}]}));
+        assert_eq!(errors(claim, &good), [""; 0]);
+        let bad = claim_of(json!({
+            "requests": [{"name": "a"}, {"name": "a", "exactly": {"allocationMode": "Some"}}],
+            "constraints": [{"requests": ["b"], "matchAttribute": "numa"}],
+            "config": [{}],
+        }));
+        assert_eq!(
+            errors(claim, &bad),
+            [
+                "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+                "spec.devices.requests[1].exactly.deviceClassName: Required value",
+                "spec.devices.requests[1].exactly.allocationMode: Unsupported value: \"Some\": supported values: \"All\", \"ExactCount\"",
+                "spec.devices.requests[1].name: Duplicate value: \"a\"",
+                &format!("spec.devices.constraints[0].requests[0]: Invalid value: \"b\": {BAD_REQUEST}"),
+                "spec.devices.constraints[0].matchAttribute: Invalid value: \"numa\": a fully qualified name must be a domain and a name separated by a slash",
+                "spec.devices.config[0].opaque: Required value",
+            ]
+        );
+        assert_eq!(changes(spec_update, &bad, &good).len(), 1);
+    }
+
+    #[test]
+    fn a_claim_is_reserved_only_once_it_is_allocated() {
+        let user = json!({"resource": "pods", "name": "p", "uid": "1"});
+        let old = json!({"spec": {"devices": {"requests": [{"name": "a"}]}}});
+        let mut new = old.clone();
+        new["status"] = json!({"reservedFor": [user]});
+        assert_eq!(
+            changes(claim_status, &new, &old),
+            ["status.reservedFor: Forbidden: may not be specified when `allocated` is not set"]
+        );
+        let result = json!({"request": "a", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"});
+        new["status"]["allocation"] = json!({"devices": {"results": [result]}});
+        assert_eq!(changes(claim_status, &new, &old), [""; 0]);
+    }
+
+    #[test]
+    fn slices_come_from_one_place() {
+        let of = |more: Value| {
+            let mut spec =
+                json!({"driver": "gpu.example.com", "pool": {"name": "n1", "resourceSliceCount": 1}});
+            spec.as_object_mut()
+                .into_iter()
+                .for_each(|s| s.extend(more.as_object().cloned().unwrap_or_default()));
+            json!({"spec": spec})
+        };
+        assert_eq!(errors(slice, &of(json!({"nodeName": "n1"}))), [""; 0]);
+        assert_eq!(errors(slice, &of(json!({}))).len(), 1);
+        assert_eq!(
+            errors(slice, &of(json!({"nodeName": "n1", "allNodes": true}))),
+            [
+                "spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, `nodeSelector`, `allNodes`, \
+              `perDeviceNodeSelection` is required, but multiple fields are set"
+            ]
+        );
+        assert_eq!(
+            changes(slice_update, &of(json!({"nodeName": "n2"})), &of(json!({"nodeName": "n1"}))).len(),
+            1
+        );
+    }
+}

@@ -1,0 +1,546 @@
+//! Field rules of Jobs and CronJobs.
+
+use super::meta;
+use super::pods;
+use super::spot::{Spot, walk};
+use super::workloads::matches_template;
+use crate::tree::{Grow, Tree};
+use coracle_proto::cron;
+use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
+use coracle_proto::status::FieldError;
+use serde_json::Value;
+use std::collections::HashSet;
+
+const LABELS: [(&str, &str); 4] = [
+    ("controller-uid", "uid"),
+    ("job-name", "name"),
+    ("batch.kubernetes.io/controller-uid", "uid"),
+    ("batch.kubernetes.io/job-name", "name"),
+];
+
+/// A Job.
+pub fn job(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        let spec = root.at("spec");
+        generated_selector(&root);
+        job_spec(&spec);
+        if spec.at("selector").is_set() {
+            meta::selector(&spec.at("selector"));
+        } else {
+            spec.at("selector").required("");
+        }
+        matches_template(&spec);
+        let completions = spec.value.int("completions").unwrap_or_default();
+        if spec.value.text("completionMode") == "Indexed" && completions > 0 {
+            let host = format!("{}-{}", root.value.text("metadata.name"), completions - 1);
+            if !dns1123_label(&host).is_empty() {
+                root.at("metadata.name")
+                    .invalid(format!("will not able to create pod with invalid DNS label: {host}"));
+            }
+        }
+    });
+}
+
+fn generated_selector(root: &Spot<'_>) {
+    if root.value.flag("spec.manualSelector") || !root.at("spec.selector").is_set() {
+        return;
+    }
+    let labels = root.at("spec.template.metadata.labels");
+    for (label, of) in LABELS {
+        let expected = root.value.at("metadata").text(of);
+        match labels.value.get(label).and_then(Value::as_str) {
+            None => labels.key(label).required(&format!("must be '{expected}'")),
+            Some(actual) if actual != expected => {
+                labels.key(label).invalid_as(actual, format!("must be '{expected}'"));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Such as `acme.io/foo`.
+fn domain_prefixed(spot: &Spot<'_>) {
+    match spot.text().split_once('/') {
+        _ if spot.text().is_empty() => spot.required(""),
+        Some((host, path)) if !host.is_empty() && !path.is_empty() => {
+            for message in dns1123_subdomain(host) {
+                spot.invalid_as(host, message);
+            }
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c);
+            if !path.chars().all(allowed) {
+                let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+                spot.invalid_as(path, why);
+            }
+        }
+        _ => spot.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"),
+    }
+}
+
+fn job_spec(spec: &Spot<'_>) {
+    for field in [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ] {
+        spec.at(field).non_negative();
+    }
+    if spec.at("maxFailedIndexes").is_set() && !spec.at("backoffLimitPerIndex").is_set() {
+        spec.at("backoffLimitPerIndex").required("when maxFailedIndexes is specified");
+    }
+    let managed = spec.at("managedBy");
+    if managed.is_set() {
+        domain_prefixed(&managed);
+    }
+    if managed.text().len() > 63 {
+        managed.too_long(63);
+    }
+    completion(spec);
+    if spec.at("podFailurePolicy").is_set() {
+        failure_policy(spec);
+    }
+    success_policy(spec);
+    let replacement = spec.at("podReplacementPolicy");
+    if replacement.is_set() {
+        let only_failed = spec.at("podFailurePolicy").is_set();
+        replacement.one_of(if only_failed { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] });
+    }
+    pods::template(&spec.at("template"));
+    let restart = spec.at("template.spec.restartPolicy");
+    match restart.text() {
+        "" | "Always" => restart.required("valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if spec.at("podFailurePolicy").is_set() => {
+            restart.invalid("only \"Never\" is supported when podFailurePolicy is specified");
+        }
+        "OnFailure" | "Never" => {}
+        _ => restart.unsupported(&["OnFailure", "Never"]),
+    }
+}
+
+fn completion(spec: &Spot<'_>) {
+    let mode = spec.at("completionMode");
+    if mode.is_set() {
+        mode.one_of(&["NonIndexed", "Indexed"]);
+    }
+    let (failed, parallel) = (spec.at("maxFailedIndexes"), spec.at("parallelism"));
+    if mode.text() != "Indexed" {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+            if spec.at(field).is_set() {
+                spec.at(field).invalid("requires indexed completion mode");
+            }
+        }
+        return;
+    }
+    let completions = spec.at("completions").int();
+    if completions.is_none() {
+        spec.at("completions").required("when completion mode is Indexed");
+    }
+    if parallel.int().is_some_and(|count| count > 100_000) {
+        parallel.invalid("must be less than or equal to 100000 when completion mode is Indexed");
+    }
+    if failed.int() > completions && completions.is_some() {
+        failed.invalid("must be less than or equal to completions");
+    }
+    if failed.int().is_some_and(|count| count > 100_000) {
+        failed.invalid("must be less than or equal to 100000");
+    }
+}
+
+fn failure_policy(spec: &Spot<'_>) {
+    let rules = spec.at("podFailurePolicy.rules");
+    if rules.len() > 20 {
+        rules.too_many(20);
+    }
+    let names: HashSet<&str> = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| {
+            spec.value.at("template.spec").items(list).iter().map(|container| container.text("name"))
+        })
+        .collect();
+    for rule in rules.items() {
+        let action = rule.at("action");
+        match action.text() {
+            "" => action.required("valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]"),
+            "FailIndex" if !spec.at("backoffLimitPerIndex").is_set() => {
+                action.invalid("requires the backoffLimitPerIndex to be set");
+            }
+            _ => action.one_of(&["Count", "FailIndex", "FailJob", "Ignore"]),
+        }
+        let (codes, conditions) = (rule.at("onExitCodes"), rule.at("onPodConditions"));
+        let omitted = |text: &str| {
+            rule.report(FieldError::new("FieldValueInvalid", rule.path(), format!("Invalid value: {text}")));
+        };
+        match (codes.is_set(), !conditions.is_empty()) {
+            (true, true) => omitted("specifying both OnExitCodes and OnPodConditions is not supported"),
+            (false, false) => omitted("specifying one of OnExitCodes and OnPodConditions is required"),
+            _ => {}
+        }
+        if codes.is_set() {
+            exit_codes(&codes, &names);
+        }
+        if conditions.len() > 20 {
+            conditions.too_many(20);
+        }
+        for pattern in conditions.items() {
+            pattern.at("type").follows(qualified_name);
+            pattern.at("status").required_one_of(&["False", "True", "Unknown"]);
+        }
+    }
+}
+
+fn exit_codes(codes: &Spot<'_>, names: &HashSet<&str>) {
+    let operator = codes.at("operator");
+    if operator.has_text("valid values: [\"In\" \"NotIn\"]") {
+        operator.one_of(&["In", "NotIn"]);
+    }
+    let container = codes.at("containerName");
+    if container.is_set() && !names.contains(container.text()) {
+        container.invalid("must be one of the container or initContainer names in the pod template");
+    }
+    let values = codes.at("values");
+    if values.is_empty() {
+        values.invalid("at least one value is required");
+    } else if values.len() > 255 {
+        values.too_many(255);
+    }
+    let mut seen = HashSet::new();
+    let mut last = i64::MIN;
+    let mut ordered = true;
+    for value in values.items() {
+        let code = value.int().unwrap_or_default();
+        if operator.text() == "In" && code == 0 {
+            value.invalid("must not be 0 for the In operator");
+        }
+        if !seen.insert(code) {
+            value.duplicate();
+        }
+        ordered &= last <= code;
+        last = code;
+    }
+    if !ordered {
+        values.invalid("must be ordered");
+    }
+}
+
+fn success_policy(spec: &Spot<'_>) {
+    let policy = spec.at("successPolicy");
+    if !policy.is_set() {
+        return;
+    }
+    if spec.value.text("completionMode") != "Indexed" {
+        return policy.invalid("requires indexed completion mode");
+    }
+    let rules = policy.at("rules");
+    if rules.is_empty() {
+        rules.required("at least one rules must be specified when the successPolicy is specified");
+    }
+    if rules.len() > 20 {
+        rules.too_many(20);
+    }
+    let completions = spec.value.int("completions").unwrap_or_default();
+    for rule in rules.items() {
+        let (count, indexes) = (rule.at("succeededCount"), rule.at("succeededIndexes"));
+        if !count.is_set() && !indexes.is_set() {
+            rule.required("at least one of succeededCount or succeededIndexes must be specified");
+        }
+        let total = if indexes.is_set() { index_count(&indexes, completions) } else { None };
+        count.non_negative();
+        if count.int().is_some_and(|count| count > completions) {
+            count.invalid(format!(
+                "must be less than or equal to {completions} (the number of specified completions)"
+            ));
+        }
+        if let (Some(wanted), Some(total)) = (count.int(), total)
+            && wanted > total
+        {
+            count.invalid(format!(
+                "must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
+            ));
+        }
+    }
+}
+
+/// How many indexes a list such as `0,2-4` names.
+fn index_count(indexes: &Spot<'_>, completions: i64) -> Option<i64> {
+    let bad = |why: String| {
+        indexes.invalid(format!("error parsing succeededIndexes: {why}"));
+        None
+    };
+    let (mut total, mut last) = (0, -1);
+    for part in indexes.text().split(',').filter(|part| !part.is_empty()) {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let (Ok(low), Ok(high)) = (low.parse::<i64>(), high.parse::<i64>()) else {
+            return bad(format!("cannot convert string to integer for index: {part:?}"));
+        };
+        if low <= last {
+            return bad(format!("non-increasing order, previous: {last}, current: {low}"));
+        }
+        if high >= completions {
+            return bad(format!("too large index: {part:?}"));
+        }
+        if high < low {
+            return bad(format!("non-increasing order, previous: {low}, current: {high}"));
+        }
+        total += high - low + 1;
+        last = high;
+    }
+    Some(total)
+}
+
+/// A change of a Job.
+pub fn job_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        let (spec, before) = (root.at("spec"), old.at("spec"));
+        let completions = spec.at("completions");
+        if spec.value.text("completionMode") != "Indexed" {
+            completions.immutable(before.at("completions"));
+        } else if completions.is_set()
+            && completions.value != before.at("completions")
+            && completions.value != spec.value.at("parallelism")
+        {
+            completions.invalid("can only be modified in tandem with spec.parallelism");
+        }
+        spec.at("selector").immutable(before.at("selector"));
+        template_update(&spec.at("template"), old);
+        for field in
+            ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
+        {
+            spec.at(field).immutable(before.at(field));
+        }
+    });
+}
+
+/// A Job's pods are fixed, but where they may run can change while it never started.
+fn template_update(template: &Spot<'_>, old: &Value) {
+    let mut before = old.at("spec.template").clone();
+    if old.flag("spec.suspend") && !old.has("status.startTime") {
+        for (section, keys) in [
+            ("metadata", &["annotations", "labels"][..]),
+            ("spec", &["nodeSelector", "tolerations", "schedulingGates"][..]),
+        ] {
+            for key in keys {
+                match template.value.at(section).get(*key) {
+                    Some(value) => before.section(section).put(key, value.clone()),
+                    None => {
+                        before.section(section).drop_key(key);
+                    }
+                }
+            }
+        }
+        match template.value.at("spec.affinity").get("nodeAffinity") {
+            Some(value) => before.section("spec").section("affinity").put("nodeAffinity", value.clone()),
+            None => {
+                if let Some(affinity) = before.section("spec").existing("affinity") {
+                    affinity.drop_key("nodeAffinity");
+                }
+            }
+        }
+    }
+    template.immutable(&before);
+}
+
+/// A change of a Job's status.
+pub fn job_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk(new, errors, |root| {
+        let status = root.at("status");
+        for field in ["active", "succeeded", "failed", "ready", "terminating"] {
+            status.at(field).non_negative();
+        }
+        let omitted = |text: String| {
+            status.report(FieldError::new(
+                "FieldValueInvalid",
+                "status.conditions",
+                format!("Invalid value: {text}"),
+            ));
+        };
+        let is = |job: &Value, kind: &str| {
+            let mut conditions = job.items("status.conditions").iter();
+            conditions.any(|condition| condition.text("type") == kind && condition.text("status") == "True")
+        };
+        for kind in ["Failed", "Complete", "FailureTarget"] {
+            if is(old, kind) && !is(new, kind) {
+                omitted(format!("cannot disable the terminal {kind}=True condition"));
+            }
+        }
+        if is(new, "Complete") && is(new, "Failed") {
+            omitted("cannot set Complete=True and Failed=true conditions".into());
+        }
+        let decreased = |field: &str| {
+            status.value.int(field).unwrap_or_default() < old.at("status").int(field).unwrap_or_default()
+        };
+        for field in ["failed", "succeeded"] {
+            if decreased(field) {
+                let now = status.value.int(field).unwrap_or_default();
+                status.at(field).invalid_as(now, format!("cannot decrease the {field} counter"));
+            }
+        }
+    });
+}
+
+/// A CronJob.
+pub fn cron_job(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        let spec = root.at("spec");
+        let schedule = spec.at("schedule");
+        if schedule.has_text("")
+            && let Err(why) = cron::parse(schedule.text())
+        {
+            schedule.invalid(why.to_string());
+        }
+        if schedule.text().contains("TZ") {
+            schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
+        }
+        spec.at("startingDeadlineSeconds").non_negative();
+        time_zone(&spec.at("timeZone"));
+        spec.at("concurrencyPolicy").required_one_of(&["Allow", "Forbid", "Replace"]);
+        let job = spec.at("jobTemplate.spec");
+        job_spec(&job);
+        if job.at("selector").is_set() {
+            job.at("selector").invalid("`selector` will be auto-generated");
+        }
+        if job.value.flag("manualSelector") {
+            job.at("manualSelector").unsupported(&["nil", "false"]);
+        }
+        spec.at("successfulJobsHistoryLimit").non_negative();
+        spec.at("failedJobsHistoryLimit").non_negative();
+    });
+}
+
+/// A new CronJob's name leaves room for the names of its Jobs.
+pub fn new_cron_job(object: &Value, errors: &mut Vec<FieldError>) {
+    walk(object, errors, |root| {
+        if root.value.text("metadata.name").len() > 52 {
+            root.at("metadata.name").invalid("must be no more than 52 characters");
+        }
+    });
+}
+
+fn time_zone(zone: &Spot<'_>) {
+    if !zone.is_set() {
+        return;
+    }
+    if zone.text().is_empty() {
+        return zone.invalid("timeZone must be nil or non-empty string");
+    }
+    let sane = |part: &str| {
+        !matches!(part, "." | "..")
+            && !part.starts_with('-')
+            && (1..=14).contains(&part.len())
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+'))
+    };
+    if !zone.text().split('/').all(sane) {
+        return zone.invalid(format!("unknown time zone {}", zone.text()));
+    }
+    if zone.text().eq_ignore_ascii_case("local") {
+        zone.invalid("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones");
+    }
+    if jiff::tz::TimeZone::get(zone.text()).is_err() {
+        zone.invalid(format!("unknown time zone {}", zone.text()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{changes, errors};
+    use super::*;
+    use serde_json::json;
+
+    fn job_with(spec: Value) -> Value {
+        let mut object = json!({"metadata": {"name": "j", "namespace": "n", "uid": "u"}, "spec": {
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        crate::defaults::jobs::job(&mut object);
+        // What the strategy adds before validation.
+        if object["spec"]["manualSelector"] != true {
+            object["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}});
+            let labels = &mut object["spec"]["template"]["metadata"]["labels"];
+            for (key, value) in [("job-name", "j"), ("controller-uid", "u")] {
+                labels[key] = json!(value);
+                labels[format!("batch.kubernetes.io/{key}")] = json!(value);
+            }
+        }
+        object
+    }
+
+    #[test]
+    fn jobs() {
+        assert_eq!(errors(job, &job_with(json!({}))), [""; 0]);
+        assert_eq!(errors(job, &job_with(json!({"managedBy": "acme.io/foo"}))), [""; 0]);
+        let codes = |values: Value| json!({"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": values}}]});
+        let cases = [
+            (
+                json!({"managedBy": "foo"}),
+                "spec.managedBy: Invalid value: \"foo\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+            ),
+            (
+                json!({"parallelism": -1}),
+                "spec.parallelism: Invalid value: -1: must be greater than or equal to 0",
+            ),
+            (
+                json!({"completionMode": "Indexed", "parallelism": 1}),
+                "spec.completions: Required value: when completion mode is Indexed",
+            ),
+            (
+                json!({"backoffLimitPerIndex": 1}),
+                "spec.backoffLimitPerIndex: Invalid value: 1: requires indexed completion mode",
+            ),
+            (
+                json!({"podFailurePolicy": codes(json!([2, 1]))}),
+                "spec.podFailurePolicy.rules[0].onExitCodes.values: Invalid value: [2,1]: must be ordered",
+            ),
+            (
+                json!({"podFailurePolicy": codes(json!([0]))}),
+                "spec.podFailurePolicy.rules[0].onExitCodes.values[0]: Invalid value: 0: must not be 0 for the In operator",
+            ),
+            (
+                json!({"completionMode": "Indexed", "completions": 3, "successPolicy": {"rules": [{"succeededIndexes": "0-5"}]}}),
+                "spec.successPolicy.rules[0].succeededIndexes: Invalid value: \"0-5\": error parsing succeededIndexes: too large index: \"0-5\"",
+            ),
+        ];
+        for (spec, expected) in cases {
+            assert_eq!(errors(job, &job_with(spec.clone())), [expected], "{spec}");
+        }
+        let mut always = job_with(json!({}));
+        always["spec"]["template"]["spec"]["restartPolicy"] = json!("Always");
+        assert_eq!(
+            errors(job, &always),
+            ["spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\""]
+        );
+    }
+
+    #[test]
+    fn a_jobs_pods_are_fixed() {
+        let old = job_with(json!({}));
+        let mut new = old.clone();
+        new["spec"]["parallelism"] = json!(2);
+        assert_eq!(changes(job_update, &new, &old), [""; 0]);
+        new["spec"]["template"]["spec"]["nodeSelector"] = json!({"a": "b"});
+        assert!(changes(job_update, &new, &old)[0].ends_with("field is immutable"));
+        let mut suspended = old.clone();
+        suspended["spec"]["suspend"] = json!(true);
+        assert_eq!(changes(job_update, &new, &suspended), [""; 0]);
+    }
+
+    #[test]
+    fn cron_jobs() {
+        let cron = |schedule: &str, zone: Value| {
+            let mut object = json!({"metadata": {"name": "c", "namespace": "n"}, "spec": {"schedule": schedule, "timeZone": zone,
+                "jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}}});
+            crate::defaults::jobs::cron_job(&mut object);
+            object
+        };
+        assert_eq!(errors(cron_job, &cron("*/5 * * * *", json!("Europe/Berlin"))), [""; 0]);
+        assert_eq!(
+            errors(cron_job, &cron("never", json!("Nowhere/City"))),
+            [
+                "spec.schedule: Invalid value: \"never\": expected exactly 5 fields, found 1: [never]",
+                "spec.timeZone: Invalid value: \"Nowhere/City\": unknown time zone Nowhere/City",
+            ]
+        );
+    }
+}

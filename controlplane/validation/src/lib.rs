@@ -1,0 +1,54 @@
+//! Defaults and field rules per kind, with the error messages of upstream. A [`spot::Spot`] is a value with its path and
+//! the list that collects its errors.
+//!
+//! May depend on `coracle-expressions`, no other crate of the control plane.
+
+// A value, its path and the list of its errors.
+pub mod spot;
+// Names, addresses, and short strings that follow a pattern.
+pub mod names;
+// Metadata of every object.
+pub mod meta;
+// Pods and pod templates.
+pub mod pods;
+// Deployments, ReplicaSets, StatefulSets, DaemonSets.
+pub mod workloads;
+// Jobs and CronJobs.
+pub mod jobs;
+// Services.
+pub mod services;
+// Endpoints and EndpointSlices.
+pub mod endpoints;
+// Ingresses and network policies.
+pub mod network;
+// Volumes, claims and classes.
+pub mod storage;
+// ConfigMaps and Secrets.
+pub mod data;
+// Namespaces, Nodes, events, leases, priority classes, runtime classes.
+pub mod cluster;
+// Quotas and limit ranges.
+pub mod limits;
+// Roles and certificate signing requests.
+pub mod access;
+// Autoscalers and disruption budgets.
+pub mod scaling;
+// Webhooks, admission policies, custom resource definitions.
+pub mod extensions;
+// Conversion between versions of custom resources.
+pub mod conversion;
+// Schemas of custom resources.
+pub mod schemas;
+// CEL rules in those schemas.
+mod rules;
+// Flow schemas and priority levels.
+pub mod flow;
+// Device classes, claims and slices.
+pub mod devices;
+// Reading and changing JSON trees.
+pub mod tree;
+// Default values of fields, per kind.
+pub mod defaults;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,94 @@
+//! What objects may be called, and addresses.
+
+use super::spot::Spot;
+pub use coracle_expressions::addresses::{cidr, network};
+use coracle_proto::names;
+use std::net::IpAddr;
+
+/// Checks a name, or the prefix of one that will be generated; returns upstream's sentences.
+pub type Rule = fn(&str, bool) -> Vec<String>;
+
+fn masked(name: &str, prefix: bool) -> String {
+    if prefix { names::mask_trailing_dash(name) } else { name.to_owned() }
+}
+
+/// A DNS-1123 subdomain.
+pub fn subdomain(name: &str, prefix: bool) -> Vec<String> {
+    names::dns1123_subdomain(&masked(name, prefix))
+}
+
+/// A DNS-1123 label.
+pub fn label(name: &str, prefix: bool) -> Vec<String> {
+    names::dns1123_label(&masked(name, prefix))
+}
+
+/// A DNS-1035 label.
+pub fn rfc1035_label(name: &str, prefix: bool) -> Vec<String> {
+    names::dns1035_label(&masked(name, prefix))
+}
+
+/// Anything that fits into a path.
+pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
+    let mut errors = names::path_segment(name);
+    if prefix {
+        errors.retain(|error| error.starts_with("may not contain"));
+    }
+    errors
+}
+
+/// A canonical IP address.
+pub fn ip(name: &str, _prefix: bool) -> Vec<String> {
+    match name.parse::<IpAddr>() {
+        Ok(address) if address.to_string() == name => Vec::new(),
+        Ok(address) => vec![format!("must be in canonical form ({:?})", address.to_string())],
+        Err(_) => vec![NOT_AN_IP.into()],
+    }
+}
+
+const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+/// The text is an IP address.
+pub fn is_ip(spot: &Spot<'_>) -> Option<IpAddr> {
+    let address = spot.text().parse().ok();
+    if address.is_none() {
+        spot.invalid(NOT_AN_IP);
+    }
+    address
+}
+
+/// The text is an IP address, in a field from the days when leading zeros were nothing to think about.
+pub fn is_old_ip(spot: &Spot<'_>) -> Option<IpAddr> {
+    let address = coracle_proto::names::sloppy_address(spot.text());
+    if address.is_none() {
+        spot.invalid(NOT_AN_IP);
+    }
+    address
+}
+
+/// The text is a CIDR.
+pub fn is_cidr(spot: &Spot<'_>) -> Option<(IpAddr, u8)> {
+    let parsed = cidr(spot.text());
+    if parsed.is_none() {
+        spot.invalid(NOT_A_CIDR);
+    }
+    parsed
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        assert!(ip("10.0.0.1", false).is_empty() && ip("2001:db8::1", false).is_empty());
+        assert_eq!(ip("2001:DB8::1", false), ["must be in canonical form (\"2001:db8::1\")"]);
+        assert_eq!(ip("10.0.0", false), [NOT_AN_IP]);
+        assert_eq!(cidr("10.0.0.0/33"), None);
+        assert_eq!(cidr("10.0.0.0/08"), None);
+        let (address, bits) = cidr("10.1.2.3/16").unwrap();
+        assert_eq!(network(address, bits).to_string(), "10.1.0.0");
+        assert_eq!(network("fe80::1".parse().unwrap(), 0).to_string(), "::");
+    }
+}

@@ -1,0 +1,329 @@
+use super::super::testing::{changes, errors};
+use super::*;
+use serde_json::json;
+
+/// A defaulted pod with one container, changed by `patch` (merged into the spec).
+fn pod_with(patch: Value) -> Value {
+    let mut object = json!({"metadata": {"name": "p", "namespace": "n"},
+        "spec": {"serviceAccountName": "default", "containers": [{"name": "c", "image": "i"}]}});
+    for (key, value) in patch.as_object().into_iter().flatten() {
+        object["spec"][key] = value.clone();
+    }
+    crate::defaults::pods::pod(&mut object);
+    object
+}
+
+/// A pod whose container is changed by `patch`.
+fn container_with(patch: Value) -> Value {
+    let mut container = json!({"name": "c", "image": "i"});
+    for (key, value) in patch.as_object().into_iter().flatten() {
+        container[key] = value.clone();
+    }
+    pod_with(json!({"containers": [container], "volumes": [{"name": "v", "emptyDir": {}}]}))
+}
+
+#[test]
+fn good_pods() {
+    let good = [
+        json!({}),
+        json!({"hostNetwork": true, "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]}),
+        json!({"initContainers": [{"name": "s", "image": "i", "restartPolicy": "Always", "startupProbe": {"exec": {"command": ["a"]}}}]}),
+        json!({"tolerations": [{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}]}),
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}]}}}}),
+        json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1"], "searches": ["a_b.c."]}}),
+        json!({"volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}, {"configMap": {"name": "c"}},
+            {"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.labels['a']"}}]}}]}}]}),
+        json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}]}),
+    ];
+    for spec in good {
+        assert_eq!(errors(pod, &pod_with(spec.clone())), [""; 0], "{spec}");
+    }
+}
+
+#[test]
+fn bad_specs() {
+    let cases = [
+        (
+            json!({"hostUsers": false, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}],
+                "containers": [{"name": "c", "image": "i", "volumeDevices": [{"name": "v", "devicePath": "/d"}]}]}),
+            "spec.containers[0].volumeDevices: Forbidden: when `hostUsers` is false",
+        ),
+        (json!({"containers": []}), "spec.containers: Required value"),
+        (
+            json!({"restartPolicy": "Often"}),
+            "spec.restartPolicy: Unsupported value: \"Often\": supported values: \"Always\", \"OnFailure\", \"Never\"",
+        ),
+        (json!({"containers": [{"name": "c"}]}), "spec.containers[0].image: Required value"),
+        (
+            json!({"containers": [{"name": "c", "image": "i"}, {"name": "c", "image": "i"}]}),
+            "spec.containers[1].name: Duplicate value: \"c\"",
+        ),
+        (
+            json!({"activeDeadlineSeconds": 0}),
+            "spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]}),
+            "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "secret": {}}]}),
+            "spec.volumes[0].secret.secretName: Required value",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "configMap": {"name": "c", "defaultMode": 512}}]}),
+            "spec.volumes[0].configMap.defaultMode: Invalid value: 512: must be a number between 0 and 0777 (octal), both inclusive",
+        ),
+        (
+            json!({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}),
+            "spec.tolerations[0].operator: Invalid value: \"b\": value must be empty when `operator` is 'Exists'",
+        ),
+        (
+            json!({"tolerations": [{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 1}]}),
+            "spec.tolerations[0].effect: Invalid value: \"NoSchedule\": effect must be 'NoExecute' when `tolerationSeconds` is set",
+        ),
+        (
+            json!({"dnsPolicy": "None"}),
+            "spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None",
+        ),
+        (
+            json!({"initContainers": [{"name": "i", "image": "i", "livenessProbe": {"exec": {"command": ["a"]}}}]}),
+            "spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers without restartPolicy=Always",
+        ),
+        (
+            json!({"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]}),
+            "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than 0",
+        ),
+        (
+            json!({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 200, "podAffinityTerm": {"topologyKey": "z"}}]}}}),
+            "spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 200: must be in the range 1-100",
+        ),
+        (
+            json!({"securityContext": {"sysctls": [{"name": "A"}]}}),
+            "spec.securityContext.sysctls[0].name: Invalid value: \"A\": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
+        ),
+        (
+            json!({"securityContext": {"runAsUser": -1}}),
+            "spec.securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+        ),
+        (
+            json!({"hostAliases": [{"ip": "x"}]}),
+            "spec.hostAliases[0].ip: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        ),
+        (
+            json!({"os": {"name": "plan9"}}),
+            "spec.os: Unsupported value: \"plan9\": supported values: \"linux\", \"windows\"",
+        ),
+        (
+            json!({"os": {"name": "linux"}, "securityContext": {"windowsOptions": {}}}),
+            "spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod",
+        ),
+    ];
+    for (spec, expected) in cases {
+        assert_eq!(errors(pod, &pod_with(spec.clone())), [expected], "{spec}");
+    }
+    let container =
+        json!({"name": "c", "image": "i", "securityContext": {"privileged": true, "runAsUserName": "x"}});
+    let windows = json!({"os": {"name": "windows"}, "hostPID": true, "hostIPC": false, "containers": [container],
+        "securityContext": {"fsGroup": 1, "windowsOptions": {}}});
+    let not = |field: &str| format!("spec.{field}: Forbidden: cannot be set for a windows pod");
+    assert_eq!(
+        errors(pod, &pod_with(windows)),
+        [not("hostPID"), not("securityContext.fsGroup"), not("containers[0].securityContext.privileged")]
+    );
+}
+
+#[test]
+fn bad_containers() {
+    let cases = [
+        (
+            json!({"ports": [{"containerPort": 0}]}),
+            "spec.containers[0].ports[0].containerPort: Required value",
+        ),
+        (
+            json!({"ports": [{"containerPort": 70000}]}),
+            "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+        ),
+        (
+            json!({"ports": [{"containerPort": 80, "hostPort": 80}, {"containerPort": 81, "hostPort": 80}]}),
+            "spec.containers[0].ports[1].hostPort: Duplicate value: \"TCP//80\"",
+        ),
+        (
+            json!({"env": [{"name": "A=B"}]}),
+            "spec.containers[0].env[0].name: Invalid value: \"A=B\": a valid environment variable name must consist only of printable ASCII characters other than '='",
+        ),
+        (
+            json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nope"}}}]}),
+            "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value: \"spec.nope\": error converting fieldPath: field label not supported: spec.nope",
+        ),
+        (
+            json!({"env": [{"name": "A", "value": "x", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]}),
+            "spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not be specified when `value` is not empty",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "w", "mountPath": "/w"}]}),
+            "spec.containers[0].volumeMounts[0].name: Not found: \"w\"",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/w"}, {"name": "v", "mountPath": "/w"}]}),
+            "spec.containers[0].volumeMounts[1].mountPath: Invalid value: \"/w\": must be unique",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/w", "subPath": "../x"}]}),
+            "spec.containers[0].volumeMounts.subPath: Invalid value: \"../x\": must not contain '..'",
+        ),
+        (
+            json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}),
+            "spec.containers[0].resources.requests: Invalid value: \"2\": must be less than or equal to cpu limit of 1",
+        ),
+        (
+            json!({"resources": {"requests": {"memory": "-1"}}}),
+            "spec.containers[0].resources.requests[memory]: Invalid value: \"-1\": must be greater than or equal to 0",
+        ),
+        (
+            json!({"livenessProbe": {}}),
+            "spec.containers[0].livenessProbe: Required value: must specify a handler type",
+        ),
+        (
+            json!({"livenessProbe": {"tcpSocket": {"port": 80}, "successThreshold": 2}}),
+            "spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1",
+        ),
+        (
+            json!({"lifecycle": {"preStop": {"sleep": {"seconds": 60}}}}),
+            "spec.containers[0].lifecycle.preStop.sleep: Invalid value: 60: must be non-negative and less than terminationGracePeriodSeconds (30)",
+        ),
+        (
+            json!({"imagePullPolicy": "Sometimes"}),
+            "spec.containers[0].imagePullPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"IfNotPresent\", \"Never\"",
+        ),
+        (
+            json!({"securityContext": {"seccompProfile": {"type": "Localhost"}}}),
+            "spec.containers[0].securityContext.seccompProfile.localhostProfile: Required value: must be set when seccomp type is Localhost",
+        ),
+    ];
+    for (container, expected) in cases {
+        assert_eq!(errors(pod, &container_with(container.clone())), [expected], "{container}");
+    }
+}
+
+#[test]
+fn new_pods_have_no_ephemeral_containers() {
+    let object = pod_with(json!({"ephemeralContainers": [{"name": "d", "image": "i"}]}));
+    assert_eq!(errors(create, &object), ["spec.ephemeralContainers: Forbidden: cannot be set on create"]);
+}
+
+#[test]
+fn a_running_pod_is_fixed() {
+    let old = pod_with(json!({}));
+    let mut image = old.clone();
+    image["spec"]["containers"][0]["image"] = json!("j");
+    image["spec"]["activeDeadlineSeconds"] = json!(10);
+    image["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    assert_eq!(changes(update, &image, &old), [""; 0]);
+    let mut command = old.clone();
+    command["spec"]["containers"][0]["command"] = json!(["sh"]);
+    let text = &changes(update, &command, &old)[0];
+    assert!(
+        text.starts_with(
+            "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+        ),
+        "{text}"
+    );
+    assert!(text.ends_with("+containers[0].command: [\"sh\"]"), "{text}");
+    let mut more = old.clone();
+    more["spec"]["containers"] = json!([]);
+    assert_eq!(
+        changes(update, &more, &old),
+        ["spec.containers: Forbidden: pod updates may not add or remove containers"]
+    );
+    assert_eq!(
+        changes(update, &old, &image),
+        [
+            "spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value",
+            "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",
+        ]
+    );
+    let gate = pod_with(json!({"schedulingGates": [{"name": "g"}]}));
+    assert_eq!(changes(update, &old, &gate), [""; 0]);
+    assert_eq!(
+        changes(update, &gate, &old),
+        [
+            "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'g'"
+        ]
+    );
+}
+
+#[test]
+fn no_update_changes_what_confines_a_pod() {
+    let annotated = |annotations: Value| {
+        let mut object = pod_with(json!({}));
+        object["metadata"]["annotations"] = annotations;
+        object
+    };
+    let key = "container.apparmor.security.beta.kubernetes.io/c";
+    let at = format!("metadata.annotations[{key}]: Forbidden: may not");
+    let (plain, confined) = (annotated(json!({"note": "a"})), annotated(json!({key: "runtime/default"})));
+    for rule in [update as fn(&Value, &Value, &mut Vec<FieldError>), status_update] {
+        assert_eq!(changes(rule, &confined, &confined), [""; 0]);
+        assert_eq!(changes(rule, &annotated(json!({"note": "b"})), &plain), [""; 0]);
+        assert_eq!(changes(rule, &confined, &plain), [format!("{at} add AppArmor annotations")]);
+        for new in [&plain, &annotated(json!({key: "unconfined"}))] {
+            assert_eq!(
+                changes(rule, new, &confined),
+                [format!("{at} remove or update AppArmor annotations")],
+                "{new}"
+            );
+        }
+    }
+}
+
+#[test]
+fn ephemeral_containers_only_grow() {
+    let container = json!({"name": "d", "image": "i"});
+    let old = pod_with(json!({"ephemeralContainers": [container]}));
+    let new = pod_with(
+        json!({"ephemeralContainers": [container, {"name": "e", "image": "i", "targetContainerName": "c"}]}),
+    );
+    assert_eq!(changes(ephemeral_update, &new, &old), [""; 0]);
+    assert_eq!(
+        changes(ephemeral_update, &pod_with(json!({})), &old),
+        ["spec.ephemeralContainers: Forbidden: existing ephemeral containers \"d\" may not be removed\n"]
+    );
+}
+
+#[test]
+fn ended_containers_stay_ended() {
+    let status = |policy: &str, state: Value| {
+        let mut object = pod_with(json!({"restartPolicy": policy}));
+        object["status"] = json!({"phase": "Running", "qosClass": "BestEffort", "containerStatuses": [{"name": "c", "state": state}]});
+        object
+    };
+    let ended = json!({"terminated": {"exitCode": 0}});
+    let running = json!({"running": {}});
+    assert_eq!(
+        changes(status_update, &status("Always", running.clone()), &status("Always", ended.clone())),
+        [""; 0]
+    );
+    assert_eq!(
+        changes(status_update, &status("Never", running), &status("Never", ended)),
+        ["status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"]
+    );
+}
+
+#[test]
+fn only_sizes_are_resized() {
+    let sized = |cpu: &str| container_with(json!({"resources": {"requests": {"cpu": cpu}}}));
+    assert_eq!(changes(resize, &sized("2"), &sized("1")), [""; 0]);
+    let mut old = sized("1");
+    old["status"] = json!({"qosClass": "Burstable"});
+    let none = container_with(json!({}));
+    let wrong = changes(resize, &none, &old);
+    assert_eq!(
+        wrong,
+        [
+            "spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of resizing",
+            "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",
+        ]
+    );
+}

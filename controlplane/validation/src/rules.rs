@@ -1,0 +1,186 @@
+//! Rules that a schema carries (`x-kubernetes-validations`): they are there, they compile, and they speak of what the
+//! schema knows.
+
+use super::spot::Spot;
+use crate::tree::Tree;
+use coracle_expressions::{self as expressions, Program, estimate, names};
+use serde_json::{Value, json};
+
+const REASONS: [&str; 4] =
+    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+
+/// What can be told of the rules at one place of a schema without reading their expressions.
+pub(super) fn written(schema: &Spot<'_>) {
+    for rule in schema.each("x-kubernetes-validations") {
+        let text = |field: &str| rule.value.text(field);
+        let (message, said) = (rule.at("message"), text("message").trim());
+        if text("rule").trim().is_empty() {
+            rule.at("rule").required("rule is not specified");
+        } else if !text("message").is_empty() && said.is_empty() {
+            message.invalid("must be non-empty if specified");
+        } else if said.contains('\n') {
+            message.invalid("must not contain line breaks");
+        } else if text("rule").trim().contains('\n') && said.is_empty() {
+            message.required("message must be specified if rule contains line breaks");
+        }
+        if !text("messageExpression").is_empty() && text("messageExpression").trim().is_empty() {
+            rule.at("messageExpression").required("messageExpression must be non-empty if specified");
+        }
+        if rule.at("reason").is_set() {
+            rule.at("reason").one_of(&REASONS);
+        }
+        let path = rule.at("fieldPath");
+        if !path.text().is_empty() {
+            if path.text().trim().is_empty() {
+                path.invalid("must be non-empty if specified");
+            }
+            if path.text().contains('\n') {
+                path.invalid("must not contain line breaks");
+            }
+            if !leads_somewhere(path.text(), schema.value) {
+                path.invalid("must be a valid path");
+            }
+        }
+    }
+}
+
+/// Whether a path such as `.spec['a.b']` names a field of the schema.
+fn leads_somewhere(path: &str, schema: &Value) -> bool {
+    let (mut rest, mut at) = (path, schema);
+    while !rest.is_empty() {
+        let name;
+        if let Some(after) = rest.strip_prefix("['") {
+            let Some((quoted, after)) = after.split_once("']") else { return false };
+            (name, rest) = (quoted.replace("\\'", "'"), after);
+        } else {
+            let Some(after) = rest.strip_prefix('.') else { return false };
+            let end = after.find(['.', '[']).unwrap_or(after.len());
+            (name, rest) = (after[..end].to_owned(), &after[end..]);
+        }
+        at = match (at.get("properties"), at.get("additionalProperties")) {
+            (Some(fields), _) => match fields.get(&name) {
+                Some(field) => field,
+                None => return false,
+            },
+            (None, Some(inside)) if inside.is_object() => inside,
+            _ => return false,
+        };
+    }
+    true
+}
+
+/// What the rules of a schema cost together, and the most expensive of them.
+#[derive(Default)]
+pub(super) struct Costs<'a> {
+    total: u64,
+    most: Vec<(u64, Spot<'a>)>,
+}
+
+/// How many of the most expensive rules are named.
+const NAMED: usize = 4;
+
+impl<'a> Costs<'a> {
+    /// One more expression, evaluated for so many values.
+    fn add(&mut self, place: Spot<'a>, what: &str, cost: u64) {
+        self.total = self.total.saturating_add(cost);
+        if cost > estimate::RULE {
+            place.forbidden(estimate::message(what, cost, estimate::RULE));
+        }
+        if cost > 0 {
+            self.most.push((cost, place));
+            self.most.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+            self.most.truncate(NAMED);
+        }
+    }
+
+    /// Reports a total that is too high.
+    pub(super) fn report(self, schema: &Spot<'_>) {
+        if self.total <= estimate::SCHEMA {
+            return;
+        }
+        for (_, place) in &self.most {
+            place.forbidden(
+                "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
+            );
+        }
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        schema.forbidden(estimate::message(what, self.total, estimate::SCHEMA));
+    }
+}
+
+/// Where rules stand.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'p> {
+    /// The list around whose items nobody can follow from one change to the next.
+    pub loose: Option<&'p str>,
+    /// Whether it is the whole object.
+    pub root: bool,
+    /// How many values there can be by the bounds of all lists and maps around it; nothing when one has none.
+    pub values: Option<u64>,
+}
+
+/// The expressions of the rules at one place.
+pub(super) fn expressed<'a>(schema: &Spot<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
+    let rules: Vec<Spot<'a>> = schema.each("x-kubernetes-validations").collect();
+    if rules.is_empty() {
+        return;
+    }
+    let whole = if place.root { names::of_root(schema.value) } else { schema.value.clone() };
+    // What an optional holds is not looked at here.
+    let nothing = json!({});
+    let values = place.values.unwrap_or_else(|| estimate::most_values(schema.value));
+    for rule in rules {
+        let old = if rule.value.flag("optionalOldSelf") { &nothing } else { &whole };
+        let variables = [("self", &whole), ("oldSelf", old)];
+        let program = match understood(rule.value.text("rule").trim(), &variables, "bool") {
+            Ok(program) => program,
+            Err(why) => {
+                rule.at("rule").with(&shown(rule.value)).invalid(why);
+                continue;
+            }
+        };
+        let cost = |program: &Program| estimate::cost(program, &variables).saturating_mul(values);
+        costs.add(rule.at("rule"), "estimated rule cost", cost(&program));
+        let sentence = rule.at("messageExpression");
+        if !sentence.is_empty() {
+            match understood(sentence.text().trim(), &variables, "string") {
+                Ok(program) => {
+                    costs.add(sentence, "estimated messageExpression cost", cost(&program));
+                }
+                Err(why) => sentence.with(&shown(rule.value)).invalid(why),
+            }
+        }
+        match (program.references().has_variable("oldSelf"), place.loose) {
+            (true, Some(within)) => rule.at("rule").invalid(format!(
+                "oldSelf cannot be used on the uncorrelatable portion of the schema within {within}"
+            )),
+            (false, _) if rule.at("optionalOldSelf").is_set() => {
+                rule.at("optionalOldSelf").invalid("may not be set if oldSelf is not used in rule");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An expression that can be used, or why it cannot.
+fn understood(text: &str, variables: &[(&str, &Value)], wanted: &str) -> Result<Program, String> {
+    let program = expressions::compile(text).map_err(|why| format!("compilation failed: {why}"))?;
+    if let Some(why) = names::wrong(&program, variables) {
+        return Err(format!("compilation failed: {why}"));
+    }
+    match names::outcome(&program, variables) {
+        Some(is) if is != wanted && !(is == "number or text" && wanted == "string") => {
+            let expression = if wanted == "bool" { "cel expression" } else { "messageExpression" };
+            Err(format!("{expression} must evaluate to a {wanted}"))
+        }
+        _ => Ok(program),
+    }
+}
+
+/// A rule as upstream shows it.
+fn shown(rule: &Value) -> Value {
+    json!({
+        "Rule": rule.text("rule"), "Message": rule.text("message"), "MessageExpression": rule.text("messageExpression"),
+        "Reason": rule.at("reason"), "FieldPath": rule.text("fieldPath"), "OptionalOldSelf": rule.at("optionalOldSelf"),
+    })
+}

@@ -1,0 +1,278 @@
+//! Schemas of custom resources: structural, so that every value's type is known.
+
+use super::rules::{self, Costs, Place};
+use super::spot::{Spot, walk};
+use crate::tree::Tree;
+use coracle_expressions::{estimate, patterns};
+use coracle_proto::status::FieldError;
+use serde_json::Value;
+use std::collections::HashSet;
+
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
+/// The memory that all patterns of one definition may take: they fit the cache of compiled patterns together.
+const PATTERNS: usize = 64 << 20;
+
+fn schema<'a>(version: &Spot<'a>) -> Spot<'a> {
+    version.at("schema.openAPIV3Schema")
+}
+
+/// The schemas of a new definition.
+pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
+    walk(definition, errors, |root| {
+        let versions: Vec<Spot<'_>> = root.each("spec.versions").collect();
+        // One schema for all versions is reported where it stood before versions had their own.
+        let shared = versions.windows(2).all(|pair| schema(&pair[0]).value == schema(&pair[1]).value);
+        let mut patterns = Patterns::default();
+        for version in versions.iter().take(if shared { 1 } else { usize::MAX }) {
+            let own = schema(version);
+            let at = if shared { root.at("spec.validation.openAPIV3Schema").with(own.value) } else { own };
+            if at.value.is_object() {
+                let before = at.errors();
+                node(&at, "at the root");
+                patterns.check(&at);
+                // Rules about a schema that is none would only repeat its mistakes.
+                if at.errors() == before {
+                    let mut costs = Costs::default();
+                    ruled(&at, Place { loose: None, root: true, values: Some(1) }, &mut costs);
+                    costs.report(&at);
+                }
+            }
+        }
+    });
+}
+
+/// The schemas of a changed definition; what was wrong before may stay.
+pub fn changed(new_one: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let mut before = Vec::new();
+    new(old, &mut before);
+    if before.is_empty() {
+        new(new_one, errors);
+    }
+}
+
+/// The rules of a schema and of all below it.
+fn ruled<'a>(schema: &Spot<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
+    rules::expressed(schema, place, costs);
+    let below = Place { root: false, ..place };
+    let fields = schema.at("properties");
+    for (name, field) in fields.entries() {
+        ruled(&fields.key(name).with(field.value), below, costs);
+    }
+    let values =
+        place.values.zip(estimate::bound(schema.value)).map(|(around, own)| around.saturating_mul(own));
+    let items = schema.at("items");
+    if items.value.is_object() {
+        let followed = schema.value.text("x-kubernetes-list-type") == "map";
+        let loose = place.loose.or((!followed).then_some(schema.path()));
+        ruled(&items, Place { loose, values, ..below }, costs);
+    }
+    if schema.at("additionalProperties").value.is_object() {
+        ruled(&schema.at("additionalProperties"), Place { values, ..below }, costs);
+    }
+}
+
+/// The regular expressions of a definition, each of them once.
+#[derive(Default)]
+struct Patterns<'a> {
+    seen: HashSet<&'a str>,
+    size: usize,
+}
+
+impl<'a> Patterns<'a> {
+    /// Checks the patterns of a schema and of all below it.
+    fn check(&mut self, schema: &Spot<'a>) {
+        self.own(&schema.at("pattern"));
+        let fields = schema.at("properties");
+        for (name, field) in fields.entries() {
+            self.check(&fields.key(name).with(field.value));
+        }
+        for below in ["items", "additionalProperties", "not"] {
+            if schema.at(below).value.is_object() {
+                self.check(&schema.at(below));
+            }
+        }
+        for below in ["allOf", "anyOf", "oneOf"] {
+            for alternative in schema.each(below) {
+                self.check(&alternative);
+            }
+        }
+    }
+
+    fn own(&mut self, pattern: &Spot<'a>) {
+        let text = pattern.text();
+        // What is refused anyway need not take more time.
+        if text.is_empty() || self.size > PATTERNS || !self.seen.insert(text) {
+            return;
+        }
+        match patterns::bounded(text) {
+            Ok(compiled) => {
+                self.size += compiled.size;
+                if self.size > PATTERNS {
+                    pattern
+                        .invalid(format!("all patterns together must not take more than {PATTERNS} bytes"));
+                }
+            }
+            Err(why) => {
+                // It takes as long to find out as the largest pattern takes to compile.
+                self.size += patterns::LARGEST;
+                pattern.invalid(format!("must be a valid regular expression, but isn't: {why}"));
+            }
+        }
+    }
+}
+
+fn node(schema: &Spot<'_>, place: &str) {
+    rules::written(schema);
+    let kind = schema.at("type");
+    let free = schema.value.flag("x-kubernetes-int-or-string")
+        || schema.value.flag("x-kubernetes-preserve-unknown-fields");
+    let root = place == "at the root";
+    match kind.text() {
+        "" if root || !free => kind.required(&format!("must not be empty {place}")),
+        "" => {}
+        "object" => {}
+        text if root && TYPES.contains(&text) => kind.invalid("must be object at the root"),
+        _ => kind.one_of(&TYPES),
+    }
+    if kind.text() == "array" && !schema.at("items").is_set() {
+        schema.at("items").required("must be specified");
+    }
+    let fields = schema.at("properties");
+    for (name, field) in fields.entries() {
+        // What every object has is described by the server.
+        if !(root && matches!(name, "apiVersion" | "kind" | "metadata")) {
+            node(&fields.key(name).with(field.value), "for specified object fields");
+        }
+    }
+    if schema.at("items").value.is_object() {
+        node(&schema.at("items"), "for specified array items");
+    }
+    if schema.at("additionalProperties").value.is_object() {
+        node(&schema.at("additionalProperties"), "for specified object fields");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{changes, errors};
+    use super::*;
+    use serde_json::json;
+
+    fn definition(properties: Value) -> Value {
+        json!({"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema":
+            {"type": "object", "properties": {"metadata": {}, "spec": {"type": "object", "properties": properties}}}}}]}})
+    }
+
+    #[test]
+    fn every_type_is_known() {
+        let good = definition(json!({
+            "a": {"type": "array", "items": {"type": "string"}}, "b": {"x-kubernetes-int-or-string": true},
+            "c": {"x-kubernetes-preserve-unknown-fields": true},
+            "d": {"type": "object", "additionalProperties": {"type": "integer"}},
+        }));
+        assert_eq!(errors(new, &good), [""; 0]);
+        let at = "spec.validation.openAPIV3Schema.properties[spec].properties[a]";
+        for (field, want) in [
+            (
+                json!({"type": "foo"}),
+                ".type: Unsupported value: \"foo\": supported values: \"array\", \"boolean\", \"integer\", \"number\", \"object\", \"string\"",
+            ),
+            (json!({"type": "array"}), ".items: Required value: must be specified"),
+            (json!({}), ".type: Required value: must not be empty for specified object fields"),
+            (
+                json!({"type": "array", "items": {}}),
+                ".items.type: Required value: must not be empty for specified array items",
+            ),
+        ] {
+            let bad = definition(json!({"a": field}));
+            assert_eq!(errors(new, &bad), [format!("{at}{want}")]);
+            assert_eq!(changes(changed, &bad, &good).len(), 1);
+            assert_eq!(changes(changed, &bad, &bad), [""; 0], "what is there already may stay");
+        }
+    }
+
+    #[test]
+    fn patterns_compile_within_bounds() {
+        let with = |pattern: &str| definition(json!({"a": {"type": "string", "pattern": pattern}}));
+        assert_eq!(errors(new, &with("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")), [""; 0]);
+        let at = "spec.validation.openAPIV3Schema.properties[spec].properties[a]";
+        for (pattern, why) in [("(", "unclosed group"), ("((a{100}){100}){100}", "exceeds size limit")] {
+            let said = errors(new, &with(pattern));
+            let start =
+                format!("{at}.pattern: Invalid value: \"{pattern}\": must be a valid regular expression");
+            assert!(said.len() == 1 && said[0].starts_with(&start) && said[0].contains(why), "{said:?}");
+        }
+        let below = definition(json!({"a": {"type": "string", "anyOf": [{"not": {"pattern": "["}}]}}));
+        assert!(errors(new, &below)[0].starts_with(&format!("{at}.anyOf[0].not.pattern: Invalid value")));
+        // Each of them alone is small enough.
+        let many: Value = (0..200)
+            .map(|n| (format!("f{n}"), json!({"type": "string", "pattern": format!("(x{n}){{8000}}")})))
+            .collect();
+        let said = errors(new, &definition(many));
+        assert!(said.len() == 1 && said[0].contains("all patterns together"), "{said:?}");
+    }
+
+    #[test]
+    fn rules_compile_and_speak_of_the_schema() {
+        let with = |rule: Value| {
+            definition(json!({"a": {"type": "object", "x-kubernetes-validations": [rule], "properties": {
+                "n": {"type": "integer"}, "list": {"type": "array", "items": {"type": "integer"}}}}}))
+        };
+        for rule in [
+            json!({"rule": "self.n > 0", "messageExpression": "'n is ' + string(self.n)", "fieldPath": ".n"}),
+            json!({"rule": "self.n >= oldSelf.n", "reason": "FieldValueForbidden"}),
+            json!({"rule": "oldSelf.orValue({'n': 0}).n <= self.n", "optionalOldSelf": true}),
+            json!({"rule": "self.list.all(x, x > 0) && self.list.isSorted()"}),
+        ] {
+            assert_eq!(errors(new, &with(rule.clone())), [""; 0], "{rule}");
+        }
+        let at = "spec.validation.openAPIV3Schema.properties[spec].properties[a].x-kubernetes-validations[0]";
+        for (rule, field, want) in [
+            (json!({"rule": " "}), "rule", "Required value: rule is not specified"),
+            (
+                json!({"rule": "self.n > 0", "message": "a\nb"}),
+                "message",
+                "Invalid value: \"a\\nb\": must not contain line breaks",
+            ),
+            (
+                json!({"rule": "self.n > 0", "reason": "Because"}),
+                "reason",
+                "Unsupported value: \"Because\": supported values: \"FieldValueDuplicate\", \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\"",
+            ),
+            (
+                json!({"rule": "self.n > 0", "fieldPath": ".m"}),
+                "fieldPath",
+                "Invalid value: \".m\": must be a valid path",
+            ),
+            (
+                json!({"rule": "self.n > 0", "optionalOldSelf": true}),
+                "optionalOldSelf",
+                "Invalid value: true: may not be set if oldSelf is not used in rule",
+            ),
+            (
+                json!({"rule": "self.m > 0"}),
+                "rule",
+                "Invalid value: {\"Rule\":\"self.m > 0\",\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}: compilation failed: ERROR: <input>:1:5: undefined field 'm'\n | self.m > 0\n | ....^",
+            ),
+        ] {
+            assert_eq!(errors(new, &with(rule.clone())), [format!("{at}.{field}: {want}")], "{rule}");
+        }
+        for (rule, why) in [
+            (json!({"rule": "self.n >"}), "compilation failed: ERROR: <input>:1:"),
+            (json!({"rule": "self.n"}), "cel expression must evaluate to a bool"),
+            (
+                json!({"rule": "self.n > 0", "messageExpression": "self.n"}),
+                "messageExpression must evaluate to a string",
+            ),
+        ] {
+            let said = errors(new, &with(rule.clone()));
+            assert!(said.len() == 1 && said[0].contains(why), "{rule}: {said:?}");
+        }
+        let loose = definition(json!({"a": {"type": "array", "items": {"type": "integer",
+            "x-kubernetes-validations": [{"rule": "self > oldSelf"}]}}}));
+        assert!(errors(new, &loose)[0].ends_with(
+            "oldSelf cannot be used on the uncorrelatable portion of the schema within spec.validation.openAPIV3Schema.properties[spec].properties[a]"
+        ));
+    }
+}
