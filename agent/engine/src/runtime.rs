@@ -1,6 +1,6 @@
 //! The one seam between pod life and whatever runs containers, in CRI vocabulary.
 //!
-//! Two runtimes implement it: the in-process `engine::Engine` and [`CriRuntime`], which
+//! Two runtimes implement it: the in-process [`crate::Engine`] and [`CriRuntime`], which
 //! speaks gRPC to any CRI runtime on a unix socket.
 
 pub use coracle_keeper::wire::TerminalSize;

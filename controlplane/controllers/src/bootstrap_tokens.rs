@@ -1,4 +1,4 @@
-//! Bootstrap tokens end with their time, and what joining machines need to know is published in `kube-public`.
+//! Deletes bootstrap tokens that have expired.
 
 use async_trait::async_trait;
 use coracle_informer::informer::Name;
