@@ -53,19 +53,27 @@ pub fn is_mount(path: &Path) -> bool {
 }
 
 /// Unmounts everything under a tree and removes it. Repeatable; refuses to delete through a mount that stays.
+///
+/// The mount table names every mount of the node, so it is read only when a mount was in the way.
 pub fn remove_tree(root: &Path) -> Result<(), VolumeError> {
     let (parent, name) = match HostDir::of_file(root) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         other => other.map_err(io("open", root))?,
     };
+    match parent.remove_tree(&name) {
+        Err(error) if is_mounted(&error) => {}
+        other => return other.map_err(io("remove", root)),
+    }
     for mount in mounts_under(root) {
         umount2(&mount, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)
             .map_err(|error| io("unmount", &mount)(error.into()))?;
     }
-    if let Some(left) = mounts_under(root).first() {
-        return Err(io("unmount", left)(std::io::Error::other("still mounted")));
-    }
-    parent.remove_tree(name).map_err(io("remove", root))
+    parent.remove_tree(&name).map_err(io("remove", root))
+}
+
+/// Whether a removal failed at a mount point: on the way through it, or because it cannot be unlinked.
+fn is_mounted(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::CrossesDevices | ErrorKind::ResourceBusy)
 }
 
 #[cfg(test)]
