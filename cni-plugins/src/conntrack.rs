@@ -1,7 +1,7 @@
-//! Connections the kernel tracks: forgetting those that lead to where nobody is any more.
+//! Removes conntrack entries whose destination is gone.
 //!
-//! Translations are made for the first packet of a connection. UDP has no end of a connection, so a client that keeps
-//! sending is led to a dead endpoint for ever unless the entry is removed.
+//! NAT is decided by the first packet of a connection. UDP has no end of connection, so a client that keeps sending is
+//! translated to a dead endpoint until the entry is removed.
 
 use std::net::IpAddr;
 
@@ -25,11 +25,11 @@ pub const UDP: u8 = 17;
 pub struct Flow {
     /// Its protocol's number.
     pub protocol: u8,
-    /// Who began it.
+    /// Source address and port.
     pub source: (IpAddr, u16),
-    /// Where it was sent to.
+    /// Destination before NAT.
     pub destination: (IpAddr, u16),
-    /// Where it was led to: who answers.
+    /// Destination after NAT.
     pub answered_by: (IpAddr, u16),
     tuple: Vec<u8>,
     id: Option<Vec<u8>>,
@@ -42,12 +42,12 @@ pub struct Conntrack {
 }
 
 impl Conntrack {
-    /// Speaks for the namespace of this thread.
+    /// Opens a socket in the network namespace of this thread.
     pub fn open() -> Result<Self> {
         Ok(Conntrack { socket: Socket::open(Protocol::Netfilter)? })
     }
 
-    /// Forgets the connections that are doomed; how many there were. One that ends meanwhile is fine.
+    /// Removes the entries for which `doomed` is true; returns how many. An entry that ended meanwhile is no error.
     pub fn remove(&mut self, v4: bool, doomed: impl Fn(&Flow) -> bool) -> Result<usize> {
         let family = if v4 { libc::AF_INET } else { libc::AF_INET6 } as u8;
         let mut found = Vec::new();

@@ -1,8 +1,9 @@
-//! The IPAM plugin of a network: host-local in this process, any other by exec.
+//! Delegation to an IPAM plugin: host-local runs in this process, others are executed.
 
 use std::{
-    io::Write,
-    process::{Command, Stdio},
+    io::{self, Write},
+    path::PathBuf,
+    process::{Command, ExitStatus, Stdio},
 };
 
 use serde_json::Value;
@@ -11,6 +12,41 @@ use crate::{
     hostlocal::HostLocal,
     protocol::{Call, Error, NetResult, Plugin, Result, code},
 };
+
+/// Why an executed IPAM plugin returned no usable result.
+#[derive(Debug, thiserror::Error)]
+pub enum IpamError {
+    /// A result without addresses.
+    #[error("IPAM plugin returned missing IP config")]
+    NoAddresses,
+    /// The executable cannot be run.
+    #[error("{}", path.display())]
+    Run {
+        /// The executable.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// It failed without printing an error.
+    #[error("{kind} failed without an error message: {status}")]
+    Silent {
+        /// The plugin's type.
+        kind: String,
+        /// How it ended.
+        status: ExitStatus,
+    },
+}
+
+impl From<IpamError> for Error {
+    fn from(error: IpamError) -> Self {
+        let code = match error {
+            IpamError::Run { .. } => code::IO,
+            IpamError::NoAddresses | IpamError::Silent { .. } => code::INTERNAL,
+        };
+        Error::of(code, &error)
+    }
+}
 
 /// Address management as a network configuration names it.
 #[derive(Debug)]
@@ -33,7 +69,7 @@ impl Ipam {
         }
     }
 
-    /// Takes addresses.
+    /// Allocates addresses.
     pub fn add(&self, call: &Call) -> Result<NetResult> {
         let result = match self {
             Ipam::None => return Ok(NetResult::default()),
@@ -41,12 +77,12 @@ impl Ipam {
             Ipam::Exec(kind) => NetResult::parse(&delegate(call, kind, "ADD")?)?,
         };
         match result.ips.is_empty() {
-            true => Err(Error::internal("IPAM plugin returned missing IP config")),
+            true => Err(IpamError::NoAddresses.into()),
             false => Ok(result),
         }
     }
 
-    /// Gives them back.
+    /// Releases the addresses.
     pub fn del(&self, call: &Call) -> Result<()> {
         match self {
             Ipam::None => Ok(()),
@@ -55,7 +91,7 @@ impl Ipam {
         }
     }
 
-    /// Still taken?
+    /// Checks that the addresses are still allocated.
     pub fn check(&self, call: &Call) -> Result<()> {
         match self {
             Ipam::None => Ok(()),
@@ -64,7 +100,7 @@ impl Ipam {
         }
     }
 
-    /// Gives back all but the valid ones.
+    /// Releases all addresses but those of valid attachments.
     pub fn gc(&self, call: &Call) -> Result<()> {
         match self {
             Ipam::None => Ok(()),
@@ -73,7 +109,7 @@ impl Ipam {
         }
     }
 
-    /// Ready?
+    /// Checks that the plugin can serve ADD.
     pub fn status(&self, call: &Call) -> Result<()> {
         match self {
             Ipam::None => Ok(()),
@@ -86,7 +122,7 @@ impl Ipam {
 /// Runs another plugin with our environment and configuration.
 fn delegate(call: &Call, kind: &str, command: &str) -> Result<Value> {
     let path = call.find_plugin(kind)?;
-    let failed = |e: std::io::Error| Error::new(code::IO, format!("{}: {e}", path.display()));
+    let failed = |source| IpamError::Run { path: path.clone(), source };
     let mut child = Command::new(&path)
         .env("CNI_COMMAND", command)
         .stdin(Stdio::piped())
@@ -94,7 +130,7 @@ fn delegate(call: &Call, kind: &str, command: &str) -> Result<Value> {
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A plugin that does not read says so by its exit.
+        // A plugin that does not read its input reports that by its exit status.
         let _ = stdin.write_all(call.config.to_string().as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;
@@ -106,7 +142,7 @@ fn delegate(call: &Call, kind: &str, command: &str) -> Result<Value> {
     let number = answer.get("code").and_then(Value::as_u64).and_then(|c| u32::try_from(c).ok());
     match text("msg") {
         message if message.is_empty() => {
-            Err(Error::internal(format!("{kind} failed without an error message: {}", output.status)))
+            Err(IpamError::Silent { kind: kind.to_owned(), status: output.status }.into())
         }
         message => Err(Error { code: number.unwrap_or(code::INTERNAL), message, details: text("details") }),
     }

@@ -1,4 +1,4 @@
-//! What the CNI plugins are made of: the protocol, netlink, nftables, and one module per plugin.
+//! The CNI plugins and their parts: the protocol, netlink, nftables, and one module per plugin.
 
 // CNI itself: environment, stdin, results, errors.
 pub mod protocol;
@@ -10,9 +10,9 @@ pub mod route;
 pub mod netns;
 // nftables over netlink.
 pub mod nft;
-// Connections the kernel tracks.
+// conntrack entries.
 pub mod conntrack;
-// Address allocation on files.
+// The host-local IPAM plugin.
 pub mod hostlocal;
 // IPAM in-process or by exec.
 pub mod ipam;

@@ -8,15 +8,17 @@ use crate::{
     route::Route,
 };
 
-/// The plugin.
+/// The `loopback` plugin.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Loopback;
 
+/// CHECK found `lo` down.
+#[derive(Debug, thiserror::Error)]
+#[error("loopback interface is down")]
+struct Down;
+
 fn open(call: &Call) -> Result<Route> {
-    let netns = Netns::open(&call.netns).map_err(|e| {
-        Error::new(code::UNKNOWN_CONTAINER, format!("failed to open netns {:?}: {e}", call.netns.display()))
-    })?;
-    Ok(Route::of(&netns)?)
+    Ok(Route::of(&call.open_netns()?)?)
 }
 
 /// Brings `lo` of a namespace up.
@@ -44,7 +46,7 @@ impl Plugin for Loopback {
     }
 
     fn del(&self, call: &Call) -> Result<()> {
-        // Without its namespace there is no `lo` either.
+        // No namespace, no `lo`.
         let Ok(netns) = Netns::open(&call.netns) else { return Ok(()) };
         match Route::of(&netns) {
             Err(e) if e.errno() == Some(Errno::ENOENT) => Ok(()),
@@ -55,7 +57,7 @@ impl Plugin for Loopback {
     fn check(&self, call: &Call) -> Result<()> {
         match open(call)?.link("lo")? {
             Some(link) if link.up => Ok(()),
-            _ => Err(Error::internal("loopback interface is down")),
+            _ => Err(Error::of(code::INTERNAL, &Down)),
         }
     }
 

@@ -18,7 +18,7 @@ impl Netns {
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        // After its namespace died with its mount, only a plain file is left.
+        // After the namespace was unmounted, only a plain file is left.
         let is_namespace = link.to_string_lossy().starts_with("net:[")
             || nix::sys::statfs::fstatfs(&file).is_ok_and(|s| s.filesystem_type().0 == 0x6e73_6673);
         if is_namespace { Ok(Netns(file)) } else { Err(io::ErrorKind::NotFound.into()) }
@@ -36,7 +36,7 @@ impl Netns {
 
     /// Runs `work` with this thread inside the namespace. Sockets opened there stay there.
     ///
-    /// When the way back fails the process ends: going on would change the wrong namespace.
+    /// If returning to the original namespace fails, the process is aborted: it would change the wrong namespace.
     pub fn within<T>(&self, work: impl FnOnce() -> T) -> io::Result<T> {
         let home = Netns::current()?;
         setns(&self.0, CloneFlags::CLONE_NEWNET)?;

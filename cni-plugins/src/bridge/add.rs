@@ -1,24 +1,22 @@
-//! Joining a container: addresses first, then one request for the link, then the rest.
+//! ADD: allocates addresses, creates the veth pair in one request, then configures it.
 
 use nix::errno::Errno;
 
-use super::{Config, gateway, masquerade, names};
+use super::{BridgeError, Config, gateway, masquerade, names};
 use crate::{
     ipam::Ipam,
     netns::Netns,
-    protocol::{Call, Error, Interface, NetResult, Result, RouteEntry, code},
+    protocol::{Call, Interface, NetResult, Result, RouteEntry},
     route::{Cidr, Link, Route, RouteSpec, VethPair},
 };
 
 /// The container's interface in a result: after the bridge and the host's end.
 const CONTAINER: usize = 2;
 
-/// ADD. On failure addresses are given back and the link is removed.
+/// ADD. On failure the addresses are released and the link is removed.
 pub fn add(call: &Call) -> Result<NetResult> {
     let config = Config::of(call)?;
-    let netns = Netns::open(&call.netns).map_err(|e| {
-        Error::new(code::UNKNOWN_CONTAINER, format!("failed to open netns {:?}: {e}", call.netns.display()))
-    })?;
+    let netns = call.open_netns()?;
     let mut host = Route::here()?;
     let bridge = gateway::ensure_bridge(&mut host, &config)?;
 
@@ -29,7 +27,7 @@ pub fn add(call: &Call) -> Result<NetResult> {
         connect(call, &config, &mut host, &bridge, &netns, &mut result)
     };
     if let Err(error) = work() {
-        // The first error is the one to tell.
+        // Report the first error.
         let _ = host.remove_link(&names::host_veth(&call.container_id, &call.ifname));
         let _ = ipam.del(call);
         return Err(error);
@@ -123,16 +121,13 @@ fn connect(
     Ok(())
 }
 
-/// Creates the pair. A host end left by a container whose namespace is gone makes way; an interface in this
-/// container does not.
+/// Creates the veth pair. Replaces a stale host end whose container namespace is gone; fails if the container has the
+/// interface already.
 fn create_link(host: &mut Route, container: &mut Route, pair: &VethPair<'_>, call: &Call) -> Result<()> {
     match host.create_veth(pair) {
         Err(e) if e.errno() == Some(Errno::EEXIST) => {
             if container.link(&call.ifname)?.is_some() {
-                return Err(Error::internal(format!(
-                    "failed to create veth pair: container veth name ({:?}) already exists",
-                    call.ifname
-                )));
+                return Err(BridgeError::InterfaceExists { name: call.ifname.clone() }.into());
             }
             host.remove_link(pair.host_name)?;
             Ok(host.create_veth(pair)?)
@@ -141,6 +136,6 @@ fn create_link(host: &mut Route, container: &mut Route, pair: &VethPair<'_>, cal
     }
 }
 
-fn found(link: Option<Link>, name: &str) -> Result<Link> {
-    link.ok_or_else(|| Error::internal(format!("link {name} vanished while it was set up")))
+fn found(link: Option<Link>, name: &str) -> Result<Link, BridgeError> {
+    link.ok_or_else(|| BridgeError::LinkVanished { name: name.to_owned() })
 }

@@ -1,35 +1,34 @@
-//! Is everything still as ADD left it?
+//! CHECK: compares the kernel's state with the result of ADD.
 
-use super::{Config, masquerade};
+use super::{BridgeError, Config, masquerade};
 use crate::{
     ipam::Ipam,
-    netns::Netns,
-    protocol::{Call, Error, Interface, NetResult, Result, code},
+    protocol::{Call, Interface, NetResult, Result},
     route::{Cidr, Link, Route},
 };
 
 /// CHECK: links, addresses, routes, masquerading and the reservation.
 pub fn check(call: &Call) -> Result<()> {
     let config = Config::of(call)?;
-    let prev = call.prev_result()?.ok_or_else(|| Error::config("Required prevResult missing"))?;
+    let prev = call.required_prev_result()?;
     Ipam::of(call).check(call)?;
 
     let mut host = Route::here()?;
     let bridge = expect(host.link(&config.bridge)?, &config.bridge)?;
     let ours = |i: &&Interface| i.sandbox.is_empty() && i.name != config.bridge;
     let Some(port) = prev.interfaces.iter().find(ours) else {
-        return Err(Error::config("prevResult has no interface on the host"));
+        return Err(BridgeError::NoHostInterface.into());
     };
     let port = expect(host.link(&port.name)?, &port.name)?;
     if port.master != bridge.index {
-        return Err(Error::internal(format!("{} is not attached to bridge {}", port.name, bridge.name)));
+        return Err(BridgeError::NotAttached { port: port.name, bridge: bridge.name }.into());
     }
     check_container(call, &prev)?;
 
     let addresses: Vec<Cidr> = prev.ips.iter().map(|ip| ip.address).collect();
     let owner = masquerade::owner(&call.network, &call.container_id, &call.ifname);
     if config.ip_masq && !masquerade::present(&addresses, &owner)? {
-        return Err(Error::internal("masquerading rules are missing"));
+        return Err(BridgeError::NoMasquerade.into());
     }
     Ok(())
 }
@@ -37,33 +36,22 @@ pub fn check(call: &Call) -> Result<()> {
 fn check_container(call: &Call, prev: &NetResult) -> Result<()> {
     let inside = |i: &&Interface| i.name == call.ifname && !i.sandbox.is_empty();
     let Some(expected) = prev.interfaces.iter().find(inside) else {
-        return Err(Error::config(format!("prevResult has no interface {}", call.ifname)));
+        return Err(BridgeError::NoInterface { name: call.ifname.clone() }.into());
     };
     if expected.sandbox != call.netns.display().to_string() {
-        return Err(Error::internal(format!(
-            "sandbox in prevResult {} doesn't match configured netns: {}",
-            expected.sandbox,
-            call.netns.display()
-        )));
+        let (sandbox, netns) = (expected.sandbox.clone(), call.netns.clone());
+        return Err(BridgeError::Sandbox { sandbox, netns }.into());
     }
-    let netns = Netns::open(&call.netns).map_err(|e| {
-        Error::new(code::UNKNOWN_CONTAINER, format!("failed to open netns {:?}: {e}", call.netns.display()))
-    })?;
-    let mut container = Route::of(&netns)?;
+    let mut container = Route::of(&call.open_netns()?)?;
     let link = expect(container.link(&call.ifname)?, &call.ifname)?;
     if link.mac != expected.mac {
-        return Err(Error::internal(format!(
-            "interface {} Mac {} doesn't match {}",
-            link.name, link.mac, expected.mac
-        )));
+        let expected = expected.mac.clone();
+        return Err(BridgeError::Mac { name: link.name, found: link.mac, expected }.into());
     }
     let addresses = container.addresses(link.index)?;
     for ip in &prev.ips {
         if !addresses.contains(&ip.address) {
-            return Err(Error::internal(format!(
-                "failed to match addr {} on interface {}",
-                ip.address, link.name
-            )));
+            return Err(BridgeError::Address { address: ip.address, name: link.name }.into());
         }
     }
     for route in &prev.routes {
@@ -72,16 +60,16 @@ fn check_container(call: &Call, prev: &NetResult) -> Result<()> {
             .iter()
             .any(|(dst, gw)| *dst == route.dst.network() && (route.gw.is_none() || *gw == route.gw))
         {
-            return Err(Error::internal(format!("expected route to {} not found", route.dst)));
+            return Err(BridgeError::Route { destination: route.dst }.into());
         }
     }
     Ok(())
 }
 
-fn expect(link: Option<Link>, name: &str) -> Result<Link> {
+fn expect(link: Option<Link>, name: &str) -> Result<Link, BridgeError> {
     match link {
         Some(link) if link.up => Ok(link),
-        Some(_) => Err(Error::internal(format!("interface {name} is down"))),
-        None => Err(Error::internal(format!("interface {name} does not exist"))),
+        Some(_) => Err(BridgeError::Down { name: name.to_owned() }),
+        None => Err(BridgeError::Absent { name: name.to_owned() }),
     }
 }

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::protocol::{Call, Error, Result, code};
+use super::BridgeError;
+use crate::protocol::{Call, Result};
 
 /// A network made by a bridge.
 #[derive(Debug, Clone, Deserialize)]
@@ -12,19 +13,19 @@ pub struct Config {
     pub bridge: String,
     /// The bridge has the gateway's address.
     pub is_gateway: bool,
-    /// The container's default route goes over it.
+    /// The container's default route uses the bridge.
     pub is_default_gateway: bool,
     /// An address of the bridge that is not the gateway's is removed instead of being an error.
     pub force_address: bool,
-    /// What leaves the network is masqueraded.
+    /// Masquerade traffic that leaves the network.
     pub ip_masq: bool,
     /// Largest packet; 0 for the default.
     pub mtu: u32,
-    /// A container reaches itself over the bridge.
+    /// Hairpin mode: a container may reach itself through the bridge.
     pub hairpin_mode: bool,
-    /// The bridge receives everything.
+    /// Promiscuous mode of the bridge.
     pub promisc_mode: bool,
-    /// Ports do not reach each other.
+    /// Port isolation.
     pub port_isolation: bool,
     vlan: u32,
     vlan_trunk: Vec<serde_json::Value>,
@@ -82,7 +83,7 @@ impl Config {
     pub fn of(call: &Call) -> Result<Self> {
         let mut config: Config = call.config_as()?;
         if config.hairpin_mode && config.promisc_mode {
-            return Err(Error::config("cannot set hairpin mode and promiscuous mode at the same time"));
+            return Err(BridgeError::HairpinAndPromiscuous.into());
         }
         let unsupported = [
             ("vlan", config.vlan != 0),
@@ -90,11 +91,11 @@ impl Config {
             ("macspoofchk", config.macspoofchk),
             ("disableContainerInterface", config.disable_container_interface),
         ];
-        if let Some((field, _)) = unsupported.iter().find(|(_, set)| *set) {
-            return Err(Error::new(code::UNSUPPORTED_FIELD, format!("field {field:?} is not supported")));
+        if let Some((field, _)) = unsupported.into_iter().find(|(_, set)| *set) {
+            return Err(BridgeError::Field { field }.into());
         }
         if config.bridge.is_empty() || config.bridge.len() > 15 {
-            return Err(Error::config(format!("invalid bridge name {:?}", config.bridge)));
+            return Err(BridgeError::Name { name: config.bridge }.into());
         }
         if config.is_default_gateway {
             config.is_gateway = true;
@@ -103,14 +104,13 @@ impl Config {
         Ok(config)
     }
 
-    /// The hardware address asked for; the runtime's word counts most.
-    pub fn mac(&self) -> Result<Option<[u8; 6]>> {
+    /// The requested MAC address; `runtimeConfig` has precedence.
+    pub fn mac(&self) -> Result<Option<[u8; 6]>, BridgeError> {
         let given =
             [Some(&self.runtime_config.mac), Some(&self.args.cni.mac), self.mac_by_environment.as_ref()];
         let Some(text) = given.into_iter().flatten().find(|text| !text.is_empty()) else { return Ok(None) };
         let parts: Vec<u8> = text.split(':').filter_map(|part| u8::from_str_radix(part, 16).ok()).collect();
-        let mac =
-            <[u8; 6]>::try_from(parts).map_err(|_| Error::config(format!("invalid MAC address {text:?}")))?;
+        let mac = <[u8; 6]>::try_from(parts).map_err(|_| BridgeError::BadMac { text: text.clone() })?;
         Ok(Some(mac))
     }
 }

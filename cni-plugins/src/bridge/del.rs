@@ -1,4 +1,4 @@
-//! Taking a container out. Every step is tried; the first error is told.
+//! DEL: tries every step and returns the first error.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::{
     route::Route,
 };
 
-/// DEL. What is already gone is fine, whatever it is.
+/// DEL. Succeeds if everything is gone already.
 pub fn del(call: &Call) -> Result<()> {
     let config = Config::of(call)?;
     let link = begin_removal(call);
@@ -24,23 +24,23 @@ pub fn del(call: &Call) -> Result<()> {
         false => Ok(()),
     };
     let link = link.and_then(Removal::finish);
-    // Last: an address must not be given out again while it is still in use.
+    // Last, so that an address is not allocated again while it is still in use.
     let addresses = Ipam::of(call).del(call);
     link?;
     rules?;
     addresses
 }
 
-/// A link on its way out.
+/// State of a link removal.
 enum Removal {
-    /// Gone, or never there.
+    /// The link does not exist.
     Done,
-    /// Another process is at it.
+    /// A child process is removing it.
     UnderWay(String),
 }
 
 impl Removal {
-    /// Waits until nobody sees the link any more. A helper that does not get there is replaced.
+    /// Waits until the link is no longer visible. If the child takes too long, removes the link in this process.
     fn finish(self) -> Result<()> {
         let Removal::UnderWay(name) = self else { return Ok(()) };
         let begun = Instant::now();
@@ -56,15 +56,15 @@ impl Removal {
 
 fn begin_removal(call: &Call) -> Result<Removal> {
     let mut names = vec![names::host_veth(&call.container_id, &call.ifname)];
-    // An attachment another bridge plugin made: its result says the name.
+    // An attachment made by another bridge plugin: the name is in its result.
     if let Ok(Some(prev)) = call.prev_result() {
         let veths = prev.interfaces.iter().filter(|i| i.sandbox.is_empty() && i.name.starts_with("veth"));
         names.extend(veths.map(|i| i.name.clone()));
     }
     if let Some(name) = names.into_iter().find(|name| if_nametoindex(name.as_str()).is_ok()) {
-        return remove_aside(name);
+        return remove_in_child(name);
     }
-    // Without a name: the container's own end, if there is still a container.
+    // Without a name: removes the container's end, if the namespace still exists.
     if call.netns.as_os_str().is_empty() {
         return Ok(Removal::Done);
     }
@@ -73,17 +73,17 @@ fn begin_removal(call: &Call) -> Result<Removal> {
     Ok(Removal::Done)
 }
 
-/// Removes a link in a process of its own.
+/// Removes a link in a child process.
 ///
-/// The kernel takes both ends out of sight at once, but answers only when the last reader is done, many milliseconds
-/// later. The helper waits for that answer; the plugin only until the link is out of sight.
-fn remove_aside(name: String) -> Result<Removal> {
+/// The kernel hides both ends at once, but replies only after an RCU grace period, many milliseconds later. The child waits
+/// for the reply; the plugin only until the link is no longer visible.
+fn remove_in_child(name: String) -> Result<Removal> {
     let mut host = Route::here()?;
     // SAFETY: a plugin has one thread, so the child may do whatever the parent may.
     #[allow(unsafe_code)]
     match unsafe { fork() } {
         Ok(ForkResult::Child) => {
-            // The runtime waits for the end of these.
+            // The runtime waits for these descriptors to be closed.
             if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
                 let _ = dup2_stdin(&null);
                 let _ = dup2_stdout(&null);

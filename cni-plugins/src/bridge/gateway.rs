@@ -1,16 +1,16 @@
-//! The bridge: there, up, with the gateway's addresses, forwarding.
+//! Creates the bridge, its gateway addresses, and enables forwarding.
 
 use std::{fs, time::SystemTime};
 
 use nix::errno::Errno;
 
-use super::{Config, names};
+use super::{BridgeError, Config, names};
 use crate::{
-    protocol::{Error, Result},
+    protocol::Result,
     route::{Cidr, Link, Route},
 };
 
-/// Makes the bridge if it is not there, and up.
+/// Creates the bridge if it does not exist and brings it up.
 pub fn ensure_bridge(route: &mut Route, config: &Config) -> Result<Link> {
     let name = &config.bridge;
     let link = match route.link(name)? {
@@ -18,7 +18,7 @@ pub fn ensure_bridge(route: &mut Route, config: &Config) -> Result<Link> {
         None => {
             let seed = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos() as u64);
             match route.create_bridge(name, config.mtu, names::bridge_mac(name, seed)) {
-                // Another ADD was faster.
+                // A concurrent ADD created it.
                 Err(e) if e.errno() == Some(Errno::EEXIST) => {}
                 other => other?,
             }
@@ -28,11 +28,11 @@ pub fn ensure_bridge(route: &mut Route, config: &Config) -> Result<Link> {
             for (switch, value) in [("accept_ra", "0"), ("accept_dad", "0"), ("keep_addr_on_down", "1")] {
                 let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/{switch}"), value);
             }
-            route.link(name)?.ok_or_else(|| Error::internal(format!("bridge {name} vanished")))?
+            route.link(name)?.ok_or_else(|| BridgeError::BridgeVanished { name: name.clone() })?
         }
     };
     if link.kind != "bridge" {
-        return Err(Error::internal(format!("{name:?} already exists but is not a bridge")));
+        return Err(BridgeError::NotABridge { name: name.clone() }.into());
     }
     if !link.up {
         route.set_up(link.index)?;
@@ -56,25 +56,21 @@ pub fn ensure_address(route: &mut Route, bridge: &Link, address: Cidr, force: bo
     for other in others {
         if !force {
             route.remove_address(bridge.index, address)?;
-            return Err(Error::internal(format!(
-                "{:?} already has an IP address different from {address}",
-                bridge.name
-            )));
+            return Err(BridgeError::OtherAddress { bridge: bridge.name.clone(), address }.into());
         }
         route.remove_address(bridge.index, other)?;
     }
     Ok(())
 }
 
-/// The host passes packets on.
-pub fn ensure_forwarding(v4: bool, v6: bool) -> Result<()> {
+/// Enables IP forwarding on the host.
+pub fn ensure_forwarding(v4: bool, v6: bool) -> Result<(), BridgeError> {
     let switches = [(v4, "/proc/sys/net/ipv4/ip_forward"), (v6, "/proc/sys/net/ipv6/conf/all/forwarding")];
-    for (_, path) in switches.iter().filter(|(wanted, _)| *wanted) {
+    for (_, path) in switches.into_iter().filter(|(wanted, _)| *wanted) {
         if fs::read_to_string(path).is_ok_and(|value| value.trim() == "1") {
             continue;
         }
-        fs::write(path, "1")
-            .map_err(|e| Error::internal(format!("failed to enable forwarding: {path}: {e}")))?;
+        fs::write(path, "1").map_err(|source| BridgeError::Forwarding { path, source })?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Source NAT for what leaves a container's network.
 //!
-//! One map from source address to the chain of its subnet: a packet costs one lookup however many containers there
-//! are, and an attachment is one element, marked with whose it is.
+//! One map from source address to the chain of its subnet: a packet costs one lookup regardless of the number of containers.
+//! An attachment is one element with its owner as comment.
 
 use nix::errno::Errno;
 
@@ -16,7 +16,7 @@ pub const TABLE: Table = Table { family: INET, name: "coracle_cni" };
 const MAPS: [&str; 2] = ["masquerade4", "masquerade6"];
 const CHAIN: &str = "postrouting";
 
-/// Whose an element is.
+/// Owner of an element, stored as its comment.
 pub fn owner(network: &str, container_id: &str, ifname: &str) -> String {
     format!("{network} {container_id} {ifname}")
 }
@@ -27,9 +27,9 @@ pub fn add(addresses: &[Cidr], owner: &str) -> Result<()> {
     let mut batch = Batch::new();
     add_elements(&mut batch, addresses, owner);
     match nft.apply(batch) {
-        // The first attachment, or somebody removed our chains: all of it, in one batch.
+        // First attachment, or another program removed our chains: builds everything in one batch.
         Err(e) if e.errno() == Some(Errno::ENOENT) => {}
-        // Left over from a container that was never taken down.
+        // Stale element of a container that was never deleted.
         Err(e) if e.errno() == Some(Errno::EEXIST) => {}
         other => return other,
     }
@@ -47,12 +47,12 @@ pub fn add(addresses: &[Cidr], owner: &str) -> Result<()> {
     nft.apply(batch)
 }
 
-/// No longer masquerades for an attachment.
+/// Removes the elements of an attachment.
 pub fn remove(owner: &str) -> Result<()> {
     remove_where(|comment| comment == owner)
 }
 
-/// Forgets the attachments of a network that are not to be kept.
+/// Removes the elements of attachments of a network for which `keep` is false.
 pub fn retain(network: &str, keep: impl Fn(&str, &str) -> bool) -> Result<()> {
     remove_where(|comment| {
         let mut words = comment.split(' ');
@@ -117,7 +117,7 @@ fn build(batch: &mut Batch, addresses: &[Cidr]) {
     }
 }
 
-/// Not to the subnet itself, not to multicast; everything else.
+/// Masquerades everything but traffic to the subnet itself and to multicast.
 fn build_subnet(batch: &mut Batch, subnet: Cidr) {
     let v4 = subnet.ip.is_ipv4();
     let chain = chain_of(subnet);

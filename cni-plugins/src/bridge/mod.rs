@@ -8,21 +8,24 @@ mod names;
 mod gateway;
 // Source NAT for what leaves the network.
 pub mod masquerade;
-// Joining.
+// ADD.
 mod add;
-// Leaving.
+// DEL.
 mod del;
-// Verifying.
+// CHECK.
 mod check;
+// Errors.
+mod error;
 
 pub use config::Config;
+pub use error::BridgeError;
 
 use crate::{
     ipam::Ipam,
     protocol::{Call, NetResult, Plugin, Result},
 };
 
-/// The plugin.
+/// The `bridge` plugin.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bridge;
 

@@ -1,8 +1,8 @@
-//! Names and hardware addresses that follow from what is already known.
+//! Deterministic interface names and MAC addresses.
 //!
 //! The host end of a container's link is named after the container, so that DEL finds it when namespace and result
-//! are lost. Its hardware address follows from its IP: whoever gets the address next has the same one, and no
-//! neighbour's cache is ever stale.
+//! are lost. Its MAC address is derived from its IP: the next container with that IP has the same MAC address, so that ARP
+//! caches stay valid.
 
 use std::net::IpAddr;
 

@@ -1,17 +1,15 @@
-//! Which address is next: round robin, so that an address rests as long as possible before it is used again.
+//! Address selection: round robin, so that a released address is reused as late as possible.
 
 use std::net::IpAddr;
 
 use super::{
+    error::{HostLocalError, Result},
     range::{Range, RangeSet, address, number},
     store::Locked,
 };
-use crate::{
-    protocol::{Error, Result},
-    route::Cidr,
-};
+use crate::route::Cidr;
 
-/// Takes an address from a set: the requested one, or the next that is free. Its gateway too.
+/// Allocates an address of a set: the requested one, or the next free one. Also returns its gateway.
 pub fn get(
     lock: &Locked<'_>,
     set: &RangeSet,
@@ -23,30 +21,26 @@ pub fn get(
     let given = |range: &Range, ip: IpAddr| (Cidr { ip, prefix: range.subnet.prefix }, range.gateway);
     if let Some(ip) = requested {
         let Some(range) = set.0.iter().find(|range| range.contains(ip)) else {
-            return Err(Error::internal(format!("requested IP address {ip} is not in range set {set}")));
+            return Err(HostLocalError::OutOfRange { ip, set: set.clone() });
         };
         if ip == range.gateway {
-            return Err(Error::internal(format!("requested ip {ip} is subnet's gateway")));
+            return Err(HostLocalError::Gateway { ip });
         }
         return match lock.reserve(ip, id, ifname, index)? {
             true => Ok(given(range, ip)),
-            false => {
-                Err(Error::internal(format!("requested IP address {ip} is not available in range set {set}")))
-            }
+            false => Err(HostLocalError::Taken { ip, set: set.clone() }),
         };
     }
     let held = lock.held_by(id, ifname)?;
     if let Some(ip) = held.into_iter().find(|ip| set.contains(*ip)) {
-        return Err(Error::internal(format!(
-            "{ip} has been allocated to {id}, duplicate allocation is not allowed"
-        )));
+        return Err(HostLocalError::Duplicate { ip, id: id.to_owned() });
     }
     for (range, ip) in candidates(set, lock.last(index)) {
         if ip != range.gateway && !lock.taken(ip) && lock.reserve(ip, id, ifname, index)? {
             return Ok(given(range, ip));
         }
     }
-    Err(Error::internal(format!("no IP addresses available in range set: {set}")))
+    Err(HostLocalError::Exhausted { set: set.clone() })
 }
 
 /// Every address of the set once, beginning after the last one given out.

@@ -5,9 +5,12 @@ use std::{fs, net::IpAddr, path::PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::range::{RangeConfig, RangeSet};
+use super::{
+    error::HostLocalError,
+    range::{RangeConfig, RangeSet},
+};
 use crate::{
-    protocol::{Call, Dns, Error, Result, RouteEntry},
+    protocol::{Call, Dns, Result, RouteEntry},
     route::Cidr,
 };
 
@@ -82,10 +85,10 @@ impl Config {
     /// Reads the configuration of a call.
     pub fn of(call: &Call) -> Result<Self> {
         if call.config.get("ipam").is_none_or(Value::is_null) {
-            return Err(Error::config("IPAM config missing 'ipam' key"));
+            return Err(HostLocalError::NoIpam.into());
         }
         let network: Network = call.config_as()?;
-        let Some(ipam) = network.ipam else { return Err(Error::config("IPAM config missing 'ipam' key")) };
+        let Some(ipam) = network.ipam else { return Err(HostLocalError::NoIpam.into()) };
 
         let mut sets = network.runtime_config.ip_ranges;
         if let Some(subnet) = ipam.subnet {
@@ -94,12 +97,13 @@ impl Config {
         }
         sets.extend(ipam.ranges);
         if sets.is_empty() {
-            return Err(Error::config("no IP ranges specified"));
+            return Err(HostLocalError::NoRanges.into());
         }
-        let sets = sets.iter().map(|set| RangeSet::new(set)).collect::<Result<Vec<_>>>()?;
+        let sets = sets.iter().map(|set| RangeSet::new(set)).collect::<Result<Vec<_>, _>>();
+        let sets = sets.map_err(HostLocalError::from)?;
         for (at, set) in sets.iter().enumerate() {
             if let Some(other) = sets[at + 1..].iter().position(|other| set.overlaps(other)) {
-                return Err(Error::config(format!("range set {at} overlaps with {}", at + 1 + other)));
+                return Err(HostLocalError::SetsOverlap { first: at, second: at + 1 + other }.into());
             }
         }
 
@@ -110,9 +114,10 @@ impl Config {
             .chain(network.runtime_config.ips)
             .map(|text| {
                 let ip = text.split('/').next().unwrap_or_default();
-                ip.trim().parse().map_err(|_| Error::config(format!("invalid requested IP address {text:?}")))
+                let ip = ip.trim().parse::<IpAddr>();
+                ip.map_err(|_| HostLocalError::BadRequest { text })
             })
-            .collect::<Result<Vec<IpAddr>>>()?;
+            .collect::<Result<Vec<IpAddr>, _>>()?;
 
         let data_dir = if ipam.data_dir.is_empty() { DATA_DIR.into() } else { ipam.data_dir.into() };
         let dns = if ipam.resolv_conf.is_empty() { Dns::default() } else { resolv_conf(&ipam.resolv_conf)? };
@@ -120,8 +125,8 @@ impl Config {
     }
 }
 
-fn resolv_conf(path: &str) -> Result<Dns> {
-    let text = fs::read_to_string(path).map_err(Error::io(path.as_ref()))?;
+fn resolv_conf(path: &str) -> Result<Dns, HostLocalError> {
+    let text = fs::read_to_string(path).map_err(HostLocalError::io(path.as_ref()))?;
     let mut dns = Dns::default();
     for line in text.lines().filter(|line| !line.starts_with(['#', ';'])) {
         let mut words = line.split_whitespace();

@@ -4,12 +4,15 @@
 mod range;
 // The configuration.
 mod config;
-// The files.
+// The allocation files.
 mod store;
-// Which address next.
+// Address selection.
 mod allocate;
+// Errors.
+mod error;
 
 pub use config::Config;
+pub use error::HostLocalError;
 pub use store::Store;
 
 use crate::{
@@ -17,7 +20,7 @@ use crate::{
     route::Cidr,
 };
 
-/// The plugin.
+/// The `host-local` plugin.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostLocal;
 
@@ -34,14 +37,13 @@ impl Plugin for HostLocal {
                 Ok((address, gateway)) => ips.push(Ip { interface: None, address, gateway: Some(gateway) }),
                 Err(error) => {
                     release(&lock, &ips)?;
-                    return Err(error);
+                    return Err(error.into());
                 }
             }
         }
         if !wanted.is_empty() {
             release(&lock, &ips)?;
-            let list: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-            return Err(Error::internal(format!("failed to allocate all requested IPs: {}", list.join(" "))));
+            return Err(HostLocalError::NotAllocated { ips: wanted }.into());
         }
         Ok(NetResult { ips, routes: config.routes, dns: config.dns, ..NetResult::default() })
     }
@@ -49,7 +51,7 @@ impl Plugin for HostLocal {
     fn del(&self, call: &Call) -> Result<()> {
         let config = Config::of(call)?;
         match Store::existing(&config.data_dir, &call.network)? {
-            Some(store) => store.lock()?.release(&call.container_id, &call.ifname),
+            Some(store) => Ok(store.lock()?.release(&call.container_id, &call.ifname)?),
             None => Ok(()),
         }
     }
@@ -59,10 +61,7 @@ impl Plugin for HostLocal {
         let store = Store::open(&config.data_dir, &call.network)?;
         let held = store.lock()?.held_by(&call.container_id, &call.ifname)?;
         match held.is_empty() {
-            true => Err(Error::new(
-                code::UNKNOWN_CONTAINER,
-                format!("host-local: Failed to find address added by container {}", call.container_id),
-            )),
+            true => Err(HostLocalError::NoAddress { id: call.container_id.clone() }.into()),
             false => Ok(()),
         }
     }
@@ -71,26 +70,26 @@ impl Plugin for HostLocal {
         let config = Config::of(call)?;
         let valid = call.valid_attachments()?;
         match Store::existing(&config.data_dir, &call.network)? {
-            Some(store) => store.lock()?.retain(|id, ifname| {
+            Some(store) => Ok(store.lock()?.retain(|id, ifname| {
                 valid.iter().any(|a| a.container_id == id && (ifname.is_empty() || a.ifname == ifname))
-            }),
+            })?),
             None => Ok(()),
         }
     }
 
     fn status(&self, call: &Call) -> Result<()> {
         let config = Config::of(call)?;
-        let lock_failed = |e: Error| Error::new(code::NOT_AVAILABLE, e.message);
+        let lock_failed = |e: HostLocalError| Error::of(code::NOT_AVAILABLE, &e);
         let store = Store::open(&config.data_dir, &call.network).map_err(lock_failed)?;
         store.lock().map_err(lock_failed).map(drop)
     }
 }
 
-fn release(lock: &store::Locked<'_>, ips: &[Ip]) -> Result<()> {
+fn release(lock: &store::Locked<'_>, ips: &[Ip]) -> Result<(), HostLocalError> {
     ips.iter().try_for_each(|ip| lock.free(ip.address.ip))
 }
 
-/// The addresses a container holds, without their prefixes.
+/// Addresses allocated to a container, as /32 or /128.
 pub fn addresses_of(call: &Call) -> Result<Vec<Cidr>> {
     let config = Config::of(call)?;
     let Some(store) = Store::existing(&config.data_dir, &call.network)? else { return Ok(Vec::new()) };

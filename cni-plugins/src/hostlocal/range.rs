@@ -4,10 +4,68 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Deserialize;
 
-use crate::{
-    protocol::{Error, Result},
-    route::Cidr,
-};
+use crate::route::Cidr;
+
+/// Why a range or a set of ranges is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RangeError {
+    /// Without an address between those of the network and of broadcasts.
+    #[error("network {subnet} too small to allocate from")]
+    Small {
+        /// The subnet as given.
+        subnet: Cidr,
+    },
+    /// The address of a host instead of a network.
+    #[error(
+        "network has host bits set. For a subnet mask of length {} the network address is {}",
+        subnet.prefix,
+        subnet.network().ip
+    )]
+    HostBits {
+        /// The subnet as given.
+        subnet: Cidr,
+    },
+    /// A range that reaches out of its subnet.
+    #[error("{what} {ip} not in network {subnet}")]
+    Outside {
+        /// `RangeStart` or `RangeEnd`.
+        what: &'static str,
+        /// The ip as given.
+        ip: IpAddr,
+        /// The subnet as given.
+        subnet: Cidr,
+    },
+    /// A range that ends before it begins.
+    #[error("RangeStart {start} is after RangeEnd {end}")]
+    Backwards {
+        /// First address.
+        start: IpAddr,
+        /// Last address.
+        end: IpAddr,
+    },
+    /// A gateway of IPv4 in a subnet of IPv6, or the other way round.
+    #[error("gateway {gateway} is not of the family of {subnet}")]
+    GatewayFamily {
+        /// The gateway as given.
+        gateway: IpAddr,
+        /// The subnet as given.
+        subnet: Cidr,
+    },
+    /// A set without ranges.
+    #[error("empty range set")]
+    Empty,
+    /// A set with ranges of IPv4 and of IPv6.
+    #[error("mixed address families")]
+    MixedFamilies,
+    /// Two ranges of a set could give out the same address.
+    #[error("subnets {first} and {second} overlap")]
+    Overlap {
+        /// Of one range.
+        first: Cidr,
+        /// Of the other.
+        second: Cidr,
+    },
+}
 
 /// A range as configured.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -26,7 +84,7 @@ pub struct RangeConfig {
     pub gateway: Option<IpAddr>,
 }
 
-/// A range with nothing left open.
+/// A range with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     /// The subnet, host bits zero.
@@ -56,37 +114,33 @@ pub fn address(number: u128, like: IpAddr) -> IpAddr {
 }
 
 impl Range {
-    /// Fills in defaults and refuses what makes no sense.
-    pub fn new(config: &RangeConfig) -> Result<Self> {
+    /// Fills in defaults and validates.
+    pub fn new(config: &RangeConfig) -> Result<Self, RangeError> {
         let subnet = config.subnet;
         if subnet.prefix > subnet.bits() - 2 {
-            return Err(Error::config(format!("network {subnet} too small to allocate from")));
+            return Err(RangeError::Small { subnet });
         }
         if subnet != subnet.network() {
-            return Err(Error::config(format!(
-                "network has host bits set. For a subnet mask of length {} the network address is {}",
-                subnet.prefix,
-                subnet.network().ip
-            )));
+            return Err(RangeError::HostBits { subnet });
         }
         let first = number(subnet.ip) + 1;
         let size = u128::MAX.checked_shr(128 - u32::from(subnet.bits() - subnet.prefix)).unwrap_or(0);
         // The last address of an IPv4 subnet is its broadcast address.
         let last = number(subnet.ip) + size - u128::from(subnet.ip.is_ipv4());
-        let within = |ip: IpAddr, what: &str| match subnet.contains(ip) {
+        let within = |ip: IpAddr, what: &'static str| match subnet.contains(ip) {
             true => Ok(ip),
-            false => Err(Error::config(format!("{what} {ip} not in network {subnet}"))),
+            false => Err(RangeError::Outside { what, ip, subnet }),
         };
         let start = within(config.range_start.unwrap_or(address(first, subnet.ip)), "RangeStart")?;
         let end = within(config.range_end.unwrap_or(address(last, subnet.ip)), "RangeEnd")?;
         if number(start) > number(end) {
-            return Err(Error::config(format!("RangeStart {start} is after RangeEnd {end}")));
+            return Err(RangeError::Backwards { start, end });
         }
-        // The all-zeros address is nobody's, whatever the configuration says.
+        // The all-zeros address is never allocated.
         let start = if number(start) < first { address(first, subnet.ip) } else { start };
         let gateway = config.gateway.unwrap_or(address(first, subnet.ip));
         if gateway.is_ipv4() != subnet.ip.is_ipv4() {
-            return Err(Error::config(format!("gateway {gateway} is not of the family of {subnet}")));
+            return Err(RangeError::GatewayFamily { gateway, subnet });
         }
         Ok(Range { subnet, start, end, gateway })
     }
@@ -112,15 +166,15 @@ pub struct RangeSet(pub Vec<Range>);
 
 impl RangeSet {
     /// Checks that the ranges belong together.
-    pub fn new(configs: &[RangeConfig]) -> Result<Self> {
-        let ranges = configs.iter().map(Range::new).collect::<Result<Vec<_>>>()?;
-        let Some(first) = ranges.first() else { return Err(Error::config("empty range set")) };
+    pub fn new(configs: &[RangeConfig]) -> Result<Self, RangeError> {
+        let ranges = configs.iter().map(Range::new).collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = ranges.first() else { return Err(RangeError::Empty) };
         if ranges.iter().any(|r| r.start.is_ipv4() != first.start.is_ipv4()) {
-            return Err(Error::config("mixed address families"));
+            return Err(RangeError::MixedFamilies);
         }
         for (at, range) in ranges.iter().enumerate() {
             if let Some(other) = ranges[at + 1..].iter().find(|other| range.overlaps(other)) {
-                return Err(Error::config(format!("subnets {} and {} overlap", range.subnet, other.subnet)));
+                return Err(RangeError::Overlap { first: range.subnet, second: other.subnet });
             }
         }
         Ok(RangeSet(ranges))

@@ -2,8 +2,8 @@
 //! `<dataDir>/<network>/<ip>` holds container id and interface name, `last_reserved_ip.<set>` where the search goes
 //! on, `lock` is flocked.
 //!
-//! An address file appears whole, by link(2); a crash leaves at most a file whose name starts with a dot. An empty
-//! address file is what a killed host-local of another make leaves: it is nobody's.
+//! Address files are created atomically by link(2); a crash leaves at most a file whose name starts with a dot. An empty
+//! address file was left by a killed host-local of another implementation and counts as free.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -14,7 +14,7 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::protocol::{Error, Result};
+use super::error::{HostLocalError, Result};
 
 /// The directory of one network.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Store {
     /// Opens or creates the directory.
     pub fn open(data_dir: &Path, network: &str) -> Result<Self> {
         let dir = data_dir.join(network);
-        fs::create_dir_all(&dir).map_err(Error::io(&dir))?;
+        fs::create_dir_all(&dir).map_err(HostLocalError::io(&dir))?;
         Ok(Store { dir })
     }
 
@@ -36,7 +36,8 @@ impl Store {
         Ok(dir.is_dir().then_some(Store { dir }))
     }
 
-    /// Waits until no other process is at it. Everything is done under the lock; it ends with the process.
+    /// Takes the lock, which all other methods need; waits for other processes. It is released when the process exits at
+    /// the latest.
     pub fn lock(&self) -> Result<Locked<'_>> {
         let path = self.dir.join("lock");
         let file = OpenOptions::new()
@@ -44,9 +45,9 @@ impl Store {
             .truncate(false)
             .write(true)
             .open(&path)
-            .map_err(Error::io(&path))?;
+            .map_err(HostLocalError::io(&path))?;
         let lock = Flock::lock(file, FlockArg::LockExclusive);
-        let lock = lock.map_err(|(_, errno)| Error::io(&path)(errno.into()))?;
+        let lock = lock.map_err(|(_, errno)| HostLocalError::io(&path)(errno.into()))?;
         Ok(Locked { dir: &self.dir, _lock: lock })
     }
 }
@@ -59,7 +60,7 @@ pub struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    /// Takes an address; false when somebody has it.
+    /// Reserves an address; false if it is taken.
     pub fn reserve(&self, ip: IpAddr, id: &str, ifname: &str, set: usize) -> Result<bool> {
         let path = self.dir.join(ip.to_string());
         if fs::metadata(&path).is_ok_and(|m| m.len() == 0) {
@@ -67,31 +68,31 @@ impl Locked<'_> {
         }
         let temporary = self.dir.join(".reserving");
         let content = format!("{id}\r\n{ifname}");
-        fs::write(&temporary, content).map_err(Error::io(&temporary))?;
+        fs::write(&temporary, content).map_err(HostLocalError::io(&temporary))?;
         let linked = fs::hard_link(&temporary, &path);
         remove(&temporary)?;
         match linked {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-            Err(e) => return Err(Error::io(&path)(e)),
+            Err(e) => return Err(HostLocalError::io(&path)(e)),
         }
-        // Only where to go on searching: losing it costs nothing.
+        // Only a hint for the next search: errors are ignored.
         let last = self.dir.join(format!("last_reserved_ip.{set}"));
-        fs::write(&last, ip.to_string()).map_err(Error::io(&last))?;
+        fs::write(&last, ip.to_string()).map_err(HostLocalError::io(&last))?;
         Ok(true)
     }
 
-    /// Gives an address back.
+    /// Releases an address.
     pub fn free(&self, ip: IpAddr) -> Result<()> {
         remove(&self.dir.join(ip.to_string()))
     }
 
-    /// Whether somebody has an address.
+    /// Whether an address is reserved.
     pub fn taken(&self, ip: IpAddr) -> bool {
         fs::metadata(self.dir.join(ip.to_string())).is_ok_and(|m| m.len() > 0)
     }
 
-    /// The address given out last from a set.
+    /// The last address reserved from a set.
     pub fn last(&self, set: usize) -> Option<IpAddr> {
         fs::read_to_string(self.dir.join(format!("last_reserved_ip.{set}"))).ok()?.trim().parse().ok()
     }
@@ -108,21 +109,21 @@ impl Locked<'_> {
         Ok(held)
     }
 
-    /// Gives all addresses of an attachment back.
+    /// Releases all addresses of an attachment.
     pub fn release(&self, id: &str, ifname: &str) -> Result<()> {
         self.retain(|owner, interface| !(owner == id && (interface.is_empty() || interface == ifname)))
     }
 
-    /// Gives back the addresses whose attachment is not to be kept.
+    /// Releases the addresses of attachments for which `keep` is false.
     pub fn retain(&self, keep: impl Fn(&str, &str) -> bool) -> Result<()> {
         self.each(|_, path, owner, interface| if keep(owner, interface) { Ok(()) } else { remove(path) })
     }
 
     fn each(&self, mut visit: impl FnMut(IpAddr, &Path, &str, &str) -> Result<()>) -> Result<()> {
-        let listing = fs::read_dir(self.dir).map_err(Error::io(self.dir))?;
+        let listing = fs::read_dir(self.dir).map_err(HostLocalError::io(self.dir))?;
         let mut content = String::new();
         for entry in listing {
-            let entry = entry.map_err(Error::io(self.dir))?;
+            let entry = entry.map_err(HostLocalError::io(self.dir))?;
             let Some(ip) = entry.file_name().to_str().and_then(|name| name.parse::<IpAddr>().ok()) else {
                 continue;
             };
@@ -131,7 +132,7 @@ impl Locked<'_> {
             match File::open(&path).and_then(|mut file| file.read_to_string(&mut content)) {
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                Err(e) => return Err(Error::io(&path)(e)),
+                Err(e) => return Err(HostLocalError::io(&path)(e)),
             }
             // Very old files have no interface name, some writers end lines without a carriage return.
             let mut lines = content.trim().lines();
@@ -144,7 +145,7 @@ impl Locked<'_> {
 
 fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io(path)(e)),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(HostLocalError::io(path)(e)),
         _ => Ok(()),
     }
 }

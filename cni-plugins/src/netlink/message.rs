@@ -1,8 +1,10 @@
 //! Messages and attributes: written into one buffer, read without copying.
 
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage};
+use netlink_packet_route::RouteNetlinkMessage;
+
 use super::{Error, Result};
 
-const HEADER: usize = 16;
 const NESTED: u16 = 1 << 15;
 
 /// A request under construction.
@@ -21,9 +23,25 @@ impl Message {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&kind.to_ne_bytes());
-        bytes.extend_from_slice(&(flags | libc::NLM_F_REQUEST as u16).to_ne_bytes());
+        bytes.extend_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
         bytes.extend_from_slice(&[0; 8]);
         Message { bytes, action: action.into(), too_long: false }
+    }
+
+    /// A message of rtnetlink.
+    pub(crate) fn route(body: RouteNetlinkMessage, flags: u16, action: impl Into<String>) -> Self {
+        let mut message = NetlinkMessage::from(body);
+        message.header.flags = flags | NLM_F_REQUEST;
+        message.finalize();
+        let length = message.buffer_len();
+        // An attribute that is too long cannot be serialized. All of a message together are far below that limit.
+        let too_long = length > usize::from(u16::MAX);
+        let mut bytes = Vec::new();
+        if !too_long {
+            bytes.resize(length, 0);
+            message.serialize(&mut bytes);
+        }
+        Message { bytes, action: action.into(), too_long }
     }
 
     /// Appends the family's own header, or anything else without a type.
@@ -168,25 +186,22 @@ pub(super) struct Answer<'a> {
     pub kind: u16,
     pub flags: u16,
     pub sequence: u32,
-    /// Who sent it, or whose change it tells of.
+    /// Port of the sender, or of the socket that made the change.
     pub port: u32,
     pub payload: &'a [u8],
 }
 
 pub(super) fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
     std::iter::from_fn(move || {
-        if bytes.len() < HEADER {
-            return None;
-        }
-        let length = u32_at(bytes, 0) as usize;
-        let payload = bytes.get(HEADER..length)?;
+        let message = NetlinkBuffer::new_checked(bytes).ok()?;
         let answer = Answer {
-            kind: u16_at(bytes, 4),
-            flags: u16_at(bytes, 6),
-            sequence: u32_at(bytes, 8),
-            port: u32_at(bytes, 12),
-            payload,
+            kind: message.message_type(),
+            flags: message.flags(),
+            sequence: message.sequence_number(),
+            port: message.port_number(),
+            payload: message.payload(),
         };
+        let length = message.length() as usize;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(answer)
     })
@@ -223,6 +238,19 @@ mod tests {
         let flat = |length: usize| Message::new(20, 0, "x").attr(2, &vec![0; length]);
         assert!(flat(65_531).check().is_ok());
         assert!(flat(65_532).check().is_err());
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_an_error() {
+        use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+
+        let named = |length: usize| {
+            let mut link = LinkMessage::default();
+            link.attributes = vec![LinkAttribute::IfName("x".repeat(length))];
+            Message::route(RouteNetlinkMessage::GetLink(link), 0, "x")
+        };
+        assert!(named(15).check().is_ok());
+        assert!(matches!(named(70_000).check(), Err(Error::TooLong { action }) if action == "x"));
     }
 
     #[test]

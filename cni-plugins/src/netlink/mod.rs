@@ -1,10 +1,15 @@
-//! Netlink on the wire: enough for rtnetlink and nf_tables, synchronous, without a runtime.
+//! Synchronous netlink on sockets of `netlink-sys`, without an async runtime: a plugin runs for a millisecond and
+//! sends a dozen requests.
 //!
-//! The plugins are processes of a millisecond: a dozen requests, most of them sent in one datagram. One small wire
-//! layer for both families costs less than a typed stack for the first and another one for the second.
+//! Messages of rtnetlink are those of `netlink-packet-route` ([`crate::route`]). No crate has all of nf_tables and
+//! conntrack that is needed here; their messages are built by [`Message`] and read by [`Attributes`].
 
+// Messages and attributes.
 mod message;
+// Sockets: requests and their answers.
 mod socket;
+// Results of requests.
+mod outcome;
 
 pub use message::{Attribute, Attributes, Message, u16_at, u32_at};
 pub use socket::{Protocol, Socket};
@@ -21,7 +26,7 @@ pub enum Error {
         action: String,
         /// The kernel's code.
         errno: Errno,
-        /// The kernel's words, when it has some.
+        /// The kernel's extended error message; may be empty.
         message: String,
     },
     /// The socket failed.
@@ -33,7 +38,7 @@ pub enum Error {
         /// What was to be asked for.
         action: String,
     },
-    /// The answer makes no sense.
+    /// The reply cannot be parsed.
     #[error("netlink: malformed answer")]
     Malformed,
 }
@@ -43,6 +48,11 @@ fn hint(message: &str) -> String {
 }
 
 impl Error {
+    /// A system call on a socket or namespace failed.
+    pub(crate) fn io(error: std::io::Error) -> Self {
+        Error::Socket(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
     /// The kernel's code, if it gave one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
@@ -55,7 +65,7 @@ impl Error {
 /// Outcome of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Success when the kernel's complaint is the expected one.
+/// Treats expected errors as success.
 pub trait Tolerate {
     /// Turns the refusals `errnos` into success.
     fn tolerate(self, errnos: &[Errno]) -> Result<()>;

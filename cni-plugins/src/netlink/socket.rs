@@ -1,21 +1,30 @@
 //! A netlink socket in the network namespace of the thread that opened it.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::{
+    io,
+    os::fd::{AsRawFd, RawFd},
+};
 
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP};
+use netlink_sys::{
+    SocketAddr,
+    protocols::{NETLINK_NETFILTER, NETLINK_ROUTE},
+};
 use nix::{
     errno::Errno,
-    sys::socket::{
-        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, recv,
-        send, setsockopt, socket, sockopt,
-    },
+    sys::socket::{setsockopt, sockopt},
 };
 
 use super::{
     Error, Message, Result,
-    message::{Answer, Attributes, answers, u32_at},
+    message::answers,
+    outcome::{done, outcome},
 };
 
-/// Which part of the kernel is spoken to.
+/// Attempts to read a list that changes while it is read (`NLM_F_DUMP_INTR`).
+const ATTEMPTS: usize = 10;
+
+/// Netlink protocol family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// Links, addresses, routes.
@@ -24,10 +33,21 @@ pub enum Protocol {
     Netfilter,
 }
 
+impl Protocol {
+    fn open(self, groups: u32) -> io::Result<netlink_sys::Socket> {
+        let mut socket = netlink_sys::Socket::new(match self {
+            Protocol::Route => NETLINK_ROUTE,
+            Protocol::Netfilter => NETLINK_NETFILTER,
+        })?;
+        socket.bind(&SocketAddr::new(0, groups))?;
+        Ok(socket)
+    }
+}
+
 /// A socket; requests on it are answered in order.
 #[derive(Debug)]
 pub struct Socket {
-    fd: OwnedFd,
+    inner: netlink_sys::Socket,
     sequence: u32,
     buffer: Vec<u8>,
 }
@@ -35,35 +55,29 @@ pub struct Socket {
 impl Socket {
     /// Opens a socket in the current network namespace, where it stays.
     pub fn open(protocol: Protocol) -> Result<Self> {
-        let protocol = match protocol {
-            Protocol::Route => SockProtocol::NetlinkRoute,
-            Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
-        };
-        Self::with_groups(protocol, 0, SockFlag::SOCK_CLOEXEC)
+        let inner = protocol.open(0).map_err(Error::io)?;
+        // Ask for extended error messages without a copy of the request; older kernels return only a code.
+        let _ = inner.set_ext_ack(true);
+        let _ = inner.set_cap_ack(true);
+        Ok(Self::new(inner))
     }
 
-    /// Opens a socket that only hears notifications of multicast groups (a mask) and never blocks.
+    /// Opens a non-blocking socket that receives notifications of multicast groups (a mask).
     pub fn listen(protocol: Protocol, groups: u32) -> Result<Self> {
-        let protocol = match protocol {
-            Protocol::Route => SockProtocol::NetlinkRoute,
-            Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
-        };
-        Self::with_groups(protocol, groups, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)
+        let inner = protocol.open(groups).map_err(Error::io)?;
+        inner.set_non_blocking(true).map_err(Error::io)?;
+        Ok(Self::new(inner))
     }
 
-    fn with_groups(protocol: SockProtocol, groups: u32, flags: SockFlag) -> Result<Self> {
-        let open = || -> nix::Result<OwnedFd> {
-            let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
-            bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
-            Ok(fd)
-        };
-        Ok(Socket { fd: open().map_err(Error::Socket)?, sequence: 0, buffer: vec![0; 64 << 10] })
+    fn new(inner: netlink_sys::Socket) -> Self {
+        Socket { inner, sequence: 0, buffer: vec![0; 64 << 10] }
     }
 
-    /// The number the kernel knows the socket by.
+    /// Netlink port id of the socket.
     pub fn port(&self) -> Result<u32> {
-        let address: NetlinkAddr = getsockname(self.fd.as_raw_fd()).map_err(Error::Socket)?;
-        Ok(address.pid())
+        let mut address = SocketAddr::new(0, 0);
+        self.inner.get_address(&mut address).map_err(Error::io)?;
+        Ok(address.port_number())
     }
 
     /// Reads notifications until there are no more: type, sender's port and payload of each.
@@ -88,7 +102,7 @@ impl Socket {
         let mut datagram = Vec::new();
         for message in &mut messages {
             self.sequence += 1;
-            datagram.extend_from_slice(message.seal(self.sequence, libc::NLM_F_ACK as u16));
+            datagram.extend_from_slice(message.seal(self.sequence, NLM_F_ACK));
         }
         self.send(&datagram)?;
         let mut failure: Option<(usize, Error)> = None;
@@ -97,8 +111,7 @@ impl Socket {
             let n = self.receive()?;
             for answer in answers(&self.buffer[..n]) {
                 let Some(index) = answer.sequence.checked_sub(first).map(|i| i as usize) else { continue };
-                let (true, Some(message)) = (answer.kind == libc::NLMSG_ERROR as u16, messages.get(index))
-                else {
+                let (true, Some(message)) = (answer.kind == NLMSG_ERROR, messages.get(index)) else {
                     continue;
                 };
                 open -= 1;
@@ -118,18 +131,44 @@ impl Socket {
     }
 
     /// Asks for one object or, with `NLM_F_DUMP`, for all; calls `each` with every payload.
-    pub fn query(&mut self, mut message: Message, mut each: impl FnMut(&[u8])) -> Result<()> {
+    pub fn query(&mut self, mut message: Message, each: impl FnMut(&[u8])) -> Result<()> {
+        self.exchange(&mut message, each).map(drop)
+    }
+
+    /// Asks for all objects: what `read` makes of their payloads. A list that changed while it was read is read again.
+    pub(crate) fn list<T>(
+        &mut self,
+        mut message: Message,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<Vec<T>> {
+        for _ in 0..ATTEMPTS {
+            let mut found = Vec::new();
+            if self.exchange(&mut message, |payload| found.extend(read(payload)))? {
+                return Ok(found);
+            }
+        }
+        Err(Error::Refused {
+            action: message.action().to_owned(),
+            errno: Errno::EINTR,
+            message: format!("changed {ATTEMPTS} times while it was read"),
+        })
+    }
+
+    /// Sends a request and reads all of its answer; false when objects changed meanwhile, so that some may be missing.
+    fn exchange(&mut self, message: &mut Message, mut each: impl FnMut(&[u8])) -> Result<bool> {
         message.check()?;
         self.sequence += 1;
         let sequence = self.sequence;
-        self.send(message.seal(sequence, libc::NLM_F_ACK as u16))?;
+        self.send(message.seal(sequence, NLM_F_ACK))?;
+        let mut consistent = true;
         loop {
             let n = self.receive()?;
             for answer in answers(&self.buffer[..n]).filter(|a| a.sequence == sequence) {
-                match i32::from(answer.kind) {
-                    libc::NLMSG_DONE => return Ok(()),
-                    libc::NLMSG_ERROR => return outcome(&answer, message.action()),
-                    libc::NLMSG_NOOP => {}
+                consistent &= answer.flags & NLM_F_DUMP_INTR == 0;
+                match answer.kind {
+                    NLMSG_DONE => return done(&answer, message.action()).map(|()| consistent),
+                    NLMSG_ERROR => return outcome(&answer, message.action()).map(|()| consistent),
+                    NLMSG_NOOP => {}
                     _ => each(answer.payload),
                 }
             }
@@ -151,14 +190,14 @@ impl Socket {
         let (mut begin, mut end) = (begin, end);
         let mut datagram = begin.seal(first, 0).to_vec();
         for (at, message) in messages.iter_mut().enumerate() {
-            let flags = if at == last { libc::NLM_F_ACK as u16 } else { 0 };
+            let flags = if at == last { NLM_F_ACK } else { 0 };
             datagram.extend_from_slice(message.seal(first + 1 + at as u32, flags));
         }
         self.sequence = first + messages.len() as u32 + 1;
         datagram.extend_from_slice(end.seal(self.sequence, 0));
         if datagram.len() > 100_000 {
             // A send buffer that is too small fails the send below: nothing else is lost.
-            let _ = setsockopt(&self.fd, sockopt::SndBufForce, &(datagram.len() * 2));
+            let _ = setsockopt(&self.inner, sockopt::SndBufForce, &(datagram.len() * 2));
         }
         self.send(&datagram)?;
         let mut failure = None;
@@ -166,7 +205,7 @@ impl Socket {
             let n = self.receive()?;
             for answer in answers(&self.buffer[..n]) {
                 let Some(offset) = answer.sequence.checked_sub(first).map(|o| o as usize) else { continue };
-                if answer.kind != libc::NLMSG_ERROR as u16 {
+                if answer.kind != NLMSG_ERROR {
                     continue;
                 }
                 let message = offset.checked_sub(1).and_then(|index| messages.get(index));
@@ -184,20 +223,19 @@ impl Socket {
 
     fn send(&self, bytes: &[u8]) -> Result<()> {
         loop {
-            match send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()) {
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Error::Socket(errno)),
-                Ok(_) => return Ok(()),
+            match self.inner.send(bytes, 0) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other.map(drop).map_err(Error::io),
             }
         }
     }
 
     fn receive(&mut self) -> Result<usize> {
         loop {
-            match recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::empty()) {
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Error::Socket(errno)),
-                Ok(n) => return Ok(n),
+            let mut space = self.buffer.as_mut_slice();
+            match self.inner.recv(&mut space, 0) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other.map_err(Error::io),
             }
         }
     }
@@ -205,23 +243,6 @@ impl Socket {
 
 impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.inner.as_raw_fd()
     }
-}
-
-fn outcome(answer: &Answer<'_>, action: &str) -> Result<()> {
-    let code = u32_at(answer.payload, 0) as i32;
-    if code == 0 {
-        return Ok(());
-    }
-    // With an extended acknowledgement, attributes follow the echoed header; they are only there if asked for.
-    let message = Some(answer)
-        .filter(|a| a.flags & 0x200 != 0)
-        .and_then(|a| Attributes::new(a.payload.get(20..)?).find_kind(1))
-        .map(|text| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
-    Err(Error::Refused {
-        action: action.to_owned(),
-        errno: Errno::from_raw(-code),
-        message: message.unwrap_or_default(),
-    })
 }

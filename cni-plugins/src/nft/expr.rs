@@ -27,7 +27,7 @@ pub enum Base {
     Transport = 2,
 }
 
-/// Facts about a packet.
+/// Packet metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meta {
     /// The firewall mark.
@@ -42,7 +42,7 @@ pub enum Meta {
     L4Proto = 16,
 }
 
-/// Facts about a connection.
+/// Conntrack metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ct {
     /// New, established, …: a bit mask in host order.
@@ -66,18 +66,18 @@ pub enum NatKind {
     Destination = 1,
 }
 
-/// What becomes of a packet.
+/// Verdict on a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Passed on.
+    /// Accepts the packet.
     Accept,
-    /// Forgotten.
+    /// Drops the packet.
     Drop,
     /// Back to the calling chain.
     Return,
-    /// Into a chain, and back.
+    /// Jumps to a chain; evaluation returns afterwards.
     Jump(String),
-    /// Into a chain, for good.
+    /// Continues in a chain without returning.
     Goto(String),
 }
 
@@ -100,7 +100,7 @@ impl Verdict {
     }
 }
 
-/// One step of a rule.
+/// One expression of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
     /// Reads bytes of a header.
@@ -114,16 +114,16 @@ pub enum Expr {
         /// Into which register.
         to: u32,
     },
-    /// Reads a fact about the packet.
+    /// Reads packet metadata.
     Meta {
-        /// Which.
+        /// The property.
         key: Meta,
         /// Into which register.
         to: u32,
     },
-    /// Reads a fact about the connection.
+    /// Reads conntrack metadata.
     Ct {
-        /// Which.
+        /// The property.
         key: Ct,
         /// Into which register.
         to: u32,
@@ -167,9 +167,9 @@ pub enum Expr {
         /// Bits that are flipped afterwards.
         xor: Vec<u8>,
     },
-    /// Writes a fact about the packet.
+    /// Writes packet metadata.
     SetMeta {
-        /// Which.
+        /// The property.
         key: Meta,
         /// From which register.
         from: u32,
@@ -237,7 +237,7 @@ pub enum Expr {
     },
     /// Translates the source to the address of the output interface.
     Masquerade,
-    /// Counts.
+    /// Counts packets and bytes.
     Counter,
     /// Refuses with an ICMP message of a code (3 is "port unreachable"), both families.
     Reject {
@@ -248,7 +248,7 @@ pub enum Expr {
     Verdict(Verdict),
 }
 
-/// The most common steps, in short.
+/// Shorthands for common expressions.
 impl Expr {
     /// Only IPv4 or only IPv6.
     pub fn family_is(v4: bool) -> [Expr; 2] {

@@ -9,12 +9,12 @@ mod expr;
 mod set;
 // Batches of changes.
 mod batch;
-// What others change.
+// Notifications about changes by other programs.
 mod monitor;
 
 pub use batch::{Batch, Hook};
 pub use expr::{Base, Ct, Expr, Meta, NatKind, Verdict, reg};
-pub use monitor::{Monitor, Seen};
+pub use monitor::{Monitor, TableChange};
 pub use set::{Data, Element, KeyType, SetSpec};
 
 use nix::errno::Errno;
@@ -40,12 +40,12 @@ pub struct Nft {
 }
 
 impl Nft {
-    /// Speaks for the namespace of this thread.
+    /// Opens a socket in the network namespace of this thread.
     pub fn open() -> Result<Self> {
         Ok(Nft { socket: Socket::open(Protocol::Netfilter)? })
     }
 
-    /// The number that changes made here carry in notifications.
+    /// Netlink port id, which notifications about changes by this socket carry.
     pub fn port(&self) -> Result<u32> {
         self.socket.port()
     }
@@ -77,10 +77,10 @@ impl Nft {
         Ok(found)
     }
 
-    /// Removes the doomed elements of several sets in one batch; sets that are not there have none.
+    /// Removes the elements for which `doomed` is true from several sets in one batch; missing sets count as empty.
     ///
-    /// A commit waits for the kernel's readers, so there is one for all. When somebody else removes one of the
-    /// elements meanwhile the batch is made anew.
+    /// A commit waits for an RCU grace period, so there is one for all sets. If another program removes one of the elements
+    /// meanwhile, the batch is rebuilt.
     pub fn remove_elements(
         &mut self,
         table: Table,

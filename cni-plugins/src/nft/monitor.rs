@@ -1,4 +1,4 @@
-//! What others change in a table of ours.
+//! Notifications about changes of a table by other programs.
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -10,18 +10,18 @@ use crate::netlink::{Attributes, Protocol, Result, Socket};
 /// The group of nf_tables notifications, as a bit of a mask.
 const GROUP: u32 = 1 << (libc::NFNLGRP_NFTABLES - 1);
 
-/// What a look at the notifications showed.
+/// What the pending notifications say about the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
-    /// Nothing by others.
+pub enum TableChange {
+    /// No change by another program.
     Nothing,
-    /// Somebody else changed the table.
-    Change,
-    /// Notifications were lost: look for yourself.
+    /// Another program changed the table.
+    Changed,
+    /// The kernel dropped notifications: the caller must check the table.
     Lost,
 }
 
-/// Hears changes of one table.
+/// Subscription to changes of one table.
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
@@ -29,15 +29,15 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Listens in the network namespace of this thread.
+    /// Subscribes in the network namespace of this thread.
     pub fn open(table: Table) -> Result<Self> {
         Ok(Monitor { socket: Socket::listen(Protocol::Netfilter, GROUP)?, table })
     }
 
-    /// Reads what there is, without waiting; changes by `own` ports do not count.
-    pub fn look(&mut self, own: &[u32]) -> Result<Seen> {
+    /// Reads the pending notifications without waiting; changes by `own` ports are ignored.
+    pub fn poll(&mut self, own: &[u32]) -> Result<TableChange> {
         let table = self.table;
-        let mut seen = Seen::Nothing;
+        let mut seen = TableChange::Nothing;
         let read = self.socket.notifications(|kind, port, payload| {
             if kind >> 8 != libc::NFNL_SUBSYS_NFTABLES as u16 || own.contains(&port) {
                 return;
@@ -47,11 +47,11 @@ impl Monitor {
             let name = Attributes::new(payload.get(4..).unwrap_or_default()).find_kind(1).unwrap_or_default();
             let same = name.strip_suffix(&[0]) == Some(table.name.as_bytes());
             if !generation && payload.first() == Some(&table.family) && same {
-                seen = Seen::Change;
+                seen = TableChange::Changed;
             }
         });
         match read {
-            Err(error) if error.errno() == Some(Errno::ENOBUFS) => Ok(Seen::Lost),
+            Err(error) if error.errno() == Some(Errno::ENOBUFS) => Ok(TableChange::Lost),
             other => other.map(|()| seen),
         }
     }

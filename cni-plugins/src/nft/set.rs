@@ -36,7 +36,7 @@ impl KeyType {
     }
 }
 
-/// What a map gives.
+/// Type of the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data<'a> {
     /// Nothing: a set.
@@ -54,7 +54,7 @@ pub struct SetSpec<'a> {
     pub name: &'a str,
     /// The parts of its keys.
     pub key: &'a [KeyType],
-    /// What it gives.
+    /// Type of the values.
     pub data: Data<'a>,
 }
 
@@ -107,7 +107,7 @@ pub struct Element {
     pub value: Vec<u8>,
     /// The verdict, for verdict maps. Not read back.
     pub verdict: Option<Verdict>,
-    /// Whose it is; shown by `nft list`.
+    /// Comment that names the owner; shown by `nft list`.
     pub comment: String,
     /// How long it stays after each use, and for how long yet, in milliseconds; for dynamic sets.
     pub time: Option<(u64, u64)>,

@@ -1,11 +1,12 @@
-//! Which ports lead where.
+//! The portmap configuration.
 
 use std::net::IpAddr;
 
 use serde::Deserialize;
 
+use super::PortmapError;
 use crate::{
-    protocol::{Call, Error, NetResult, Result, code},
+    protocol::{Call, NetResult, Result},
     route::Cidr,
 };
 
@@ -13,7 +14,7 @@ use crate::{
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Config {
-    /// Also for the container itself, its neighbours and the host's loopback.
+    /// Masquerade (hairpin) for the container itself, its neighbours and the host's loopback.
     #[serde(default = "yes")]
     pub snat: bool,
     #[serde(default, rename = "conditionsV4")]
@@ -46,7 +47,7 @@ struct PortEntry {
     host_ip: String,
 }
 
-/// A port of the host and where it leads.
+/// A port mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     /// The host's address, or all.
@@ -66,14 +67,13 @@ impl Config {
     pub fn of(call: &Call) -> Result<Self> {
         let config: Config = call.config_as()?;
         if !config.conditions_v4.is_empty() || !config.conditions_v6.is_empty() {
-            let message = "conditionsV4 and conditionsV6 are iptables arguments and not supported";
-            return Err(Error::new(code::UNSUPPORTED_FIELD, message));
+            return Err(PortmapError::Conditions.into());
         }
         Ok(config)
     }
 
     /// What to map to the container of a result: its first address of each family.
-    pub fn mappings(&self, result: &NetResult) -> Result<Vec<Mapping>> {
+    pub fn mappings(&self, result: &NetResult) -> Result<Vec<Mapping>, PortmapError> {
         let inside = |ip: &&crate::protocol::Ip| match ip.interface.and_then(|at| result.interfaces.get(at)) {
             Some(interface) => !interface.sandbox.is_empty(),
             None => true,
@@ -87,19 +87,19 @@ impl Config {
                 "" | "tcp" => libc::IPPROTO_TCP,
                 "udp" => libc::IPPROTO_UDP,
                 "sctp" => libc::IPPROTO_SCTP,
-                other => return Err(Error::config(format!("invalid port mapping protocol {other:?}"))),
+                other => return Err(PortmapError::Protocol { protocol: other.to_owned() }),
             };
             if entry.container_port == 0 {
-                return Err(Error::config("invalid container port number: 0"));
+                return Err(PortmapError::ContainerPort);
             }
             let host_ip = match entry.host_ip.as_str() {
                 "" => None,
-                text => Some(
-                    text.parse::<IpAddr>().map_err(|_| Error::config(format!("invalid host IP {text:?}")))?,
-                )
-                .filter(|ip| !ip.is_unspecified()),
+                text => {
+                    Some(text.parse::<IpAddr>().map_err(|_| PortmapError::HostIp { text: text.to_owned() })?)
+                        .filter(|ip| !ip.is_unspecified())
+                }
             };
-            // 0.0.0.0 and :: still say which family.
+            // 0.0.0.0 and :: select a family.
             let family = entry.host_ip.parse::<IpAddr>().ok().map(|ip| ip.is_ipv4());
             for target in targets.iter().filter(|t| family.is_none_or(|v4| v4 == t.ip.is_ipv4())) {
                 mappings.push(Mapping {

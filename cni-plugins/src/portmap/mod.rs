@@ -1,30 +1,33 @@
-//! The portmap plugin: ports of the host lead to the container.
+//! The portmap plugin: forwards ports of the host to the container.
 //!
-//! Every mapping is one element of a map, marked with whose it is; a packet costs two lookups however many there are.
+//! Every mapping is one map element with its owner as comment; a packet costs two lookups regardless of their number.
 
 // The configuration.
 mod config;
-// The tables.
+// nftables rules.
 mod rules;
+// Errors.
+mod error;
 
 use std::fs;
 
 use config::{Config, Mapping};
+pub use error::PortmapError;
 pub use rules::TABLE;
 
 use crate::{
     conntrack::{Conntrack, UDP},
-    protocol::{Call, Error, NetResult, Plugin, Result},
+    protocol::{Call, NetResult, Plugin, Result},
 };
 
-/// The plugin.
+/// The `portmap` plugin.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Portmap;
 
 impl Plugin for Portmap {
     fn add(&self, call: &Call) -> Result<NetResult> {
         let config = Config::of(call)?;
-        let prev = call.prev_result()?.ok_or_else(|| Error::config("must be called as chained plugin"))?;
+        let prev = call.prev_result()?.ok_or(PortmapError::NotChained)?;
         let mappings = config.mappings(&prev)?;
         if mappings.is_empty() {
             return Ok(prev);
@@ -44,10 +47,10 @@ impl Plugin for Portmap {
 
     fn check(&self, call: &Call) -> Result<()> {
         let config = Config::of(call)?;
-        let prev = call.prev_result()?.ok_or_else(|| Error::config("Required prevResult missing"))?;
+        let prev = call.required_prev_result()?;
         match rules::present(&config.mappings(&prev)?, config.snat, &owner(call))? {
             true => Ok(()),
-            false => Err(Error::internal("port mappings are missing")),
+            false => Err(PortmapError::Missing.into()),
         }
     }
 
@@ -71,7 +74,7 @@ fn owner(call: &Call) -> String {
     crate::bridge::masquerade::owner(&call.network, &call.container_id, &call.ifname)
 }
 
-/// A client that keeps sending by UDP would be led as before the mapping: to nobody, or to the container before this one.
+/// Removes conntrack entries of UDP clients, which would keep using the translation from before this mapping.
 fn forget_old_flows(mappings: &[Mapping]) -> Result<()> {
     for v4 in [true, false] {
         let of_family: Vec<&Mapping> =
@@ -91,12 +94,12 @@ fn forget_old_flows(mappings: &[Mapping]) -> Result<()> {
     Ok(())
 }
 
-/// `127.0.0.1:<port>` of the host works only if packets from there may leave over the container's interface.
+/// Sets `route_localnet`, so that `127.0.0.1:<port>` works on the host.
 fn allow_loopback_sources(prev: &NetResult) {
     for interface in prev.interfaces.iter().filter(|i| i.sandbox.is_empty()) {
         let path = format!("/proc/sys/net/ipv4/conf/{}/route_localnet", interface.name);
         if fs::read_to_string(&path).is_ok_and(|value| value.trim() == "0") {
-            // Everything but loopback works without it.
+            // Only access through loopback needs it.
             let _ = fs::write(&path, "1");
         }
     }

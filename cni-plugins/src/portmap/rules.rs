@@ -1,8 +1,8 @@
-//! The maps behind the ports.
+//! nftables maps and chains of port mappings.
 //!
-//! `prerouting` and `output` send what is for this host to `hostports`, where two maps per family (with and without
-//! host address) say where a port leads. `hairpin` masquerades what the container, its neighbours or the host's
-//! loopback send to a mapped port, or the answer would not come back the same way.
+//! `prerouting` and `output` jump to `hostports` for packets to this host. Two maps per family (with and without host
+//! address) give the destination of a port. `hairpin` masquerades packets from the container, its neighbours or the
+//! host's loopback to a mapped port, so that replies take the same path.
 
 use std::net::IpAddr;
 
@@ -22,16 +22,16 @@ pub const TABLE: Table = Table { family: INET, name: "coracle_hostports" };
 const PORTS: [&str; 2] = ["ports4", "ports6"];
 const ADDRESS_PORTS: [&str; 2] = ["address-ports4", "address-ports6"];
 const HAIRPIN: [&str; 2] = ["hairpin4", "hairpin6"];
-/// The packet was led by a mapping: what services lead to the same container is theirs to hide or not.
+/// Mark of packets translated by a mapping; the service proxy decides about its own packets to the same container.
 const MAPPED: u32 = 0x2000;
-/// A register of no other use.
-const SPARE: u32 = 12;
+/// A scratch register.
+const SCRATCH_REGISTER: u32 = 12;
 
 fn family(ip: IpAddr) -> usize {
     usize::from(ip.is_ipv6())
 }
 
-/// Adds mappings; one that somebody else left behind is taken over.
+/// Adds mappings; replaces a stale mapping of another owner.
 pub fn add(mappings: &[Mapping], snat: bool, owner: &str) -> Result<()> {
     let mut nft = Nft::open()?;
     let wanted = elements(mappings, snat, owner);
@@ -54,7 +54,7 @@ pub fn add(mappings: &[Mapping], snat: bool, owner: &str) -> Result<()> {
     nft.apply(batch)
 }
 
-/// Removes the mappings whose owner is doomed.
+/// Removes the mappings of owners for which `doomed` is true.
 pub fn remove_where(doomed: impl Fn(&str) -> bool) -> Result<()> {
     let maps: Vec<&str> = PORTS.into_iter().chain(ADDRESS_PORTS).chain(HAIRPIN).collect();
     Nft::open()?.remove_elements(TABLE, &maps, |element| doomed(&element.comment))
@@ -143,7 +143,7 @@ fn build(batch: &mut Batch, mappings: &[Mapping]) {
     build_hairpin(batch, mappings);
 }
 
-/// Looks a port up and translates; goes on when it leads nowhere.
+/// Looks a port up and translates the destination; continues if there is no mapping.
 fn translate(v4: bool, with_address: bool) -> Vec<Expr> {
     let at = usize::from(!v4);
     let words = if v4 { 1 } else { 4 };
@@ -159,7 +159,7 @@ fn translate(v4: bool, with_address: bool) -> Vec<Expr> {
     rule.push(Expr::destination_port(reg(next + 1)));
     let map = if with_address { ADDRESS_PORTS[at] } else { PORTS[at] }.into();
     rule.push(Expr::Map { map, from: reg(0), to: reg(0) });
-    rule.extend(Expr::mark(MAPPED, 0, reg(SPARE)));
+    rule.extend(Expr::mark(MAPPED, 0, reg(SCRATCH_REGISTER)));
     let family = if v4 { libc::AF_INET } else { libc::AF_INET6 };
     rule.push(Expr::Nat { kind: NatKind::Destination, family, address: reg(0), port: Some(reg(words)) });
     rule

@@ -1,10 +1,10 @@
-//! Errors as the spec writes them.
+//! CNI errors.
 
 use serde_json::{Value, json};
 
-/// Codes of the spec.
+/// Error codes of the CNI specification.
 pub mod code {
-    /// The configuration's version is not spoken.
+    /// The configuration's version is not supported.
     pub const INCOMPATIBLE_VERSION: u32 = 1;
     /// A field asks for something this plugin does not do.
     pub const UNSUPPORTED_FIELD: u32 = 2;
@@ -14,11 +14,11 @@ pub mod code {
     pub const INVALID_ENVIRONMENT: u32 = 4;
     /// Reading or writing failed.
     pub const IO: u32 = 5;
-    /// Stdin is not what it should be.
+    /// Stdin cannot be decoded.
     pub const DECODING: u32 = 6;
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     pub const INVALID_CONFIG: u32 = 7;
-    /// Something is in the way for a moment.
+    /// Temporary failure; try again later.
     pub const TRY_AGAIN: u32 = 11;
     /// The plugin cannot serve ADD now.
     pub const NOT_AVAILABLE: u32 = 50;
@@ -26,15 +26,15 @@ pub mod code {
     pub const INTERNAL: u32 = 999;
 }
 
-/// An answer that is not a result.
+/// An error result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
     /// One of `code`, or of a delegated plugin.
     pub code: u32,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
-    /// More for people.
+    /// Human-readable details.
     pub details: String,
 }
 
@@ -47,19 +47,10 @@ impl Error {
         Error { code, message: message.into(), details: String::new() }
     }
 
-    /// The configuration makes no sense.
-    pub fn config(message: impl Into<String>) -> Self {
-        Error::new(code::INVALID_CONFIG, message)
-    }
-
-    /// Something failed that the spec has no code for.
-    pub fn internal(message: impl Into<String>) -> Self {
-        Error::new(code::INTERNAL, message)
-    }
-
-    /// A file could not be read or written.
-    pub fn io(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
-        move |e| Error::new(code::IO, format!("{}: {e}", path.display()))
+    /// An error of a plugin, with its causes.
+    pub fn of(code: u32, error: &dyn std::error::Error) -> Self {
+        let causes = std::iter::successors(error.source(), |&cause| cause.source());
+        Error::new(code, causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
     }
 
     /// As printed on stdout.
@@ -74,6 +65,6 @@ impl Error {
 
 impl From<crate::netlink::Error> for Error {
     fn from(error: crate::netlink::Error) -> Self {
-        Error::internal(error.to_string())
+        Error::of(code::INTERNAL, &error)
     }
 }

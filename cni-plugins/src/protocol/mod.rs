@@ -1,4 +1,4 @@
-//! CNI: what a plugin is asked, and how it answers.
+//! The CNI protocol: calls, results and errors of a plugin.
 
 // Errors with the spec's codes.
 mod error;
@@ -9,12 +9,12 @@ mod result;
 // From process start to exit code.
 mod run;
 
-pub use call::{Attachment, Call};
+pub use call::{Attachment, Call, CallError};
 pub use error::{Error, Result, code};
 pub use result::{Dns, Interface, Ip, NetResult, RouteEntry};
 pub use run::{Plugin, run};
 
-/// Versions of the protocol the plugins speak, oldest first.
+/// Supported protocol versions, oldest first.
 pub const VERSIONS: &[&str] = &["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
 /// Whether `version` is at least `other`; both of `VERSIONS`.

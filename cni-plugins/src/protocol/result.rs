@@ -1,14 +1,14 @@
-//! Results: one type inside, the shape of each version outside.
+//! Results: one internal type, converted to the format of each version.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Error, Result, at_least, code};
+use super::{CallError, Result, at_least};
 use crate::route::Cidr;
 
-/// What an attachment looks like.
+/// The result of ADD.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NetResult {
@@ -107,13 +107,12 @@ fn is_zero(value: &u32) -> bool {
 }
 
 impl NetResult {
-    /// Reads a result of any version we speak.
+    /// Parses a result of any supported version.
     pub fn parse(value: &Value) -> Result<Self> {
-        NetResult::deserialize(value)
-            .map_err(|e| Error::new(code::DECODING, format!("could not parse prevResult: {e}")))
+        Ok(NetResult::deserialize(value).map_err(CallError::PrevResult)?)
     }
 
-    /// In the shape of a version.
+    /// In the format of a version.
     pub fn to_json(&self, version: &str) -> Value {
         let newest = at_least(version, "1.1.0");
         let interfaces: Vec<Value> = self

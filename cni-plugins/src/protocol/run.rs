@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Call, Error, NetResult, Result, VERSIONS, at_least, code};
+use super::{Call, CallError, NetResult, Result, VERSIONS, at_least};
 
 /// What a plugin does for each verb.
 pub trait Plugin {
@@ -17,7 +17,7 @@ pub trait Plugin {
     fn del(&self, call: &Call) -> Result<()>;
     /// Fails when the attachment is not as ADD left it.
     fn check(&self, call: &Call) -> Result<()>;
-    /// Forgets every attachment of the network but the valid ones.
+    /// Removes every attachment of the network but the valid ones.
     fn gc(&self, call: &Call) -> Result<()>;
     /// Fails when ADD cannot be served.
     fn status(&self, call: &Call) -> Result<()>;
@@ -29,14 +29,14 @@ pub fn run(plugin: &impl Plugin) -> ExitCode {
     let mut stdin = Vec::new();
     let outcome = match std::io::stdin().read_to_end(&mut stdin) {
         Ok(_) => answer(plugin, &command, |name| std::env::var(name).ok(), &stdin),
-        Err(e) => Err(Error::new(code::IO, format!("error reading from stdin: {e}"))),
+        Err(e) => Err(CallError::Stdin(e).into()),
     };
     let (output, exit) = match outcome {
         Ok(Value::Null) => return ExitCode::SUCCESS,
         Ok(value) => (value, ExitCode::SUCCESS),
         Err(error) => (error.to_json(&version_of(&stdin)), ExitCode::FAILURE),
     };
-    // A runtime that closed the pipe does not want the answer.
+    // The runtime may have closed the pipe.
     let _ = writeln!(std::io::stdout(), "{output}");
     exit
 }
@@ -51,11 +51,11 @@ fn answer(
         return Ok(json!({ "cniVersion": version_of(stdin), "supportedVersions": VERSIONS }));
     }
     if !matches!(command, "ADD" | "DEL" | "CHECK" | "GC" | "STATUS") {
-        let message = match command {
-            "" => "required env variables [CNI_COMMAND] missing".to_owned(),
-            other => format!("unknown CNI_COMMAND: {other}"),
+        let error = match command {
+            "" => CallError::Missing { names: vec!["CNI_COMMAND"] },
+            other => CallError::Command { command: other.to_owned() },
         };
-        return Err(Error::new(code::INVALID_ENVIRONMENT, message));
+        return Err(error.into());
     }
     let call = Call::read(command, var, stdin)?;
     let since = match command {
@@ -64,11 +64,8 @@ fn answer(
         _ => "0.3.0",
     };
     if !at_least(&call.version, since) {
-        return Err(Error {
-            code: code::INCOMPATIBLE_VERSION,
-            message: format!("config version does not allow {command}"),
-            details: format!("config is {:?}, {command} needs {since}", call.version),
-        });
+        let (command, version) = (command.to_owned(), call.version);
+        return Err(CallError::TooOld { command, version, since }.into());
     }
     let silent = |outcome: Result<()>| outcome.map(|()| Value::Null);
     match command {
@@ -80,7 +77,7 @@ fn answer(
     }
 }
 
-/// The version the caller speaks, for answers that come before the call is understood.
+/// The version in the configuration, for errors before the call is parsed.
 fn version_of(stdin: &[u8]) -> String {
     let config: Value = serde_json::from_slice(stdin).unwrap_or_default();
     let given = config.get("cniVersion").and_then(Value::as_str).filter(|v| VERSIONS.contains(v));

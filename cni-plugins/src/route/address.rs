@@ -6,16 +6,19 @@ use std::{
     str::FromStr,
 };
 
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Parseable};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    address::{AddressAttribute, AddressHeader, AddressHeaderFlags, AddressMessage},
+};
 use nix::errno::Errno;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Route;
-use crate::netlink::{Attributes, Message, Result, Tolerate, u32_at};
+use super::{Route, attributes};
+use crate::netlink::{Message, Result, Tolerate};
 
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const IFA_BROADCAST: u16 = 4;
-const IFA_F_NODAD: u8 = 0x02;
+/// Length of `struct ifaddrmsg`.
+const HEADER: usize = 8;
 
 /// An address with its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,13 +32,13 @@ pub struct Cidr {
 /// Not `address/prefix`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("invalid CIDR address: {0}")]
-pub struct BadCidr(String);
+pub struct InvalidCidr(String);
 
 impl FromStr for Cidr {
-    type Err = BadCidr;
+    type Err = InvalidCidr;
 
-    fn from_str(text: &str) -> Result<Self, BadCidr> {
-        let bad = || BadCidr(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidCidr> {
+        let bad = || InvalidCidr(text.to_owned());
         let (ip, prefix) = text.split_once('/').ok_or_else(bad)?;
         let cidr = Cidr { ip: ip.parse().map_err(|_| bad())?, prefix: prefix.parse().map_err(|_| bad())? };
         if cidr.prefix > cidr.bits() { Err(bad()) } else { Ok(cidr) }
@@ -114,10 +117,6 @@ pub fn from_octets(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-pub(super) fn family(ip: IpAddr) -> u8 {
-    if ip.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
-}
-
 impl Route {
     /// Adds addresses; those already there are fine. IPv6 addresses are usable at once, without duplicate detection:
     /// IPAM has already made sure.
@@ -127,20 +126,9 @@ impl Route {
 
     /// Adds one address; false when it was already there.
     pub fn add_new_address(&mut self, link: u32, address: Cidr) -> Result<bool> {
-        let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
-        let bytes = octets(address.ip);
-        let flag = if address.ip.is_ipv6() { IFA_F_NODAD } else { 0 };
-        let mut message = Message::new(libc::RTM_NEWADDR, flags, format!("adding address {address}"))
-            .raw(&header(address, flag, link))
-            .attr(IFA_LOCAL, &bytes)
-            .attr(IFA_ADDRESS, &bytes);
-        if let IpAddr::V4(ip) = address.ip
-            && address.prefix < 31
-        {
-            let broadcast = ip.to_bits() | !mask4(address.prefix);
-            message = message.attr(IFA_BROADCAST, &broadcast.to_be_bytes());
-        }
-        match self.socket.run(message) {
+        let body = RouteNetlinkMessage::NewAddress(new_address(link, address));
+        let action = format!("adding address {address}");
+        match self.socket.run(Message::route(body, NLM_F_CREATE | NLM_F_EXCL, action)) {
             Err(e) if e.errno() == Some(Errno::EEXIST) => Ok(false),
             other => other.map(|()| true),
         }
@@ -148,35 +136,66 @@ impl Route {
 
     /// Removes an address; one that is not there is fine.
     pub fn remove_address(&mut self, link: u32, address: Cidr) -> Result<()> {
-        let message = Message::new(libc::RTM_DELADDR, 0, format!("removing address {address}"))
-            .raw(&header(address, 0, link))
-            .attr(IFA_LOCAL, &octets(address.ip));
-        self.socket.run(message).tolerate(&[Errno::EADDRNOTAVAIL])
+        let attributes = vec![AddressAttribute::Local(address.ip)];
+        let body = message(link, address, AddressHeaderFlags::empty(), attributes);
+        let action = format!("removing address {address}");
+        self.socket
+            .run(Message::route(RouteNetlinkMessage::DelAddress(body), 0, action))
+            .tolerate(&[Errno::EADDRNOTAVAIL])
     }
 
     /// All addresses of a link.
     pub fn addresses(&mut self, link: u32) -> Result<Vec<Cidr>> {
-        let mut found = Vec::new();
-        let message =
-            Message::new(libc::RTM_GETADDR, libc::NLM_F_DUMP as u16, "listing addresses").raw(&[0; 8]);
-        self.socket.query(message, |payload| {
-            if u32_at(payload, 4) != link {
-                return;
-            }
-            let attributes = Attributes::new(payload.get(8..).unwrap_or_default());
-            let ip =
-                attributes.find_kind(IFA_LOCAL).or(attributes.find_kind(IFA_ADDRESS)).and_then(from_octets);
-            let prefix = payload.get(1).copied().unwrap_or(0);
-            found.extend(ip.map(|ip| Cidr { ip, prefix }));
-        })?;
-        Ok(found)
+        let body = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        self.socket.list(Message::route(body, NLM_F_DUMP, "listing addresses"), |payload| {
+            parse(payload).filter(|(index, _)| *index == link).map(|(_, address)| address)
+        })
     }
 }
 
-/// `struct ifaddrmsg`.
-fn header(address: Cidr, flags: u8, link: u32) -> [u8; 8] {
-    let [a, b, c, d] = link.to_ne_bytes();
-    [family(address.ip), address.prefix, flags, 0, a, b, c, d]
+fn message(
+    link: u32,
+    address: Cidr,
+    flags: AddressHeaderFlags,
+    attributes: Vec<AddressAttribute>,
+) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header = AddressHeader {
+        family: address.ip.into(),
+        prefix_len: address.prefix,
+        flags,
+        index: link,
+        ..AddressHeader::default()
+    };
+    message.attributes = attributes;
+    message
+}
+
+fn new_address(link: u32, address: Cidr) -> AddressMessage {
+    let mut attributes = vec![AddressAttribute::Local(address.ip), AddressAttribute::Address(address.ip)];
+    if let IpAddr::V4(ip) = address.ip
+        && address.prefix < 31
+    {
+        let broadcast = ip.to_bits() | !mask4(address.prefix);
+        attributes.push(AddressAttribute::Broadcast(Ipv4Addr::from_bits(broadcast)));
+    }
+    let flags = if address.ip.is_ipv6() { AddressHeaderFlags::Nodad } else { AddressHeaderFlags::empty() };
+    message(link, address, flags, attributes)
+}
+
+/// An address and the index of its link.
+fn parse(payload: &[u8]) -> Option<(u32, Cidr)> {
+    let header = AddressHeader::parse(payload).ok()?;
+    let (mut local, mut address) = (None, None);
+    for attribute in attributes(payload, HEADER) {
+        match AddressAttribute::parse(&attribute) {
+            Ok(AddressAttribute::Local(ip)) => local = Some(ip),
+            Ok(AddressAttribute::Address(ip)) => address = Some(ip),
+            _ => {}
+        }
+    }
+    // On a link between two, `Address` is that of the other end.
+    Some((header.index, Cidr { ip: local.or(address)?, prefix: header.prefix_len }))
 }
 
 #[cfg(test)]
@@ -201,5 +220,32 @@ mod tests {
         for bad in ["10.0.0.1", "10.0.0.1/33", "x/1", "fd00::/129", "/1"] {
             assert!(bad.parse::<Cidr>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn addresses_on_the_wire() {
+        // `struct ifaddrmsg` and attributes as <linux/if_addr.h> has them.
+        for (text, head, broadcast) in [
+            ("10.1.2.3/16", [2_u8, 16, 0, 0], Some([10_u8, 1, 255, 255])),
+            ("10.1.2.3/31", [2, 31, 0, 0], None),
+            ("fd00::3/64", [10, 64, 2, 0], None),
+        ] {
+            let cidr: Cidr = text.parse().unwrap();
+            let ip = octets(cidr.ip);
+            let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+            let mut expected = Message::new(libc::RTM_NEWADDR, flags, "")
+                .raw(&head)
+                .raw(&7_u32.to_ne_bytes())
+                .attr(2, &ip)
+                .attr(1, &ip);
+            if let Some(broadcast) = broadcast {
+                expected = expected.attr(4, &broadcast);
+            }
+            let body = RouteNetlinkMessage::NewAddress(new_address(7, cidr));
+            let built = Message::route(body, NLM_F_CREATE | NLM_F_EXCL, "");
+            assert_eq!(built.bytes()[4..], expected.bytes()[4..], "{text}");
+            assert_eq!(parse(&built.bytes()[16..]), Some((7, cidr)));
+        }
+        assert_eq!(parse(&[2, 16]), None);
     }
 }

@@ -2,22 +2,21 @@
 
 use std::net::IpAddr;
 
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, ParseableParametrized};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage,
+    route::{
+        RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteLwEnCapType, RouteMessage, RouteMetric,
+        RouteProtocol, RouteScope, RouteType,
+    },
+};
 use nix::errno::Errno;
 
-use super::{
-    Cidr, Route,
-    address::{family, from_octets, octets},
-};
-use crate::netlink::{Attributes, Message, Result, Tolerate, u32_at};
+use super::{Cidr, Route, attributes};
+use crate::netlink::{Message, Result, Tolerate};
 
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_PRIORITY: u16 = 6;
-const RTA_METRICS: u16 = 8;
-const RTA_TABLE: u16 = 15;
-const RTAX_MTU: u16 = 2;
-const RTAX_ADVMSS: u16 = 8;
+/// Length of `struct rtmsg`.
+const HEADER: usize = 12;
 
 /// A route to add or to look for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub struct RouteSpec {
     pub scope: Option<u8>,
 }
 
-/// A route that is marked as somebody's own.
+/// A route marked with its owner's routing protocol number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnRoute {
     /// Where to.
@@ -52,21 +51,113 @@ pub struct OwnRoute {
 }
 
 impl OwnRoute {
-    fn message(&self, kind: u16, flags: u16, owner: u8, action: &str) -> Message {
-        const RTNH_F_ONLINK: u32 = 4;
-        let mut head = [0; 12];
-        head[0] = family(self.destination.ip);
-        head[1] = self.destination.prefix;
-        head[4] = libc::RT_TABLE_MAIN;
-        head[5] = owner;
-        head[6] = libc::RT_SCOPE_UNIVERSE;
-        head[7] = libc::RTN_UNICAST;
-        head[8..12].copy_from_slice(&RTNH_F_ONLINK.to_ne_bytes());
-        Message::new(kind, flags, format!("{action} route to {}", self.destination))
-            .raw(&head)
-            .attr(RTA_DST, &octets(self.destination.network().ip))
-            .attr(RTA_GATEWAY, &octets(self.gateway))
-            .u32(RTA_OIF, self.link)
+    fn message(&self, owner: u8) -> RouteMessage {
+        let header = RouteHeader {
+            protocol: owner.into(),
+            flags: RouteFlags::Onlink,
+            ..header(self.destination, RouteType::Unicast)
+        };
+        let attributes = vec![
+            RouteAttribute::Destination(self.destination.network().ip.into()),
+            RouteAttribute::Gateway(self.gateway.into()),
+            RouteAttribute::Oif(self.link),
+        ];
+        message(header, attributes)
+    }
+}
+
+impl RouteSpec {
+    fn message(&self) -> RouteMessage {
+        let usual = if self.gateway.is_some() { RouteScope::Universe } else { RouteScope::Link };
+        let header = RouteHeader {
+            scope: self.scope.map_or(usual, RouteScope::from),
+            ..header(self.destination, RouteType::Unicast)
+        };
+        let network = self.destination.network();
+        let mut attributes = Vec::new();
+        attributes.extend((network.prefix > 0).then(|| RouteAttribute::Destination(network.ip.into())));
+        attributes.extend(self.gateway.map(|gateway| RouteAttribute::Gateway(gateway.into())));
+        attributes.push(RouteAttribute::Oif(self.link));
+        attributes.extend((self.priority > 0).then_some(RouteAttribute::Priority(self.priority)));
+        attributes.extend((self.table > 0).then_some(RouteAttribute::Table(self.table)));
+        let mut metrics = Vec::new();
+        metrics.extend((self.mtu > 0).then_some(RouteMetric::Mtu(self.mtu)));
+        metrics.extend((self.advmss > 0).then_some(RouteMetric::Advmss(self.advmss)));
+        if !metrics.is_empty() {
+            attributes.push(RouteAttribute::Metrics(metrics));
+        }
+        message(header, attributes)
+    }
+}
+
+/// A route of the main table, if no attribute names another one.
+fn header(destination: Cidr, kind: RouteType) -> RouteHeader {
+    RouteHeader {
+        address_family: destination.ip.into(),
+        destination_prefix_length: destination.prefix,
+        table: RouteHeader::RT_TABLE_MAIN,
+        protocol: RouteProtocol::Boot,
+        kind,
+        ..RouteHeader::default()
+    }
+}
+
+fn message(header: RouteHeader, attributes: Vec<RouteAttribute>) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header = header;
+    message.attributes = attributes;
+    message
+}
+
+/// A route as the kernel describes it.
+struct ParsedRoute {
+    header: RouteHeader,
+    destination: Option<IpAddr>,
+    gateway: Option<IpAddr>,
+    link: Option<u32>,
+}
+
+impl ParsedRoute {
+    fn parse(payload: &[u8]) -> Option<Self> {
+        let header = RouteHeader::parse(payload).ok()?;
+        let context = (header.address_family, header.kind, RouteLwEnCapType::None);
+        let mut seen = ParsedRoute { header, destination: None, gateway: None, link: None };
+        for attribute in attributes(payload, HEADER) {
+            match RouteAttribute::parse_with_param(&attribute, context) {
+                Ok(RouteAttribute::Destination(address)) => seen.destination = of(&address),
+                Ok(RouteAttribute::Gateway(address)) => seen.gateway = of(&address),
+                Ok(RouteAttribute::Oif(link)) => seen.link = Some(link),
+                _ => {}
+            }
+        }
+        Some(seen)
+    }
+
+    /// As a route of an owner.
+    fn own(self, owner: u8) -> Option<OwnRoute> {
+        if u8::from(self.header.protocol) != owner {
+            return None;
+        }
+        let destination = Cidr { ip: self.destination?, prefix: self.header.destination_prefix_length };
+        Some(OwnRoute { destination, gateway: self.gateway?, link: self.link? })
+    }
+
+    /// As a unicast route over a link: destination and gateway.
+    fn over(self, link: u32, v6: bool) -> Option<(Cidr, Option<IpAddr>)> {
+        if self.link != Some(link) || self.header.kind != RouteType::Unicast {
+            return None;
+        }
+        let any = if v6 { IpAddr::from([0; 16]) } else { IpAddr::from([0; 4]) };
+        let ip = self.destination.unwrap_or(any);
+        Some((Cidr { ip, prefix: self.header.destination_prefix_length }, self.gateway))
+    }
+}
+
+fn of(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(ip) => Some(IpAddr::V4(*ip)),
+        RouteAddress::Inet6(ip) => Some(IpAddr::V6(*ip)),
+        _ => None,
     }
 }
 
@@ -74,97 +165,131 @@ impl Route {
     /// Adds a route whose router is on the link whatever its address, in place of another to the same destination.
     /// `owner` is the routing protocol's number that marks it.
     pub fn replace_own_route(&mut self, route: OwnRoute, owner: u8) -> Result<()> {
-        let flags = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
-        self.socket.run(route.message(libc::RTM_NEWROUTE, flags, owner, "adding"))
+        let action = format!("adding route to {}", route.destination);
+        self.replace(route.message(owner), action)
     }
 
     /// Removes a route; one that is not there is fine.
     pub fn remove_own_route(&mut self, route: OwnRoute, owner: u8) -> Result<()> {
-        self.socket.run(route.message(libc::RTM_DELROUTE, 0, owner, "removing")).tolerate(&[Errno::ESRCH])
+        let body = RouteNetlinkMessage::DelRoute(route.message(owner));
+        let action = format!("removing route to {}", route.destination);
+        self.socket.run(Message::route(body, 0, action)).tolerate(&[Errno::ESRCH])
     }
 
     /// All routes of an owner.
     pub fn own_routes(&mut self, owner: u8, v6: bool) -> Result<Vec<OwnRoute>> {
-        let mut head = [0; 12];
-        head[0] = if v6 { libc::AF_INET6 } else { libc::AF_INET } as u8;
-        let message = Message::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16, "listing routes").raw(&head);
-        let mut found = Vec::new();
-        self.socket.query(message, |payload| {
-            if payload.get(5) != Some(&owner) {
-                return;
-            }
-            let attributes = Attributes::new(payload.get(12..).unwrap_or_default());
-            let ip = attributes.find_kind(RTA_DST).and_then(from_octets);
-            let gateway = attributes.find_kind(RTA_GATEWAY).and_then(from_octets);
-            let link = attributes.find_kind(RTA_OIF).map(|v| u32_at(v, 0));
-            let prefix = payload.get(1).copied().unwrap_or(0);
-            if let (Some(ip), Some(gateway), Some(link)) = (ip, gateway, link) {
-                found.push(OwnRoute { destination: Cidr { ip, prefix }, gateway, link });
-            }
-        })?;
-        Ok(found)
+        self.socket.list(listing(v6), |payload| ParsedRoute::parse(payload)?.own(owner))
     }
 
     /// Adds a route; the same one already there is fine.
     pub fn add_route(&mut self, route: &RouteSpec) -> Result<()> {
-        let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
-        let default_scope =
-            if route.gateway.is_some() { libc::RT_SCOPE_UNIVERSE } else { libc::RT_SCOPE_LINK };
-        let mut head = [0; 12];
-        head[0] = family(route.destination.ip);
-        head[1] = route.destination.prefix;
-        head[4] = libc::RT_TABLE_MAIN;
-        head[5] = libc::RTPROT_BOOT;
-        head[6] = route.scope.unwrap_or(default_scope);
-        head[7] = libc::RTN_UNICAST;
-        let network = route.destination.network();
-        let mut message =
-            Message::new(libc::RTM_NEWROUTE, flags, format!("adding route to {}", route.destination))
-                .raw(&head);
-        if network.prefix > 0 {
-            message = message.attr(RTA_DST, &octets(network.ip));
-        }
-        if let Some(gateway) = route.gateway {
-            message = message.attr(RTA_GATEWAY, &octets(gateway));
-        }
-        message = message.u32(RTA_OIF, route.link);
-        if route.priority > 0 {
-            message = message.u32(RTA_PRIORITY, route.priority);
-        }
-        if route.table > 0 {
-            message = message.u32(RTA_TABLE, route.table);
-        }
-        if route.mtu > 0 || route.advmss > 0 {
-            message = message.nest(RTA_METRICS, |mut m| {
-                for (kind, value) in [(RTAX_MTU, route.mtu), (RTAX_ADVMSS, route.advmss)] {
-                    if value > 0 {
-                        m = m.u32(kind, value);
-                    }
-                }
-                m
-            });
-        }
-        self.socket.run(message).tolerate(&[Errno::EEXIST])
+        let body = RouteNetlinkMessage::NewRoute(route.message());
+        let action = format!("adding route to {}", route.destination);
+        self.socket.run(Message::route(body, NLM_F_CREATE | NLM_F_EXCL, action)).tolerate(&[Errno::EEXIST])
+    }
+
+    /// Adds a route in place of another to the same destination.
+    pub fn replace_route(&mut self, route: &RouteSpec) -> Result<()> {
+        self.replace(route.message(), format!("adding route to {}", route.destination))
+    }
+
+    /// Adds a `prohibit` route to a table, replacing a route to the same destination.
+    pub fn prohibit(&mut self, destination: Cidr, table: u32) -> Result<()> {
+        let mut attributes = vec![RouteAttribute::Table(table)];
+        let network = destination.network();
+        attributes.extend((network.prefix > 0).then(|| RouteAttribute::Destination(network.ip.into())));
+        let body = message(header(destination, RouteType::Prohibit), attributes);
+        self.replace(body, format!("prohibiting {destination}"))
+    }
+
+    fn replace(&mut self, body: RouteMessage, action: String) -> Result<()> {
+        let body = RouteNetlinkMessage::NewRoute(body);
+        self.socket.run(Message::route(body, NLM_F_CREATE | NLM_F_REPLACE, action))
     }
 
     /// All unicast routes over a link: destination and gateway.
     pub fn routes(&mut self, link: u32, v6: bool) -> Result<Vec<(Cidr, Option<IpAddr>)>> {
-        let mut head = [0; 12];
-        head[0] = if v6 { libc::AF_INET6 } else { libc::AF_INET } as u8;
-        let mut found = Vec::new();
-        let message = Message::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16, "listing routes").raw(&head);
-        self.socket.query(message, |payload| {
-            let attributes = Attributes::new(payload.get(12..).unwrap_or_default());
-            if attributes.find_kind(RTA_OIF).map(|v| u32_at(v, 0)) != Some(link)
-                || payload.get(7) != Some(&libc::RTN_UNICAST)
-            {
-                return;
-            }
-            let any = if v6 { IpAddr::from([0; 16]) } else { IpAddr::from([0; 4]) };
-            let ip = attributes.find_kind(RTA_DST).and_then(from_octets).unwrap_or(any);
-            let prefix = payload.get(1).copied().unwrap_or(0);
-            found.push((Cidr { ip, prefix }, attributes.find_kind(RTA_GATEWAY).and_then(from_octets)));
-        })?;
-        Ok(found)
+        self.socket.list(listing(v6), |payload| ParsedRoute::parse(payload)?.over(link, v6))
+    }
+}
+
+fn listing(v6: bool) -> Message {
+    let address_family = if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let header = RouteHeader { address_family, ..RouteHeader::default() };
+    let body = RouteNetlinkMessage::GetRoute(message(header, Vec::new()));
+    Message::route(body, NLM_F_DUMP, "listing routes")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::route::octets;
+
+    fn spec(destination: &str, gateway: Option<&str>) -> RouteSpec {
+        RouteSpec {
+            destination: destination.parse().unwrap(),
+            gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+            link: 7,
+            mtu: 0,
+            advmss: 0,
+            priority: 0,
+            table: 0,
+            scope: None,
+        }
+    }
+
+    fn built(body: RouteMessage) -> Message {
+        Message::route(RouteNetlinkMessage::NewRoute(body), 0, "")
+    }
+
+    #[test]
+    fn routes_on_the_wire() {
+        // `struct rtmsg` and attributes as <linux/rtnetlink.h> has them.
+        let request = |head: [u8; 12]| Message::new(libc::RTM_NEWROUTE, 0, "").raw(&head);
+        let cases = [
+            (
+                spec("0.0.0.0/0", Some("10.0.0.1")),
+                request([2, 0, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0]).attr(5, &[10, 0, 0, 1]).u32(4, 7),
+            ),
+            (
+                spec("fd00::1:2/64", None),
+                request([10, 64, 0, 0, 254, 3, 253, 1, 0, 0, 0, 0])
+                    .attr(1, &octets("fd00::".parse().unwrap()))
+                    .u32(4, 7),
+            ),
+            (
+                RouteSpec { priority: 9, table: 89, scope: Some(200), ..spec("10.2.0.0/16", None) },
+                request([2, 16, 0, 0, 254, 3, 200, 1, 0, 0, 0, 0])
+                    .attr(1, &[10, 2, 0, 0])
+                    .u32(4, 7)
+                    .u32(6, 9)
+                    .u32(15, 89),
+            ),
+        ];
+        for (spec, expected) in cases {
+            assert_eq!(built(spec.message()).bytes()[4..], expected.bytes()[4..], "{spec:?}");
+        }
+        let measured = RouteSpec { mtu: 1400, advmss: 1360, ..spec("10.2.0.0/16", None) };
+        let metrics = measured.message().attributes.pop().unwrap();
+        assert_eq!(metrics, RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400), RouteMetric::Advmss(1360)]));
+    }
+
+    #[test]
+    fn routes_are_read() {
+        let own = OwnRoute {
+            destination: "10.244.1.0/24".parse().unwrap(),
+            gateway: "192.0.2.2".parse().unwrap(),
+            link: 7,
+        };
+        let seen = |body: RouteMessage| ParsedRoute::parse(&built(body).bytes()[16..]).unwrap();
+        assert_eq!(seen(own.message(67)).own(67), Some(own));
+        assert_eq!(seen(own.message(67)).own(68), None);
+        assert_eq!(seen(own.message(67)).header.flags, RouteFlags::Onlink);
+        let default = spec("::/0", Some("fd00::1"));
+        let expected = (default.destination, default.gateway);
+        assert_eq!(seen(default.message()).over(7, true), Some(expected));
+        assert_eq!(seen(default.message()).over(8, true), None);
+        assert!(ParsedRoute::parse(&[2, 0, 0]).is_none());
     }
 }

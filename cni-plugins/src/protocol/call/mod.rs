@@ -8,7 +8,12 @@ use std::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{Error, NetResult, Result, VERSIONS, code};
+// Errors.
+mod error;
+
+pub use self::error::CallError;
+use super::{NetResult, Result, VERSIONS};
+use crate::netns::Netns;
 
 /// One call of a plugin.
 #[derive(Debug, Clone, Default)]
@@ -45,22 +50,17 @@ impl Call {
     /// Reads a call for `command` from `var` (the environment) and `stdin`.
     pub fn read(command: &str, var: impl Fn(&str) -> Option<String>, stdin: &[u8]) -> Result<Self> {
         let per_container = matches!(command, "ADD" | "DEL" | "CHECK");
-        let needed: &[&str] = match command {
+        let needed: &[&'static str] = match command {
             "ADD" | "CHECK" => &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"],
             "DEL" => &["CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"],
             _ => &["CNI_PATH"],
         };
         let given = |name: &str| var(name).unwrap_or_default();
-        let missing: Vec<&str> = needed.iter().copied().filter(|name| given(name).is_empty()).collect();
-        if !missing.is_empty() {
-            let names = missing.join(",");
-            return Err(Error::new(
-                code::INVALID_ENVIRONMENT,
-                format!("required env variables [{names}] missing"),
-            ));
+        let names: Vec<&'static str> = needed.iter().copied().filter(|name| given(name).is_empty()).collect();
+        if !names.is_empty() {
+            return Err(CallError::Missing { names }.into());
         }
-        let config: Value = serde_json::from_slice(stdin)
-            .map_err(|e| Error::new(code::DECODING, format!("failed to parse network configuration: {e}")))?;
+        let config: Value = serde_json::from_slice(stdin).map_err(CallError::Syntax)?;
         let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let call = Call {
             container_id: given("CNI_CONTAINERID"),
@@ -77,11 +77,7 @@ impl Call {
             valid_ifname(&call.ifname)?;
         }
         if !VERSIONS.contains(&call.version.as_str()) {
-            return Err(Error {
-                code: code::INCOMPATIBLE_VERSION,
-                message: "incompatible CNI versions".into(),
-                details: format!("config is {:?}, plugin supports {VERSIONS:?}", call.version),
-            });
+            return Err(CallError::Version { version: call.version }.into());
         }
         valid_network_name(&call.network)?;
         Ok(call)
@@ -89,7 +85,7 @@ impl Call {
 
     /// The configuration as a plugin's own type.
     pub fn config_as<T: DeserializeOwned>(&self) -> Result<T> {
-        T::deserialize(&self.config).map_err(|e| Error::config(format!("failed to load netconf: {e}")))
+        Ok(T::deserialize(&self.config).map_err(CallError::Config)?)
     }
 
     /// The result of the plugins before, or of the ADD that CHECK and DEL are about.
@@ -100,13 +96,23 @@ impl Call {
         }
     }
 
+    /// As [`Call::prev_result`], for what makes no sense without one.
+    pub fn required_prev_result(&self) -> Result<NetResult> {
+        Ok(self.prev_result()?.ok_or(CallError::NoPrevResult)?)
+    }
+
+    /// The container's network namespace.
+    pub fn open_netns(&self) -> Result<Netns> {
+        let failed = |source| CallError::Netns { path: self.netns.clone(), source };
+        Ok(Netns::open(&self.netns).map_err(failed)?)
+    }
+
     /// The attachments GC keeps.
     pub fn valid_attachments(&self) -> Result<Vec<Attachment>> {
         let list = self.config.get("cni.dev/valid-attachments").or(self.config.get("cni.dev/attachments"));
         match list {
             None | Some(Value::Null) => Ok(Vec::new()),
-            Some(list) => Vec::deserialize(list)
-                .map_err(|e| Error::config(format!("invalid cni.dev/valid-attachments: {e}"))),
+            Some(list) => Ok(Vec::deserialize(list).map_err(CallError::Attachments)?),
         }
     }
 
@@ -115,46 +121,41 @@ impl Call {
         let found = self.path.iter().map(|dir| dir.join(kind)).find(|path| Path::is_file(path));
         match found {
             Some(path) if !kind.is_empty() && !kind.contains('/') => Ok(path),
-            _ => Err(Error::internal(format!("failed to find plugin {kind:?} in path {:?}", self.path))),
+            _ => Err(CallError::NoPlugin { kind: kind.to_owned(), path: self.path.clone() }.into()),
         }
     }
 }
 
-fn parse_args(text: &str) -> Result<BTreeMap<String, String>> {
+fn parse_args(text: &str) -> Result<BTreeMap<String, String>, CallError> {
     let pairs = text.split(';').filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| match pair.split_once('=') {
             Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-            None => Err(Error::new(code::INVALID_ENVIRONMENT, format!("ARGS: invalid pair {pair:?}"))),
+            None => Err(CallError::Args { pair: pair.to_owned() }),
         })
         .collect()
 }
 
-fn valid_container_id(id: &str) -> Result<()> {
+fn valid_container_id(id: &str) -> Result<(), CallError> {
     let good = id.starts_with(|c: char| c.is_ascii_alphanumeric())
         && id.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
     if good {
         return Ok(());
     }
-    Err(Error::new(code::INVALID_ENVIRONMENT, format!("invalid characters in containerID: {id:?}")))
+    Err(CallError::ContainerId { id: id.to_owned() })
 }
 
-fn valid_network_name(name: &str) -> Result<()> {
+fn valid_network_name(name: &str) -> Result<(), CallError> {
     if name.is_empty() {
-        return Err(Error::config("missing network name"));
+        return Err(CallError::NoNetworkName);
     }
     let good = name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
-    if good {
-        Ok(())
-    } else {
-        Err(Error::config(format!("invalid characters found in network name: {name:?}")))
-    }
+    if good { Ok(()) } else { Err(CallError::NetworkName { name: name.to_owned() }) }
 }
 
-fn valid_ifname(name: &str) -> Result<()> {
-    let bad =
-        |why: &str| Err(Error::new(code::INVALID_ENVIRONMENT, format!("interface name {name:?} {why}")));
+fn valid_ifname(name: &str) -> Result<(), CallError> {
+    let bad = |reason| Err(CallError::InterfaceName { name: name.to_owned(), reason });
     match name {
         "" | "." | ".." => bad("is not a name"),
         _ if name.len() > 15 => bad("is too long"),
