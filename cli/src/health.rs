@@ -1,4 +1,4 @@
-//! Health checks, asked and answered as by upstream's `/livez` and `/readyz`.
+//! Health checks in the format of the `/livez` and `/readyz` pages of Kubernetes.
 
 use crate::supervise::Supervisor;
 use parking_lot::RwLock;
@@ -7,24 +7,44 @@ use std::sync::Arc;
 /// What a check is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// A program that fails it should be started again: asked by `/livez`, `/healthz` and `/readyz`.
+    /// Liveness: a program that fails it should be restarted. On `/livez`, `/healthz` and `/readyz`.
     Live,
-    /// A program that fails it should not be sent requests: asked by `/readyz` only.
+    /// Readiness: a program that fails it should get no requests. On `/readyz` only.
     Ready,
 }
 
+/// Why a check failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CheckError {
+    /// A task keeps panicking; the message of the last panic.
+    #[error("{0}")]
+    Dead(String),
+    /// The program is starting.
+    #[error("the server is starting")]
+    Starting,
+    /// The program is shutting down.
+    #[error("process is shutting down")]
+    Stopping,
+    /// The store takes too long.
+    #[error("the store does not answer")]
+    StoreSilent,
+    /// What is checked has failed.
+    #[error("{0}")]
+    Failed(Arc<dyn std::error::Error + Send + Sync>),
+}
+
 /// The outcome of a check, with the reason of a failure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Outcome {
     /// Name of the check.
     pub name: String,
     /// Why it failed.
-    pub result: Result<(), String>,
+    pub result: Result<(), CheckError>,
 }
 
 impl Outcome {
     /// An outcome.
-    pub fn new(name: impl Into<String>, result: Result<(), String>) -> Self {
+    pub fn new(name: impl Into<String>, result: Result<(), CheckError>) -> Self {
         Self { name: name.into(), result }
     }
 }
@@ -44,7 +64,7 @@ impl Checks {
         &self,
         name: &'static str,
         scope: Scope,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), CheckError> + Send + Sync + 'static,
     ) {
         self.asked.write().push((scope, Box::new(move || vec![Outcome::new(name, check())])));
     }
@@ -57,7 +77,10 @@ impl Checks {
             if dead.is_empty() {
                 return vec![Outcome::new("tasks", Ok(()))];
             }
-            dead.into_iter().map(|(task, why)| Outcome::new(format!("task/{task}"), Err(why))).collect()
+            let failed = |(task, why): (String, String)| {
+                Outcome::new(format!("task/{task}"), Err(CheckError::Dead(why)))
+            };
+            dead.into_iter().map(failed).collect()
         };
         self.asked.write().push((Scope::Live, Box::new(ask)));
     }
@@ -83,9 +106,9 @@ impl Checks {
     }
 }
 
-/// How somebody asks for health.
+/// A request for a health page.
 #[derive(Debug, Clone, Default)]
-pub struct Question<'a> {
+pub struct HealthRequest<'a> {
     /// `livez`, `healthz` or `readyz`.
     pub page: &'a str,
     /// One check only.
@@ -94,14 +117,14 @@ pub struct Question<'a> {
     pub verbose: bool,
     /// `?exclude=`, any number of them.
     pub exclude: Vec<&'a str>,
-    /// Whether the asker may read why checks fail; the page is public, reasons are not.
+    /// Whether the client may see why checks fail: the page is public, the reasons are not.
     pub trusted: bool,
-    /// Lines for `?verbose` that say something but fail nothing.
+    /// Additional lines for `?verbose`, which fail nothing.
     pub remarks: Vec<String>,
 }
 
 /// Status code and text.
-pub fn answer(question: &Question<'_>, outcomes: &[Outcome]) -> (u16, String) {
+pub fn answer(question: &HealthRequest<'_>, outcomes: &[Outcome]) -> (u16, String) {
     if let Some(only) = question.only {
         return answer_one(question, outcomes.iter().find(|outcome| outcome.name == only));
     }
@@ -113,7 +136,7 @@ pub fn answer(question: &Question<'_>, outcomes: &[Outcome]) -> (u16, String) {
             }
             Ok(()) => lines += &format!("[+]{name} ok\n"),
             Err(why) => {
-                let shown = if question.trusted { why } else { "reason withheld" };
+                let shown = if question.trusted { why.to_string() } else { "reason withheld".to_owned() };
                 lines += &format!("[-]{name} failed: {shown}\n");
                 failed.push(format!("{name}: {why}"));
             }
@@ -141,7 +164,7 @@ pub fn answer(question: &Question<'_>, outcomes: &[Outcome]) -> (u16, String) {
     (200, format!("{lines}{page} check passed\n"))
 }
 
-fn answer_one(question: &Question<'_>, outcome: Option<&Outcome>) -> (u16, String) {
+fn answer_one(question: &HealthRequest<'_>, outcome: Option<&Outcome>) -> (u16, String) {
     match outcome.map(|outcome| &outcome.result) {
         None => (404, "404 page not found\n".to_owned()),
         Some(Ok(())) => (200, "ok".to_owned()),
@@ -150,7 +173,7 @@ fn answer_one(question: &Question<'_>, outcome: Option<&Outcome>) -> (u16, Strin
     }
 }
 
-/// The lines that name objects in quarantine; those who are not trusted only learn how many there are.
+/// The lines about quarantined objects; clients that are not trusted see only their number.
 pub fn quarantine_remarks(supervisor: &Supervisor, trusted: bool) -> Vec<String> {
     const SHOWN: usize = 100;
     let all = supervisor.quarantined();
@@ -174,18 +197,18 @@ pub fn quarantine_remarks(supervisor: &Supervisor, trusted: bool) -> Vec<String>
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::supervise::{Pace, Subject};
+    use crate::supervise::{RestartBackoff, Subject};
     use std::time::Duration;
 
-    fn ask<'a>(page: &'a str) -> Question<'a> {
-        Question { page, ..Question::default() }
+    fn ask<'a>(page: &'a str) -> HealthRequest<'a> {
+        HealthRequest { page, ..HealthRequest::default() }
     }
 
     #[test]
     fn pages_are_worded_as_upstreams() {
         let checks = Checks::default();
         checks.add("ping", Scope::Live, || Ok(()));
-        checks.add("etcd", Scope::Live, || Err("disk on fire".to_owned()));
+        checks.add("etcd", Scope::Live, || Err(CheckError::Dead("disk on fire".to_owned())));
         checks.add("informer-sync", Scope::Ready, || Ok(()));
         let outcomes = checks.ask("livez");
         assert_eq!(outcomes.len(), 2);
@@ -194,15 +217,15 @@ mod tests {
             (code, text.as_str()),
             (500, "[+]ping ok\n[-]etcd failed: reason withheld\nlivez check failed\n")
         );
-        let trusted = Question { trusted: true, ..ask("livez") };
+        let trusted = HealthRequest { trusted: true, ..ask("livez") };
         assert!(answer(&trusted, &outcomes).1.contains("[-]etcd failed: disk on fire\n"));
-        let excluded = Question { exclude: vec!["etcd", "other"], verbose: true, ..ask("readyz") };
+        let excluded = HealthRequest { exclude: vec!["etcd", "other"], verbose: true, ..ask("readyz") };
         let text = "[+]ping ok\n[+]etcd excluded: ok\n[+]informer-sync ok\n\
             warn: some health checks cannot be excluded: no matches for \"other\"\nreadyz check passed\n";
         assert_eq!(answer(&excluded, &checks.ask("readyz")), (200, text.to_owned()));
-        let quiet = Question { exclude: vec!["etcd"], ..ask("livez") };
+        let quiet = HealthRequest { exclude: vec!["etcd"], ..ask("livez") };
         assert_eq!(answer(&quiet, &outcomes), (200, "ok".to_owned()));
-        let one = |name| answer(&Question { only: Some(name), ..ask("livez") }, &outcomes);
+        let one = |name| answer(&HealthRequest { only: Some(name), ..ask("livez") }, &outcomes);
         assert_eq!(one("ping"), (200, "ok".to_owned()));
         assert_eq!(one("etcd").0, 500);
         assert!(!one("etcd").1.contains("fire"));
@@ -211,14 +234,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_dead_task_fails_by_name_and_a_bad_object_is_only_named() {
-        let pace = Pace { first: Duration::from_millis(1), most: 2, ..Pace::default() };
-        let supervisor = Supervisor::with_pace(pace);
+        let backoff =
+            RestartBackoff { first: Duration::from_millis(1), most: 2, ..RestartBackoff::default() };
+        let supervisor = Supervisor::with_backoff(backoff);
         let checks = Checks::default();
         checks.add_tasks(supervisor.clone());
-        let _ = supervisor.guard_now("scheduler", || Subject::new("pods", "a", "b"), || panic!("odd\nend"));
+        let _ =
+            supervisor.isolate_sync("scheduler", || Subject::new("pods", "a", "b"), || panic!("odd\nend"));
         let verbose = |trusted| {
             let remarks = quarantine_remarks(&supervisor, trusted);
-            answer(&Question { verbose: true, trusted, remarks, ..ask("readyz") }, &checks.ask("readyz"))
+            answer(&HealthRequest { verbose: true, trusted, remarks, ..ask("readyz") }, &checks.ask("readyz"))
         };
         let (code, text) = verbose(true);
         assert_eq!(code, 200);
@@ -244,8 +269,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_dead_task_is_told_of_its_part_only() {
-        let pace = Pace { first: Duration::from_millis(1), most: 2, ..Pace::default() };
-        let supervisor = Supervisor::with_pace(pace);
+        let backoff =
+            RestartBackoff { first: Duration::from_millis(1), most: 2, ..RestartBackoff::default() };
+        let supervisor = Supervisor::with_backoff(backoff);
         let checks = Checks::default();
         checks.add_tasks(supervisor.clone());
         assert!(!checks.has_begun("scheduler"));

@@ -1,22 +1,24 @@
-//! What the two programs `coracle` and `coracle-agent` share besides the contracts in `coracle-proto`.
+//! Code that the programs `coracle` and `coracle-agent` share, besides the wire formats in `coracle-proto`.
 
-// Options from a YAML file, and a file that documents every option.
-pub mod file;
-// Man pages, completions and the documented files.
+// Options from a YAML file, and a template of that file.
+pub mod config_file;
+// Man pages, shell completions and file templates.
 pub mod manual;
-// Files that only their owner reads.
-pub mod private;
-// The client configuration files that kubectl and agents read.
+// Directories with mode 0700 and files with mode 0600.
+pub mod private_files;
+// Kubeconfigs for kubectl and agents.
 pub mod kubeconfig;
-// Clients who prove that they hold a key, before anybody says who they are.
-pub mod clients;
-// Servers whose certificate is judged in another way than the usual.
-pub mod judge;
-// Memory that goes back to the machine.
+// Verification of client certificates.
+pub mod client_cert;
+// Custom verification of server certificates.
+pub mod server_cert;
+// Readiness notification on an inherited file descriptor.
+pub mod ready;
+// Returning unused memory to the kernel.
 pub mod memory;
-// Listings.
+// Listings on standard output.
 pub mod print;
-// Tasks that are started again, and objects that made them panic.
+// Restarting tasks after panics; quarantine for objects that cause them.
 pub mod supervise;
 // Health checks.
 pub mod health;

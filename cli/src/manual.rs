@@ -1,6 +1,6 @@
 //! Man pages, completions and documented files of a program, written by its hidden command `manual`.
 
-use crate::file;
+use crate::config_file;
 use clap::Command;
 use clap_complete::{Shell, generate_to};
 use std::path::Path;
@@ -31,7 +31,7 @@ fn write(mut command: Command, dir: &Path, files: &[(&str, &str)]) -> std::io::R
     }
     for (subcommand, file) in files {
         if let Some(found) = command.find_subcommand(subcommand) {
-            std::fs::write(etc.join(file), file::template(found, &name))?;
+            std::fs::write(etc.join(file), config_file::template(found, &name))?;
         }
     }
     clap_mangen::generate_to(documented, man)

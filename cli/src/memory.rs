@@ -1,21 +1,21 @@
-//! Memory that was needed once goes back to the machine: code that ran while the program started, and what the allocator keeps of
-//! what large requests let go of. A program that was flooded once would look flooded for ever.
+//! Returns memory to the kernel that is not used any more: code pages that only ran at start, and free pages that the
+//! allocator keeps after large requests.
 
 use std::fs;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-/// How often a program looks at its own size.
+/// Interval between checks of the heap size.
 const LOOK: Duration = Duration::from_secs(5);
-/// A change of size that is worth a walk over the heap at once, and one that is worth it after a while, in bytes. One that
-/// shrinks by itself has just let go of much more.
+/// Changes of the heap size, in bytes, after which the heap is trimmed at once, or after [`WHILE`]. A heap that shrinks counts
+/// too: a large buffer was just freed.
 const AT_ONCE: u64 = 8 << 20;
 const LATER: u64 = 1 << 20;
 const WHILE: Duration = Duration::from_secs(60);
 
-/// Looks after the size of this program for ever.
-pub async fn give_back() {
+/// Releases unused memory whenever the heap has changed enough. Never returns.
+pub async fn release_unused() {
     tokio::time::sleep(LOOK).await;
     loop {
         let _ = tokio::task::spawn_blocking(shrink).await;
@@ -77,7 +77,7 @@ fn trim() {
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
 
-/// Bytes of memory that are of this process alone; 0 where nobody tells.
+/// Private memory of this process in bytes; 0 if it cannot be read.
 fn allocated() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut pages = text.split_ascii_whitespace().skip(1).map_while(|pages| pages.parse::<u64>().ok());

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Prints a listing; whoever has read enough of it (`| head`) is no failure.
+/// Prints a listing. A closed pipe (`| head`) is no error.
 pub fn print(listing: &str) -> io::Result<()> {
     print_to(&mut io::stdout().lock(), listing)
 }

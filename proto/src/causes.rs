@@ -1,4 +1,4 @@
-//! Errors with what they came from.
+//! Formats an error with its chain of sources.
 
 use std::error::Error;
 

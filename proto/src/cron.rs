@@ -1,5 +1,7 @@
 //! Schedules of CronJobs: five fields, names of months and days, and `@every`-like shorthands.
 
+use crate::time::{DurationError, parse_duration};
+
 /// When a CronJob starts jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
@@ -30,8 +32,75 @@ pub struct Fields {
 
 /// Why a text is no schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BadSchedule(String);
+pub enum ScheduleError {
+    /// Nothing is left after the time zone.
+    #[error("empty spec string")]
+    Empty,
+    /// More or fewer fields than five.
+    #[error("expected exactly 5 fields, found {}: [{}]", .0.len(), .0.join(" "))]
+    Fields(Vec<String>),
+    /// A name after `@` that means nothing.
+    #[error("unrecognized descriptor: {0}")]
+    Descriptor(String),
+    /// `@every` without a duration.
+    #[error("failed to parse duration {text}: {error}")]
+    Duration {
+        /// The whole schedule.
+        text: String,
+        /// What is wrong with the duration.
+        error: DurationError,
+    },
+    /// A field with more than one step.
+    #[error("too many slashes: {0}")]
+    Slashes(String),
+    /// A range with more than two ends.
+    #[error("too many hyphens: {0}")]
+    Hyphens(String),
+    /// A range that begins too low.
+    #[error("beginning of range ({low}) below minimum ({least}): {text}")]
+    TooLow {
+        /// Where the range begins.
+        low: u32,
+        /// Where it may begin.
+        least: u32,
+        /// The range.
+        text: String,
+    },
+    /// A range that ends too high.
+    #[error("end of range ({high}) above maximum ({most}): {text}")]
+    TooHigh {
+        /// Where the range ends.
+        high: u32,
+        /// Where it may end.
+        most: u32,
+        /// The range.
+        text: String,
+    },
+    /// A range that ends before it begins.
+    #[error("beginning of range ({low}) beyond end of range ({high}): {text}")]
+    Reversed {
+        /// Where the range begins.
+        low: u32,
+        /// Where it ends.
+        high: u32,
+        /// The range.
+        text: String,
+    },
+    /// A step of 0.
+    #[error("step of range should be a positive number: {0}")]
+    Step(String),
+    /// A number below 0, or over 32 bits.
+    #[error("negative number ({value}) not allowed: {text}")]
+    Negative {
+        /// The number.
+        value: i64,
+        /// As it was written.
+        text: String,
+    },
+    /// Not a number.
+    #[error("failed to parse int from {0}: strconv.Atoi: parsing {0:?}: invalid syntax")]
+    Number(String),
+}
 
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -50,24 +119,20 @@ const MONTH: Field = Field { low: 1, high: 12, names: &MONTHS };
 const WEEKDAY: Field = Field { low: 0, high: 6, names: &WEEKDAYS };
 
 /// Parses a schedule.
-pub fn parse(text: &str) -> Result<Schedule, BadSchedule> {
+pub fn parse(text: &str) -> Result<Schedule, ScheduleError> {
     let text = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
         Some(rest) => rest.split_once(' ').map_or("", |(_, rest)| rest).trim(),
         None => text,
     };
     if text.is_empty() {
-        return Err(BadSchedule("empty spec string".into()));
+        return Err(ScheduleError::Empty);
     }
     if text.starts_with('@') {
         return shorthand(text);
     }
     let parts: Vec<&str> = text.split_whitespace().collect();
     let [minutes, hours, days, months, weekdays] = parts[..] else {
-        return Err(BadSchedule(format!(
-            "expected exactly 5 fields, found {}: [{}]",
-            parts.len(),
-            parts.join(" ")
-        )));
+        return Err(ScheduleError::Fields(parts.iter().copied().map(str::to_owned).collect()));
     };
     // `*/2` is a choice, `*/1` is none.
     let any = |field: &str| field.split(',').any(|part| matches!(part, "*" | "?" | "*/1" | "?/1"));
@@ -82,7 +147,7 @@ pub fn parse(text: &str) -> Result<Schedule, BadSchedule> {
     }))
 }
 
-fn shorthand(text: &str) -> Result<Schedule, BadSchedule> {
+fn shorthand(text: &str) -> Result<Schedule, ScheduleError> {
     let fields = match text {
         "@yearly" | "@annually" => "0 0 1 1 *",
         "@monthly" => "0 0 1 * *",
@@ -91,25 +156,25 @@ fn shorthand(text: &str) -> Result<Schedule, BadSchedule> {
         "@hourly" => "0 * * * *",
         _ => match text.strip_prefix("@every ") {
             Some(duration) => {
-                let nanos = crate::time::parse_duration(duration)
-                    .map_err(|why| BadSchedule(format!("failed to parse duration {text}: {why}")))?;
+                let nanos = parse_duration(duration)
+                    .map_err(|error| ScheduleError::Duration { text: text.to_owned(), error })?;
                 return Ok(Schedule::Every((nanos / 1_000_000_000).max(1)));
             }
-            None => return Err(BadSchedule(format!("unrecognized descriptor: {text}"))),
+            None => return Err(ScheduleError::Descriptor(text.to_owned())),
         },
     };
     parse(fields)
 }
 
-fn bits(text: &str, field: &Field) -> Result<u64, BadSchedule> {
+fn bits(text: &str, field: &Field) -> Result<u64, ScheduleError> {
     text.split(',').filter(|part| !part.is_empty()).try_fold(0, |bits, part| Ok(bits | range(part, field)?))
 }
 
-fn range(text: &str, field: &Field) -> Result<u64, BadSchedule> {
+fn range(text: &str, field: &Field) -> Result<u64, ScheduleError> {
     let (span, step) = match text.split('/').collect::<Vec<_>>()[..] {
         [span] => (span, None),
         [span, step] => (span, Some(number(step)?)),
-        _ => return Err(BadSchedule(format!("too many slashes: {text}"))),
+        _ => return Err(ScheduleError::Slashes(text.to_owned())),
     };
     let (low, mut high) = match span.split('-').collect::<Vec<_>>()[..] {
         ["*" | "?"] => (field.low, field.high),
@@ -118,7 +183,7 @@ fn range(text: &str, field: &Field) -> Result<u64, BadSchedule> {
             (one, one)
         }
         [low, high] => (named(low, field)?, named(high, field)?),
-        _ => return Err(BadSchedule(format!("too many hyphens: {text}"))),
+        _ => return Err(ScheduleError::Hyphens(text.to_owned())),
     };
     // `N/step` means from N to the end.
     if step.is_some() && !span.contains('-') && low == high && !matches!(span, "*" | "?") {
@@ -126,21 +191,21 @@ fn range(text: &str, field: &Field) -> Result<u64, BadSchedule> {
     }
     let step = step.unwrap_or(1);
     if low < field.low {
-        return Err(BadSchedule(format!("beginning of range ({low}) below minimum ({}): {text}", field.low)));
+        return Err(ScheduleError::TooLow { low, least: field.low, text: text.to_owned() });
     }
     if high > field.high {
-        return Err(BadSchedule(format!("end of range ({high}) above maximum ({}): {text}", field.high)));
+        return Err(ScheduleError::TooHigh { high, most: field.high, text: text.to_owned() });
     }
     if low > high {
-        return Err(BadSchedule(format!("beginning of range ({low}) beyond end of range ({high}): {text}")));
+        return Err(ScheduleError::Reversed { low, high, text: text.to_owned() });
     }
     if step == 0 {
-        return Err(BadSchedule(format!("step of range should be a positive number: {text}")));
+        return Err(ScheduleError::Step(text.to_owned()));
     }
     Ok((low..=high).step_by(step as usize).fold(0, |bits, n| bits | 1 << n))
 }
 
-fn named(text: &str, field: &Field) -> Result<u32, BadSchedule> {
+fn named(text: &str, field: &Field) -> Result<u32, ScheduleError> {
     let name = text.to_lowercase();
     match field.names.iter().position(|known| *known == name) {
         Some(index) => Ok(field.low + u32::try_from(index).unwrap_or_default()),
@@ -148,13 +213,12 @@ fn named(text: &str, field: &Field) -> Result<u32, BadSchedule> {
     }
 }
 
-fn number(text: &str) -> Result<u32, BadSchedule> {
+fn number(text: &str) -> Result<u32, ScheduleError> {
     match text.parse::<i64>() {
-        Ok(value) => u32::try_from(value)
-            .map_err(|_| BadSchedule(format!("negative number ({value}) not allowed: {text}"))),
-        Err(_) => Err(BadSchedule(format!(
-            "failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax"
-        ))),
+        Ok(value) => {
+            u32::try_from(value).map_err(|_| ScheduleError::Negative { value, text: text.to_owned() })
+        }
+        Err(_) => Err(ScheduleError::Number(text.to_owned())),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Pages of metrics, in Prometheus' text form or as OpenMetrics.
+//! Metrics in the Prometheus text format or as OpenMetrics.
 
 use std::fmt::{Display, Write};
 use std::fs;

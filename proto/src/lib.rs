@@ -1,31 +1,31 @@
-//! The contracts that both sides of Coracle speak.
+//! Formats and rules shared by the control plane and the agent.
 
 // API errors as metav1.Status.
 pub mod status;
-// Errors with their causes.
+// Error chains.
 pub mod causes;
-// What every API type looks like.
+// Schemas of API types.
 pub mod schema;
-// Amounts of resources.
+// Resource quantities.
 pub mod quantity;
 // Label and field selectors.
 pub mod selector;
-// Rules for names and labels.
+// Validation of names and labels.
 pub mod names;
-// Kernel parameters that pods may set.
+// Safe sysctls.
 pub mod sysctls;
-// Volumes on nodes' own disks.
+// Directory names of local volumes.
 pub mod local_path;
-// What server and nodes agree on about a node's certificates.
+// Names in node certificates.
 pub mod node_identity;
 // Times and durations.
 pub mod time;
 // Schedules of CronJobs.
 pub mod cron;
-// Pages of metrics.
+// Prometheus exposition formats.
 pub mod exposition;
 // Limits on depth, number of values and size.
-pub mod shape;
+pub mod limits;
 // JSON and YAML bodies to objects.
 pub mod decode;
 // Protobuf bodies to objects.

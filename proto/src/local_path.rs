@@ -1,4 +1,4 @@
-//! What server and nodes agree on about volumes that are directories on a node's own disk.
+//! Directory names of local volumes, shared by server and agents.
 
 /// The provisioner of such volumes.
 pub const PROVISIONER: &str = "coracle.dev/local-path";

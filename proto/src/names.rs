@@ -1,5 +1,5 @@
-//! Rules for names, labels and other short strings. Every check returns the sentences that clients know, none when the
-//! value is good.
+//! Validation of names, labels and other short strings. Every check returns upstream's messages; none if the value is
+//! valid.
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
@@ -328,6 +328,11 @@ pub fn path_segment(name: &str) -> Vec<String> {
     if name == "." || name == ".." {
         return vec![format!("may not be '{name}'")];
     }
+    path_segment_prefix(name)
+}
+
+/// The beginning of such a name, as `generateName` gives it.
+pub fn path_segment_prefix(name: &str) -> Vec<String> {
     ["/", "%"]
         .iter()
         .filter(|bad| name.contains(**bad))

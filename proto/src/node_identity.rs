@@ -1,4 +1,4 @@
-//! What server and nodes agree on about certificates between them.
+//! Names in certificates between server and agents.
 
 /// The group of API servers towards nodes: it may use the API of nodes and nothing else.
 pub const API_CLIENTS: &str = "coracle:kubelet-clients";

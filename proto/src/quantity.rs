@@ -1,4 +1,5 @@
-//! Amounts of resources: `100m`, `1.5Gi`, `12e6`. Exact to a billionth; smaller parts round up, away from zero.
+//! Resource quantities: `100m`, `1.5Gi`, `12e6`. Exact to a billionth; smaller fractions are rounded up, away from
+//! zero.
 
 use std::cmp::Ordering;
 use std::fmt;

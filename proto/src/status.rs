@@ -72,6 +72,18 @@ impl std::fmt::Display for FieldError {
     }
 }
 
+/// Errors as one text, as upstream joins them: one stands alone, several stand in brackets.
+pub fn aggregate(errors: &[FieldError]) -> String {
+    match errors {
+        [] => "<nil>".to_owned(),
+        [one] => one.to_string(),
+        several => {
+            let texts: Vec<String> = several.iter().map(ToString::to_string).collect();
+            format!("[{}]", texts.join(", "))
+        }
+    }
+}
+
 fn with_detail(text: String, detail: &str) -> String {
     if detail.is_empty() { text } else { format!("{text}: {detail}") }
 }
@@ -203,12 +215,7 @@ impl ApiError {
 
     /// 422 with its causes; `kind` is the Kind, not the resource.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<FieldError>) -> Self {
-        let texts: Vec<String> = causes.iter().map(ToString::to_string).collect();
-        let list = match texts.len() {
-            0 => "<nil>".to_owned(),
-            1 => texts[0].clone(),
-            _ => format!("[{}]", texts.join(", ")),
-        };
+        let list = aggregate(&causes);
         let mut error =
             Self::new(422, "Invalid", format!("{} \"{name}\" is invalid: {list}", qualified(group, kind)))
                 .about(group, kind, name);

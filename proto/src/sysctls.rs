@@ -1,4 +1,4 @@
-//! Kernel parameters that a pod may set in its own namespaces without harm to others.
+//! Safe sysctls: namespaced kernel parameters that a pod may set.
 
 /// What PodSecurity's baseline level allows and nodes take by themselves, in the order in which they came: the first five
 /// were always there, then one in 1.27, four in 1.29 and two in 1.32.

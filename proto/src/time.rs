@@ -1,4 +1,4 @@
-//! Times and durations in the forms that the API uses.
+//! Times and durations in the formats of the API.
 
 use jiff::Timestamp;
 

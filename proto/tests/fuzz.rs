@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_proto::decode::{from_json, from_yaml, read, settle};
+use coracle_proto::decode::{from_json, from_yaml, normalize, read};
 use coracle_proto::{protobuf, schema};
 use serde_json::Value;
 
@@ -116,7 +116,7 @@ fn stable(kind: &schema::Type, object: Value) {
     let again = read(kind, from_json(object.to_string().as_bytes()).unwrap()).unwrap();
     assert!(again.strict.is_empty(), "{:?}", again.strict);
     assert_eq!(again.value, object);
-    let mut settled = object.clone();
-    settle(kind, &mut settled);
-    assert_eq!(settled, object);
+    let mut normalized = object.clone();
+    normalize(kind, &mut normalized);
+    assert_eq!(normalized, object);
 }

@@ -1,15 +1,15 @@
-//! Keeps long-lived tasks alive. A task that panics is started again, after a pause that grows; one that does not come back
-//! is reported as dead, for health checks. An object that makes a task panic is put into quarantine: the task goes on with the
-//! other objects.
+//! Supervision of long-lived tasks. A task that panics is restarted with exponential backoff; one that keeps failing is
+//! reported as dead to health checks. An object that makes a task panic is quarantined: the task continues with the other
+//! objects.
 
-// Panics as values.
-mod caught;
+// Catching panics.
+mod panics;
 // Objects that made a task panic.
 mod quarantine;
 #[cfg(test)]
 mod tests;
 
-pub use caught::{Panicked, attempt, caught};
+pub use panics::{Panicked, catch_panic, catch_panic_async};
 pub use quarantine::{Quarantined, Subject};
 
 use futures::FutureExt;
@@ -19,20 +19,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How fast tasks are started again, and when one counts as dead.
+/// Backoff of restarts, and when a task counts as dead.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
-    /// The pause after the first failure; it doubles with each further one.
+pub struct RestartBackoff {
+    /// Delay after the first failure; it doubles with each further one.
     pub first: Duration,
-    /// The longest pause.
+    /// The longest delay.
     pub longest: Duration,
     /// A task that ran this long has recovered.
     pub healthy: Duration,
-    /// A task that failed so often in a row is dead, although it is still tried again.
+    /// Consecutive failures after which a task counts as dead. It is still restarted.
     pub most: u32,
 }
 
-impl Default for Pace {
+impl Default for RestartBackoff {
     fn default() -> Self {
         Self {
             first: Duration::from_millis(100),
@@ -43,9 +43,9 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
-    /// The pause after so many failures in a row.
-    pub fn pause(&self, failures: u32) -> Duration {
+impl RestartBackoff {
+    /// The delay after `failures` consecutive failures.
+    pub fn delay(&self, failures: u32) -> Duration {
         let factor = 1 << failures.saturating_sub(1).min(20);
         self.first.saturating_mul(factor).min(self.longest)
     }
@@ -53,7 +53,7 @@ impl Pace {
 
 /// Whether a task is meant to end by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lasts {
+enum Lifetime {
     Forever,
     UntilDone,
 }
@@ -70,7 +70,7 @@ struct Failing {
 
 #[derive(Default)]
 struct Shared {
-    pace: Pace,
+    backoff: RestartBackoff,
     panics: Mutex<BTreeMap<String, u64>>,
     failing: Mutex<HashMap<u64, Failing>>,
     /// Parts of the program that have had a task.
@@ -106,20 +106,20 @@ impl Entry {
         }
     }
 
-    /// Notes how it ended; the pause before it is started again, or `None` when it is done.
-    fn ended(&mut self, outcome: Result<(), Panicked>, lasts: Lasts) -> Option<Duration> {
+    /// Records how the task ended. Returns the delay before its restart, or `None` when it is done.
+    fn ended(&mut self, outcome: Result<(), Panicked>, lifetime: Lifetime) -> Option<Duration> {
         let why = match outcome {
-            Ok(()) if lasts == Lasts::UntilDone => return None,
+            Ok(()) if lifetime == Lifetime::UntilDone => return None,
             Ok(()) => "it ended".to_owned(),
             Err(panicked) => {
                 self.supervisor.count(&self.task);
                 panicked.to_string()
             }
         };
-        let pace = self.supervisor.0.pace;
-        self.failures = if self.begun.elapsed() >= pace.healthy { 1 } else { self.failures + 1 };
-        let (task, failures, pause) = (self.task.clone(), self.failures, pace.pause(self.failures));
-        tracing::error!(task, failures, ?pause, why, "a task failed and is started again");
+        let backoff = self.supervisor.0.backoff;
+        self.failures = if self.begun.elapsed() >= backoff.healthy { 1 } else { self.failures + 1 };
+        let (task, failures, pause) = (self.task.clone(), self.failures, backoff.delay(self.failures));
+        tracing::error!(task, failures, ?pause, why, "task failed, will restart");
         let failing = Failing { task, part: self.supervisor.1, failures, why, since: None };
         self.supervisor.0.failing.lock().insert(self.id, failing);
         Some(pause)
@@ -127,9 +127,9 @@ impl Entry {
 }
 
 impl Supervisor {
-    /// A supervisor with a pace of its own.
-    pub fn with_pace(pace: Pace) -> Self {
-        Self(Arc::new(Shared { pace, ..Shared::default() }), None)
+    /// A supervisor with another backoff than the default.
+    pub fn with_backoff(backoff: RestartBackoff) -> Self {
+        Self(Arc::new(Shared { backoff, ..Shared::default() }), None)
     }
 
     /// The same supervisor for the tasks of a part of the program, which health can be asked for.
@@ -149,26 +149,31 @@ impl Supervisor {
         Entry { supervisor: self.clone(), id, task: task.to_owned(), failures: 0, begun: Instant::now() }
     }
 
-    /// Runs a task that never ends by itself; `make` makes it anew, from fresh state, after every failure.
+    /// Runs a task that is not meant to end. After every failure `make` creates it again, with fresh state.
     pub async fn keep<F: Future<Output = ()>>(self, task: impl Into<String>, make: impl FnMut() -> F) {
-        self.run(task.into(), Lasts::Forever, make).await;
+        self.run(task.into(), Lifetime::Forever, make).await;
     }
 
-    /// Runs a task until it is done; it is made anew after every panic.
+    /// Runs a task until it returns; after a panic it is created again.
     pub async fn finish<F: Future<Output = ()>>(self, task: impl Into<String>, make: impl FnMut() -> F) {
-        self.run(task.into(), Lasts::UntilDone, make).await;
+        self.run(task.into(), Lifetime::UntilDone, make).await;
     }
 
-    async fn run<F: Future<Output = ()>>(self, task: String, lasts: Lasts, mut make: impl FnMut() -> F) {
+    async fn run<F: Future<Output = ()>>(
+        self,
+        task: String,
+        lifetime: Lifetime,
+        mut make: impl FnMut() -> F,
+    ) {
         let mut entry = self.enter(&task);
         loop {
             entry.begins();
             // What makes the task may panic, too.
-            let outcome = match attempt(&mut make) {
-                Ok(future) => caught(future).await,
+            let outcome = match catch_panic(&mut make) {
+                Ok(future) => catch_panic_async(future).await,
                 Err(panicked) => Err(panicked),
             };
-            let Some(pause) = entry.ended(outcome, lasts) else { return };
+            let Some(pause) = entry.ended(outcome, lifetime) else { return };
             tokio::time::sleep(pause).await;
         }
     }
@@ -185,7 +190,7 @@ impl Supervisor {
         tokio::spawn(self.clone().keep(task.into(), make))
     }
 
-    /// Runs blocking work on a thread of its own until it is done; it is begun anew after every panic.
+    /// Runs blocking work on its own thread until it returns; after a panic it is started again.
     pub fn thread(
         &self,
         task: impl Into<String>,
@@ -196,31 +201,31 @@ impl Supervisor {
         std::thread::Builder::new().name(task).spawn(move || {
             loop {
                 entry.begins();
-                let outcome = attempt(&mut work);
-                let Some(pause) = entry.ended(outcome, Lasts::UntilDone) else { return };
+                let outcome = catch_panic(&mut work);
+                let Some(pause) = entry.ended(outcome, Lifetime::UntilDone) else { return };
                 std::thread::sleep(pause);
             }
         })
     }
 
-    /// Awaits work on one object. A panic puts the object into quarantine, success takes it out.
-    pub fn guard<T>(
+    /// Awaits work on one object and catches its panic. A panic quarantines the object, success releases it.
+    pub fn isolate<T>(
         &self,
         task: &str,
         subject: impl Fn() -> Subject,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<T, Panicked>> {
-        caught(work).map(move |outcome| self.settle(task, subject, outcome))
+        catch_panic_async(work).map(move |outcome| self.settle(task, subject, outcome))
     }
 
-    /// Does work on one object; as [`Supervisor::guard`].
-    pub fn guard_now<T>(
+    /// The same for work that does not await; see [`Supervisor::isolate`].
+    pub fn isolate_sync<T>(
         &self,
         task: &str,
         subject: impl Fn() -> Subject,
         work: impl FnOnce() -> T,
     ) -> Result<T, Panicked> {
-        self.settle(task, subject, attempt(work))
+        self.settle(task, subject, catch_panic(work))
     }
 
     fn settle<T>(
@@ -236,20 +241,20 @@ impl Supervisor {
         outcome
     }
 
-    /// Counts and logs a panic of a task that goes on.
+    /// Counts and logs a panic that the task itself handled.
     pub fn panicked(&self, task: &str, panicked: &Panicked) {
         self.count(task);
-        tracing::error!(task, error = %panicked, "a task panicked and goes on");
+        tracing::error!(task, error = %panicked, "task panicked, continuing");
     }
 
     /// Puts an object into quarantine that made a task panic; counts and logs the panic.
     pub fn quarantine(&self, task: &str, subject: Subject, panicked: &Panicked) {
         self.count(task);
-        tracing::error!(task, object = %subject, error = %panicked, "an object made a task panic and is put aside");
+        tracing::error!(task, object = %subject, error = %panicked, "object quarantined: it made a task panic");
         self.0.quarantine.put(task, subject, panicked.to_string());
     }
 
-    /// Takes an object out of a task's quarantine: it was handled, or it is gone.
+    /// Removes an object from a task's quarantine: it was handled, or it was deleted.
     pub fn release(&self, task: &str, subject: impl FnOnce() -> Subject) {
         self.0.quarantine.release(task, subject);
     }
@@ -279,10 +284,10 @@ impl Supervisor {
     }
 
     fn dead_among(&self, asked: impl Fn(&Failing) -> bool) -> Vec<(String, String)> {
-        let pace = self.0.pace;
-        let recovered = |f: &Failing| f.since.is_some_and(|since| since.elapsed() >= pace.healthy);
+        let backoff = self.0.backoff;
+        let recovered = |f: &Failing| f.since.is_some_and(|since| since.elapsed() >= backoff.healthy);
         let failing = self.0.failing.lock();
-        let dead = failing.values().filter(|f| asked(f) && f.failures >= pace.most && !recovered(f));
+        let dead = failing.values().filter(|f| asked(f) && f.failures >= backoff.most && !recovered(f));
         let mut dead: Vec<_> = dead.map(|f| (f.task.clone(), f.why.clone())).collect();
         dead.sort();
         dead.dedup_by(|a, b| a.0 == b.0);

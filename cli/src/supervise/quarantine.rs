@@ -1,11 +1,11 @@
-//! Objects that made a task panic. The task goes on without them; people find them here.
+//! Quarantine: objects that made a task panic. The task skips them; health pages list them.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many objects are named; more are only counted, so that a flood of bad objects does not grow the table.
+/// Limit of listed objects, so that many bad objects do not fill the memory.
 const MOST: usize = 1000;
 
 /// An object of the API.
@@ -13,7 +13,7 @@ const MOST: usize = 1000;
 pub struct Subject {
     /// The plural name of its kind.
     pub resource: String,
-    /// Empty for objects of the cluster.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -85,6 +85,6 @@ pub struct Quarantined {
     pub subject: Subject,
     /// The task.
     pub task: String,
-    /// What the panic said.
+    /// The panic message.
     pub why: String,
 }

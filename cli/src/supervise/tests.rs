@@ -3,7 +3,7 @@ use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::Notify;
 
-const FAST: Pace = Pace {
+const FAST: RestartBackoff = RestartBackoff {
     first: Duration::from_millis(1),
     longest: Duration::from_millis(4),
     healthy: Duration::from_millis(80),
@@ -22,16 +22,16 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 
 #[test]
 fn pauses_double_and_are_capped() {
-    let pace = Pace::default();
-    let pauses: Vec<u128> = (1..=12).map(|failures| pace.pause(failures).as_millis()).collect();
+    let backoff = RestartBackoff::default();
+    let pauses: Vec<u128> = (1..=12).map(|failures| backoff.delay(failures).as_millis()).collect();
     assert_eq!(&pauses[..4], &[100, 200, 400, 800]);
     assert_eq!(pauses[11], 30_000);
-    assert_eq!(pace.pause(u32::MAX), pace.longest);
+    assert_eq!(backoff.delay(u32::MAX), backoff.longest);
 }
 
 #[tokio::test]
 async fn a_task_that_panics_twice_works_the_third_time() {
-    let supervisor = Supervisor::with_pace(FAST);
+    let supervisor = Supervisor::with_backoff(FAST);
     let (runs, works) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
     let (counted, working) = (runs.clone(), works.clone());
     let task = supervisor.spawn("worker", move || {
@@ -53,7 +53,7 @@ async fn a_task_that_panics_twice_works_the_third_time() {
 
 #[tokio::test]
 async fn a_task_that_stays_dead_is_named_until_it_recovers_or_is_stopped() {
-    let supervisor = Supervisor::with_pace(FAST);
+    let supervisor = Supervisor::with_backoff(FAST);
     let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let state = broken.clone();
     let task = supervisor.spawn("informer pods", move || {
@@ -83,7 +83,7 @@ async fn a_task_that_stays_dead_is_named_until_it_recovers_or_is_stopped() {
 
 #[tokio::test]
 async fn a_task_that_is_done_is_not_started_again() {
-    let supervisor = Supervisor::with_pace(FAST);
+    let supervisor = Supervisor::with_backoff(FAST);
     let runs = Arc::new(AtomicU32::new(0));
     let counted = runs.clone();
     let finished = supervisor.clone().finish("once", move || {
@@ -98,7 +98,7 @@ async fn a_task_that_is_done_is_not_started_again() {
 
 #[test]
 fn a_thread_goes_on_after_a_panic() {
-    let supervisor = Supervisor::with_pace(FAST);
+    let supervisor = Supervisor::with_backoff(FAST);
     let runs = Arc::new(AtomicU32::new(0));
     let counted = runs.clone();
     let thread = supervisor.thread("writer", move || {
@@ -113,15 +113,15 @@ fn a_thread_goes_on_after_a_panic() {
 async fn an_object_is_in_quarantine_until_it_is_handled() {
     let supervisor = Supervisor::default();
     let subject = || Subject::new("pods", "default", "x");
-    let failed = supervisor.guard("scheduler", subject, async { panic!("odd") }).await.map(|()| 0);
+    let failed = supervisor.isolate("scheduler", subject, async { panic!("odd") }).await.map(|()| 0);
     assert_eq!(failed.unwrap_err().message, "odd");
-    let handled = supervisor.guard("endpoints", subject, async { 3 }).await;
+    let handled = supervisor.isolate("endpoints", subject, async { 3 }).await;
     assert_eq!(handled, Ok(3), "another task may be able to handle it");
     let all = supervisor.quarantined();
     assert_eq!(all.len(), 1);
     assert_eq!((all[0].subject.to_string(), all[0].task.as_str()), ("pods default/x".into(), "scheduler"));
     assert!(all[0].why.starts_with("odd (at "));
-    assert_eq!(supervisor.guard_now("scheduler", subject, || 4), Ok(4));
+    assert_eq!(supervisor.isolate_sync("scheduler", subject, || 4), Ok(4));
     assert!(supervisor.quarantined().is_empty());
     assert_eq!(supervisor.panics(), [("scheduler".to_owned(), 1)]);
 }

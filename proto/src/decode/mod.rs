@@ -3,50 +3,26 @@
 //! Text becomes a [`Tree`] that still knows repeated keys; [`typed`] turns it into the object that Go would have read:
 //! unknown fields and nulls are gone, quantities and times are canonical, empty values that Go leaves out are left out.
 
-// Text without meaning yet.
+// Decoding errors.
+mod error;
+// JSON to an untyped tree.
 mod tree;
-// YAML to a tree.
+// YAML to an untyped tree.
 mod yaml;
-// A tree by its type.
+// Typed decoding of a tree.
 mod typed;
-// The form in which Go writes an object.
-mod settle;
+// Normalization to Go's serialized form.
+mod normalize;
 
 use serde_json::Value;
 
-pub use settle::settle;
+pub use error::{DecodeError, JsonError, YamlError};
+pub use normalize::normalize;
 pub use tree::{Tree, from_json, from_json_within};
 pub use typed::{Read, read, read_any};
 pub use yaml::{Yaml, from_yaml};
 
-pub(crate) use settle::{keeps, settle_object};
-
-/// Why a body is not an object. The texts are those that clients of upstream read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// Not JSON.
-    #[error("{0}")]
-    Json(String),
-    /// Not YAML, or more of it than a server should expand.
-    #[error("yaml: {0}")]
-    Yaml(String),
-    /// A value of the wrong type.
-    #[error("json: cannot unmarshal {found} into Go {place} of type {expected}")]
-    Type {
-        /// What was there: `string`, `number 1.5` …
-        found: String,
-        /// `struct field PodSpec.spec.hostNetwork` or `value`.
-        place: String,
-        /// The Go type.
-        expected: String,
-    },
-    /// A string that is not what its type wants: a bad quantity, time or base64.
-    #[error("{0}")]
-    Value(String),
-    /// Not protobuf.
-    #[error("{0}")]
-    Protobuf(String),
-}
+pub(crate) use normalize::{add_zero_values, keeps};
 
 /// What a body held: its kind and the tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! JSON text as a tree in which a key may stand twice.
+//! Parses JSON into a tree that keeps duplicate keys.
 
 use std::cell::Cell;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
-use super::DecodeError;
-use crate::shape::{MAX_NODES, RESERVED};
+use super::{DecodeError, JsonError};
+use crate::limits::{MAX_NODES, RESERVED};
 
 /// A body before its type is looked at.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,71 +56,18 @@ impl From<serde_json::Value> for Tree {
     }
 }
 
-/// Reads JSON of at most [`MAX_NODES`] values. Nesting is limited to [`crate::shape::MAX_BODY_DEPTH`] levels.
+/// Reads JSON of at most [`MAX_NODES`] values. Nesting is limited to [`crate::limits::MAX_BODY_DEPTH`] levels.
 pub fn from_json(body: &[u8]) -> Result<Tree, DecodeError> {
-    from_json_within(body, MAX_NODES)
+    Ok(from_json_within(body, MAX_NODES)?)
 }
 
 /// The same with another limit on the number of values, for texts that hold many objects.
-pub fn from_json_within(body: &[u8], nodes: usize) -> Result<Tree, DecodeError> {
+pub fn from_json_within(body: &[u8], nodes: usize) -> Result<Tree, JsonError> {
     let left = Cell::new(nodes);
     let mut reader = serde_json::Deserializer::from_slice(body);
     let read = TreeVisitor(&left).deserialize(&mut reader);
     let read = read.and_then(|tree| reader.end().map(|()| tree));
-    read.map_err(|e| DecodeError::Json(explain(body, &e)))
-}
-
-/// The error in the words of Go's scanner.
-fn explain(body: &[u8], error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".into();
-    }
-    let text = error.to_string();
-    if text.starts_with("recursion limit") {
-        return "exceeded max depth".into();
-    }
-    let start =
-        body.split(|b| *b == b'\n').take(error.line().saturating_sub(1)).map(|l| l.len() + 1).sum::<usize>();
-    let at = (start + error.column().saturating_sub(1)).min(body.len().saturating_sub(1));
-    let found = body.get(at).copied().unwrap_or(b' ');
-    let shown = match found {
-        b'\'' => r"'\''".to_owned(),
-        b'"' => "'\"'".to_owned(),
-        b => format!("'{}'", char::from(b).escape_default()),
-    };
-    if text.starts_with("expected ident") {
-        return format!("invalid character {shown} {}", in_literal(body, at));
-    }
-    let place = [
-        ("expected value", "looking for beginning of value"),
-        ("key must be a string", "looking for beginning of object key string"),
-        ("expected `,` or `}`", "after object key:value pair"),
-        ("expected `,` or `]`", "after array element"),
-        ("expected `:`", "after object key"),
-        ("trailing comma", "looking for beginning of value"),
-        ("trailing characters", "after top-level value"),
-        ("control character", "in string literal"),
-        ("invalid escape", "in string escape code"),
-        ("invalid number", "in numeric literal"),
-    ]
-    .iter()
-    .find(|(ours, _)| text.starts_with(ours));
-    match place {
-        Some((_, place)) => format!("invalid character {shown} {place}"),
-        None => text,
-    }
-}
-
-/// Which word the text was going to be.
-fn in_literal(body: &[u8], at: usize) -> String {
-    let start = body[..at].iter().rposition(|b| !b.is_ascii_lowercase()).map_or(0, |i| i + 1);
-    let word = match body.get(start) {
-        Some(b'n') => "null",
-        Some(b't') => "true",
-        _ => "false",
-    };
-    let expected = word.as_bytes().get(at - start).copied().map_or(' ', char::from);
-    format!("in literal {word} (expecting '{expected}')")
+    read.map_err(|error| JsonError::of(body, &error))
 }
 
 /// Reads a value and takes it off the number of values that may still come.
@@ -229,7 +176,7 @@ mod tests {
 
     #[test]
     fn shapes_are_bounded() {
-        use crate::shape::MAX_BODY_DEPTH;
+        use crate::limits::MAX_BODY_DEPTH;
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(from_json(nested(MAX_BODY_DEPTH).as_bytes()).is_ok());
         assert!(from_json(nested(MAX_BODY_DEPTH + 1).as_bytes()).is_err());
@@ -249,7 +196,7 @@ mod tests {
             let text: String = parts.concat();
             if let Ok(tree) = from_json_within(text.as_bytes(), 20) {
                 let value = crate::decode::plain(tree);
-                proptest::prop_assert!(crate::shape::height(&value, &mut 20).is_some());
+                proptest::prop_assert!(crate::limits::height(&value, &mut 20).is_some());
             }
         }
     }

@@ -1,9 +1,10 @@
-//! A tree by its type: what Go would have read, what a strict reader would have said, the first value of a wrong type.
+//! Decodes a tree by its type, like Go's decoder: the value, the errors of strict decoding, and the first type
+//! mismatch.
 
 use base64::Engine;
 use serde_json::{Map, Value};
 
-use super::{DecodeError, Tree, keeps, settle_object};
+use super::{DecodeError, Tree, add_zero_values, keeps};
 use crate::quantity::Quantity;
 use crate::schema::{Field, Scalar, Shape, Type, type_of};
 use crate::time;
@@ -125,7 +126,7 @@ impl<'t> Reader<'t> {
                 None => object.remove(&name),
             };
         }
-        settle_object(kind, &mut object);
+        add_zero_values(kind, &mut object);
         object
     }
 
@@ -306,7 +307,7 @@ impl<'t> Reader<'t> {
                     | base64::DecodeError::InvalidLastSymbol(at, _) => at,
                     _ => clean.len() / 4 * 4,
                 };
-                self.fail(DecodeError::Value(format!("illegal base64 data at input byte {at}")));
+                self.fail(DecodeError::Base64(at));
                 None
             }
         }
@@ -316,7 +317,7 @@ impl<'t> Reader<'t> {
         match text.trim().parse::<Quantity>() {
             Ok(quantity) => Some(Value::String(quantity.to_string())),
             Err(error) => {
-                self.fail(DecodeError::Value(error.to_string()));
+                self.fail(error.into());
                 None
             }
         }
@@ -330,8 +331,7 @@ impl<'t> Reader<'t> {
         match time::parse_time(text) {
             Some(parsed) => Some(Value::String(print(parsed))),
             None => {
-                let why = format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\"");
-                self.fail(DecodeError::Value(why));
+                self.fail(DecodeError::Time { text: text.to_owned(), layout });
                 None
             }
         }
@@ -341,7 +341,7 @@ impl<'t> Reader<'t> {
         match time::parse_duration(text) {
             Ok(nanos) => Some(Value::String(time::format_duration(nanos))),
             Err(error) => {
-                self.fail(DecodeError::Value(error.to_string()));
+                self.fail(error.into());
                 None
             }
         }
@@ -362,7 +362,7 @@ fn zero(shape: &Shape) -> Value {
     match shape {
         Shape::Object(object) => {
             let mut fields = Map::new();
-            settle_object(object.get(), &mut fields);
+            add_zero_values(object.get(), &mut fields);
             Value::Object(fields)
         }
         Shape::Scalar { of: Scalar::String, .. } => Value::from(""),

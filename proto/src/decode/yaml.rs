@@ -1,4 +1,4 @@
-//! YAML text as a tree, with the readings of YAML 1.1 that Kubernetes clients rely on (`yes` is true, `0777` is octal).
+//! Parses YAML into a tree, with the YAML 1.1 scalars that Kubernetes clients rely on (`yes` is true, `0777` is octal).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,8 +6,8 @@ use std::collections::hash_map::Entry;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use serde_json::Number;
 
-use super::{DecodeError, Tree};
-use crate::shape::{MAX_BODY_DEPTH, MAX_NODES, RESERVED};
+use super::{DecodeError, Tree, YamlError};
+use crate::limits::{MAX_BODY_DEPTH, MAX_NODES, RESERVED};
 
 /// Bytes of text that one body may expand to, aliases included: an alias of a few bytes may stand for a megabyte.
 const MAX_TEXT: usize = 8 << 20;
@@ -36,11 +36,10 @@ impl Yaml {
 
 /// Reads the first document. JSON is YAML, too, but reads slower here than with [`super::from_json`].
 pub fn from_yaml(body: &[u8]) -> Result<Yaml, DecodeError> {
-    let text = std::str::from_utf8(body)
-        .map_err(|_| DecodeError::Yaml("control characters are not allowed".into()))?;
+    let text = std::str::from_utf8(body).map_err(|_| YamlError::ControlCharacters)?;
     // A NUL ends the scanner's input without an error.
     if text.contains('\0') {
-        return Err(DecodeError::Yaml("control characters are not allowed".into()));
+        return Err(YamlError::ControlCharacters.into());
     }
     let mut reader = Reader {
         events: Parser::new_from_str(text),
@@ -61,11 +60,11 @@ struct Size {
 }
 
 impl Size {
-    fn add(&mut self, other: Size) -> Result<(), DecodeError> {
+    fn add(&mut self, other: Size) -> Result<(), YamlError> {
         self.nodes += other.nodes;
         self.text += other.text;
         if self.nodes > MAX_NODES || self.text > MAX_TEXT {
-            return Err(DecodeError::Yaml("document contains excessive aliasing".into()));
+            return Err(YamlError::ExcessiveAliasing);
         }
         Ok(())
     }
@@ -94,14 +93,14 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, DecodeError> {
+    fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, YamlError> {
         let next = self.events.next().transpose();
-        next.map_err(|e| DecodeError::Yaml(format!("line {}: {}", e.marker().line(), e.info())))
+        next.map_err(|e| YamlError::Syntax { line: e.marker().line(), message: e.info().to_owned() })
     }
 
     /// The first document. Nested nodes are kept on a stack of their own: a call for every level would need more of the
     /// thread's stack than a request may use.
-    fn document(&mut self) -> Result<Tree, DecodeError> {
+    fn document(&mut self) -> Result<Tree, YamlError> {
         let mut open: Vec<Open> = Vec::new();
         while let Some((event, span)) = self.next()? {
             let line = span.start.line();
@@ -118,7 +117,7 @@ impl<'a> Reader<'a> {
                 }
                 Event::SequenceEnd | Event::MappingEnd => match open.pop() {
                     Some(whole) => self.close(whole)?,
-                    None => return Err(unexpected(line)),
+                    None => return Err(YamlError::UnexpectedEnd { line }),
                 },
                 Event::Scalar(text, style, anchor, tag) => {
                     let size = Size { nodes: 1, text: text.len() };
@@ -139,7 +138,7 @@ impl<'a> Reader<'a> {
                     node
                 }
                 Event::Alias(id) => self.alias(id, open.len(), line)?,
-                _ => return Err(unexpected(line)),
+                _ => return Err(YamlError::UnexpectedEnd { line }),
             };
             match open.last_mut() {
                 None => return Ok(node.tree),
@@ -150,7 +149,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Begins a sequence or mapping.
-    fn open(&mut self, open: &mut Vec<Open>, anchor: usize, inside: Inside) -> Result<(), DecodeError> {
+    fn open(&mut self, open: &mut Vec<Open>, anchor: usize, inside: Inside) -> Result<(), YamlError> {
         check_depth(open.len() + 1)?;
         let before = self.expanded;
         self.expanded.add(Size { nodes: 1, text: 0 })?;
@@ -159,7 +158,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Ends a sequence or mapping.
-    fn close(&mut self, whole: Open) -> Result<Node, DecodeError> {
+    fn close(&mut self, whole: Open) -> Result<Node, YamlError> {
         let Open { anchor, before, height, inside } = whole;
         let tree = match inside {
             Inside::Sequence(items) => Tree::Array(items),
@@ -171,7 +170,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Remembers a node that has an anchor; 0 is none.
-    fn anchor(&mut self, anchor: usize, node: &Node, size: Size) -> Result<(), DecodeError> {
+    fn anchor(&mut self, anchor: usize, node: &Node, size: Size) -> Result<(), YamlError> {
         if anchor > 0 {
             self.held.add(size)?;
             self.anchors.insert(anchor, (node.clone(), size));
@@ -180,9 +179,9 @@ impl<'a> Reader<'a> {
     }
 
     /// A copy of the node that an alias means, with `depth` sequences and mappings around it.
-    fn alias(&mut self, id: usize, depth: usize, line: usize) -> Result<Node, DecodeError> {
+    fn alias(&mut self, id: usize, depth: usize, line: usize) -> Result<Node, YamlError> {
         let Some((node, size)) = self.anchors.get(&id) else {
-            return Err(DecodeError::Yaml(format!("line {line}: unknown anchor referenced")));
+            return Err(YamlError::UnknownAnchor { line });
         };
         // Before the copy is made.
         check_depth(depth + node.height)?;
@@ -191,7 +190,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Puts a node into what is around it.
-    fn put(&mut self, around: &mut Open, node: Node, line: usize) -> Result<(), DecodeError> {
+    fn put(&mut self, around: &mut Open, node: Node, line: usize) -> Result<(), YamlError> {
         around.height = around.height.max(node.height);
         let mapping = match &mut around.inside {
             Inside::Sequence(items) => {
@@ -278,19 +277,15 @@ impl Mapping {
     }
 }
 
-fn unexpected(line: usize) -> DecodeError {
-    DecodeError::Yaml(format!("line {line}: unexpected end"))
-}
-
-fn check_depth(depth: usize) -> Result<(), DecodeError> {
+fn check_depth(depth: usize) -> Result<(), YamlError> {
     if depth > MAX_BODY_DEPTH {
-        return Err(DecodeError::Yaml("exceeded max depth".into()));
+        return Err(YamlError::Depth);
     }
     Ok(())
 }
 
 /// Takes the fields of a `<<` value; earlier mappings win.
-fn merge_into(merged: &mut Vec<(String, Tree)>, value: Tree) -> Result<(), DecodeError> {
+fn merge_into(merged: &mut Vec<(String, Tree)>, value: Tree) -> Result<(), YamlError> {
     match value {
         Tree::Object(fields) => merged.extend(fields),
         Tree::Array(items) => {
@@ -298,23 +293,19 @@ fn merge_into(merged: &mut Vec<(String, Tree)>, value: Tree) -> Result<(), Decod
                 merge_into(merged, item)?;
             }
         }
-        _ => {
-            return Err(DecodeError::Yaml("map merge requires map or sequence of maps as the value".into()));
-        }
+        _ => return Err(YamlError::Merge),
     }
     Ok(())
 }
 
-fn key_text(key: Tree, line: usize) -> Result<String, DecodeError> {
+fn key_text(key: Tree, line: usize) -> Result<String, YamlError> {
     match key {
-        Tree::String(text) if text == RESERVED => {
-            Err(DecodeError::Yaml(format!("line {line}: the field name {RESERVED:?} is reserved")))
-        }
+        Tree::String(text) if text == RESERVED => Err(YamlError::Reserved { line }),
         Tree::String(text) => Ok(text),
         Tree::Bool(value) => Ok(value.to_string()),
         Tree::Number(number) => Ok(number.to_string()),
         Tree::Null => Ok("null".into()),
-        other => Err(DecodeError::Yaml(format!("line {line}: invalid map key: {}", other.found()))),
+        other => Err(YamlError::Key { line, found: other.found() }),
     }
 }
 
@@ -468,7 +459,7 @@ mod tests {
     fn aliases_do_not_nest_deeper_than_text() {
         // The mapping, six times twenty sequences, the innermost mapping: 122 levels.
         let deep = value(&deep_by_aliases(6));
-        assert_eq!(crate::shape::height(&deep, &mut { usize::MAX }), Some(122));
+        assert_eq!(crate::limits::height(&deep, &mut { usize::MAX }), Some(122));
         let why = from_yaml(deep_by_aliases(7).as_bytes()).unwrap_err().to_string();
         assert_eq!(why, "yaml: exceeded max depth");
         let merged = deep_by_aliases(6).replace("a6: &a6", "a6:\n  <<:");
@@ -520,7 +511,7 @@ mod tests {
                 text.push_str(&format!("a{i}: &a{i} {}{items}{}\n", "[".repeat(depth + 1), "]".repeat(depth + 1)));
             }
             if let Ok(read) = from_yaml(text.as_bytes()) {
-                let height = crate::shape::height(&to_value(read.tree), &mut { MAX_NODES });
+                let height = crate::limits::height(&to_value(read.tree), &mut { MAX_NODES });
                 proptest::prop_assert!(height.is_some_and(|height| height <= MAX_BODY_DEPTH));
             }
         }

@@ -1,4 +1,4 @@
-//! What every type of the Kubernetes API looks like: JSON names, protobuf numbers, list and merge keys.
+//! The types of the Kubernetes API: JSON names, protobuf numbers, list and merge keys.
 //!
 //! Built-in types come from the table in `proto/schema/`, parsed on first use; custom resources bring their own tree
 //! (`Type::from_structural`). Both are the same structs, so that patches, apply, decoding and OpenAPI know one form.

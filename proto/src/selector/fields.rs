@@ -48,9 +48,8 @@ impl FromStr for FieldSelector {
         parts.sort_unstable();
         let mut terms = Vec::new();
         for part in parts.into_iter().filter(|p| !p.is_empty()) {
-            let (field, negated, value) = split_term(part).ok_or_else(|| {
-                SelectorError(format!("invalid selector: '{text}'; can't understand '{part}'"))
-            })?;
+            let (field, negated, value) = split_term(part)
+                .ok_or_else(|| SelectorError::Term { selector: text.to_owned(), term: part.to_owned() })?;
             terms.push(FieldTerm { field: field.to_owned(), value: unescape(value)?, negated });
         }
         Ok(Self { terms })
@@ -99,23 +98,15 @@ fn escape(value: &str) -> String {
 }
 
 fn unescape(value: &str) -> Result<String, SelectorError> {
-    let bad = |sequence: &str| {
-        SelectorError(format!("invalid field selector: invalid escape sequence: {sequence}"))
-    };
     let (mut out, mut chars) = (String::with_capacity(value.len()), value.chars());
     while let Some(c) = chars.next() {
         match c {
             '\\' => match chars.next() {
                 Some(c @ ('\\' | ',' | '=')) => out.push(c),
-                Some(c) => return Err(bad(&format!("\\{c}"))),
-                None => return Err(bad("\\")),
+                Some(c) => return Err(SelectorError::Escape(format!("\\{c}"))),
+                None => return Err(SelectorError::Escape("\\".to_owned())),
             },
-            ',' | '=' => {
-                let code = u32::from(c);
-                return Err(SelectorError(format!(
-                    "invalid field selector: unescaped character in value: {code}"
-                )));
-            }
+            ',' | '=' => return Err(SelectorError::Unescaped(c)),
             _ => out.push(c),
         }
     }
@@ -144,7 +135,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_named() {
-        let why = |text: &str| text.parse::<FieldSelector>().unwrap_err().0;
+        let why = |text: &str| text.parse::<FieldSelector>().unwrap_err().to_string();
         assert_eq!(why("foo"), "invalid selector: 'foo'; can't understand 'foo'");
         assert_eq!(why("a=b=c"), "invalid field selector: unescaped character in value: 61");
         assert_eq!(why("a=\\x"), "invalid field selector: invalid escape sequence: \\x");

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::SelectorError;
 use crate::names;
+use crate::status::FieldError;
 
 /// How a requirement compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,10 +109,7 @@ impl LabelSelector {
                 "NotIn" => Operator::NotIn,
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
-                other => {
-                    let text = format!("\"{other}\" is not a valid label selector operator");
-                    return Err(SelectorError(text));
-                }
+                other => return Err(SelectorError::Operator(other.to_owned())),
             };
             let values = expression["values"].as_array().into_iter().flatten();
             let values = values.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -126,13 +124,13 @@ impl LabelSelector {
 impl Requirement {
     /// A checked requirement.
     pub fn new(key: String, operator: Operator, values: Vec<String>) -> Result<Self, SelectorError> {
-        let mut errors: Vec<String> = Vec::new();
+        let mut errors = Vec::new();
         let bad_key = names::qualified_name(&key);
         if !bad_key.is_empty() {
-            errors.push(format!("key: Invalid value: {key:?}: {}", bad_key.join("; ")));
+            errors.push(invalid("key".to_owned(), &key, &bad_key.join("; ")));
         }
         let list = Value::from(values.clone());
-        let mut refuse = |why: &str| errors.push(format!("values: Invalid value: {list}: {why}"));
+        let mut refuse = |why: &str| errors.push(FieldError::invalid("values", &list, why));
         match operator {
             Operator::In | Operator::NotIn if values.is_empty() => {
                 refuse("for 'in', 'notin' operators, values set can't be empty");
@@ -149,7 +147,7 @@ impl Requirement {
                 }
                 for (i, value) in values.iter().enumerate().filter(|(_, v)| v.parse::<i64>().is_err()) {
                     let why = "for 'Gt', 'Lt' operators, the value must be an integer";
-                    errors.push(format!("values[{i}]: Invalid value: {value:?}: {why}"));
+                    errors.push(invalid(format!("values[{i}]"), value, why));
                 }
             }
             _ => {}
@@ -157,13 +155,13 @@ impl Requirement {
         for (i, value) in values.iter().enumerate() {
             let bad = names::label_value(value);
             if !bad.is_empty() {
-                errors.push(format!("values[{i}][{key}]: Invalid value: {value:?}: {}", bad.join("; ")));
+                errors.push(invalid(format!("values[{i}][{key}]"), value, &bad.join("; ")));
             }
         }
-        match errors.len() {
-            0 => Ok(Self { key, operator, values }),
-            1 => Err(SelectorError(errors.remove(0))),
-            _ => Err(SelectorError(format!("[{}]", errors.join(", ")))),
+        if errors.is_empty() {
+            Ok(Self { key, operator, values })
+        } else {
+            Err(SelectorError::Invalid(errors))
         }
     }
 
@@ -182,6 +180,11 @@ impl Requirement {
     fn number(&self, label: Option<&str>) -> Option<(i64, i64)> {
         Some((label?.parse().ok()?, self.values.first()?.parse().ok()?))
     }
+}
+
+/// The value is printed as Go quotes it, which is not how JSON does.
+fn invalid(field: String, value: &str, why: &str) -> FieldError {
+    FieldError::new("FieldValueInvalid", field, format!("Invalid value: {value:?}: {why}"))
 }
 
 impl fmt::Display for Requirement {
@@ -218,7 +221,7 @@ impl FromStr for LabelSelector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
-        let mut all = Parser { tokens: scan(text), at: 0 }.selector().map_err(SelectorError)?;
+        let mut all = Parser { tokens: scan(text), at: 0 }.selector()?;
         all.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self::All(all))
     }
@@ -270,6 +273,11 @@ impl<'a> Token<'a> {
     fn is(self, symbol: &str) -> bool {
         self == Token::Symbol(symbol)
     }
+
+    /// The error of a token in the place of something else.
+    fn instead_of(self, expected: &'static str) -> SelectorError {
+        SelectorError::Unexpected { found: self.text().to_owned(), expected }
+    }
 }
 
 struct Parser<'a> {
@@ -288,53 +296,42 @@ impl<'a> Parser<'a> {
         token
     }
 
-    fn selector(mut self) -> Result<Vec<Requirement>, String> {
+    fn selector(mut self) -> Result<Vec<Requirement>, SelectorError> {
         let mut all = Vec::new();
         loop {
             match self.peek() {
                 Token::End => return Ok(all),
                 token if matches!(token, Token::Word(_)) || token.is("!") => {
-                    let one = self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?;
-                    all.push(one);
+                    let one = self.requirement();
+                    all.push(one.map_err(|error| SelectorError::Requirement(Box::new(error)))?);
                     match self.next() {
                         Token::End => return Ok(all),
                         token if token.is(",") => {
                             let next = self.peek();
                             if !matches!(next, Token::Word(_)) && !next.is("!") {
-                                return Err(format!(
-                                    "found '{}', expected: identifier after ','",
-                                    next.text()
-                                ));
+                                return Err(next.instead_of("identifier after ','"));
                             }
                         }
-                        token => {
-                            return Err(format!(
-                                "found '{}', expected: ',' or 'end of string'",
-                                token.text()
-                            ));
-                        }
+                        token => return Err(token.instead_of("',' or 'end of string'")),
                     }
                 }
-                token => {
-                    let found = token.text();
-                    return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
-                }
+                token => return Err(token.instead_of("!, identifier, or 'end of string'")),
             }
         }
     }
 
-    fn requirement(&mut self) -> Result<Requirement, String> {
+    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
         let negated = self.peek().is("!");
         if negated {
             self.next();
         }
         let key = match self.next() {
             Token::Word(key) => key,
-            token => return Err(format!("found '{}', expected: identifier", token.text())),
+            token => return Err(token.instead_of("identifier")),
         };
         let bad = names::qualified_name(key);
         if !bad.is_empty() {
-            return Err(format!("<nil>: Invalid value: {key:?}: {}", bad.join("; ")));
+            return Err(SelectorError::Invalid(vec![invalid("<nil>".to_owned(), key, &bad.join("; "))]));
         }
         let (operator, values) = match self.peek() {
             _ if negated => (Operator::DoesNotExist, Vec::new()),
@@ -342,10 +339,10 @@ impl<'a> Parser<'a> {
             token if token.is(",") => (Operator::Exists, Vec::new()),
             _ => self.comparison()?,
         };
-        Requirement::new(key.to_owned(), operator, values).map_err(|e| e.0)
+        Requirement::new(key.to_owned(), operator, values)
     }
 
-    fn comparison(&mut self) -> Result<(Operator, Vec<String>), String> {
+    fn comparison(&mut self) -> Result<(Operator, Vec<String>), SelectorError> {
         let operator = match self.next() {
             Token::Word("in") => Operator::In,
             Token::Word("notin") => Operator::NotIn,
@@ -354,10 +351,7 @@ impl<'a> Parser<'a> {
             Token::Symbol("!=") => Operator::NotEquals,
             Token::Symbol(">") => Operator::GreaterThan,
             Token::Symbol("<") => Operator::LessThan,
-            token => {
-                let found = token.text();
-                return Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt"));
-            }
+            token => return Err(token.instead_of("in, notin, =, ==, !=, gt, lt")),
         };
         let mut values = match operator {
             Operator::In | Operator::NotIn => self.values()?,
@@ -368,27 +362,27 @@ impl<'a> Parser<'a> {
         Ok((operator, values))
     }
 
-    fn value(&mut self) -> Result<String, String> {
+    fn value(&mut self) -> Result<String, SelectorError> {
         match self.peek() {
             Token::End => Ok(String::new()),
             token if token.is(",") => Ok(String::new()),
             _ => match self.next() {
                 Token::Word(value) => Ok(value.to_owned()),
-                token => Err(format!("found '{}', expected: identifier", token.text())),
+                token => Err(token.instead_of("identifier")),
             },
         }
     }
 
     /// `(a,b,,)`: a missing value is the empty one.
-    fn values(&mut self) -> Result<Vec<String>, String> {
+    fn values(&mut self) -> Result<Vec<String>, SelectorError> {
         let open = self.next();
         if !open.is("(") {
-            return Err(format!("found '{}' expected: '('", open.text()));
+            return Err(SelectorError::NoValues(open.text().to_owned()));
         }
         let mut values = Vec::new();
         let first = self.peek();
         if !matches!(first, Token::Word(_)) && !first.is(",") && !first.is(")") {
-            return Err(format!("found '{}', expected: ',', ')' or identifier", first.text()));
+            return Err(first.instead_of("',', ')' or identifier"));
         }
         loop {
             match self.peek() {
@@ -401,7 +395,7 @@ impl<'a> Parser<'a> {
             match self.next() {
                 token if token.is(",") => {}
                 token if token.is(")") => return Ok(values),
-                token => return Err(format!("found '{}', expected: ',' or ')'", token.text())),
+                token => return Err(token.instead_of("',' or ')'")),
             }
         }
     }
@@ -459,7 +453,7 @@ mod tests {
 
     #[test]
     fn errors_read_like_upstream() {
-        let why = |text: &str| text.parse::<LabelSelector>().unwrap_err().0;
+        let why = |text: &str| text.parse::<LabelSelector>().unwrap_err().to_string();
         assert_eq!(why("a,"), "found '', expected: identifier after ','");
         assert_eq!(why("=x"), "found '=', expected: !, identifier, or 'end of string'");
         assert_eq!(
@@ -494,7 +488,7 @@ mod tests {
         assert!(LabelSelector::from_object(&json!({})).unwrap().matches_value(&json!({})));
         let bad = json!({"matchExpressions": [{"key": "a", "operator": "Near"}]});
         assert_eq!(
-            LabelSelector::from_object(&bad).unwrap_err().0,
+            LabelSelector::from_object(&bad).unwrap_err().to_string(),
             "\"Near\" is not a valid label selector operator"
         );
     }

@@ -1,4 +1,4 @@
-//! Limits on the shape of a tree: how deep, how many values, how many bytes.
+//! Limits on objects: nesting depth, number of values, number of bytes.
 //!
 //! Decoders keep to [`MAX_BODY_DEPTH`] and [`MAX_NODES`] while they read, so that no tree exists that would exhaust the
 //! stack or the memory of the functions that walk it. What is stored keeps to [`MAX_DEPTH`], [`MAX_NODES`] and

@@ -1,43 +1,43 @@
-//! The form in which Go writes an object: structs that are not pointers are always there, empty values of `omitempty`
-//! fields never. Clients compare and print that form, so the server stores it.
+//! Normalizes an object to the form that Go serializes: non-pointer structs are always present, empty values of
+//! `omitempty` fields are omitted. Clients compare and print this form, so the server stores it.
 
 use serde_json::{Map, Value};
 
 use crate::schema::{Field, Scalar, Shape, Type};
 
-/// Brings an object of a built-in type into Go's form, in place. Custom resources stay as they are.
-pub fn settle(kind: &Type, object: &mut Value) {
+/// Normalizes an object of a built-in type in place. Custom resources are unchanged, except for their metadata.
+pub fn normalize(kind: &Type, object: &mut Value) {
     if let Value::Object(fields) = object {
-        settle_tree(kind, fields);
+        normalize_tree(kind, fields);
     }
 }
 
-fn settle_tree(kind: &Type, object: &mut Map<String, Value>) {
+fn normalize_tree(kind: &Type, object: &mut Map<String, Value>) {
     if kind.package.is_none() {
         let metadata = kind.field("metadata").and_then(|field| field.shape.object());
         if let Some((inner_kind, Value::Object(inner))) = metadata.zip(object.get_mut("metadata")) {
-            settle_tree(inner_kind, inner);
+            normalize_tree(inner_kind, inner);
         }
         return;
     }
     object.retain(|name, value| match kind.field(name) {
         Some(field) => {
-            settle_value(&field.shape, value);
+            normalize_value(&field.shape, value);
             keeps(field, value)
         }
         None => true,
     });
-    settle_object(kind, object);
+    add_zero_values(kind, object);
 }
 
-fn settle_value(shape: &Shape, value: &mut Value) {
+fn normalize_value(shape: &Shape, value: &mut Value) {
     match (shape, value) {
-        (Shape::Object(inner), Value::Object(fields)) => settle_tree(inner.get(), fields),
+        (Shape::Object(inner), Value::Object(fields)) => normalize_tree(inner.get(), fields),
         (Shape::List(list), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| settle_value(&list.item, item));
+            items.iter_mut().for_each(|item| normalize_value(&list.item, item));
         }
         (Shape::Map(of), Value::Object(fields)) => {
-            fields.values_mut().for_each(|value| settle_value(of, value));
+            fields.values_mut().for_each(|value| normalize_value(of, value));
         }
         _ => {}
     }
@@ -60,8 +60,8 @@ pub(crate) fn keeps(field: &Field, value: &Value) -> bool {
     }
 }
 
-/// Adds what Go would write although nobody set it: structs, and scalars without `omitempty`.
-pub(crate) fn settle_object(kind: &Type, object: &mut Map<String, Value>) {
+/// Adds the zero values that Go serializes: structs, and scalars without `omitempty`.
+pub(crate) fn add_zero_values(kind: &Type, object: &mut Map<String, Value>) {
     if kind.package.is_none() {
         return;
     }
@@ -72,7 +72,7 @@ pub(crate) fn settle_object(kind: &Type, object: &mut Map<String, Value>) {
         let value = match &field.shape {
             Shape::Object(inner) => {
                 let mut made = Map::new();
-                settle_object(inner.get(), &mut made);
+                add_zero_values(inner.get(), &mut made);
                 Value::Object(made)
             }
             Shape::Scalar { of: Scalar::Quantity, .. } => Value::from("0"),
@@ -97,13 +97,13 @@ mod tests {
         let mut object = json!({"metadata": {"name": "a", "labels": {}, "creationTimestamp": null}, "spec": {
             "replicas": 0, "paused": false, "selector": {"matchLabels": {"a": "b"}},
             "template": {"spec": {"containers": [{"name": "c", "image": "", "ports": []}]}}}});
-        settle(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object);
+        normalize(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object);
         let expected = json!({"metadata": {"name": "a"}, "spec": {
             "replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "strategy": {},
             "template": {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {}}]}}}, "status": {}});
         assert_eq!(object, expected);
         let again = object.clone();
-        settle(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object);
+        normalize(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object);
         assert_eq!(object, again);
     }
 }

@@ -1,6 +1,6 @@
-//! Certificates of a TLS server's clients, in two steps. In the handshake a client proves that it holds the key of what it
-//! shows, whoever signed that: those with a wrong certificate are answered, with 401, instead of being hung up on. Nobody is
-//! anybody by that; who vouches for a certificate is verified after the handshake, by what [`known`] makes.
+//! Verification of client certificates, in two steps. In the handshake, [`ProofOfPossession`] only checks that the client
+//! holds the private key, so that a client with an unknown issuer gets a 401 response instead of a closed connection. It
+//! authenticates nobody: the issuer is verified after the handshake, with [`ca_verifier`].
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -9,19 +9,19 @@ use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifi
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 use std::sync::Arc;
 
-/// Verifies certificates of clients: a chain to one of the authorities, in time, and meant for clients.
-pub fn known(authorities: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+/// Verifies client certificates: chain to one of the authorities, validity period, and extended key usage.
+pub fn ca_verifier(authorities: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
     verifier.allow_unauthenticated().build()
 }
 
-/// The first step: any certificate whose key the client holds. Clients are told of the authorities of the verifier inside,
-/// so that they can choose what to show.
+/// Accepts any certificate whose private key the client holds. The authorities of the inner verifier are sent to clients as
+/// a hint which certificate to present.
 #[derive(Debug)]
-pub struct Holder(pub Arc<dyn ClientCertVerifier>);
+pub struct ProofOfPossession(pub Arc<dyn ClientCertVerifier>);
 
-impl ClientCertVerifier for Holder {
+impl ClientCertVerifier for ProofOfPossession {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

@@ -2,14 +2,19 @@
 //!
 //! The result is the JSON form of the object, in the form in which Go writes it.
 
+// Why a body is not a message of its type.
+mod error;
+
+pub use error::ProtobufError;
+
 use base64::Engine;
 use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
-use crate::decode::{DecodeError, Meta, from_json_within, keeps, plain, settle_object};
+use crate::decode::{JsonError, Meta, add_zero_values, from_json_within, keeps, plain};
+use crate::limits::{MAX_BODY_DEPTH, MAX_NODES, height};
 use crate::quantity::Quantity;
 use crate::schema::{Field, List, Scalar, Shape, Type, type_of};
-use crate::shape::{MAX_BODY_DEPTH, MAX_NODES, height};
 use crate::time;
 use std::cell::Cell;
 
@@ -26,28 +31,27 @@ struct Place<'a> {
 
 impl Place<'_> {
     /// One level further down, in an array or object.
-    fn inside(self) -> Result<Self, DecodeError> {
+    fn inside(self) -> Result<Self, ProtobufError> {
         if self.depth == MAX_BODY_DEPTH {
-            return Err(bad("proto: message is nested too deep"));
+            return Err(ProtobufError::Depth);
         }
         Ok(Self { depth: self.depth + 1, left: self.left })
     }
 
     /// Counts one value.
-    fn count(self) -> Result<(), DecodeError> {
-        let left = self.left.get().checked_sub(1).ok_or_else(|| bad("proto: too many values"))?;
+    fn count(self) -> Result<(), ProtobufError> {
+        let left = self.left.get().checked_sub(1).ok_or(ProtobufError::TooManyValues)?;
         self.left.set(left);
         Ok(())
     }
 
     /// JSON that is a value here.
-    fn json(self, text: &[u8]) -> Result<Value, DecodeError> {
-        let invalid = |why: &dyn std::fmt::Display| bad(format!("invalid JSON in bytes: {why}"));
-        let value = plain(from_json_within(text, self.left.get()).map_err(|e| invalid(&e))?);
+    fn json(self, text: &[u8]) -> Result<Value, ProtobufError> {
+        let value = plain(from_json_within(text, self.left.get()).map_err(ProtobufError::Json)?);
         let mut left = self.left.get();
-        let levels = height(&value, &mut left).ok_or_else(|| bad("proto: too many values"))?;
+        let levels = height(&value, &mut left).ok_or(ProtobufError::TooManyValues)?;
         if self.depth + levels > MAX_BODY_DEPTH {
-            return Err(invalid(&"exceeded max depth"));
+            return Err(ProtobufError::Json(JsonError::Depth));
         }
         self.left.set(left);
         Ok(value)
@@ -64,17 +68,15 @@ pub struct Envelope<'a> {
 }
 
 /// Takes the envelope off.
-pub fn open(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
+pub fn open(body: &[u8]) -> Result<Envelope<'_>, ProtobufError> {
     if body.is_empty() {
-        return Err(bad("empty data"));
+        return Err(ProtobufError::Empty);
     }
     let Some(data) = body.strip_prefix(PREFIX) else {
-        return Err(bad(
-            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
-        ));
+        return Err(ProtobufError::Prefix);
     };
     if data.is_empty() {
-        return Err(bad("empty body"));
+        return Err(ProtobufError::EmptyBody);
     }
     let mut envelope = Envelope { meta: Meta::default(), raw: &[] };
     for field in Fields(data) {
@@ -96,16 +98,12 @@ pub fn open(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
 }
 
 /// Reads a message as an object of a type. Unknown fields are skipped, as every protobuf reader does.
-pub fn read(kind: &Type, raw: &[u8]) -> Result<Value, DecodeError> {
+pub fn read(kind: &Type, raw: &[u8]) -> Result<Value, ProtobufError> {
     let mut object = Map::new();
     let left = Cell::new(MAX_NODES);
     message(kind, raw, &mut object, Place { depth: 0, left: &left })?;
     finish(kind, &mut object);
     Ok(Value::Object(object))
-}
-
-fn bad(text: impl Into<String>) -> DecodeError {
-    DecodeError::Protobuf(text.into())
 }
 
 /// A field value as it stands on the wire.
@@ -121,10 +119,10 @@ enum Wire<'a> {
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    fn varint(&mut self) -> Result<u64, DecodeError> {
+    fn varint(&mut self) -> Result<u64, ProtobufError> {
         let mut value = 0u64;
         for shift in (0..70).step_by(7) {
-            let (byte, rest) = self.0.split_first().ok_or_else(|| bad("unexpected EOF"))?;
+            let (byte, rest) = self.0.split_first().ok_or(ProtobufError::UnexpectedEof)?;
             self.0 = rest;
             if shift < 64 {
                 value |= u64::from(byte & 0x7f) << shift;
@@ -133,25 +131,24 @@ impl<'a> Fields<'a> {
                 return Ok(value);
             }
         }
-        Err(bad("proto: integer overflow"))
+        Err(ProtobufError::IntegerOverflow)
     }
 
-    fn take(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
-        let length =
-            usize::try_from(length).map_err(|_| bad("proto: negative length found during unmarshaling"))?;
+    fn take(&mut self, length: u64) -> Result<&'a [u8], ProtobufError> {
+        let length = usize::try_from(length).map_err(|_| ProtobufError::NegativeLength)?;
         if length > self.0.len() {
-            return Err(bad("unexpected EOF"));
+            return Err(ProtobufError::UnexpectedEof);
         }
         let (taken, rest) = self.0.split_at(length);
         self.0 = rest;
         Ok(taken)
     }
 
-    fn field(&mut self) -> Result<(u32, Wire<'a>), DecodeError> {
+    fn field(&mut self) -> Result<(u32, Wire<'a>), ProtobufError> {
         let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3).map_err(|_| bad("proto: illegal tag"))?;
+        let number = u32::try_from(tag >> 3).map_err(|_| ProtobufError::Tag)?;
         if number == 0 {
-            return Err(bad(format!("proto: illegal tag 0 (wire type {tag})")));
+            return Err(ProtobufError::ZeroTag(tag));
         }
         let wire = match tag & 7 {
             0 => Wire::Varint(self.varint()?),
@@ -161,19 +158,19 @@ impl<'a> Fields<'a> {
                 Wire::Bytes(self.take(length)?)
             }
             5 => Wire::Fixed32(u32::from_le_bytes(self.array()?)),
-            other => return Err(bad(format!("proto: illegal wireType {other}"))),
+            other => return Err(ProtobufError::WireType(other)),
         };
         Ok((number, wire))
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], ProtobufError> {
         let taken = self.take(N as u64)?;
-        taken.try_into().map_err(|_| bad("unexpected EOF"))
+        taken.try_into().map_err(|_| ProtobufError::UnexpectedEof)
     }
 }
 
 impl<'a> Iterator for Fields<'a> {
-    type Item = Result<(u32, Wire<'a>), DecodeError>;
+    type Item = Result<(u32, Wire<'a>), ProtobufError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -187,8 +184,8 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-fn string(bytes: &[u8]) -> Result<String, DecodeError> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| bad("proto: invalid UTF-8 in string"))
+fn string(bytes: &[u8]) -> Result<String, ProtobufError> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| ProtobufError::Utf8)
 }
 
 /// Reads the fields of a message, which is an object at `place`, inlined structs into the same object.
@@ -197,7 +194,7 @@ fn message(
     raw: &[u8],
     object: &mut Map<String, Value>,
     place: Place<'_>,
-) -> Result<(), DecodeError> {
+) -> Result<(), ProtobufError> {
     let inside = place.inside()?;
     for field in Fields(raw) {
         let (number, wire) = field?;
@@ -214,7 +211,7 @@ fn message(
 /// Leaves out what Go leaves out, adds what it adds.
 fn finish(kind: &Type, object: &mut Map<String, Value>) {
     object.retain(|name, value| kind.field(name).is_none_or(|field| kept(field, value)));
-    settle_object(kind, object);
+    add_zero_values(kind, object);
 }
 
 fn kept(field: &Field, value: &Value) -> bool {
@@ -226,10 +223,10 @@ fn kept(field: &Field, value: &Value) -> bool {
     keeps(field, value) && !unset
 }
 
-fn bytes<'a>(kind: &Type, name: &str, wire: Wire<'a>) -> Result<&'a [u8], DecodeError> {
+fn bytes<'a>(kind: &Type, name: &str, wire: Wire<'a>) -> Result<&'a [u8], ProtobufError> {
     match wire {
         Wire::Bytes(bytes) => Ok(bytes),
-        _ => Err(bad(format!("proto: wrong wireType for field {}.{name}", kind.name))),
+        _ => Err(ProtobufError::FieldWireType { kind: kind.name.to_string(), field: name.to_owned() }),
     }
 }
 
@@ -239,7 +236,7 @@ fn read_field(
     wire: Wire<'_>,
     object: &mut Map<String, Value>,
     place: Place<'_>,
-) -> Result<(), DecodeError> {
+) -> Result<(), ProtobufError> {
     let name = field.name.as_ref();
     match &field.shape {
         Shape::List(list) => {
@@ -282,7 +279,7 @@ fn read_list(
     wire: Wire<'_>,
     items: &mut Vec<Value>,
     place: Place<'_>,
-) -> Result<(), DecodeError> {
+) -> Result<(), ProtobufError> {
     let place = place.inside()?;
     if list.wrapped {
         for field in Fields(bytes(kind, name, wire)?) {
@@ -318,7 +315,7 @@ fn entry(
     of: &Shape,
     raw: &[u8],
     place: Place<'_>,
-) -> Result<(String, Value), DecodeError> {
+) -> Result<(String, Value), ProtobufError> {
     let (mut key, mut found) = (String::new(), None);
     for field in Fields(raw) {
         match field? {
@@ -342,7 +339,7 @@ fn read_value(
     shape: &Shape,
     wire: Wire<'_>,
     place: Place<'_>,
-) -> Result<Value, DecodeError> {
+) -> Result<Value, ProtobufError> {
     place.count()?;
     match shape {
         Shape::Object(inner) => {
@@ -376,13 +373,13 @@ fn float(value: f64) -> Value {
 }
 
 /// Scalars that are messages in protobuf.
-fn structured(of: Scalar, raw: &[u8], place: Place<'_>) -> Result<Value, DecodeError> {
+fn structured(of: Scalar, raw: &[u8], place: Place<'_>) -> Result<Value, ProtobufError> {
     match of {
         Scalar::Bytes => Ok(Value::String(base64::engine::general_purpose::STANDARD.encode(raw))),
         Scalar::Quantity => {
             let text = part(raw, 1)?.map_or(Ok(String::new()), string)?;
             let text = if text.is_empty() { "0" } else { &text };
-            text.parse::<Quantity>().map(|q| Value::String(q.to_string())).map_err(|e| bad(e.to_string()))
+            Ok(text.parse::<Quantity>().map(|q| Value::String(q.to_string()))?)
         }
         Scalar::IntOrString => {
             let (mut is_string, mut number, mut text) = (false, 0i32, String::new());
@@ -415,7 +412,7 @@ fn structured(of: Scalar, raw: &[u8], place: Place<'_>) -> Result<Value, DecodeE
     }
 }
 
-fn part(raw: &[u8], wanted: u32) -> Result<Option<&[u8]>, DecodeError> {
+fn part(raw: &[u8], wanted: u32) -> Result<Option<&[u8]>, ProtobufError> {
     let mut found = None;
     for field in Fields(raw) {
         match field? {
@@ -426,7 +423,7 @@ fn part(raw: &[u8], wanted: u32) -> Result<Option<&[u8]>, DecodeError> {
     Ok(found)
 }
 
-fn read_time(of: Scalar, raw: &[u8]) -> Result<Value, DecodeError> {
+fn read_time(of: Scalar, raw: &[u8]) -> Result<Value, ProtobufError> {
     if raw.is_empty() {
         return Ok(Value::Null);
     }
@@ -439,14 +436,14 @@ fn read_time(of: Scalar, raw: &[u8]) -> Result<Value, DecodeError> {
         }
     }
     let nanos = if of == Scalar::Time { 0 } else { nanos };
-    let stamp = Timestamp::new(seconds, nanos).map_err(|e| bad(format!("invalid time: {e}")))?;
+    let stamp = Timestamp::new(seconds, nanos).map_err(|e| ProtobufError::Time(e.to_string()))?;
     Ok(Value::String(match of {
         Scalar::Time => time::format_time(stamp),
         _ => time::format_micro_time(stamp),
     }))
 }
 
-fn schema_or(of: Scalar, raw: &[u8], place: Place<'_>) -> Result<Value, DecodeError> {
+fn schema_or(of: Scalar, raw: &[u8], place: Place<'_>) -> Result<Value, ProtobufError> {
     let kind = type_of("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
     let kind = kind.expect("the table has the schema type");
     let schema = |raw: &[u8], place: Place<'_>| {
@@ -454,7 +451,7 @@ fn schema_or(of: Scalar, raw: &[u8], place: Place<'_>) -> Result<Value, DecodeEr
         place.count()?;
         message(kind, raw, &mut fields, place)?;
         finish(kind, &mut fields);
-        Ok::<_, DecodeError>(Value::Object(fields))
+        Ok::<_, ProtobufError>(Value::Object(fields))
     };
     let (mut one, mut many, mut allows) = (None, Vec::new(), false);
     for field in Fields(raw) {
@@ -519,7 +516,7 @@ mod tests {
         assert_eq!(height(&fits, &mut { MAX_NODES }), Some(MAX_BODY_DEPTH));
         let why = read_meta(&owned(&nested(MAX_BODY_DEPTH - 2))).unwrap_err().to_string();
         assert_eq!(why, "invalid JSON in bytes: exceeded max depth");
-        let reserved = format!(r#"{{"{}":"x"}}"#, crate::shape::RESERVED);
+        let reserved = format!(r#"{{"{}":"x"}}"#, crate::limits::RESERVED);
         assert!(read_meta(&owned(&reserved)).unwrap_err().to_string().contains("is reserved"));
     }
 

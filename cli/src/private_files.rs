@@ -1,10 +1,10 @@
-//! Files that only their owner reads: keys, and what holds keys.
+//! Files and directories that only their owner can read, for keys.
 
 use std::io::{ErrorKind, Result, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// Makes a directory that only its owner can look into, or makes one that is there so.
+/// Creates a directory with mode 0700, or sets the mode of an existing one.
 pub fn directory(path: &Path) -> Result<()> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
@@ -19,7 +19,7 @@ pub fn directory(path: &Path) -> Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
 }
 
-/// Writes a file that only its owner can read, by rename: it is whole or absent. Directories that are missing are made.
+/// Writes a file with mode 0600 atomically, by rename. Creates missing directories.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;

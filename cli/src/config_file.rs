@@ -1,4 +1,4 @@
-//! Options from a YAML file: the long flags in camel case. What the command line says wins.
+//! Options from a YAML file: the long flags in camel case. The command line takes precedence.
 
 use clap::{Arg, ArgAction, Command};
 use serde_json::{Map, Value};
@@ -6,19 +6,19 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// Why a file gives no options.
+/// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Read(PathBuf, #[source] std::io::Error),
-    /// It is no mapping of options.
+    /// It is no YAML mapping.
     #[error("{0} is not a valid configuration")]
     Parse(PathBuf, #[source] Box<serde_saphyr::Error>),
-    /// It names an option that is not there.
+    /// Unknown option.
     #[error("{0}: there is no option {1}")]
     Unknown(PathBuf, String),
-    /// A value that no flag takes.
+    /// Invalid value.
     #[error("{0}: {1} takes a word, a number, true, false, or a list of those")]
     Value(PathBuf, String),
 }
@@ -34,7 +34,7 @@ fn key(long: &str) -> String {
     })
 }
 
-/// The arguments with the options of the file that `--config` names put in, where the command line does not give them.
+/// Adds the options of the `--config` file to the arguments, except those that the command line sets.
 /// `command` is the subcommand that `arguments` begins with, after the program's name.
 pub fn expand(arguments: Vec<OsString>, command: &Command) -> Result<Vec<OsString>, Error> {
     let text: Vec<String> = arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
@@ -107,7 +107,7 @@ pub fn template(command: &Command, program: &str) -> String {
     text
 }
 
-/// A value as YAML has it, in quotes where it would mean something else without.
+/// A YAML scalar, quoted if necessary.
 fn scalar(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/' || c == '.')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "/.:_=+-".contains(c))

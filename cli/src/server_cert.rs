@@ -1,5 +1,5 @@
-//! A TLS client that judges the server's certificate in its own way: by a hash, by who signed it, or not at all. Whatever
-//! the judge says, the server proves that it holds the certificate's key, as in every handshake.
+//! TLS clients with a custom check of the server certificate: by hash, by issuer only, or none. In every case the handshake
+//! verifies that the server holds the private key.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -8,44 +8,44 @@ use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, Signatur
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What a server showed of itself.
+/// The certificate that a server presented in the handshake.
 #[derive(Debug)]
-pub struct Shown<'a> {
-    /// Its certificate.
+pub struct PresentedCert<'a> {
+    /// The end-entity certificate.
     pub certificate: &'a CertificateDer<'a>,
-    /// What it sent along: authorities between it and a root, or the root itself.
+    /// The other certificates that the server sent: intermediates, or the root.
     pub chain: &'a [CertificateDer<'a>],
-    /// The name it was called by.
+    /// The server name that the client connected to.
     pub name: &'a ServerName<'a>,
-    /// Its word on revocation.
+    /// Stapled OCSP response.
     pub ocsp: &'a [u8],
     /// The time of the handshake.
     pub now: UnixTime,
 }
 
-/// Decides whether a server is the one that was meant.
-pub trait Judge: Debug + Send + Sync {
-    /// An error ends the handshake before anything is said.
-    fn judge(&self, shown: &Shown<'_>, provider: &Arc<CryptoProvider>) -> Result<(), Error>;
+/// Decides whether a server certificate is accepted.
+pub trait ServerCertCheck: Debug + Send + Sync {
+    /// An error aborts the handshake, before any request is sent.
+    fn check(&self, presented: &PresentedCert<'_>, provider: &Arc<CryptoProvider>) -> Result<(), Error>;
 }
 
-/// Takes everybody: for those who ask whether something answers, not who it is.
+/// Accepts every certificate, as `InsecureSkipVerify` does: for HTTPS probes and servers with verification disabled.
 #[derive(Debug)]
-pub struct Anybody;
+pub struct SkipVerify;
 
-impl Judge for Anybody {
-    fn judge(&self, _: &Shown<'_>, _: &Arc<CryptoProvider>) -> Result<(), Error> {
+impl ServerCertCheck for SkipVerify {
+    fn check(&self, _: &PresentedCert<'_>, _: &Arc<CryptoProvider>) -> Result<(), Error> {
         Ok(())
     }
 }
 
 #[derive(Debug)]
-struct Judged<J> {
-    judge: Arc<J>,
+struct CheckVerifier<C> {
+    check: Arc<C>,
     provider: Arc<CryptoProvider>,
 }
 
-impl<J: Judge> ServerCertVerifier for Judged<J> {
+impl<C: ServerCertCheck> ServerCertVerifier for CheckVerifier<C> {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -54,8 +54,8 @@ impl<J: Judge> ServerCertVerifier for Judged<J> {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let shown = Shown { certificate, chain, name, ocsp, now };
-        self.judge.judge(&shown, &self.provider).map(|()| ServerCertVerified::assertion())
+        let presented = PresentedCert { certificate, chain, name, ocsp, now };
+        self.check.check(&presented, &self.provider).map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -81,12 +81,12 @@ impl<J: Judge> ServerCertVerifier for Judged<J> {
     }
 }
 
-/// A client whose servers are judged by `judge`; the caller says who the client itself is.
-pub fn client<J: Judge + 'static>(
-    judge: Arc<J>,
+/// A client configuration that uses `check`; the caller adds the client certificate.
+pub fn client_config<C: ServerCertCheck + 'static>(
+    check: Arc<C>,
 ) -> Result<ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder =
         ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Judged { judge, provider })))
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(CheckVerifier { check, provider })))
 }
