@@ -1,18 +1,18 @@
-//! What evaluation may spend. Limits are upstream's: a unit is some fifty nanoseconds of a processor.
+//! Cost limits of evaluation, those of Kubernetes. One unit is about 50 ns of CPU time.
 
 use super::meter::Metered;
 use super::{EXCEEDED, explain};
 use cel::ExecutionError;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// All rules about one object, and all expressions of one policy.
+/// Cost limit of all rules of one object, and of all expressions of one policy.
 pub const VALIDATION: u64 = 10_000_000;
-/// All conditions of one webhook or policy.
+/// Cost limit of all match conditions of one webhook or policy.
 pub const CONDITIONS: u64 = VALIDATION / 4;
-/// One expression, once.
+/// Cost limit of one evaluation.
 const EVALUATION: u64 = 1_000_000;
-/// What a thread that serves requests spends before it lets others have its place.
-const HURRIED: u64 = 50_000;
+/// Cost limit of an evaluation on a thread of the async runtime.
+const INLINE_BUDGET: u64 = 50_000;
 
 /// Why there is no value.
 #[derive(Debug, thiserror::Error)]
@@ -81,10 +81,10 @@ impl Budget {
     }
 }
 
-/// Does work that evaluates. Most takes little time; what takes longer starts again with the whole budget after the thread
-/// has left its place among those that serve requests to another one.
-pub fn patiently<T>(budget: u64, work: impl Fn(&mut Budget) -> T) -> T {
-    let mut first = Budget::of(budget.min(HURRIED));
+/// Runs `work`, which evaluates expressions. It runs first with a small budget. If it exceeds that, it is restarted with the
+/// whole budget in `block_in_place`, so that it does not block other requests.
+pub fn evaluate_blocking<T>(budget: u64, work: impl Fn(&mut Budget) -> T) -> T {
+    let mut first = Budget::of(budget.min(INLINE_BUDGET));
     let done = work(&mut first);
     if !first.spent {
         return done;

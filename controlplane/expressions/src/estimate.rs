@@ -13,7 +13,7 @@ pub const SCHEMA: u64 = 100_000_000;
 /// The largest request.
 const REQUEST: u64 = 3 << 20;
 
-/// What is said about a cost above a limit.
+/// The message about a cost above a limit.
 pub fn message(what: &str, cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
     let factor = if factor > 100.0 { "more than 100".to_owned() } else { format!("{factor:.1}") };

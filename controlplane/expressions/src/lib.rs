@@ -6,8 +6,10 @@
 
 // Parsing IP addresses and CIDR ranges.
 pub mod addresses;
+// Why a text cannot be compiled.
+mod error;
 // Limits on the length and depth of an expression.
-mod bounds;
+mod limits;
 // Cost limits, and time limits for slow expressions.
 mod budget;
 // The highest possible cost of an expression, estimated from the schema.
@@ -19,13 +21,15 @@ mod rewrite;
 // Regular expressions.
 pub mod patterns;
 // Regular expression syntax that only Go accepts.
-mod dialect;
+mod go_regex;
 // Functions that the API server adds: quantities, addresses, sets, lists, patterns.
 mod library;
 // Checks variables, functions and fields of an expression against the schema.
 pub mod names;
 
-pub use budget::{Budget, CONDITIONS, Failure, VALIDATION, patiently};
+pub use budget::{Budget, CONDITIONS, Failure, VALIDATION, evaluate_blocking};
+pub use error::{CompileError, StackError};
+pub use limits::LimitError;
 
 use cel::common::ast::{IdedExpr, SourceInfo};
 use cel::objects::OptionalValue;
@@ -67,7 +71,7 @@ const SHALLOW: usize = if cfg!(debug_assertions) { 6 } else { DEEP };
 const DEEP: usize = 32;
 const THREAD: u64 = 1_000;
 
-/// Expressions that are kept compiled for those who only have the text.
+/// Size of the cache of compiled expressions.
 const KNOWN_PROGRAMS: usize = 256;
 
 /// An expression that can be evaluated. Evaluation is only possible with a budget.
@@ -115,26 +119,28 @@ impl Program {
 }
 
 /// An expression that can be evaluated, or what is wrong with it, line by line.
-pub fn compile(text: &str) -> Result<Program, String> {
-    bounds::fits(text).map_err(|why| why.to_string())?;
+pub fn compile(text: &str) -> Result<Program, CompileError> {
+    limits::fits(text)?;
     with_stack(PARSER_STACK, || {
-        let parsed = LANGUAGE.compile(text).map_err(|errors| errors.to_string().replace("\n| ", "\n | "))?;
+        let parsed = LANGUAGE
+            .compile(text)
+            .map_err(|errors| CompileError::Syntax(errors.to_string().replace("\n| ", "\n | ")))?;
         let measured = rewrite::measured(parsed.expression());
         Ok(Program { parsed, measured })
     })?
 }
 
 /// Does work on a thread of its own that has so much stack. What of it is not used takes no memory.
-fn with_stack<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> Result<T, String> {
+fn with_stack<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> Result<T, StackError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("cel".into()).stack_size(bytes.max(PARSER_STACK));
-        let thread = thread.spawn_scoped(scope, work).map_err(|error| format!("no thread: {error}"))?;
-        thread.join().map_err(|_| "evaluation failed".to_owned())
+        let thread = thread.spawn_scoped(scope, work).map_err(StackError::Start)?;
+        thread.join().map_err(|_| StackError::Panicked)
     })
 }
 
-/// The same as `compile`, for whoever has only the text each time.
-pub fn compiled(text: &str) -> Result<Arc<Program>, String> {
+/// Compiles an expression, with a cache by its text.
+pub fn compiled(text: &str) -> Result<Arc<Program>, CompileError> {
     static KNOWN: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = known().get(text) {
@@ -176,13 +182,13 @@ pub fn explain(error: &ExecutionError) -> String {
 }
 
 /// A JSON value as CEL knows it: whole numbers are ints.
-pub fn lifted(value: &Value) -> cel::Value {
-    lifted_as(&Value::Null, value)
+pub fn to_cel(value: &Value) -> cel::Value {
+    to_cel_typed(&Value::Null, value)
 }
 
 /// A JSON value as CEL knows it by a schema: numbers are what the schema calls them, dates and spans of time are such,
 /// and fields whose names are no identifiers have other names.
-pub fn lifted_as(schema: &Value, value: &Value) -> cel::Value {
+pub fn to_cel_typed(schema: &Value, value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,
         Value::Bool(is) => cel::Value::Bool(*is),
@@ -198,13 +204,13 @@ pub fn lifted_as(schema: &Value, value: &Value) -> cel::Value {
             };
             parsed.unwrap_or_else(|| cel::Value::String(Arc::new(text.clone())))
         }
-        Value::Array(items) => {
-            cel::Value::List(Arc::new(items.iter().map(|item| lifted_as(&schema["items"], item)).collect()))
-        }
+        Value::Array(items) => cel::Value::List(Arc::new(
+            items.iter().map(|item| to_cel_typed(&schema["items"], item)).collect(),
+        )),
         Value::Object(fields) => {
             let lift = |(name, value): (&String, &Value)| match schema["properties"].get(name) {
-                Some(of) => (names::escaped(name), lifted_as(of, value)),
-                None => (name.clone(), lifted_as(&schema["additionalProperties"], value)),
+                Some(of) => (names::escaped(name), to_cel_typed(of, value)),
+                None => (name.clone(), to_cel_typed(&schema["additionalProperties"], value)),
             };
             cel::Value::from(fields.iter().map(lift).collect::<HashMap<String, cel::Value>>())
         }
@@ -255,10 +261,11 @@ mod tests {
         let schema = json!({"properties": {"ratio": {"type": "number"}, "at": {"format": "date-time"},
             "a-b": {"type": "string"}, "list": {"items": {"type": "integer"}}, "none": {}}});
         let object = json!({"ratio": 1, "at": "2024-01-02T03:04:05Z", "a-b": "x", "list": [3, 1, 2], "map": {"k-1": 1}});
-        context.add_variable_from_value("self", lifted_as(&schema, &object));
+        context.add_variable_from_value("self", to_cel_typed(&schema, &object));
         context.add_variable_from_value("old", optional(None));
         let mut budget = Budget::of(budget);
-        compile(text)?.evaluate(&context, &mut budget).map_err(|failure| failure.to_string())
+        let program = compile(text).map_err(|error| error.to_string())?;
+        program.evaluate(&context, &mut budget).map_err(|failure| failure.to_string())
     }
 
     #[test]

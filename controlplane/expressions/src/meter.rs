@@ -149,7 +149,7 @@ pub(super) fn charge(cost: u64) -> Result<(), ExecutionError> {
     })
 }
 
-/// The functions that rewritten expressions call. No expression that somebody writes can: `@` is in no name.
+/// The functions that rewritten expressions call. Source expressions cannot call them: their names contain `@`.
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     let numbered = || vec![INT_TYPE, DYN_TYPE];
     env.add_overload(TICK, "tick", numbered(), |mut args| {

@@ -217,7 +217,7 @@ pub fn escaped(name: &str) -> String {
 
 /// The first thing in the program that is not there, as upstream reports it. `variables` are the names that it may use,
 /// each with the schema of its value.
-pub fn wrong(program: &Program, variables: &[(&str, &Value)]) -> Option<String> {
+pub fn check_references(program: &Program, variables: &[(&str, &Value)]) -> Option<String> {
     let scope = variables.iter().map(|(name, schema)| ((*name).to_owned(), Some(*schema))).collect();
     let mut reader = Reader { scope, found: None };
     reader.read(program.expression());
@@ -234,7 +234,7 @@ pub fn unsupported(program: &Program) -> Option<&'static str> {
 }
 
 /// The schema of what the program gives, when that can be told.
-pub fn outcome(program: &Program, variables: &[(&str, &Value)]) -> Option<&'static str> {
+pub fn result_type(program: &Program, variables: &[(&str, &Value)]) -> Option<&'static str> {
     match &program.expression().expr {
         Expr::Literal(literal) => Some(match literal {
             LiteralValue::Boolean(_) => "bool",
@@ -460,7 +460,9 @@ mod tests {
             "parts": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
             "labels": {"type": "object", "additionalProperties": {"type": "string"}},
             "any": {"x-kubernetes-preserve-unknown-fields": true}}});
-        let said = |text: &str| wrong(&compile(text).unwrap(), &[("self", &schema), ("oldSelf", &schema)]);
+        let said = |text: &str| {
+            check_references(&compile(text).unwrap(), &[("self", &schema), ("oldSelf", &schema)])
+        };
         for good in [
             "self.size > 0 && has(self.on)",
             "self.parts.all(p, p.name != '' && self.parts.exists_one(q, q.name == p.name))",
@@ -488,7 +490,7 @@ mod tests {
         );
         assert!(said("self.parts[0].nam == ''").unwrap().contains("undefined field 'nam'"));
         assert!(said("self.size.startWith('a')").unwrap().contains("undeclared reference to 'startWith'"));
-        let gives = |text: &str| outcome(&compile(text).unwrap(), &[("self", &schema)]);
+        let gives = |text: &str| result_type(&compile(text).unwrap(), &[("self", &schema)]);
         assert_eq!(
             (gives("self.size"), gives("self.on"), gives("1 + 1")),
             (Some("int"), Some("bool"), Some("number or text"))

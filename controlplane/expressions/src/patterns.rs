@@ -1,7 +1,7 @@
 //! Regular expressions. The interpreter compiles a pattern each time that it is used; compiling one of some characters may
 //! take as long as a million steps of evaluation. Here they are compiled once, within bounds, and charged for.
 
-use super::{dialect, meter};
+use super::{EXCEEDED, go_regex, meter};
 use cel::common::ast::CallExpr;
 use cel::common::types::{CelBool, CelString, STRING_TYPE};
 use cel::common::value::CowVal;
@@ -10,7 +10,7 @@ use regex::{Regex, RegexBuilder};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Our own `matches`; no expression that somebody writes can name it.
+/// Internal name of the function that replaces `matches`; no source expression can call it.
 pub(super) const MATCHES: &str = "@matches";
 
 /// A compiled pattern may take so many bytes, and as many again while it is used.
@@ -50,6 +50,16 @@ pub enum Illegal {
     },
 }
 
+/// Why an expression cannot use a pattern.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PatternError {
+    /// Compiling it costs more than is left.
+    #[error("{EXCEEDED}")]
+    Cost,
+    #[error("Illegal regex: {0}")]
+    Illegal(Illegal),
+}
+
 /// Patterns that were compiled, and those that cannot be: finding that out takes as long.
 #[derive(Default)]
 struct Known {
@@ -64,11 +74,11 @@ fn known(pattern: &str) -> Option<Result<Compiled, Illegal>> {
 }
 
 /// The pattern, compiled, for expressions, which pay for it.
-pub(super) fn compiled(pattern: &str) -> Result<Arc<Regex>, String> {
+pub(super) fn compiled(pattern: &str) -> Result<Arc<Regex>, PatternError> {
     if known(pattern).is_none() {
-        meter::charge(COST).map_err(|error| super::explain(&error))?;
+        meter::charge(COST).map_err(|_| PatternError::Cost)?;
     }
-    bounded(pattern).map(|compiled| compiled.regex).map_err(|why| format!("Illegal regex: {why}"))
+    bounded(pattern).map(|compiled| compiled.regex).map_err(PatternError::Illegal)
 }
 
 /// The pattern, compiled within bounds of length and memory, from the cache if it is there.
@@ -94,7 +104,7 @@ pub fn bounded(pattern: &str) -> Result<Compiled, Illegal> {
 
 /// Compiles a pattern as Go understands it.
 fn build(pattern: &str) -> Result<Compiled, Illegal> {
-    let outcome = sized(&dialect::translated(pattern));
+    let outcome = sized(&go_regex::translated(pattern));
     match outcome {
         // The error is to quote the pattern that somebody wrote.
         Err(Illegal::Rejected { reason: regex::Error::Syntax(_) }) => match sized(pattern) {
@@ -117,7 +127,7 @@ fn sized(pattern: &str) -> Result<Compiled, Illegal> {
 }
 
 /// A call of our `matches` in place of one of the interpreter's, `text.matches(pattern)` or `matches(text, pattern)`.
-pub(super) fn instead_of_matches(call: CallExpr) -> CallExpr {
+pub(super) fn replace_matches_call(call: CallExpr) -> CallExpr {
     let operands = call.args.len() + usize::from(call.target.is_some());
     if call.func_name != "matches" || operands != 2 {
         return call;

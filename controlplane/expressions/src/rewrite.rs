@@ -170,7 +170,7 @@ impl Writer {
     }
 
     fn call(&mut self, call: CallExpr) -> IdedExpr {
-        let CallExpr { func_name, target, args } = patterns::instead_of_matches(call);
+        let CallExpr { func_name, target, args } = patterns::replace_matches_call(call);
         let name = func_name.as_str();
         let operator = !name.starts_with(|c: char| c.is_ascii_alphabetic()) && target.is_none();
         let alone = args.is_empty() && target.is_none();

@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-/// The group of everybody who shows a bootstrap token.
+/// The group of all users with a bootstrap token.
 pub const GROUP: &str = "system:bootstrappers";
 
 /// The type of the Secrets.

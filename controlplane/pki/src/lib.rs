@@ -44,7 +44,7 @@ pub enum PkiError {
     },
 }
 
-/// How long certificates of the server and the administrator hold unless somebody says otherwise.
+/// Default lifetime of the certificates of server and administrator.
 pub const USUAL_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// All that the server holds.
@@ -88,13 +88,13 @@ impl Pki {
         })
     }
 
-    /// The serving and the administrator's certificate, made anew when they are past two thirds of their lives.
+    /// The serving and the administrator's certificate, renewed after two thirds of their lifetime.
     pub fn renewed(&self) -> Result<(Signed, Signed), PkiError> {
         let serving = ensure_serving(&self.authority, &self.dir, &self.names, self.life)?;
         Ok((serving, ensure_admin(&self.authority, &self.dir, self.life)?))
     }
 
-    /// What the server shows to those it vouches for users to; made anew when it is past two thirds of its life.
+    /// The front-proxy client certificate (requestheader), renewed after two thirds of its lifetime.
     pub fn front_proxy_client(&self) -> Result<Signed, PkiError> {
         ensure_front_proxy_client(&self.front_proxy, &self.dir, self.life)
     }
@@ -136,10 +136,11 @@ fn ensure_key(path: &Path) -> Result<String, PkiError> {
 
 /// Makes a directory that only its owner can look into.
 pub fn private_directory(path: &Path) -> Result<(), PkiError> {
-    coracle_cli::private::directory(path).map_err(|source| PkiError::File { path: path.into(), source })
+    coracle_cli::private_files::directory(path).map_err(|source| PkiError::File { path: path.into(), source })
 }
 
 /// Writes a file that only its owner can read, by rename, so that it is whole or absent.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
-    coracle_cli::private::write(path, bytes).map_err(|source| PkiError::File { path: path.into(), source })
+    coracle_cli::private_files::write(path, bytes)
+        .map_err(|source| PkiError::File { path: path.into(), source })
 }

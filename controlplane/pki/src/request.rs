@@ -52,7 +52,7 @@ fn address(raw: &[u8]) -> Option<IpAddr> {
     four.or_else(|_| <[u8; 16]>::try_from(raw).map(IpAddr::from)).ok()
 }
 
-/// A certificate (DER) with another subject (DER), signed anew; PEM.
+/// Replaces the subject (DER) of a certificate (DER) and signs it again; returns PEM.
 pub fn with_subject(certificate: &[u8], subject: &[u8], key: &impl SigningKey) -> Result<String, Error> {
     let broken = || Error::CouldNotParseCertificate;
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| broken())?;

@@ -4,7 +4,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The issuer and default audience of our tokens, unless somebody says otherwise.
+/// Default issuer and audience of service-account tokens.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// An object a token is bound to.
@@ -97,6 +97,20 @@ impl LegacyClaims {
     }
 }
 
+/// Why keys cannot be read, or a token is not made or not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The key is no PKCS#8 PEM.
+    #[error(transparent)]
+    Key(#[from] rcgen::Error),
+    /// The key does not sign tokens, or a token does not hold.
+    #[error(transparent)]
+    Token(#[from] jsonwebtoken::errors::Error),
+    /// The subject is not the account that the other claims name.
+    #[error("sub claim is invalid")]
+    Subject,
+}
+
 /// The key pair behind the tokens.
 pub struct Keys {
     encoding: EncodingKey,
@@ -112,15 +126,15 @@ pub struct Keys {
 
 impl Keys {
     /// From a PKCS#8 PEM of a P-256 key.
-    pub fn from_pem(pem: &str) -> Result<Self, String> {
-        let pair = rcgen::KeyPair::from_pem(pem).map_err(|e| e.to_string())?;
+    pub fn from_pem(pem: &str) -> Result<Self, TokenError> {
+        let pair = rcgen::KeyPair::from_pem(pem)?;
         let public = pair.public_key_pem();
         let id = {
             use base64::Engine;
             base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(Sha256::digest(public.as_bytes()))
         };
-        let encoding = EncodingKey::from_ec_pem(pem.as_bytes()).map_err(|e| e.to_string())?;
-        let decoding = DecodingKey::from_ec_pem(public.as_bytes()).map_err(|e| e.to_string())?;
+        let encoding = EncodingKey::from_ec_pem(pem.as_bytes())?;
+        let decoding = DecodingKey::from_ec_pem(public.as_bytes())?;
         let point = pair.public_key_raw().to_vec();
         Ok(Self { encoding, decoding, id, public, issuers: vec![ISSUER.into()], point })
     }
@@ -151,14 +165,14 @@ impl Keys {
     }
 
     /// Signs claims.
-    pub fn sign(&self, claims: &impl Serialize) -> Result<String, String> {
+    pub fn sign(&self, claims: &impl Serialize) -> Result<String, TokenError> {
         let mut header = Header::new(Algorithm::ES256);
         header.kid = Some(self.id.clone());
-        jsonwebtoken::encode(&header, claims, &self.encoding).map_err(|e| e.to_string())
+        Ok(jsonwebtoken::encode(&header, claims, &self.encoding)?)
     }
 
     /// Verifies signature, time and audience.
-    pub fn verify(&self, token: &str, audiences: &[String]) -> Result<Claims, String> {
+    pub fn verify(&self, token: &str, audiences: &[String]) -> Result<Claims, TokenError> {
         let mut validation = Validation::new(Algorithm::ES256);
         validation.set_issuer(&self.issuers);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
@@ -168,24 +182,20 @@ impl Keys {
         } else {
             validation.set_audience(audiences);
         }
-        jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation)
-            .map(|data| data.claims)
-            .map_err(|e| e.to_string())
+        Ok(jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation)?.claims)
     }
 }
 
 impl Keys {
     /// Verifies the signature of a token in a secret.
-    pub fn verify_legacy(&self, token: &str) -> Result<LegacyClaims, String> {
+    pub fn verify_legacy(&self, token: &str) -> Result<LegacyClaims, TokenError> {
         let mut validation = Validation::new(Algorithm::ES256);
         validation.set_issuer(&[LEGACY_ISSUER]);
         validation.required_spec_claims.clear();
         (validation.validate_exp, validation.validate_aud) = (false, false);
-        let claims = jsonwebtoken::decode::<LegacyClaims>(token, &self.decoding, &validation)
-            .map_err(|e| e.to_string())?
-            .claims;
+        let claims = jsonwebtoken::decode::<LegacyClaims>(token, &self.decoding, &validation)?.claims;
         if claims.sub != format!("system:serviceaccount:{}:{}", claims.namespace, claims.account) {
-            return Err("sub claim is invalid".into());
+            return Err(TokenError::Subject);
         }
         Ok(claims)
     }

@@ -1,7 +1,7 @@
 //! The store in etcd v3, for more than one server. Revisions are etcd's, so the etcd is for this cluster alone: keys of
 //! others would count revisions that no watch here ever sees.
 
-use super::{Change, KeyValue, Notice, Revision, Store, StoreError, Watch, Write};
+use super::{Change, KeyValue, Revision, Store, StoreError, Watch, WatchItem, Write};
 use async_trait::async_trait;
 use bytes::Bytes;
 use coracle_cli::supervise::Supervisor;
@@ -10,7 +10,7 @@ use etcd_client::{
     TxnOpResponse, WatchOptions, WatchResponse, WatchStream,
 };
 use futures::{StreamExt, stream};
-use std::{future::Future, time::Duration};
+use std::{future::Future, string::FromUtf8Error, time::Duration};
 use tokio::task::JoinHandle;
 
 /// How long etcd may take for one answer.
@@ -21,7 +21,27 @@ const MAX_MESSAGE: usize = 1 << 30;
 /// History is kept for at least this long.
 const KEEP: Duration = Duration::from_secs(300);
 
-/// A client of etcd. Forgets history on its own; with several servers whoever is first does.
+/// Why etcd did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// It refused, or was not reached.
+    #[error("etcd: {0}")]
+    Client(Error),
+    /// A write has no revision.
+    #[error("etcd: an answer without a revision")]
+    NoRevision,
+    /// A key is not UTF-8.
+    #[error("etcd: a key is no text: {0}")]
+    Key(FromUtf8Error),
+    /// A watch ended without a reason.
+    #[error("etcd: the watch ended")]
+    Ended,
+    /// A watch was canceled for this reason.
+    #[error("etcd: the watch was canceled: {0}")]
+    Canceled(String),
+}
+
+/// A client of etcd. It compacts history periodically; with several servers the first one does.
 pub struct Etcd {
     client: Client,
     compactor: JoinHandle<()>,
@@ -96,8 +116,7 @@ impl Store for Etcd {
         let answer = wait(kv(&self.client).txn(txn)).await?;
         if answer.succeeded() {
             let revision = answer.header().map(|header| header.revision() as u64);
-            return revision
-                .ok_or_else(|| StoreError::Engine("etcd: an answer without a revision".to_owned()));
+            return Ok(revision.ok_or(EtcdError::NoRevision)?);
         }
         let now = match answer.op_responses().pop() {
             Some(TxnOpResponse::Get(mut found)) => found.take_kvs().pop().map(key_value).transpose()?,
@@ -122,7 +141,7 @@ impl Store for Etcd {
             match message(&mut watch, after).await {
                 Ok(answer) => {
                     let seen = answer.header().map_or(after, |header| header.revision() as u64);
-                    Some((notices(&answer), Some((watch, client, seen))))
+                    Some((watch_items(&answer), Some((watch, client, seen))))
                 }
                 Err(error) => Some((vec![Err(error)], None)),
             }
@@ -174,7 +193,7 @@ async fn forget(client: Client) {
         if let Some(old) = known.filter(|old| *old > 0) {
             // Another server may have done it already.
             if let Err(error) = wait(kv(&client).compact(old as i64, None)).await {
-                tracing::debug!(error = %error.at(old), "no compaction");
+                tracing::debug!(error = %error.at(old), "cannot compact");
             }
         }
         known = now;
@@ -185,39 +204,37 @@ async fn forget(client: Client) {
 fn key_value(found: etcd_client::KeyValue) -> Result<KeyValue, StoreError> {
     let (created, modified) = (found.create_revision() as u64, found.mod_revision() as u64);
     let (key, value) = found.into_key_value();
-    let key =
-        String::from_utf8(key).map_err(|e| StoreError::Engine(format!("etcd: a key is no text: {e}")))?;
+    let key = String::from_utf8(key).map_err(EtcdError::Key)?;
     Ok(KeyValue { key, value: Bytes::from(value), created, modified })
 }
 
 async fn message(watch: &mut WatchStream, after: Revision) -> Result<WatchResponse, StoreError> {
-    let ended = || StoreError::Engine("etcd: the watch ended".to_owned());
-    let answer = watch.message().await.map_err(StoreError::from)?.ok_or_else(ended)?;
+    let answer = watch.message().await.map_err(EtcdError::Client)?.ok_or(EtcdError::Ended)?;
     if answer.compact_revision() > 0 {
         return Err(StoreError::Compacted(after));
     }
     if answer.canceled() {
-        return Err(StoreError::Engine(format!("etcd: the watch was canceled: {}", answer.cancel_reason())));
+        return Err(EtcdError::Canceled(answer.cancel_reason().to_owned()).into());
     }
     Ok(answer)
 }
 
-fn notices(answer: &WatchResponse) -> Vec<Result<Notice, StoreError>> {
+fn watch_items(answer: &WatchResponse) -> Vec<Result<WatchItem, StoreError>> {
     if answer.events().is_empty() && !answer.created() {
         return answer
             .header()
-            .map(|header| Ok(Notice::Progress(header.revision() as u64)))
+            .map(|header| Ok(WatchItem::Progress(header.revision() as u64)))
             .into_iter()
             .collect();
     }
     answer.events().iter().filter_map(|event| change(event).transpose()).collect()
 }
 
-fn change(event: &Event) -> Result<Option<Notice>, StoreError> {
+fn change(event: &Event) -> Result<Option<WatchItem>, StoreError> {
     let Some(now) = event.kv() else { return Ok(None) };
     let put = event.event_type() == EventType::Put;
     let made = if put { Some(now) } else { event.prev_kv() };
-    Ok(Some(Notice::Change(Change {
+    Ok(Some(WatchItem::Change(Change {
         revision: now.mod_revision() as u64,
         key: now.key_str().map_err(StoreError::from)?.to_owned(),
         value: put.then(|| Bytes::copy_from_slice(now.value())),
@@ -225,7 +242,8 @@ fn change(event: &Event) -> Result<Option<Notice>, StoreError> {
     })))
 }
 
-/// An error of etcd, with what it says about revisions understood.
+/// An error of etcd, with what it says about revisions understood. Compacted and future revisions have the same code
+/// (`OutOfRange`); etcd's own clients tell them apart by these texts, too.
 struct Refused(Error);
 
 impl Refused {
@@ -250,7 +268,7 @@ impl From<Refused> for StoreError {
 
 impl From<Error> for StoreError {
     fn from(error: Error) -> Self {
-        Self::Engine(format!("etcd: {error}"))
+        Self::Etcd(EtcdError::Client(error))
     }
 }
 
@@ -265,7 +283,7 @@ async fn wait<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Re
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::behaviour::{self, delete, next_change, put, show};
+    use crate::conformance_tests::{self, delete, next_change, put, show};
     use std::{
         net::TcpListener,
         process::{Child, Command, Stdio},
@@ -331,7 +349,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn behaves() {
         let server = Server::start();
-        behaviour::check(server.connect().await).await;
+        conformance_tests::check(server.connect().await).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -355,13 +373,13 @@ mod tests {
                 break error;
             }
         };
-        assert!(matches!(lost, StoreError::Engine(_)), "{lost:?}");
+        assert!(matches!(lost, StoreError::Etcd(_)), "{lost:?}");
         server.connect().await;
         // The old clients come back on their own.
         let deleted = loop {
             match delete(&*one, "/registry/a", a).await {
                 Ok(revision) => break revision,
-                Err(StoreError::Engine(_)) => tokio::time::sleep(Duration::from_millis(100)).await,
+                Err(StoreError::Etcd(_)) => tokio::time::sleep(Duration::from_millis(100)).await,
                 Err(error) => panic!("{error:?}"),
             }
         };

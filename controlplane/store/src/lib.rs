@@ -10,14 +10,17 @@ pub mod embedded;
 // etcd v3, shared by several servers.
 pub mod etcd;
 // Encryption at rest around either engine.
-pub mod sealed;
+pub mod encryption;
 // Tests that both engines pass.
 #[cfg(test)]
-mod behaviour;
+mod conformance_tests;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use coracle_cli::supervise::Supervisor;
+use embedded::EmbeddedError;
+use encryption::EncryptionError;
+use etcd::EtcdError;
 use futures::stream::BoxStream;
 use std::{path::Path, sync::Arc};
 
@@ -72,29 +75,29 @@ pub struct Change {
     pub created: Revision,
 }
 
-/// What a watcher gets.
+/// An item of a watch.
 #[derive(Debug, Clone)]
-pub enum Notice {
+pub enum WatchItem {
     /// A key changed.
     Change(Change),
-    /// Nothing with the watched prefix changed up to here. A shared etcd counts revisions for keys of others, so
-    /// without this a reader could wait for a revision that never comes by.
+    /// Progress notification: nothing with the watched prefix changed up to this revision. Revisions of other keys never
+    /// appear in the watch, so without it a reader could wait forever.
     Progress(Revision),
 }
 
-/// A place in the past from which history goes on to now.
+/// A revision from which history is complete up to now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Past {
+pub struct HistoryStart {
     /// The revision to begin after.
     pub from: Revision,
-    /// After `from` and up to here a crash may have taken lazy writes that somebody saw; 0 if it took none.
+    /// Up to this revision a crash may have lost lazy writes that were already seen by watchers; 0 if none.
     pub lost: Revision,
 }
 
 /// A watch in order and without end.
-pub type Watch = BoxStream<'static, Result<Notice, StoreError>>;
+pub type Watch = BoxStream<'static, Result<WatchItem, StoreError>>;
 
-/// Why the store did not do it.
+/// Why a request to the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The key is not at the expected revision; holds what is there now.
@@ -106,12 +109,38 @@ pub enum StoreError {
     /// The revision is not reached yet.
     #[error("revision {0} is in the future")]
     Future(Revision),
-    /// The newest value of a key is encrypted, and nothing here opens it.
+    /// The newest value of a key is encrypted, and no configured key decrypts it.
     #[error("{0} is encrypted in the store, and no key of --encryption-provider-config opens it")]
-    Sealed(String),
-    /// The engine failed; whether anything was written is not known.
-    #[error("{0}")]
-    Engine(String),
+    NoDecryptionKey(String),
+    /// The embedded engine failed; whether anything was written is not known.
+    #[error(transparent)]
+    Embedded(#[from] EmbeddedError),
+    /// etcd failed; whether anything was written is not known.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    /// A value cannot be encrypted or decrypted.
+    #[error("{key}: {why}")]
+    Encryption {
+        /// The key of the value.
+        key: String,
+        /// What is wrong with it, or with the service that has the key.
+        why: EncryptionError,
+    },
+    /// The keys of `--encryption-provider-config` cannot be used.
+    #[error(transparent)]
+    Keys(#[from] EncryptionError),
+    /// The thread that worked for the caller has panicked.
+    #[error(transparent)]
+    Thread(#[from] tokio::task::JoinError),
+    /// There is no such store.
+    #[error("unknown datastore {0:?}: want embedded or etcd://host:port")]
+    Unknown(String),
+    /// A watch ended without an error.
+    #[error("the watch ended")]
+    Ended,
+    /// The task that follows the store for all readers has stopped.
+    #[error("the watch on the store has stopped")]
+    Stopped,
     /// The store does not take writes, or cannot read what it has. Nothing was written.
     #[error("the store is not available: {0}")]
     Unavailable(Unhealthy),
@@ -144,7 +173,7 @@ pub enum Unhealthy {
         /// Which file, where, and what is wrong.
         detail: String,
     },
-    /// Nobody is left who could write.
+    /// The writer thread has stopped.
     #[error("the writer of the store has stopped")]
     Stopped,
     /// The writer waits for the disk.
@@ -185,9 +214,9 @@ pub trait Store: Send + Sync {
     /// The newest revision, as a linearizable read: every write acknowledged before the call is at or below it.
     async fn revision(&self) -> Result<Revision, StoreError>;
 
-    /// Where a reader begins that wants to see the last `changes` changes again; at most that many are read.
-    async fn past(&self, changes: u64) -> Result<Past, StoreError> {
-        Ok(Past { from: self.revision().await?.saturating_sub(changes).max(1), lost: 0 })
+    /// The revision after which a watch returns the last `changes` changes, at most.
+    async fn history_start(&self, changes: u64) -> Result<HistoryStart, StoreError> {
+        Ok(HistoryStart { from: self.revision().await?.saturating_sub(changes).max(1), lost: 0 })
     }
 
     /// Forgets history at or below the revision; newest values stay.
@@ -220,13 +249,11 @@ pub async fn supervised(
 ) -> Result<Arc<dyn Store>, StoreError> {
     if datastore == "embedded" {
         let path = data_dir.join("store");
-        let store = tokio::task::spawn_blocking(move || embedded::Embedded::open(&path))
-            .await
-            .map_err(|e| StoreError::Engine(e.to_string()))??;
+        let store = tokio::task::spawn_blocking(move || embedded::Embedded::open(&path)).await??;
         return Ok(Arc::new(store));
     }
     if let Some(endpoints) = datastore.strip_prefix("etcd://") {
         return Ok(Arc::new(etcd::Etcd::connect(endpoints, supervisor).await?));
     }
-    Err(StoreError::Engine(format!("unknown datastore {datastore:?}: want embedded or etcd://host:port")))
+    Err(StoreError::Unknown(datastore.to_owned()))
 }

@@ -1,13 +1,13 @@
 //! The files: how they are opened, closed and opened again, read at a revision, and trimmed.
 
 use super::{
-    check,
+    EmbeddedError, check,
     damage::Damage,
+    durable_revision::DurableRevision,
     health::{self, Health},
     journal,
-    mark::Mark,
     record::{Marks, Record, Version, broken, number},
-    tables, torn,
+    tables, torn_writes,
 };
 use crate::{Change, KeyValue, Revision, StoreError, Unhealthy};
 use fjall::{
@@ -49,7 +49,7 @@ fn is_empty(path: &Path) -> bool {
     std::fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
 }
 
-/// Nobody but the server reads its store.
+/// Mode of the directory of the store.
 const PRIVATE: u32 = 0o700;
 
 /// Makes the files aside and moves them into place when they are whole: the engine cannot open what it was killed in
@@ -58,9 +58,9 @@ fn make(path: &Path) -> Result<(), StoreError> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".new");
     let aside = Path::new(&aside);
-    let failed = |e: std::io::Error| StoreError::Engine(format!("make {}: {e}", path.display()));
+    let failed = |error: io::Error| EmbeddedError::Make { path: path.to_owned(), error };
     match std::fs::remove_dir_all(aside) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error).into()),
         _ => DirBuilder::new().recursive(true).mode(PRIVATE).create(aside).map_err(failed)?,
     }
     let files = Files::open(aside).map_err(|e| e.refusal(path))?;
@@ -71,7 +71,8 @@ fn make(path: &Path) -> Result<(), StoreError> {
     drop(files);
     std::fs::rename(aside, path).map_err(failed)?;
     let parent = path.parent().unwrap_or(path);
-    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
+    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
+    Ok(())
 }
 
 /// The engine, open.
@@ -100,7 +101,7 @@ impl Files {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(super) fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
@@ -118,7 +119,7 @@ pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Nobody else has the store open while its files are checked. The engine takes the same lock afterwards.
+/// Holds the lock of the store while its files are checked. The engine takes the same lock afterwards.
 fn locked<T>(path: &Path, work: impl FnOnce() -> Result<T, Damage>) -> Result<T, Damage> {
     let lock = path.join("lock");
     let file = File::options().read(true).write(true).open(&lock).map_err(Damage::io(&lock))?;
@@ -156,10 +157,10 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Disk {
     pub path: Arc<Path>,
-    /// There was no mark of the newest revision: the store is new, or was made by an earlier version.
+    /// There was no durable revision: the store is new, or was created by an earlier version.
     pub first: bool,
     pub health: Arc<Health>,
-    pub mark: Arc<Mark>,
+    pub durable: Arc<DurableRevision>,
     files: Arc<RwLock<Option<Files>>>,
 }
 
@@ -172,29 +173,29 @@ impl Disk {
         }
         // Secrets are in there; one made by an earlier version could be read by everybody.
         std::fs::set_permissions(path, Permissions::from_mode(PRIVATE))
-            .map_err(|e| StoreError::Engine(format!("{}: {e}", path.display())))?;
-        Self::checked(path).map_err(|damage| damage.refusal(path))
+            .map_err(|error| EmbeddedError::Permissions { path: path.to_owned(), error })?;
+        Ok(Self::checked(path).map_err(|damage| damage.refusal(path))?)
     }
 
     fn checked(path: &Path) -> Result<(Self, Vec<Revision>), Damage> {
-        let (mark, acknowledged) = locked(path, || {
-            let acknowledged = Mark::read(path)?;
+        let (durable, acknowledged) = locked(path, || {
+            let acknowledged = DurableRevision::read(path)?;
             let (tables, journal) = thread::scope(|scope| {
                 let tables = scope.spawn(|| tables::verify(path));
-                let journal = torn::scan(path, acknowledged);
+                let journal = torn_writes::scan(path, acknowledged);
                 (joined(tables), journal)
             });
             // Before both are known to be good nothing is changed.
             tables?;
             if let Some(journal) = journal? {
-                journal.settle()?;
+                journal.cut_torn_end()?;
             }
-            Ok((Mark::open(path)?, acknowledged))
+            Ok((DurableRevision::open(path)?, acknowledged))
         })?;
         let files = Arc::new(RwLock::new(Some(Files::open(path)?)));
         let (path, first) = (path.into(), acknowledged.is_none());
-        let disk = Self { path, first, health: Arc::default(), mark: Arc::new(mark), files };
-        let (journal, end) = torn::end(&disk.path);
+        let disk = Self { path, first, health: Arc::default(), durable: Arc::new(durable), files };
+        let (journal, end) = torn_writes::end(&disk.path);
         let damaged = |what| Damage::Bytes { file: journal.clone(), offset: end, what };
         let view = disk.view().map_err(|e| damaged(e.to_string()))?;
         let known = view.known().map_err(|e| damaged(e.to_string()))?;
@@ -215,7 +216,7 @@ impl Disk {
         let mut files = self.files.write();
         drop(files.take());
         wait_until_closed(&self.path).map_err(Damage::io(&self.path))?;
-        locked(&self.path, || torn::settle(&self.path, Mark::read(&self.path)?))?;
+        locked(&self.path, || torn_writes::cut_torn_end(&self.path, DurableRevision::read(&self.path)?))?;
         Ok(Closed { path: &self.path, files })
     }
 
@@ -306,10 +307,12 @@ impl Disk {
     fn verify(&self) -> Result<(), Damage> {
         let mut result = tables::verify(&self.path);
         for _ in 0..VERIFIES {
-            let Err(damage @ Damage::Bytes { .. }) = &result else { break };
-            let before = damage.to_string();
+            let Err(Damage::Bytes { file, offset, what }) = &result else { break };
+            let before = (file.clone(), *offset, what.clone());
             result = tables::verify(&self.path);
-            if result.as_ref().is_err_and(|damage| damage.to_string() == before) {
+            if let Err(Damage::Bytes { file, offset, what }) = &result
+                && (file, offset, what) == (&before.0, &before.1, &before.2)
+            {
                 break;
             }
         }

@@ -64,7 +64,7 @@ impl Health {
         }
     }
 
-    /// Whether it is time to check if the files can be read again. Who is told so does it, nobody else.
+    /// Whether a check of the files is due. Returns true to one caller only, who then runs the check.
     pub fn recheck_is_due(&self) -> bool {
         let (mut reader, now) = (self.reader.lock(), Instant::now());
         match reader.as_mut().filter(|known| !is_damage(&known.why) && known.next <= now) {

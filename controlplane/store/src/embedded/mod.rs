@@ -6,47 +6,49 @@
 //!                         └─► refuse writes ─► probe the disk ─► open the files again
 //! ```
 
-// What stands on disk.
+// Records of index and log.
 mod record;
-// The files.
+// Opening, closing and reading the files.
 mod disk;
-// Batches in a journal.
+// Parsing the journal of the engine.
 mod journal;
-// The journals after a crash.
-mod torn;
+// Torn writes at the end of a journal after a crash.
+mod torn_writes;
 // Tables and their checksums.
 mod tables;
-// Whether index and log tell the same.
+// Consistency check of index and log.
 mod check;
-// The newest revision on disk.
-mod mark;
-// What is wrong with a file.
+// The newest durable revision.
+mod durable_revision;
+// Errors of damaged or unreadable files.
 mod damage;
-// What went wrong.
+// Health of writer and readers.
 mod health;
-// How much of the past stays.
+// Retention of history.
 mod history;
-// Who watches.
-mod hub;
-// The thread that writes.
+// Watchers.
+mod watchers;
+// The writer thread.
 mod writer;
-// How it goes on after the disk has failed.
-mod trouble;
+// Recovery after a disk failure.
+mod recovery;
 #[cfg(test)]
 mod tests;
 
-use super::{KeyValue, Past, Revision, Store, StoreError, Unhealthy, Watch, Write};
+use super::{HistoryStart, KeyValue, Revision, Store, StoreError, Unhealthy, Watch, Write};
 use async_trait::async_trait;
+use damage::Damage;
 use disk::{Disk, View};
-use hub::Hub;
 use record::Marks;
 use std::{
-    path::Path,
+    io,
+    path::{Path, PathBuf},
     sync::{Arc, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
 use tokio::sync::oneshot;
+use watchers::Watchers;
 use writer::{Answer, Request, Writer};
 
 /// History that stays on disk.
@@ -58,10 +60,51 @@ const MAX_KEY: usize = 4096;
 /// How long the writer may take to say that it is well; a sync may be under way.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Why the embedded store is not opened, or does not do what it is asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    /// The directory cannot be made.
+    #[error("make {}: {error}", path.display())]
+    Make {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// The directory cannot be closed to others.
+    #[error("{}: {error}", path.display())]
+    Permissions {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// The files are damaged, or cannot be read.
+    #[error("open {}: {damage}{}", store.display(), damage.advice(store))]
+    Open {
+        /// The directory.
+        store: PathBuf,
+        /// What is wrong with which file.
+        damage: Damage,
+    },
+    /// The thread that writes cannot be started.
+    #[error("start the writer: {0}")]
+    Start(io::Error),
+    /// The key has more bytes than a key may have.
+    #[error("a key of {0} bytes is too long")]
+    Key(usize),
+    /// A batch failed, and this write may be in what reached the disk of it.
+    #[error("{0}; whether this write happened is not known")]
+    Write(Unhealthy),
+    /// The store was closed under a watch.
+    #[error("the store is closed")]
+    Closed,
+}
+
 /// The embedded store. Dropping it flushes.
 pub struct Embedded {
     disk: Disk,
-    hub: Arc<Hub>,
+    watchers: Arc<Watchers>,
     /// Taken when dropped, which ends the writer.
     requests: Option<mpsc::Sender<Request>>,
     writer: Option<JoinHandle<()>>,
@@ -73,13 +116,13 @@ impl Embedded {
         let (disk, orphans) = Disk::open(path)?;
         let (marks, revision) = recover(&disk, &orphans)?;
         let writer = Writer::new(disk.clone(), marks, revision);
-        let hub = writer.hub.clone();
+        let watchers = writer.watchers.clone();
         let (requests, queue) = mpsc::channel();
         let writer = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || trouble::or_give_up(|| writer.run(&queue)))
-            .map_err(|e| StoreError::Engine(format!("start the writer: {e}")))?;
-        Ok(Self { disk, hub, requests: Some(requests), writer: Some(writer) })
+            .spawn(move || recovery::or_exit(|| writer.run(&queue)))
+            .map_err(EmbeddedError::Start)?;
+        Ok(Self { disk, watchers, requests: Some(requests), writer: Some(writer) })
     }
 
     async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, StoreError> {
@@ -114,7 +157,7 @@ fn recover(disk: &Disk, orphans: &[Revision]) -> Result<(Marks, Revision), Store
         batch.put_marks(&marks);
         batch.commit(true)?;
     }
-    disk.mark.set(revision);
+    disk.durable.set(revision);
     Ok((marks, revision))
 }
 
@@ -139,7 +182,7 @@ impl Store for Embedded {
         at: Option<Revision>,
     ) -> Result<(Vec<KeyValue>, Revision), StoreError> {
         let (disk, prefix) = (self.disk.clone(), prefix.to_owned());
-        let published = self.hub.published();
+        let published = self.watchers.published();
         let read = move |view: &View<'_>| {
             // The view may hold commits that are not published yet, never less than what is.
             let newest = view.last()?.max(published);
@@ -151,29 +194,29 @@ impl Store for Embedded {
             Ok((view.range(&prefix, at)?, at.unwrap_or(newest)))
         };
         let read = move || disk.read(read);
-        tokio::task::spawn_blocking(read).await.map_err(|e| StoreError::Engine(e.to_string()))?
+        tokio::task::spawn_blocking(read).await?
     }
 
     async fn write(&self, write: Write) -> Result<Revision, StoreError> {
         if write.key.len() > MAX_KEY {
-            return Err(StoreError::Engine(format!("a key of {} bytes is too long", write.key.len())));
+            return Err(EmbeddedError::Key(write.key.len()).into());
         }
         self.ask(|answer| Request::Write(write, answer)).await
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Watch, StoreError> {
-        hub::watch(self.hub.clone(), self.disk.clone(), prefix.to_owned(), after)
+        watchers::watch(self.watchers.clone(), self.disk.clone(), prefix.to_owned(), after)
     }
 
     async fn revision(&self) -> Result<Revision, StoreError> {
-        Ok(self.hub.published())
+        Ok(self.watchers.published())
     }
 
-    async fn past(&self, changes: u64) -> Result<Past, StoreError> {
+    async fn history_start(&self, changes: u64) -> Result<HistoryStart, StoreError> {
         let marks = self.disk.read(|view| view.marks())?;
-        let from = marks.back(self.hub.published(), changes).max(1);
+        let from = marks.back(self.watchers.published(), changes).max(1);
         let lost = marks.lost.last().map_or(0, |(_, again)| *again);
-        Ok(Past { from, lost: if lost > from { lost } else { 0 } })
+        Ok(HistoryStart { from, lost: if lost > from { lost } else { 0 } })
     }
 
     async fn compact(&self, upto: Revision) -> Result<(), StoreError> {

@@ -2,12 +2,12 @@
 //! then the callers their answers.
 
 use super::{
-    KEEP_BYTES, KEEP_CHANGES,
+    EmbeddedError, KEEP_BYTES, KEEP_CHANGES,
     disk::{Batch, Disk},
     history::History,
-    hub::Hub,
     record::{Marks, Record, Version},
-    trouble::Trouble,
+    recovery::Recovery,
+    watchers::Watchers,
 };
 use crate::{Change, Durability, KeyValue, Revision, StoreError, Unhealthy, Write};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 /// A lazy write is on disk after this long at the latest.
 const LAZY: Duration = Duration::from_secs(5);
-/// Revisions that lazy writes may use before the next mark goes to disk; a crash skips what is left of them.
+/// Revisions that lazy writes may use before the next reservation is written; a crash skips what is left of them.
 const RESERVE: u64 = 512;
 /// Limits of one batch.
 const BATCH_WRITES: usize = 2048;
@@ -55,28 +55,28 @@ impl Request {
 
 pub(super) struct Writer {
     pub disk: Disk,
-    pub hub: Arc<Hub>,
+    pub watchers: Arc<Watchers>,
     pub marks: Marks,
     pub revision: Revision,
     pub history: History,
     /// When the oldest write that is not synced was made.
     pub unsynced: Option<Instant>,
-    pub pace: Pace,
+    pub last_batch: LastBatch,
     /// Set while the files cannot be written.
-    pub trouble: Option<Trouble>,
+    pub recovery: Option<Recovery>,
 }
 
-/// How the last batch went. Those who were in it are likely to write again, but need a moment to hear of it; without
-/// waiting for them they would split into two halves that take turns.
+/// Size and sync time of the last batch. Its callers are likely to write again at once; without a short wait for them they
+/// would split into two halves that alternate.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct LastBatch {
     writes: usize,
     sync: Duration,
 }
 
-impl Pace {
-    /// How long to wait for as many writes as last time: little against what the sync takes.
-    fn gather(&self) -> Duration {
+impl LastBatch {
+    /// How long to wait for as many writes as in the last batch: little compared to a sync.
+    fn gather_delay(&self) -> Duration {
         (self.sync / 8).min(Duration::from_millis(1))
     }
 }
@@ -92,13 +92,13 @@ impl Writer {
     pub fn new(disk: Disk, marks: Marks, revision: Revision) -> Self {
         Self {
             disk,
-            hub: Arc::new(Hub::new(revision)),
+            watchers: Arc::new(Watchers::new(revision)),
             marks,
             revision,
             history: History::new(KEEP_CHANGES, KEEP_BYTES, revision),
             unsynced: None,
-            pace: Pace::default(),
-            trouble: None,
+            last_batch: LastBatch::default(),
+            recovery: None,
         }
     }
 
@@ -106,7 +106,7 @@ impl Writer {
     pub fn run(mut self, requests: &Receiver<Request>) {
         while let Some(first) = self.wait(requests) {
             self.recover();
-            let why = self.trouble.as_ref().map(|trouble| trouble.why.clone());
+            let why = self.recovery.as_ref().map(|recovery| recovery.why.clone());
             match (first, why) {
                 (Some(first), Some(why)) => first.refuse(&why),
                 (Some(first), None) => self.serve(first, requests),
@@ -117,13 +117,13 @@ impl Writer {
         if let Err(error) = self.flush() {
             tracing::error!(%error, "cannot flush the store");
         }
-        self.hub.close();
+        self.watchers.close();
     }
 
     /// The next request; `Some(None)` when it is time to sync, `None` at the end.
     fn wait(&self, requests: &Receiver<Request>) -> Option<Option<Request>> {
-        let left = match (&self.trouble, self.unsynced) {
-            (Some(trouble), _) => trouble.left(),
+        let left = match (&self.recovery, self.unsynced) {
+            (Some(recovery), _) => recovery.delay(),
             (None, Some(since)) => LAZY.saturating_sub(since.elapsed()),
             (None, None) => return requests.recv().ok().map(Some),
         };
@@ -138,7 +138,7 @@ impl Writer {
     fn serve(&mut self, first: Request, requests: &Receiver<Request>) {
         let (mut writes, mut bytes, mut next) = (Vec::new(), 0, Some(first));
         let mut other = None;
-        let gather = Instant::now() + self.pace.gather();
+        let gather_until = Instant::now() + self.last_batch.gather_delay();
         while let Some(request) = next.take() {
             match request {
                 Request::Write(write, answer) => {
@@ -152,8 +152,8 @@ impl Writer {
             }
             if writes.len() < BATCH_WRITES && bytes < BATCH_BYTES {
                 next = requests.try_recv().ok();
-                if next.is_none() && writes.len() < self.pace.writes {
-                    let left = gather.saturating_duration_since(Instant::now());
+                if next.is_none() && writes.len() < self.last_batch.writes {
+                    let left = gather_until.saturating_duration_since(Instant::now());
                     next = requests.recv_timeout(left).ok();
                 }
             }
@@ -166,7 +166,7 @@ impl Writer {
             Some(Request::Flush(answer)) => drop(answer.send(self.flush())),
             Some(Request::Check(answer)) => {
                 let well = self.disk.check();
-                drop(answer.send(self.noted(well)));
+                drop(answer.send(self.record_failure(well)));
             }
             Some(Request::Write(..)) | None => {}
         }
@@ -206,19 +206,18 @@ impl Writer {
             }
         }
         let start = Instant::now();
-        let result = if changes.is_empty() { Ok(()) } else { self.land(batch, sync, excess) };
-        self.pace = Pace { writes: changes.len(), sync: if sync { start.elapsed() } else { Duration::ZERO } };
+        let result = if changes.is_empty() { Ok(()) } else { self.write_batch(batch, sync, excess) };
+        self.last_batch =
+            LastBatch { writes: changes.len(), sync: if sync { start.elapsed() } else { Duration::ZERO } };
         if result.is_ok() {
             self.count(&changes);
-            self.hub.publish(&changes);
+            self.watchers.publish(&changes);
         }
         for (answer, change) in answers.into_iter().zip(&changes) {
             // The caller may be gone; the write stands.
             let answered = match &result {
                 Ok(()) => Ok(change.revision),
-                Err(why) => {
-                    Err(StoreError::Engine(format!("{why}; whether this write happened is not known")))
-                }
+                Err(why) => Err(EmbeddedError::Write(why.clone()).into()),
             };
             let _ = answer.send(answered);
         }
@@ -273,8 +272,13 @@ impl Writer {
         }))
     }
 
-    /// Puts the batch on disk, with the marks that have to go with it.
-    fn land(&mut self, batch: Batch<'_>, mut sync: bool, excess: Option<Revision>) -> Result<(), Unhealthy> {
+    /// Writes the batch to disk, with the marks that belong to it.
+    fn write_batch(
+        &mut self,
+        batch: Batch<'_>,
+        mut sync: bool,
+        excess: Option<Revision>,
+    ) -> Result<(), Unhealthy> {
         let mut marks = self.marks.clone();
         if !sync && self.revision > marks.reserved {
             // What is shown before it is durable must never be numbered again, so the range is claimed first.
@@ -300,7 +304,7 @@ impl Writer {
     ) -> Result<(), StoreError> {
         if let Some(upto) = excess {
             // The batch itself is not in the log yet, so nothing of it can be trimmed.
-            marks.compact(&mut batch, upto, self.hub.published())?;
+            marks.compact(&mut batch, upto, self.watchers.published())?;
         }
         if *marks != self.marks {
             batch.put_marks(marks);
@@ -311,7 +315,7 @@ impl Writer {
     /// Everything up to the newest revision is on disk.
     fn synced(&mut self) {
         self.unsynced = None;
-        self.disk.mark.set(self.revision);
+        self.disk.durable.set(self.revision);
     }
 
     fn compact(&mut self, upto: Revision) -> Result<(), StoreError> {
@@ -327,7 +331,7 @@ impl Writer {
             batch.put_marks(&marks);
             batch.commit(true)
         });
-        self.noted(result)?;
+        self.record_failure(result)?;
         self.marks = marks;
         self.synced();
         Ok(())
@@ -335,7 +339,7 @@ impl Writer {
 
     fn sync(&mut self) -> Result<(), StoreError> {
         let result = self.disk.sync();
-        self.noted(result)?;
+        self.record_failure(result)?;
         self.synced();
         Ok(())
     }
@@ -350,7 +354,7 @@ impl Writer {
         let mut batch = self.disk.batch()?;
         batch.put_marks(&marks);
         let result = batch.commit(true);
-        self.noted(result)?;
+        self.record_failure(result)?;
         self.marks = marks;
         self.synced();
         Ok(())

@@ -47,16 +47,16 @@ fn fill(store: &Path) {
     assert!(journals > 0, "the engine keeps its journal open");
 }
 
-/// Tries once to get out of trouble.
+/// Attempts the recovery once.
 fn try_again(writer: &mut Writer) {
-    let left = writer.trouble.as_ref().map_or(Duration::ZERO, |trouble| trouble.left());
+    let left = writer.recovery.as_ref().map_or(Duration::ZERO, |recovery| recovery.delay());
     std::thread::sleep(left + Duration::from_millis(1));
     writer.recover();
 }
 
 fn recovers(writer: &mut Writer) {
     let begun = Instant::now();
-    while writer.trouble.is_some() {
+    while writer.recovery.is_some() {
         assert!(begun.elapsed() < Duration::from_secs(20), "it does not take writes again");
         try_again(writer);
     }
@@ -179,7 +179,7 @@ fn a_full_disk_gets_back_what_a_failed_batch_took() {
     let first = commit(&mut writer, 0..1, "first").remove(0).unwrap();
     fill(dir.path());
     assert!(commit(&mut writer, 1..2, "second")[0].is_err());
-    let why = writer.trouble.as_ref().map(|trouble| trouble.why.clone());
+    let why = writer.recovery.as_ref().map(|recovery| recovery.why.clone());
     assert!(matches!(why, Some(Unhealthy::DiskFull { .. })), "{why:?}");
     // A part of the batch is in the journal, and no other file can be written.
     let journal = journal::all(dir.path()).unwrap().pop().unwrap().1;
@@ -190,7 +190,7 @@ fn a_full_disk_gets_back_what_a_failed_batch_took() {
     let probe = dir.path().join("probe");
     std::fs::create_dir(&probe).unwrap();
     try_again(&mut writer);
-    assert!(writer.trouble.is_some());
+    assert!(writer.recovery.is_some());
     assert_eq!(journal::read(&journal).unwrap(), whole, "the end of the journal is still there");
     // Reads go on meanwhile.
     assert_eq!(writer.disk.view().unwrap().known().unwrap(), first);

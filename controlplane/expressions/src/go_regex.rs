@@ -1,4 +1,4 @@
-//! Regular expressions as Go reads them, for a compiler that reads some of them differently.
+//! Translates regular expressions from the syntax of Go to that of the `regex` crate.
 //!
 //! Definitions of custom resources are written for Go. It takes a brace that begins no repetition, a bracket inside a
 //! character class, and a hyphen after a set such as `\w` in a class literally, and its `\d`, `\s` and `\w` are ASCII.

@@ -1,7 +1,8 @@
-//! `EncryptionConfiguration`: which resources are sealed, and with which keys.
+//! `EncryptionConfiguration`: which resources are encrypted, and with which keys.
 
 use super::kms::Kms;
 use super::provider::Provider;
+use super::{EncryptionError, KeyError, ServiceError};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,49 @@ pub enum ConfigError {
     Read(PathBuf, #[source] std::io::Error),
     /// It is no configuration.
     #[error("{0} is no EncryptionConfiguration: {1}")]
-    Parse(PathBuf, String),
+    Parse(PathBuf, FormatError),
+}
+
+/// What is wrong with the text of the file, and at which field.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// It is no YAML of this form.
+    #[error(transparent)]
+    Yaml(Box<serde_saphyr::Error>),
+    /// It is of another kind.
+    #[error("kind: want EncryptionConfiguration, not {0:?}")]
+    Kind(String),
+    /// An entry has no resources or no providers.
+    #[error("resources[{0}]: needs resources and providers (aesgcm, secretbox, kms, identity)")]
+    Empty(usize),
+    /// A provider cannot be used.
+    #[error("resources[{entry}].providers[{index}].{why}")]
+    Provider {
+        /// The entry of the provider.
+        entry: usize,
+        /// Its place in the entry.
+        index: usize,
+        /// What is wrong with it.
+        why: ProviderError,
+    },
+}
+
+/// What is wrong with a provider; begins with the field.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// The key management service cannot be used.
+    #[error("kms: {0}")]
+    Kms(ServiceError),
+    /// A key cannot be used.
+    #[error("{cipher}.keys[{index}].secret: {why}")]
+    Secret {
+        /// The field of the cipher.
+        cipher: &'static str,
+        /// The place of the key.
+        index: usize,
+        /// What is wrong with it.
+        why: KeyError,
+    },
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -42,23 +85,23 @@ struct ProviderEntry {
 }
 
 /// Makes a provider of a cipher from a key's name and bytes.
-type Make = fn(&str, &[u8]) -> Result<Provider, String>;
+type Make = fn(&str, &[u8]) -> Result<Provider, KeyError>;
 
 impl ProviderEntry {
-    /// Adds the providers of an entry; an error begins with the field that is wrong.
-    fn read(self, all: &mut Vec<Provider>) -> Result<(), String> {
+    /// Adds the providers of an entry.
+    fn read(self, all: &mut Vec<Provider>) -> Result<(), ProviderError> {
         if let Some(service) = self.kms {
-            all.push(Provider::Kms(Box::new(kms(&service).map_err(|why| format!("kms: {why}"))?)));
+            all.push(Provider::Kms(Box::new(kms(&service).map_err(ProviderError::Kms)?)));
         }
         if self.identity.is_some() {
             all.push(Provider::Identity);
         }
-        let ciphers: [(&str, Option<Keys>, Make); 2] =
+        let ciphers: [(&'static str, Option<Keys>, Make); 2] =
             [("aesgcm", self.aesgcm, Provider::aes_gcm), ("secretbox", self.secretbox, Provider::secret_box)];
         for (cipher, keys, make) in ciphers {
             for (index, key) in keys.into_iter().flat_map(|keys| keys.keys).enumerate() {
                 let made = secret(&key).and_then(|bytes| make(&key.name, &bytes));
-                all.push(made.map_err(|why| format!("{cipher}.keys[{index}].secret: {why}"))?);
+                all.push(made.map_err(|why| ProviderError::Secret { cipher, index, why })?);
             }
         }
         Ok(())
@@ -99,31 +142,28 @@ impl Config {
     }
 
     /// Reads its text.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let file: File = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    pub fn parse(text: &str) -> Result<Self, FormatError> {
+        let file: File = serde_saphyr::from_str(text).map_err(|e| FormatError::Yaml(Box::new(e)))?;
         if file.kind != "EncryptionConfiguration" {
-            return Err(format!("kind: want EncryptionConfiguration, not {:?}", file.kind));
+            return Err(FormatError::Kind(file.kind));
         }
         let mut entries = Vec::new();
-        for (index, entry) in file.resources.into_iter().enumerate() {
-            let at = format!("resources[{index}]");
+        for (entry, Entry { resources, providers: listed }) in file.resources.into_iter().enumerate() {
             let mut providers = Vec::new();
-            for (index, provider) in entry.providers.into_iter().enumerate() {
+            for (index, provider) in listed.into_iter().enumerate() {
                 let read = provider.read(&mut providers);
-                read.map_err(|why| format!("{at}.providers[{index}].{why}"))?;
+                read.map_err(|why| FormatError::Provider { entry, index, why })?;
             }
-            if providers.is_empty() || entry.resources.is_empty() {
-                return Err(format!(
-                    "{at}: needs resources and providers (aesgcm, secretbox, kms, identity)"
-                ));
+            if providers.is_empty() || resources.is_empty() {
+                return Err(FormatError::Empty(entry));
             }
-            entries.push((entry.resources, providers));
+            entries.push((resources, providers));
         }
         Ok(Self(entries))
     }
 
-    /// Asks services for their keys, where they seal.
-    pub async fn prepare(&self) -> Result<(), String> {
+    /// Asks key management services for their current keys.
+    pub async fn prepare(&self) -> Result<(), EncryptionError> {
         for first in self.0.iter().filter_map(|(_, providers)| providers.first()) {
             first.prepare().await?;
         }
@@ -148,24 +188,20 @@ impl Config {
     }
 }
 
-fn kms(service: &Service) -> Result<Kms, String> {
+fn kms(service: &Service) -> Result<Kms, ServiceError> {
     let Service { api_version, name, endpoint, timeout } = service;
     if api_version != "v2" {
-        return Err(format!("KMS {name:?}: want apiVersion v2, not {api_version:?}"));
+        return Err(ServiceError::Version { name: name.clone(), version: api_version.clone() });
     }
     if name.is_empty() || name.contains(':') {
-        return Err(format!("KMS {name:?}: want a name without colons"));
+        return Err(ServiceError::Name(name.clone()));
     }
     let timeout = timeout.as_deref().unwrap_or("3s");
     let timeout = timeout.parse::<jiff::SignedDuration>().ok().and_then(|t| Duration::try_from(t).ok());
     let timeout = timeout.filter(|t| !t.is_zero());
-    Kms::new(
-        name,
-        endpoint,
-        timeout.ok_or_else(|| format!("KMS {name:?}: the timeout is no positive duration"))?,
-    )
+    Kms::new(name, endpoint, timeout.ok_or_else(|| ServiceError::Timeout(name.clone()))?)
 }
 
-fn secret(key: &Key) -> Result<Vec<u8>, String> {
-    STANDARD.decode(key.secret.trim()).map_err(|_| format!("the secret of key {:?} is not base64", key.name))
+fn secret(key: &Key) -> Result<Vec<u8>, KeyError> {
+    STANDARD.decode(key.secret.trim()).map_err(|_| KeyError::Base64(key.name.clone()))
 }

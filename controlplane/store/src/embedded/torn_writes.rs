@@ -8,7 +8,7 @@
 use super::{
     damage::Damage,
     journal::{self, Batch, TRAILER},
-    trouble::probe,
+    recovery::probe,
 };
 use crate::Revision;
 use std::{
@@ -39,14 +39,14 @@ struct Seen {
     revision: Revision,
 }
 
-/// Checks all journals of the directory and settles the newest one: see [`scan`] and [`Journal::settle`].
-pub(super) fn settle(directory: &Path, mark: Option<Revision>) -> Result<usize, Damage> {
-    scan(directory, mark)?.map_or(Ok(0), |newest| newest.settle())
+/// Checks all journals of the directory and settles the newest one: see [`scan`] and [`Journal::cut_torn_end`].
+pub(super) fn cut_torn_end(directory: &Path, durable: Option<Revision>) -> Result<usize, Damage> {
+    scan(directory, durable)?.map_or(Ok(0), |newest| newest.cut_torn_end())
 }
 
-/// Checks all journals of the directory and changes nothing. Returns the newest one that has anything in it. `mark` is the
+/// Checks all journals of the directory and changes nothing. Returns the newest one that has anything in it. `durable` is the
 /// revision up to which writes were acknowledged; without it that is not known.
-pub(super) fn scan(directory: &Path, mark: Option<Revision>) -> Result<Option<Journal>, Damage> {
+pub(super) fn scan(directory: &Path, durable: Option<Revision>) -> Result<Option<Journal>, Damage> {
     let journals = journal::all(directory).map_err(Damage::io(directory))?;
     for pair in journals.windows(2) {
         if pair[0].0 + 1 != pair[1].0 {
@@ -64,16 +64,16 @@ pub(super) fn scan(directory: &Path, mark: Option<Revision>) -> Result<Option<Jo
             let what = format!("a batch is not whole, and {} follows", path.display());
             return Err(Damage::bytes(&before.path, before.whole, what));
         }
-        last = Some(seen.scan(path, bytes, mark)?);
+        last = Some(seen.scan(path, bytes, durable)?);
     }
     if let Some(last) = last.as_ref().filter(|last| last.whole < last.bytes.len()) {
-        last.judge(&seen, mark)?;
+        last.check_end(&seen, durable)?;
     }
     Ok(last)
 }
 
 impl Seen {
-    fn scan(&mut self, path: PathBuf, bytes: Vec<u8>, mark: Option<Revision>) -> Result<Journal, Damage> {
+    fn scan(&mut self, path: PathBuf, bytes: Vec<u8>, durable: Option<Revision>) -> Result<Journal, Damage> {
         let (mut at, mut synced) = (0, 0);
         while let Some(batch) = journal::batch(&bytes[at..]) {
             if !self.may_follow(&batch) {
@@ -84,7 +84,7 @@ impl Seen {
             self.sequence = Some(batch.sequence);
             self.revision = self.revision.max(batch.revision);
             at += batch.length;
-            if batch.revision > 0 && mark.is_some_and(|mark| batch.revision <= mark) {
+            if batch.revision > 0 && durable.is_some_and(|durable| batch.revision <= durable) {
                 synced = at;
             }
         }
@@ -98,14 +98,14 @@ impl Seen {
 
 impl Journal {
     /// Cuts an incomplete end off, and writes what may not be on disk again. Returns how many bytes went.
-    pub fn settle(&self) -> Result<usize, Damage> {
+    pub fn cut_torn_end(&self) -> Result<usize, Damage> {
         let torn = self.bytes.len() - self.whole;
         if torn > 0 {
             tracing::warn!(
                 journal = %self.path.display(),
                 offset = self.whole,
                 bytes = torn,
-                "the last writes before a crash were not whole and are cut off"
+                "incomplete writes of a crash cut off the journal"
             );
         }
         self.write_again()?;
@@ -113,13 +113,13 @@ impl Journal {
     }
 
     /// Whether a crash can have left the end of the journal like this.
-    fn judge(&self, seen: &Seen, mark: Option<Revision>) -> Result<(), Damage> {
+    fn check_end(&self, seen: &Seen, durable: Option<Revision>) -> Result<(), Damage> {
         let damaged = |what: String| Err(Damage::bytes(&self.path, self.whole, what));
         let end = &self.bytes[self.whole..];
         // Without a revision in the journals it is compared when the tables can be read.
-        if let Some(mark) = mark.filter(|mark| seen.revision > 0 && seen.revision < *mark) {
+        if let Some(durable) = durable.filter(|durable| seen.revision > 0 && seen.revision < *durable) {
             return damaged(format!(
-                "a batch is not whole behind revision {}, and revisions up to {mark} were acknowledged",
+                "a batch is not whole behind revision {}, and revisions up to {durable} were acknowledged",
                 seen.revision
             ));
         }
@@ -163,7 +163,7 @@ impl Journal {
         let copy = self.path.with_extension("torn");
         let store = self.path.parent().unwrap_or(&self.path);
         if let Err(error) = fs::write(&copy, torn).and_then(|()| probe(store)) {
-            tracing::warn!(%error, "what was cut off is not kept");
+            tracing::warn!(%error, "cannot keep a copy of the bytes that were cut off");
             let _ = fs::remove_file(&copy);
         }
     }
@@ -215,7 +215,7 @@ pub(super) fn end(directory: &Path) -> (PathBuf, u64) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Durability, Store, Write, behaviour::put, embedded::Embedded};
+    use crate::{Durability, Store, Write, conformance_tests::put, embedded::Embedded};
 
     /// Text that the journal cannot make small.
     fn value() -> String {
@@ -241,7 +241,7 @@ mod tests {
         (path, bytes, starts)
     }
 
-    /// As after a power cut: the mark is not from the last moments.
+    /// As after a power cut: the durable revision is not the newest.
     fn forget_mark(dir: &Path) {
         fs::remove_file(dir.join("synced")).unwrap();
     }
@@ -257,7 +257,7 @@ mod tests {
             }
             drop(store);
             let (path, mut bytes, starts) = batches(dir.path());
-            assert_eq!(settle(dir.path(), None).unwrap(), 0);
+            assert_eq!(cut_torn_end(dir.path(), None).unwrap(), 0);
             let last = *starts.last().unwrap();
             match hole {
                 Some(99) => bytes.truncate(last + 5000),
@@ -269,7 +269,7 @@ mod tests {
             }
             fs::write(&path, &bytes).unwrap();
             if hole.is_some() {
-                // The process was killed: the mark tells of the last write, which must not be lost.
+                // The process was killed: the durable revision includes the last write, which must not be lost.
                 let refused = Embedded::open(dir.path()).err().unwrap().to_string();
                 assert!(refused.contains(&format!(" at byte {last}: ")), "{refused}");
                 assert_eq!(fs::read(&path).unwrap(), bytes, "a store that is not opened is not changed");
@@ -320,7 +320,7 @@ mod tests {
 
     #[tokio::test]
     async fn damage_is_told_from_a_torn_end() {
-        // In the middle, with synced batches behind it, whatever it looks like; even when the newest mark is lost.
+        // In the middle, with synced batches behind it, whatever it looks like; even when the durable revision is lost.
         assert!(opens(false, 3, true).await.unwrap_err().contains("synced ones follow"));
         assert!(opens(false, 3, false).await.unwrap_err().contains("synced ones follow"));
         // The last one: a sector that was not written, or a byte that was written differently.
@@ -344,7 +344,7 @@ mod tests {
             if full {
                 std::os::unix::fs::symlink("/dev/full", dir.path().join("probe")).unwrap();
             }
-            assert_eq!(settle(dir.path(), None).unwrap(), 5);
+            assert_eq!(cut_torn_end(dir.path(), None).unwrap(), 5);
             assert_eq!(journal::read(&path).unwrap(), bytes);
             assert_eq!(path.with_extension("torn").exists(), !full);
         }

@@ -5,8 +5,8 @@ mod faults;
 
 use super::*;
 use crate::{
-    Durability, Notice,
-    behaviour::{self, delete, next_change, put, show},
+    Durability, WatchItem,
+    conformance_tests::{self, delete, next_change, put, show},
 };
 use futures::StreamExt;
 
@@ -32,7 +32,7 @@ async fn nobody_else_reads_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behaves() {
     let dir = tempfile::tempdir().unwrap();
-    behaviour::check(Arc::new(Embedded::open(dir.path()).unwrap())).await;
+    conformance_tests::check(Arc::new(Embedded::open(dir.path()).unwrap())).await;
     // And still knows it all.
     behaviour_after_reopen(dir.path()).await;
 }
@@ -126,7 +126,7 @@ async fn a_crash_never_gives_a_seen_revision_again() {
         let mut watch = store.watch("/", kept).await.unwrap();
         if round == 0 {
             // Nobody waits for revisions that are not there.
-            assert!(matches!(watch.next().await, Some(Ok(Notice::Progress(500)))));
+            assert!(matches!(watch.next().await, Some(Ok(WatchItem::Progress(500)))));
             assert_eq!(put(&store, "/registry/b", 0, "1").await.unwrap(), 501);
         }
         assert_eq!(next_change(&mut watch).await.revision, 501);

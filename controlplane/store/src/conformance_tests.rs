@@ -1,8 +1,8 @@
-//! What every store does, whatever it is made of.
+//! Tests that every implementation of `Store` must pass.
 
 #![allow(clippy::unwrap_used)]
 
-use super::{Change, Durability, KeyValue, Notice, Revision, Store, StoreError, Watch, Write};
+use super::{Change, Durability, KeyValue, Revision, Store, StoreError, Watch, WatchItem, Write};
 use futures::StreamExt;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -39,7 +39,7 @@ pub(super) fn show(found: &[KeyValue], prefix: &str) -> String {
 pub(super) async fn next_change(watch: &mut Watch) -> Change {
     let next = async {
         loop {
-            if let Notice::Change(change) = watch.next().await.unwrap().unwrap() {
+            if let WatchItem::Change(change) = watch.next().await.unwrap().unwrap() {
                 return change;
             }
         }

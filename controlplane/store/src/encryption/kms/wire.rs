@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, PartialEq, Message)]
 pub struct StatusRequest {}
 
-/// How it is, and which key it seals with.
+/// How it is, and which key it encrypts with.
 #[derive(Clone, PartialEq, Message)]
 pub struct StatusResponse {
     /// `v2`.
@@ -21,7 +21,7 @@ pub struct StatusResponse {
     pub key_id: String,
 }
 
-/// A seed to be sealed.
+/// A seed to be encrypted.
 #[derive(Clone, PartialEq, Message)]
 pub struct EncryptRequest {
     /// The seed.
@@ -32,30 +32,30 @@ pub struct EncryptRequest {
     pub uid: String,
 }
 
-/// The sealed seed.
+/// The encrypted seed.
 #[derive(Clone, PartialEq, Message)]
 pub struct EncryptResponse {
-    /// The sealed seed.
+    /// The encrypted seed.
     #[prost(bytes = "vec", tag = "1")]
     pub ciphertext: Vec<u8>,
-    /// The key that sealed it.
+    /// The key that encrypted it.
     #[prost(string, tag = "2")]
     pub key_id: String,
-    /// Whatever else the service needs to open it.
+    /// Whatever else the service needs to decrypt it.
     #[prost(btree_map = "string, bytes", tag = "3")]
     pub annotations: BTreeMap<String, Vec<u8>>,
 }
 
-/// A seed to be opened.
+/// A seed to be decrypted.
 #[derive(Clone, PartialEq, Message)]
 pub struct DecryptRequest {
-    /// The sealed seed.
+    /// The encrypted seed.
     #[prost(bytes = "vec", tag = "1")]
     pub ciphertext: Vec<u8>,
     /// Of the request, for logs.
     #[prost(string, tag = "2")]
     pub uid: String,
-    /// The key that sealed it.
+    /// The key that encrypted it.
     #[prost(string, tag = "3")]
     pub key_id: String,
     /// What the service gave along.
@@ -74,13 +74,13 @@ pub struct DecryptResponse {
 /// A stored value, after its prefix.
 #[derive(Clone, PartialEq, Message)]
 pub struct EncryptedObject {
-    /// The sealed value: 32 bytes that its key is derived with, nonce, ciphertext.
+    /// The encrypted value: 32 bytes that its key is derived with, nonce, ciphertext.
     #[prost(bytes = "vec", tag = "1")]
     pub encrypted_data: Vec<u8>,
     /// The service's key.
     #[prost(string, tag = "2")]
     pub key_id: String,
-    /// The sealed seed.
+    /// The encrypted seed.
     #[prost(bytes = "vec", tag = "3")]
     pub source: Vec<u8>,
     /// What the service gave along.

@@ -8,7 +8,7 @@ const DEEPEST: usize = 250;
 
 /// Why an expression is not even parsed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Unfit {
+pub enum LimitError {
     /// Too many characters.
     #[error("expression code point size exceeds limit: size: {size}, limit {LONGEST}")]
     Long {
@@ -21,14 +21,14 @@ pub enum Unfit {
 }
 
 /// Tells whether an expression may be parsed.
-pub fn fits(text: &str) -> Result<(), Unfit> {
+pub fn fits(text: &str) -> Result<(), LimitError> {
     let size = text.chars().count();
     if size > LONGEST {
-        return Err(Unfit::Long { size });
+        return Err(LimitError::Long { size });
     }
     // What is not well formed may be read in more than one way: then everything counts, texts in quotes, too.
     let deepest = depth(text, true).unwrap_or_else(|| depth(text, false).unwrap_or(usize::MAX));
-    if deepest > DEEPEST { Err(Unfit::Deep) } else { Ok(()) }
+    if deepest > DEEPEST { Err(LimitError::Deep) } else { Ok(()) }
 }
 
 /// One pair of brackets.
@@ -172,9 +172,9 @@ mod tests {
             // Chains within chains.
             "(".repeat(20) + "1" + &format!("{})", " + 1".repeat(20)).repeat(20),
         ] {
-            assert_eq!(fits(&text), Err(Unfit::Deep), "{}", &text[..40]);
+            assert_eq!(fits(&text), Err(LimitError::Deep), "{}", &text[..40]);
         }
-        assert_eq!(fits(&" ".repeat(100_001)), Err(Unfit::Long { size: 100_001 }));
+        assert_eq!(fits(&" ".repeat(100_001)), Err(LimitError::Long { size: 100_001 }));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Watchers of the embedded store. A watcher reads the log on disk until it has caught up; from then on the writer
-//! hands it what it commits. One that does not empty its box in time goes back to reading the disk, so no watcher
-//! can make the writer wait or the memory grow.
+//! Watchers of the embedded store. A watcher reads the log on disk until it has caught up; then the writer puts committed
+//! changes into its mailbox. A watcher whose mailbox is full reads from disk again, so that a slow watcher neither blocks the
+//! writer nor fills the memory.
 
-use super::disk::Disk;
-use crate::{Change, Notice, Revision, StoreError, Watch};
+use super::{EmbeddedError, disk::Disk};
+use crate::{Change, Revision, StoreError, Watch, WatchItem};
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -11,18 +11,18 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Changes a watcher may leave in its box.
-const BOX: usize = 1024;
+/// Capacity of a mailbox.
+const MAILBOX: usize = 1024;
 /// Changes read from the disk at a time.
 const CHUNK: usize = 256;
 
 #[derive(Default)]
-pub(super) struct Hub(Mutex<State>);
+pub(super) struct Watchers(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     published: Revision,
-    boxes: Vec<Weak<Mailbox>>,
+    mailboxes: Vec<Weak<Mailbox>>,
     closed: bool,
 }
 
@@ -40,7 +40,7 @@ struct Inbox {
     closed: bool,
 }
 
-impl Hub {
+impl Watchers {
     pub fn new(published: Revision) -> Self {
         Self(Mutex::new(State { published, ..State::default() }))
     }
@@ -54,14 +54,14 @@ impl Hub {
         let Some(last) = changes.last() else { return };
         let mut state = self.0.lock();
         state.published = last.revision;
-        state.boxes.retain(|one| one.upgrade().is_some_and(|one| one.fill(changes)));
+        state.mailboxes.retain(|one| one.upgrade().is_some_and(|one| one.fill(changes)));
     }
 
     /// Ends all watches; the writer is gone.
     pub fn close(&self) {
         let mut state = self.0.lock();
         state.closed = true;
-        for one in state.boxes.drain(..).filter_map(|one| one.upgrade()) {
+        for one in state.mailboxes.drain(..).filter_map(|one| one.upgrade()) {
             one.inner.lock().closed = true;
             one.filled.notify_one();
         }
@@ -79,7 +79,7 @@ impl Hub {
             return Ok(Some(state.published));
         }
         mailbox.inner.lock().live = true;
-        state.boxes.push(Arc::downgrade(mailbox));
+        state.mailboxes.push(Arc::downgrade(mailbox));
         Ok(None)
     }
 }
@@ -88,7 +88,7 @@ impl Mailbox {
     /// Whether the box still takes part.
     fn fill(&self, changes: &[Change]) -> bool {
         let mut inbox = self.inner.lock();
-        if inbox.changes.len() + changes.len() > BOX {
+        if inbox.changes.len() + changes.len() > MAILBOX {
             inbox.live = false;
         } else {
             inbox.changes.extend(changes.iter().cloned());
@@ -118,20 +118,25 @@ impl Mailbox {
 }
 
 /// The changes with the prefix after `after`.
-pub(super) fn watch(hub: Arc<Hub>, disk: Disk, prefix: String, after: Revision) -> Result<Watch, StoreError> {
+pub(super) fn watch(
+    watchers: Arc<Watchers>,
+    disk: Disk,
+    prefix: String,
+    after: Revision,
+) -> Result<Watch, StoreError> {
     disk.read(|view| view.marks())?.check(after)?;
-    let watcher = Watcher { hub, disk, prefix, seen: after, live: None, ready: VecDeque::new() };
+    let watcher = Watcher { watchers, disk, prefix, seen: after, live: None, ready: VecDeque::new() };
     Ok(Box::pin(futures::stream::unfold(Some(watcher), |watcher| async {
         let mut watcher = watcher?;
         match watcher.next().await {
-            Ok(notice) => Some((Ok(notice), Some(watcher))),
+            Ok(item) => Some((Ok(item), Some(watcher))),
             Err(error) => Some((Err(error), None)),
         }
     })))
 }
 
 struct Watcher {
-    hub: Arc<Hub>,
+    watchers: Arc<Watchers>,
     disk: Disk,
     prefix: String,
     seen: Revision,
@@ -140,13 +145,13 @@ struct Watcher {
 }
 
 impl Watcher {
-    async fn next(&mut self) -> Result<Notice, StoreError> {
+    async fn next(&mut self) -> Result<WatchItem, StoreError> {
         loop {
             while let Some(change) = self.ready.pop_front() {
                 if change.revision > self.seen {
                     self.seen = change.revision;
                     if change.key.starts_with(&self.prefix) {
-                        return Ok(Notice::Change(change));
+                        return Ok(WatchItem::Change(change));
                     }
                 }
             }
@@ -159,7 +164,7 @@ impl Watcher {
                 }
                 None => {
                     if let Some(seen) = self.catch_up()? {
-                        return Ok(Notice::Progress(seen));
+                        return Ok(WatchItem::Progress(seen));
                     }
                 }
             }
@@ -170,7 +175,7 @@ impl Watcher {
     /// that is not the one of a change: a crash took those between.
     fn catch_up(&mut self) -> Result<Option<Revision>, StoreError> {
         let mailbox = Arc::new(Mailbox::default());
-        let Some(published) = self.hub.attach(&mailbox, self.seen)? else {
+        let Some(published) = self.watchers.attach(&mailbox, self.seen)? else {
             self.live = Some(mailbox);
             return Ok(None);
         };
@@ -189,5 +194,5 @@ impl Watcher {
 }
 
 fn closed() -> StoreError {
-    StoreError::Engine("the store is closed".to_owned())
+    EmbeddedError::Closed.into()
 }

@@ -1,6 +1,6 @@
-//! The newest revision that is known to be on disk, in a file of its own. It is written after every sync and not synced
-//! itself, so it costs next to nothing, survives the end of the process, and is never ahead of the journal. A store that
-//! has less than this has lost acknowledged writes, whatever its journal looks like.
+//! The newest durable revision, in a file of its own. It is written after every sync of the journal and not synced itself: it
+//! costs little, survives the end of the process, and is never ahead of the journal. A store whose journal ends before this
+//! revision has lost acknowledged writes.
 
 use super::damage::Damage;
 use crate::Revision;
@@ -17,13 +17,13 @@ const COPY: usize = 24;
 /// The second copy is in another sector.
 const SECOND: usize = 512;
 
-pub(super) struct Mark {
+pub(super) struct DurableRevision {
     file: File,
     path: PathBuf,
 }
 
-impl Mark {
-    /// Reads the mark of a store; `None` when the store has none yet.
+impl DurableRevision {
+    /// Reads the durable revision; `None` when the store has no such file yet.
     pub fn read(store: &Path) -> Result<Option<Revision>, Damage> {
         let path = store.join(NAME);
         let file = match File::open(&path) {
@@ -38,7 +38,7 @@ impl Mark {
         }
     }
 
-    /// Opens the mark of a store to write it; makes it if the store has none yet.
+    /// Opens the file for writing; creates it if it does not exist.
     pub fn open(store: &Path) -> Result<Self, Damage> {
         let path = store.join(NAME);
         if !path.exists() {
@@ -48,20 +48,20 @@ impl Mark {
         Ok(Self { file, path })
     }
 
-    /// A file that is whole as soon as it is there.
+    /// Creates the file by rename, so that it is never incomplete.
     fn make(store: &Path, path: &Path) -> std::io::Result<()> {
         let aside = path.with_extension("new");
-        let mark = Self { file: File::create(&aside)?, path: aside };
-        mark.write(0)?;
-        mark.file.sync_all()?;
-        std::fs::rename(&mark.path, path)?;
+        let new = Self { file: File::create(&aside)?, path: aside };
+        new.write(0)?;
+        new.file.sync_all()?;
+        std::fs::rename(&new.path, path)?;
         File::open(store)?.sync_all()
     }
 
-    /// Notes that everything up to the revision is on disk.
+    /// Records that every revision up to this one is on disk.
     pub fn set(&self, revision: Revision) {
         if let Err(error) = self.write(revision) {
-            tracing::warn!(%error, file = %self.path.display(), "cannot note the newest revision");
+            tracing::warn!(%error, file = %self.path.display(), "cannot write the durable revision");
         }
     }
 
@@ -95,17 +95,17 @@ mod tests {
     #[test]
     fn survives_one_changed_byte_anywhere() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Mark::read(dir.path()).unwrap(), None);
-        Mark::open(dir.path()).unwrap().set(77);
+        assert_eq!(DurableRevision::read(dir.path()).unwrap(), None);
+        DurableRevision::open(dir.path()).unwrap().set(77);
         let path = dir.path().join(NAME);
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut raw = whole.clone();
             raw[at] ^= 0x40;
             std::fs::write(&path, &raw).unwrap();
-            assert_eq!(Mark::read(dir.path()).unwrap(), Some(77), "byte {at}");
+            assert_eq!(DurableRevision::read(dir.path()).unwrap(), Some(77), "byte {at}");
         }
         std::fs::write(&path, vec![0; whole.len()]).unwrap();
-        assert!(matches!(Mark::read(dir.path()), Err(Damage::Bytes { .. })));
+        assert!(matches!(DurableRevision::read(dir.path()), Err(Damage::Bytes { .. })));
     }
 }

@@ -22,7 +22,7 @@ fn write(key: &str, expect: Revision, value: &'static str) -> Write {
 }
 
 #[tokio::test]
-async fn values_are_sealed_on_disk_and_plain_to_readers() {
+async fn values_are_encrypted_on_disk_and_plain_to_readers() {
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
     let secret = "/registry/secrets/default/a";
@@ -32,36 +32,36 @@ async fn values_are_sealed_on_disk_and_plain_to_readers() {
         let providers = format!(
             "[{{{cipher}: {{keys: [{{name: k, secret: {key}}}]}}}}, {{aesgcm: {{keys: [{{name: k, secret: {OLD}}}]}}}}, {{identity: {{}}}}]"
         );
-        let sealed = Sealed::new(disk.clone(), config(&providers));
-        assert_eq!(sealed.get(secret).await.unwrap().unwrap().value, "plain", "{cipher} before");
-        assert_eq!(sealed.reseal().await.unwrap(), stale, "{cipher}");
-        assert_eq!(sealed.reseal().await.unwrap(), 0, "{cipher}: once is enough");
+        let encrypted = EncryptedStore::new(disk.clone(), config(&providers));
+        assert_eq!(encrypted.get(secret).await.unwrap().unwrap().value, "plain", "{cipher} before");
+        assert_eq!(encrypted.reencrypt().await.unwrap(), stale, "{cipher}");
+        assert_eq!(encrypted.reencrypt().await.unwrap(), 0, "{cipher}: once is enough");
         let raw = disk.get(secret).await.unwrap().unwrap();
         assert!(raw.value.starts_with(format!("k8s:enc:{cipher}:v1:k:").as_bytes()));
         assert!(!raw.value.windows(5).any(|w| w == b"plain"));
-        assert_eq!(sealed.get(secret).await.unwrap().unwrap().value, "plain", "{cipher} after");
+        assert_eq!(encrypted.get(secret).await.unwrap().unwrap().value, "plain", "{cipher} after");
         let other = format!("/registry/apps/deployments/default/{cipher}");
-        sealed.write(write(&other, 0, "deployed")).await.unwrap();
+        encrypted.write(write(&other, 0, "deployed")).await.unwrap();
         assert!(disk.get(&other).await.unwrap().unwrap().value.starts_with(b"k8s:enc:"));
         let map = format!("/registry/configmaps/default/{cipher}");
-        sealed.write(write(&map, 0, "open")).await.unwrap();
+        encrypted.write(write(&map, 0, "open")).await.unwrap();
         assert_eq!(disk.get(&map).await.unwrap().unwrap().value, "open", "not configured");
-        let (all, _) = sealed.range("/registry/", None).await.unwrap();
+        let (all, _) = encrypted.range("/registry/", None).await.unwrap();
         assert!(all.iter().all(|item| !item.value.starts_with(b"k8s:enc:")));
     }
     // Only the newest key is left: what history holds of the others is passed over, and its newest form is shown.
-    let sealed = Sealed::new(
+    let encrypted = EncryptedStore::new(
         disk.clone(),
         config(&format!("[{{secretbox: {{keys: [{{name: k, secret: {NEW}}}]}}}}]")),
     );
-    let mut seen = sealed.watch(secret, before - 1).await.unwrap();
+    let mut seen = encrypted.watch(secret, before - 1).await.unwrap();
     let change = loop {
-        if let Notice::Change(change) = seen.next().await.unwrap().unwrap() {
+        if let WatchItem::Change(change) = seen.next().await.unwrap().unwrap() {
             break change;
         }
     };
     assert_eq!(change.value.unwrap(), "plain", "watchers see plain values");
-    let (past, _) = sealed.range(secret, Some(before)).await.unwrap();
+    let (past, _) = encrypted.range(secret, Some(before)).await.unwrap();
     assert_eq!((past[0].modified, past[0].value.as_ref()), (before, &b"plain"[..]));
 }
 
@@ -69,9 +69,11 @@ async fn values_are_sealed_on_disk_and_plain_to_readers() {
 async fn a_value_that_was_moved_or_changed_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
-    let sealed =
-        Sealed::new(disk.clone(), config(&format!("[{{aesgcm: {{keys: [{{name: k, secret: {OLD}}}]}}}}]")));
-    sealed.write(write("/registry/secrets/x/a", 0, "secret")).await.unwrap();
+    let encrypted = EncryptedStore::new(
+        disk.clone(),
+        config(&format!("[{{aesgcm: {{keys: [{{name: k, secret: {OLD}}}]}}}}]")),
+    );
+    encrypted.write(write("/registry/secrets/x/a", 0, "secret")).await.unwrap();
     let raw = disk.get("/registry/secrets/x/a").await.unwrap().unwrap().value;
     let put = |key: &str, value: Bytes| {
         disk.write(Write { key: key.into(), expect: 0, value: Some(value), durability: Durability::Sync })
@@ -82,10 +84,12 @@ async fn a_value_that_was_moved_or_changed_is_refused() {
     put("/registry/secrets/x/bent", bent.into()).await.unwrap();
     put("/registry/secrets/x/plain", Bytes::from_static(b"plain")).await.unwrap();
     for name in ["moved", "bent", "plain"] {
-        assert!(sealed.get(&format!("/registry/secrets/x/{name}")).await.is_err(), "{name}");
+        assert!(encrypted.get(&format!("/registry/secrets/x/{name}")).await.is_err(), "{name}");
     }
-    let rotated =
-        Sealed::new(disk.clone(), config(&format!("[{{aesgcm: {{keys: [{{name: n, secret: {NEW}}}]}}}}]")));
+    let rotated = EncryptedStore::new(
+        disk.clone(),
+        config(&format!("[{{aesgcm: {{keys: [{{name: n, secret: {NEW}}}]}}}}]")),
+    );
     assert!(rotated.get("/registry/secrets/x/a").await.is_err(), "the old key is gone");
 }
 
@@ -94,7 +98,7 @@ async fn a_server_without_its_keys_does_not_take_objects_for_gone() {
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
     let key = |name: &str| format!("/registry/secrets/x/{name}");
-    let with = |providers: &str| Sealed::new(disk.clone(), config(providers));
+    let with = |providers: &str| EncryptedStore::new(disk.clone(), config(providers));
     let aes = format!("{{aesgcm: {{keys: [{{name: k, secret: {OLD}}}]}}}}");
     disk.write(write("/registry/configmaps/x/open", 0, "open")).await.unwrap();
     let keyed = with(&format!("[{aes}]"));
@@ -102,8 +106,8 @@ async fn a_server_without_its_keys_does_not_take_objects_for_gone() {
     let second = keyed.write(write(&key("b"), 0, "two")).await.unwrap();
     let check = async |store: &dyn Store, at: Option<Revision>| {
         let read = store.range("/registry/", at).await.unwrap().0.into_iter();
-        let keys = read.filter(|item| provider::is_sealed(&item.value)).map(|item| item.key).collect();
-        refuse_unopened(store, keys).await.map_err(|error| error.to_string())
+        let keys = read.filter(|item| provider::is_encrypted(&item.value)).map(|item| item.key).collect();
+        reject_undecryptable(store, keys).await.map_err(|error| error.to_string())
     };
     assert_eq!(check(&keyed, None).await, Ok(()));
     let why = check(disk.as_ref(), None).await.unwrap_err();
@@ -112,20 +116,20 @@ async fn a_server_without_its_keys_does_not_take_objects_for_gone() {
     let elsewhere = Config::parse(
         "kind: EncryptionConfiguration\nresources: [{resources: [configmaps], providers: [{identity: {}}]}]",
     );
-    let elsewhere = Sealed::new(disk.clone(), elsewhere.unwrap());
+    let elsewhere = EncryptedStore::new(disk.clone(), elsewhere.unwrap());
     assert!(check(&elsewhere, None).await.is_err(), "a configuration that does not name the resource");
     // A start that is refused has changed nothing.
     for resources in ["configmaps, secrets", "configmaps"] {
         let wrong = format!(
             "kind: EncryptionConfiguration\nresources: [{{resources: [{resources}], providers: [{{aesgcm: {{keys: [{{name: w, secret: {NEW}}}]}}}}]}}]"
         );
-        let wrong = Sealed::new(disk.clone(), Config::parse(&wrong).unwrap());
-        assert!(wrong.reseal().await.is_err(), "{resources}");
+        let wrong = EncryptedStore::new(disk.clone(), Config::parse(&wrong).unwrap());
+        assert!(wrong.reencrypt().await.is_err(), "{resources}");
         let open = disk.get("/registry/configmaps/x/open").await.unwrap().unwrap();
         assert_eq!(&open.value[..], b"open", "{resources}");
     }
     // Opened for good, or gone: what history holds of it is nobody's loss.
-    assert_eq!(with(&format!("[{{identity: {{}}}}, {aes}]")).reseal().await.unwrap(), 2);
+    assert_eq!(with(&format!("[{{identity: {{}}}}, {aes}]")).reencrypt().await.unwrap(), 2);
     assert_eq!(check(disk.as_ref(), None).await, Ok(()));
     assert_eq!(
         (check(disk.as_ref(), Some(first)).await, check(disk.as_ref(), Some(second)).await),
@@ -149,7 +153,7 @@ fn bad_configurations_are_refused() {
     let why = |providers: &str| {
         let entry =
             format!("resources: [{{resources: [secrets], providers: [{{identity: {{}}}}, {providers}]}}]");
-        Config::parse(&format!("kind: EncryptionConfiguration\n{entry}")).err().unwrap()
+        Config::parse(&format!("kind: EncryptionConfiguration\n{entry}")).err().unwrap().to_string()
     };
     let short = why("{aesgcm: {keys: [{name: a, secret: YQ==}]}}");
     assert_eq!(

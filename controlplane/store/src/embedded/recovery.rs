@@ -1,8 +1,7 @@
-//! When a write or a sync fails the engine takes no more writes. The writer refuses them, too, and says why; reads go on.
-//! As soon as the disk takes a file again, the engine is closed and opened anew, and what its journal holds counts:
-//! everything acknowledged must be there, and what is there beyond that is shown to watchers as any other write. When
-//! that is not so, nothing in this process can be trusted, and it ends. When the disk is full the engine is closed before
-//! the disk is tried: the batch that failed may take all the space.
+//! Recovery after a failed write or sync. The engine accepts no more writes then, so the writer rejects them with the cause;
+//! reads continue. As soon as a probe file can be written, the engine is closed and reopened, and its journal decides:
+//! every acknowledged write must be there, and further writes are published to watchers. If an acknowledged write is missing,
+//! the process exits. On a full disk the engine is closed before the probe, because the failed batch may occupy the space.
 
 use super::{damage::Damage, disk::message, health, writer::Writer};
 use crate::{Revision, StoreError, Unhealthy};
@@ -14,41 +13,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The first pause between two tries, and the longest.
+/// The first and the longest delay between two attempts.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
-/// What must fit on the disk before it is used again: a table and a journal that begins.
+/// Bytes that must fit on the disk before it is used again: a table and a new journal.
 const PROBE: usize = 1 << 20;
-/// How the process ends: something that a restart may put right.
+/// Exit code: a restart may fix the failure (`EX_TEMPFAIL`).
 const TEMPORARY_FAILURE: i32 = 75;
 
-/// The files cannot be written.
-pub(super) struct Trouble {
+/// State while the files cannot be written.
+pub(super) struct Recovery {
     pub why: Unhealthy,
     since: Instant,
     next: Instant,
     pause: Duration,
-    /// What the failed batch left in the journal has been cut off.
+    /// The remains of the failed batch were cut off the journal.
     settled: bool,
 }
 
-impl Trouble {
-    /// How long until the next try.
-    pub fn left(&self) -> Duration {
+impl Recovery {
+    /// Time until the next attempt.
+    pub fn delay(&self) -> Duration {
         self.next.saturating_duration_since(Instant::now())
     }
 }
 
 impl Writer {
-    /// Remembers a failure of the files; other errors are the caller's.
-    pub fn noted<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+    /// Enters recovery if the result is a failure of the files.
+    pub fn record_failure<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error @ StoreError::Unavailable(_)) = &result {
             self.fail(error);
         }
         result
     }
 
-    /// From now on nothing is written until the files are well again.
+    /// Enters recovery: writes are rejected until it succeeds.
     pub fn fail(&mut self, error: &StoreError) -> Unhealthy {
         let why = match error {
             StoreError::Unavailable(why @ Unhealthy::Damaged { .. }) => self.disk.located(why.clone()),
@@ -59,48 +58,50 @@ impl Writer {
             },
             other => Unhealthy::Io { detail: other.to_string() },
         };
-        tracing::error!(%error, %why, "the store does not take writes for now");
+        tracing::error!(%error, %why, "store is not writable, will retry");
         let now = Instant::now();
         self.disk.health.set_writer(Some(why.clone()));
-        self.trouble =
-            Some(Trouble { why: why.clone(), since: now, next: now + FIRST, pause: FIRST, settled: false });
+        self.recovery =
+            Some(Recovery { why: why.clone(), since: now, next: now + FIRST, pause: FIRST, settled: false });
         self.unsynced = None;
         // What was staged has not been written.
-        self.revision = self.hub.published();
+        self.revision = self.watchers.published();
         why
     }
 
-    /// Tries to get out of trouble, if there is any and it is time.
+    /// Attempts the recovery when it is due.
     pub fn recover(&mut self) {
-        let Some(trouble) = self.trouble.as_ref().filter(|trouble| trouble.left().is_zero()) else { return };
-        let (why, since) = (trouble.why.clone(), trouble.since);
-        match self.revive(&why) {
+        let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.delay().is_zero()) else {
+            return;
+        };
+        let (why, since) = (recovery.why.clone(), recovery.since);
+        match self.reopen_and_resume(&why) {
             Ok(found) => {
                 let (revision, after) = (self.revision, since.elapsed());
                 tracing::info!(found, revision, ?after, "the store takes writes again");
-                self.trouble = None;
+                self.recovery = None;
                 self.disk.health.set_writer(None);
             }
             Err(why) => {
                 self.disk.health.set_writer(Some(why.clone()));
-                if let Some(trouble) = &mut self.trouble {
-                    trouble.pause = (trouble.pause * 2).min(LONGEST);
-                    trouble.next = Instant::now() + trouble.pause;
-                    trouble.why = why;
+                if let Some(recovery) = &mut self.recovery {
+                    recovery.pause = (recovery.pause * 2).min(LONGEST);
+                    recovery.next = Instant::now() + recovery.pause;
+                    recovery.why = why;
                 }
             }
         }
     }
 
-    /// Opens the files again. Returns how many writes are there that were not acknowledged.
-    fn revive(&mut self, why: &Unhealthy) -> Result<usize, Unhealthy> {
+    /// Reopens the files. Returns the number of writes that were found but not acknowledged.
+    fn reopen_and_resume(&mut self, why: &Unhealthy) -> Result<usize, Unhealthy> {
         if let Unhealthy::Damaged { .. } = why
             && let located @ Unhealthy::Damaged { .. } = self.disk.located(Unhealthy::Stopped)
         {
             return Err(located);
         }
         let fits = self.reopen(why)?;
-        let found = self.adopt()?;
+        let found = self.resume()?;
         fits.map(|()| found)
     }
 
@@ -109,50 +110,50 @@ impl Writer {
         let disk = self.disk.clone();
         let fits = || probe(&disk.path).map_err(|error| health::of_io(&error));
         // On a full disk the failed batch itself may take the space, and only closing gives it back.
-        let settled = self.trouble.as_ref().is_some_and(|trouble| trouble.settled);
+        let settled = self.recovery.as_ref().is_some_and(|recovery| recovery.settled);
         let probe_first = !matches!(why, Unhealthy::DiskFull { .. }) || (settled && disk.is_open());
         if probe_first {
             fits()?;
         }
-        let closed = disk.close().map_err(usable_later)?;
-        if let Some(trouble) = &mut self.trouble {
-            trouble.settled = true;
+        let closed = disk.close().map_err(transient_or_exit)?;
+        if let Some(recovery) = &mut self.recovery {
+            recovery.settled = true;
         }
         let fits = if probe_first { Ok(()) } else { fits() };
         match (closed.open(), fits) {
             (Ok(()), fits) => Ok(fits),
-            (Err(damage), Ok(())) => Err(usable_later(damage)),
+            (Err(damage), Ok(())) => Err(transient_or_exit(damage)),
             // Opening may need space, too, so that its failure says nothing about the files.
             (Err(damage), Err(why)) => {
-                tracing::warn!(error = %damage, "the store cannot be read until there is space");
+                tracing::warn!(error = %damage, "store cannot be opened until there is disk space");
                 Err(why)
             }
         }
     }
 
-    /// Goes on from what the files hold. Returns how many writes are there that were not acknowledged.
-    fn adopt(&mut self) -> Result<usize, Unhealthy> {
-        let published = self.hub.published();
+    /// Continues from the state of the files. Returns the number of writes that were found but not acknowledged.
+    fn resume(&mut self) -> Result<usize, Unhealthy> {
+        let published = self.watchers.published();
         let read = || {
             let view = self.disk.view()?;
             Ok::<_, StoreError>((view.marks()?, view.known()?, view.changes(published, usize::MAX)?))
         };
         let (marks, known, found) = read().map_err(|error| Unhealthy::Io { detail: error.to_string() })?;
         if known < published {
-            give_up(&lost(known, published));
+            exit_for_restart(&lost(known, published));
         }
         (self.marks, self.revision) = (marks, known);
-        self.disk.mark.set(known);
+        self.disk.durable.set(known);
         self.count(&found);
-        self.hub.publish(&found);
+        self.watchers.publish(&found);
         Ok(found.len())
     }
 }
 
-/// Why files that cannot be opened now may be opened later. Ends the process when they cannot.
-fn usable_later(damage: Damage) -> Unhealthy {
+/// The cause of a transient failure. Exits the process when the failure is not transient.
+fn transient_or_exit(damage: Damage) -> Unhealthy {
     if !damage.is_transient() {
-        give_up(&damage.to_string());
+        exit_for_restart(&damage.to_string());
     }
     let cause = match &damage {
         Damage::Io { source, .. } => Some(source),
@@ -169,7 +170,7 @@ fn lost(known: Revision, published: Revision) -> String {
     format!("the files end with revision {known}, but revision {published} was already shown to clients")
 }
 
-/// Whether a file can be written and synced where the store is.
+/// Writes and syncs a probe file in the directory of the store.
 pub(super) fn probe(store: &Path) -> io::Result<()> {
     let path = store.join("probe");
     let written = File::create(&path).and_then(|mut file| {
@@ -180,21 +181,25 @@ pub(super) fn probe(store: &Path) -> io::Result<()> {
     written.and(removed)
 }
 
-/// Runs the writer. When it panics the process ends: nobody would answer writes or end watches.
-pub(super) fn or_give_up(run: impl FnOnce()) {
-    if let Err(panic) = caught(run) {
-        give_up(&format!("the writer panicked: {panic}"));
+/// Runs the writer. When it panics the process exits: nothing would answer writes or end watches.
+pub(super) fn or_exit(run: impl FnOnce()) {
+    if let Err(panic) = catch_writer_panic(run) {
+        exit_for_restart(&panic.to_string());
     }
 }
 
-/// The message of a panic as an error.
-fn caught(run: impl FnOnce()) -> Result<(), String> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| message(&*panic))
+/// The writer panicked with this message.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the writer panicked: {0}")]
+struct WriterPanic(String);
+
+fn catch_writer_panic(run: impl FnOnce()) -> Result<(), WriterPanic> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| WriterPanic(message(&*panic)))
 }
 
-/// Ends the process: what it has shown to clients may not be what the disk has.
-fn give_up(why: &str) -> ! {
-    tracing::error!(why, "the store cannot go on; this process ends so that it is started anew");
+/// Exits the process: clients may have seen revisions that are not on disk.
+fn exit_for_restart(why: &str) -> ! {
+    tracing::error!(why, "store failed, exiting to be restarted");
     std::process::exit(TEMPORARY_FAILURE);
 }
 
@@ -204,8 +209,8 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_writer_is_caught_with_its_message() {
-        assert_eq!(caught(|| ()), Ok(()));
-        let panic = caught(|| panic!("revision {} is wrong", 7));
-        assert_eq!(panic, Err("revision 7 is wrong".to_owned()));
+        assert_eq!(catch_writer_panic(|| ()), Ok(()));
+        let panic = catch_writer_panic(|| panic!("revision {} is wrong", 7));
+        assert_eq!(panic, Err(WriterPanic("revision 7 is wrong".to_owned())));
     }
 }
