@@ -6,18 +6,22 @@
 //! May depend on `coracle-kinds`. It does not depend on the API server: `coracle-apiserver` implements
 //! [`pipeline::Pipeline`], and controllers, scheduler and tests only know the trait.
 
-// Annotations of a request for the audit log.
-pub mod notes;
+// Annotations of the audit event of a request.
+pub mod audit_annotations;
 // Patches.
 pub mod patch;
 // The API for callers in the same process: `trait Pipeline`.
 pub mod pipeline;
-// What control loops need from nodes, aggregated API servers and admission, as traits.
-pub mod outside;
-// What control loops show on `/metrics` and debug pages, as traits.
-pub mod shown;
-// Names and labels of the identity Leases of API servers.
-pub mod servers;
+// Volume directories on nodes: `trait NodeVolumes`.
+pub mod node_volumes;
+// Objects of aggregated API servers: `trait AggregatedObjects`.
+pub mod aggregated;
+// Usage charged by quota admission: `trait QuotaCharges`.
+pub mod quota_charges;
+// Metrics and pending pods of control loops: `trait MetricsSource`, `trait PendingPods`.
+pub mod diagnostics;
+// Labels and namespace of the identity Leases of API servers.
+pub mod identity_lease;
 // The user of a request.
 pub mod user;
 // Options of reads, writes and deletes: the query parameters.
@@ -139,7 +143,7 @@ impl Client {
         self.api.change(&target, &|_| Ok(object.clone())).await
     }
 
-    /// Changes an object by a function of its current state; called again when somebody else was faster.
+    /// Changes an object by a function of its current state; called again after a write conflict.
     pub async fn modify(
         &self,
         kind: &Kind,
@@ -152,7 +156,7 @@ impl Client {
         let changed = |current: &Value| {
             let mut new = current.clone();
             change(&mut new);
-            // With a version in it a lost race would be a conflict instead of another try.
+            // With a resource version a concurrent write would be a conflict instead of a retry.
             if let Some(meta) = new["metadata"].as_object_mut() {
                 meta.remove("resourceVersion");
             }
@@ -185,7 +189,7 @@ impl Client {
         self.api.patch(&target, &patch).await
     }
 
-    /// Removes an object, or begins to.
+    /// Deletes an object, or starts its graceful deletion.
     pub async fn delete(
         &self,
         kind: &Kind,
@@ -196,12 +200,12 @@ impl Client {
         self.api.remove(&self.target(kind, namespace, name, ""), &options).await
     }
 
-    /// Removes the objects of a kind in a namespace that nobody can read.
+    /// Deletes the stored objects of a kind in a namespace that cannot be read.
     pub async fn delete_unreadable(&self, kind: &Kind, namespace: &str) -> Result<(), ApiError> {
         self.api.remove_unreadable(&self.target(kind, namespace, "", "")).await
     }
 
-    /// Gives pods their nodes, all at once; the answers are in order.
+    /// Binds pods to nodes in one batch; the results are in the order of `placements`.
     pub async fn bind(&self, placements: &[Placement<'_>]) -> Vec<Result<(), ApiError>> {
         self.api.bind(&self.user, &self.options, placements).await
     }

@@ -1,6 +1,6 @@
 //! Query parameters of the API verbs, as upstream reads and refuses them.
 
-use crate::notes::Notes;
+use crate::audit_annotations::AuditAnnotations;
 use coracle_proto::status::{ApiError, FieldError};
 use serde::Deserialize;
 
@@ -27,8 +27,8 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// Apply: take over fields from other managers.
     pub force: Option<bool>,
-    /// Where admission notes things for the audit log.
-    pub notes: Notes,
+    /// Annotations that admission adds to the audit event.
+    pub audit_annotations: AuditAnnotations,
 }
 
 impl WriteOptions {

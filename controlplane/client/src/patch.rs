@@ -1,4 +1,4 @@
-//! Patches, read and known to be well formed.
+//! Parsed patches.
 
 use serde_json::Value;
 

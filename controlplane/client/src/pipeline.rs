@@ -1,5 +1,5 @@
-//! What the API does for callers in the same process. The API server implements it; controllers, the scheduler and tests
-//! know nothing else of it.
+//! The API for callers in the same process. The API server implements it; controllers, the scheduler and tests use only this
+//! trait.
 
 use super::patch::Patch;
 use crate::options::{DeleteOptions, WriteOptions};
@@ -31,7 +31,7 @@ pub struct Target<'a> {
     pub applied: bool,
 }
 
-/// What a change does to the current object: `Ok(new)`; called again when somebody else was faster.
+/// Computes the new object from the current one; called again after a write conflict.
 pub type Change<'a> = dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'a;
 
 /// What a call gives back.
@@ -65,7 +65,7 @@ pub struct Placement<'a> {
     pub node: &'a str,
 }
 
-/// The API without HTTP. Nobody is asked whether the user may do what is asked for: callers are parts of the server.
+/// The API without HTTP. Requests are not authorized: callers are parts of the server.
 #[async_trait]
 pub trait Pipeline: Send + Sync {
     /// The kinds.
@@ -96,7 +96,7 @@ pub trait Pipeline: Send + Sync {
     /// Removes an object, or begins to.
     async fn remove(&self, target: &Target<'_>, options: &DeleteOptions) -> Result<Arc<Object>, ApiError>;
 
-    /// Removes the objects of a kind in a namespace that nobody can read.
+    /// Deletes the stored objects of a kind in a namespace that cannot be read.
     async fn remove_unreadable(&self, target: &Target<'_>) -> Result<(), ApiError>;
 
     /// Gives pods their nodes, all at once; the answers are in order.

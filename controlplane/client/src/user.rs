@@ -1,4 +1,4 @@
-//! Who is asking.
+//! The user of a request.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ pub struct User {
 pub const MASTERS: &str = "system:masters";
 /// Every node.
 pub const NODES: &str = "system:nodes";
-/// Everybody who was authenticated.
+/// Group of all authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// Everybody else.
+/// Group of anonymous users.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of those who did not say who they are.
+/// Name of anonymous users.
 pub const ANONYMOUS: &str = "system:anonymous";
 
 impl User {

@@ -4,12 +4,12 @@
 //! Only ever a dev-dependency. May depend on `coracle-apiserver`, `coracle-client`, `coracle-kinds`, `coracle-pki` and
 //! `coracle-store`, but not on `coracle-informer`, `coracle-controllers` or `coracle-scheduler`: their tests use this crate.
 
-use coracle_apiserver::actions::{self, Needs, components::Loops, reviews::Access};
+use coracle_apiserver::actions::{self, Needs, components::LoopPlacement, reviews::Access};
 use coracle_apiserver::admission::plugins;
-use coracle_apiserver::admission::resource_quota::Ledger;
+use coracle_apiserver::admission::resource_quota::PendingCharges;
 use coracle_apiserver::api::Api;
 use coracle_apiserver::authz::Always;
-use coracle_apiserver::view::Converter;
+use coracle_apiserver::conversion::Converter;
 use coracle_cli::health::Checks;
 use coracle_client::Client;
 use coracle_client::options::DeleteOptions;
@@ -18,7 +18,7 @@ use coracle_client::user::User;
 use coracle_kinds::object::{Name, Object};
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::watch::cache::Cache;
-use coracle_kinds::watch::feed::Feed;
+use coracle_kinds::watch::reflector::Reflector;
 use coracle_pki::Pki;
 use coracle_pki::service_account::Keys;
 use coracle_store as store;
@@ -35,7 +35,7 @@ pub struct Parts {
     /// The keys of service-account tokens.
     pub keys: Arc<Keys>,
     /// What admission charged to quotas.
-    pub ledger: Arc<Ledger>,
+    pub quota_charges: Arc<PendingCharges>,
 }
 
 /// A cluster; it ends when it is dropped.
@@ -83,7 +83,7 @@ impl Cluster {
         let keys = Arc::new(Keys::from_pem(&pki.service_account_key).expect("a key"));
         let registry = Arc::new(Registry::builtin());
         let store = store::open("embedded", directory.path()).await.expect("a store");
-        let feed = Arc::new(Feed::start(store.clone(), registry.all()).await.expect("a feed"));
+        let reflector = Arc::new(Reflector::start(store.clone(), registry.all()).await.expect("a reflector"));
         let access = Arc::new(Access::default());
         let _ = access.authz.set(Arc::new(Always(true)));
         let chain = plugins::Needs { access: access.clone(), ..plugins::Needs::default() };
@@ -92,20 +92,20 @@ impl Cluster {
             access,
             service_cidr: "10.43.0.0/16".into(),
             usage: Arc::default(),
-            loops: Loops::Here,
+            loops: LoopPlacement::Here,
             checks: Checks::default(),
         };
         let api = Arc::new(Api {
             hooks: actions::hooks(&registry, &needs).expect("hooks"),
             actions: actions::actions(&registry, &needs),
-            converter: Converter::new(registry.clone(), feed.clone(), chain.reach.clone()),
+            converter: Converter::new(registry.clone(), reflector.clone(), chain.dialer.clone()),
             registry,
             store,
-            feed,
+            reflector,
             admission: plugins::chain(&chain).expect("a chain"),
         });
         let client = Client::new(api.clone(), User::server());
-        let parts = Parts { client: client.clone(), keys, ledger: chain.ledger.clone() };
+        let parts = Parts { client: client.clone(), keys, quota_charges: chain.quota_charges.clone() };
         let controllers = start(&parts);
         let kubelet = JoinSet::new();
         let cluster = Self { api, client, _controllers: controllers, kubelet, _directory: directory };

@@ -1,7 +1,7 @@
 //! Field rules of roles, role bindings and signing requests.
 
+use super::field_ref::{FieldRef, walk};
 use super::meta;
-use super::spot::{Spot, walk};
 use crate::tree::{Tree, same};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,6 +9,7 @@ use coracle_proto::names::{dns1123_subdomain, path_segment};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::HashSet;
+use x509_parser::error::X509Error;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -31,7 +32,7 @@ pub fn cluster_role(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn policy_rule(rule: &Spot<'_>, namespaced: bool) {
+fn policy_rule(rule: &FieldRef<'_>, namespaced: bool) {
     if rule.at("verbs").is_empty() {
         rule.at("verbs").required("verbs must contain at least one value");
     }
@@ -131,7 +132,7 @@ pub fn signing_request(object: &Value, errors: &mut Vec<FieldError>) {
         let spec = root.at("spec");
         let request = spec.at("request");
         if let Err(why) = parse_request(request.text()) {
-            request.invalid_as(request.text(), why);
+            request.invalid_as(request.text(), why.to_string());
         }
         let usages = spec.at("usages");
         if usages.is_empty() {
@@ -153,21 +154,32 @@ pub fn signing_request(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn parse_request(text: &str) -> Result<(), String> {
-    let pem = STANDARD.decode(text).map_err(|why| why.to_string())?;
-    let (_, block) = x509_parser::pem::parse_x509_pem(&pem)
-        .map_err(|_| "PEM block type must be CERTIFICATE REQUEST".to_owned())?;
+/// Why a text is not a certificate signing request.
+#[derive(Debug, thiserror::Error)]
+enum RequestError {
+    #[error(transparent)]
+    Base64(#[from] base64::DecodeError),
+    #[error("PEM block type must be CERTIFICATE REQUEST")]
+    Pem,
+    #[error(transparent)]
+    Der(#[from] x509_parser::nom::Err<X509Error>),
+    #[error(transparent)]
+    Signature(#[from] X509Error),
+}
+
+fn parse_request(text: &str) -> Result<(), RequestError> {
+    let pem = STANDARD.decode(text)?;
+    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| RequestError::Pem)?;
     if block.label != "CERTIFICATE REQUEST" {
-        return Err("PEM block type must be CERTIFICATE REQUEST".into());
+        return Err(RequestError::Pem);
     }
     use x509_parser::prelude::FromDer;
     let (_, request) =
-        x509_parser::certification_request::X509CertificationRequest::from_der(&block.contents)
-            .map_err(|why| why.to_string())?;
-    request.verify_signature().map_err(|why| why.to_string())
+        x509_parser::certification_request::X509CertificationRequest::from_der(&block.contents)?;
+    Ok(request.verify_signature()?)
 }
 
-fn signer(name: &Spot<'_>) {
+fn signer(name: &FieldRef<'_>) {
     if !name.has_text("") {
         return;
     }
@@ -187,7 +199,7 @@ fn signer(name: &Spot<'_>) {
     }
 }
 
-fn conditions(list: &Spot<'_>) {
+fn conditions(list: &FieldRef<'_>) {
     let mut kinds = HashSet::new();
     for condition in list.items() {
         condition.at("type").has_text("");

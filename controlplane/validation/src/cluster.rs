@@ -1,10 +1,10 @@
 //! Field rules of Namespaces, Nodes, Events, Leases, priorities and runtime classes.
 
+use super::field_ref::{FieldRef, walk};
 use super::meta;
 use super::names::is_cidr;
 use super::pods::resources::{amount, container_name};
 use super::pods::scheduling::{taints, tolerations};
-use super::spot::{Spot, walk};
 use crate::tree::{Tree, same};
 use coracle_proto::names::{dns1123_label, qualified_name};
 use coracle_proto::status::FieldError;
@@ -14,7 +14,7 @@ use std::collections::HashSet;
 /// The highest priority that users may give.
 const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 
-fn finalizers(list: &Spot<'_>) {
+fn finalizers(list: &FieldRef<'_>) {
     for finalizer in list.items() {
         let name = finalizer.text();
         for message in qualified_name(name) {
@@ -55,8 +55,8 @@ pub fn node(object: &Value, errors: &mut Vec<FieldError>) {
         taints(&root.at("metadata.taints").with(object.at("spec.taints")));
         for list in ["status.capacity", "status.allocatable"] {
             for (name, quantity) in root.at(list).entries() {
-                let spot = root.at(&format!("{list}.{name}")).with(quantity.value);
-                amount(&spot, name);
+                let field = root.at(&format!("{list}.{name}")).with(quantity.value);
+                amount(&field, name);
             }
         }
         let cidrs = root.at("spec.podCIDRs");
@@ -223,9 +223,9 @@ pub fn runtime_class(object: &Value, errors: &mut Vec<FieldError>) {
         for message in dns1123_label(handler.text()) {
             handler.invalid_as(handler.text(), message);
         }
-        for (name, spot) in root.at("overhead.podFixed").entries() {
-            container_name(&spot, name);
-            amount(&spot, name);
+        for (name, field) in root.at("overhead.podFixed").entries() {
+            container_name(&field, name);
+            amount(&field, name);
         }
         meta::labels(&root.at("scheduling.nodeSelector"));
         tolerations(&root.at("scheduling.tolerations"));

@@ -1,7 +1,7 @@
 //! Field rules about the versions of a custom resource: who converts between them, and what of them can be selected.
 
 use super::extensions::client_config;
-use super::spot::Spot;
+use super::field_ref::FieldRef;
 use crate::tree::Tree;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_proto::names::dns1035_label;
@@ -16,7 +16,7 @@ const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 const SELECTABLE: usize = 8;
 
 /// `spec.conversion`. Errors name the fields as they were called before v1, as upstream.
-pub fn strategy(spec: &Spot<'_>) {
+pub fn strategy(spec: &FieldRef<'_>) {
     let conversion = spec.at("conversion");
     conversion.at("strategy").required_one_of(&["None", "Webhook"]);
     if conversion.at("strategy").text() != "None" && spec.value.flag("preserveUnknownFields") {
@@ -26,9 +26,10 @@ pub fn strategy(spec: &Spot<'_>) {
     let config = conversion.at("webhookClientConfig").with(hook.value.at("clientConfig"));
     let versions = conversion.at("conversionReviewVersions").with(hook.value.at("conversionReviewVersions"));
     if conversion.value.text("strategy") != "Webhook" {
-        for spot in [&config, &versions].into_iter().filter(|spot| spot.value.is_object() || !spot.is_empty())
+        for field in
+            [&config, &versions].into_iter().filter(|field| field.value.is_object() || !field.is_empty())
         {
-            spot.forbidden("should not be set when strategy is not set to Webhook");
+            field.forbidden("should not be set when strategy is not set to Webhook");
         }
         return;
     }
@@ -40,7 +41,7 @@ pub fn strategy(spec: &Spot<'_>) {
     reviews(&versions);
 }
 
-fn reviews(versions: &Spot<'_>) {
+fn reviews(versions: &FieldRef<'_>) {
     if versions.is_empty() {
         return versions.required("");
     }
@@ -58,7 +59,7 @@ fn reviews(versions: &Spot<'_>) {
 }
 
 /// A definition that is in force does not lose its authority to one that is none.
-pub fn authority(spec: &Spot<'_>, old: &Value) {
+pub fn authority(spec: &FieldRef<'_>, old: &Value) {
     let config = |definition: &Value| definition["conversion"]["webhook"]["clientConfig"].clone();
     let mut conditions = old.items("status.conditions").iter();
     let established = conditions.any(|c| c.text("type") == "Established" && c.text("status") == "True");
@@ -72,7 +73,7 @@ pub fn authority(spec: &Spot<'_>, old: &Value) {
 }
 
 /// `selectableFields` of a version.
-pub fn selectable(version: &Spot<'_>) {
+pub fn selectable(version: &FieldRef<'_>) {
     let schema = version.value.at("schema.openAPIV3Schema");
     let list = version.at("selectableFields");
     let mut seen = HashSet::new();
@@ -106,15 +107,24 @@ pub fn selectable(version: &Spot<'_>) {
     }
 }
 
+/// Why a path names no field of a schema.
+#[derive(Debug, thiserror::Error)]
+enum PathError {
+    #[error("array notation is not allowed")]
+    Array,
+    #[error("expected [ or . but got: something else")]
+    Start,
+    #[error("does not refer to a valid field")]
+    NoField,
+}
+
 /// What a schema has at a simple path such as `.spec.colour`.
-fn field_at<'v>(schema: &'v Value, path: &str) -> Result<&'v Value, &'static str> {
+fn field_at<'v>(schema: &'v Value, path: &str) -> Result<&'v Value, PathError> {
     if path.contains('[') {
-        return Err("array notation is not allowed");
+        return Err(PathError::Array);
     }
-    let Some(names) = path.strip_prefix('.') else { return Err("expected [ or . but got: something else") };
-    names
-        .split('.')
-        .try_fold(schema, |at, name| at["properties"].get(name).ok_or("does not refer to a valid field"))
+    let Some(names) = path.strip_prefix('.') else { return Err(PathError::Start) };
+    names.split('.').try_fold(schema, |at, name| at["properties"].get(name).ok_or(PathError::NoField))
 }
 
 /// Whether a `clientConfig` has a `caBundle` in which no certificate is.

@@ -1,6 +1,6 @@
 //! Field rules of ConfigMaps and Secrets.
 
-use super::spot::{Spot, walk};
+use super::field_ref::{FieldRef, walk};
 use crate::tree::{Tree, same};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -35,9 +35,9 @@ pub fn config_map(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn keys(spot: &Spot<'_>, key: &str) {
+fn keys(field: &FieldRef<'_>, key: &str) {
     for message in config_map_key(key) {
-        spot.invalid_as(key, message);
+        field.invalid_as(key, message);
     }
 }
 
@@ -83,7 +83,7 @@ pub fn secret(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn by_type(root: &Spot<'_>, data: &Spot<'_>) {
+fn by_type(root: &FieldRef<'_>, data: &FieldRef<'_>) {
     let require = |key: &str| {
         if data.value.get(key).is_none() {
             data.key(key).required("");
@@ -113,7 +113,7 @@ fn by_type(root: &Spot<'_>, data: &Spot<'_>) {
     }
 }
 
-fn json_object(data: &Spot<'_>, key: &str) {
+fn json_object(data: &FieldRef<'_>, key: &str) {
     let value = data.key(key);
     if !value.is_set() {
         return value.required("");

@@ -1,8 +1,8 @@
 //! Field rules of device classes, claims, their templates, and slices of devices.
 
+use super::field_ref::{FieldRef, walk};
 use super::names;
 use super::pods::scheduling::node_selector;
-use super::spot::{Spot, walk};
 use super::storage::driver_name;
 use crate::tree::Tree;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain};
@@ -18,7 +18,7 @@ const BAD_REQUEST: &str =
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 
 /// Whether a list is short enough for its items to be looked at.
-fn few(list: &Spot<'_>, max: usize) -> bool {
+fn few(list: &FieldRef<'_>, max: usize) -> bool {
     let fits = list.len() <= max;
     if !fits {
         list.too_many(max);
@@ -26,7 +26,7 @@ fn few(list: &Spot<'_>, max: usize) -> bool {
     fits
 }
 
-fn selectors(list: &Spot<'_>) {
+fn selectors(list: &FieldRef<'_>) {
     if !few(list, MANY) {
         return;
     }
@@ -45,7 +45,7 @@ fn selectors(list: &Spot<'_>) {
     }
 }
 
-fn configuration(config: &Spot<'_>) {
+fn configuration(config: &FieldRef<'_>) {
     let opaque = config.at("opaque");
     if !opaque.is_set() {
         return opaque.required("");
@@ -73,7 +73,7 @@ pub fn class(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn device_request(request: &Spot<'_>) {
+fn device_request(request: &FieldRef<'_>) {
     let class = request.at("deviceClassName");
     if class.has_text("") {
         class.all_good(names::subdomain(class.text(), false));
@@ -89,7 +89,7 @@ fn device_request(request: &Spot<'_>) {
     }
 }
 
-fn request(request: &Spot<'_>) {
+fn request(request: &FieldRef<'_>) {
     request.at("name").follows(dns1123_label);
     let (exactly, first) = (request.at("exactly"), request.at("firstAvailable"));
     match (exactly.is_set(), !first.is_empty()) {
@@ -123,7 +123,7 @@ fn request_names(spec: &Value) -> HashSet<String> {
     names
 }
 
-fn references(list: &Spot<'_>, known: &HashSet<String>) {
+fn references(list: &FieldRef<'_>, known: &HashSet<String>) {
     let mut seen = HashSet::new();
     if few(list, MANY) {
         for one in list.items() {
@@ -137,7 +137,7 @@ fn references(list: &Spot<'_>, known: &HashSet<String>) {
     }
 }
 
-fn fully_qualified(name: &Spot<'_>) {
+fn fully_qualified(name: &FieldRef<'_>) {
     match name.text().split_once('/') {
         None => name.invalid("a fully qualified name must be a domain and a name separated by a slash"),
         Some(("", _)) => name.invalid_as("", "the domain must not be empty"),
@@ -150,7 +150,7 @@ fn fully_qualified(name: &Spot<'_>) {
     }
 }
 
-fn claim_spec(spec: &Spot<'_>) {
+fn claim_spec(spec: &FieldRef<'_>) {
     let devices = spec.at("devices");
     let known = request_names(spec.value);
     let requests = devices.at("requests");
@@ -225,7 +225,7 @@ pub fn claim_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn allocated(allocation: &Spot<'_>, known: &HashSet<String>) {
+fn allocated(allocation: &FieldRef<'_>, known: &HashSet<String>) {
     let results = allocation.at("devices.results");
     if few(&results, MANY) {
         for result in results.items() {
@@ -248,7 +248,7 @@ pub fn template(object: &Value, errors: &mut Vec<FieldError>) {
     walk(object, errors, |root| claim_spec(&root.at("spec.spec")));
 }
 
-fn pool_name(name: &Spot<'_>) {
+fn pool_name(name: &FieldRef<'_>) {
     if name.has_text("") {
         if name.text().len() > 253 {
             name.too_long(253);
@@ -288,7 +288,7 @@ pub fn slice(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn where_from(spec: &Spot<'_>) {
+fn where_from(spec: &FieldRef<'_>) {
     let mut set = Vec::new();
     let node = spec.at("nodeName");
     if node.is_set() {

@@ -1,7 +1,7 @@
 //! Field rules of Endpoints and EndpointSlices.
 
+use super::field_ref::{FieldRef, walk};
 use super::names::is_ip;
-use super::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, port_number, qualified_name};
 use coracle_proto::status::FieldError;
@@ -10,24 +10,24 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 /// An address that traffic can be sent to.
-pub(super) fn usable_address(spot: &Spot<'_>, address: IpAddr) {
+pub(super) fn usable_address(field: &FieldRef<'_>, address: IpAddr) {
     // An IPv4 address in the clothes of IPv6 leads to the same place.
     let address = address.to_canonical();
     if address.is_unspecified() {
-        spot.invalid(format!("may not be unspecified ({})", spot.text()));
+        field.invalid(format!("may not be unspecified ({})", field.text()));
     }
     if address.is_loopback() {
-        spot.invalid("may not be in the loopback range (127.0.0.0/8, ::1/128)");
+        field.invalid("may not be in the loopback range (127.0.0.0/8, ::1/128)");
     }
     let (local, multicast) = match address {
         IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
         IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
     };
     if local {
-        spot.invalid("may not be in the link-local range (169.254.0.0/16, fe80::/10)");
+        field.invalid("may not be in the link-local range (169.254.0.0/16, fe80::/10)");
     }
     if multicast {
-        spot.invalid("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
+        field.invalid("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
     }
 }
 
@@ -36,10 +36,10 @@ pub fn endpoints(object: &Value, errors: &mut Vec<FieldError>) {
     walk(object, errors, |root| {
         for subset in root.each("subsets") {
             let lists = [subset.at("addresses"), subset.at("notReadyAddresses")];
-            if lists.iter().all(Spot::is_empty) {
+            if lists.iter().all(FieldRef::is_empty) {
                 subset.required("must specify `addresses` or `notReadyAddresses`");
             }
-            for address in lists.iter().flat_map(Spot::items) {
+            for address in lists.iter().flat_map(FieldRef::items) {
                 if let Some(ip) = is_ip(&address.at("ip")) {
                     usable_address(&address.at("ip"), ip);
                 }
@@ -67,7 +67,7 @@ pub fn endpoints(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn protocol(port: &Spot<'_>) {
+fn protocol(port: &FieldRef<'_>) {
     port.at("protocol").required_one_of(&["SCTP", "TCP", "UDP"]);
     if port.at("appProtocol").is_set() {
         port.at("appProtocol").follows(qualified_name);
@@ -116,7 +116,7 @@ pub fn slice(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn addresses(list: &Spot<'_>, kind: &str) {
+fn addresses(list: &FieldRef<'_>, kind: &str) {
     if list.is_empty() {
         return list.required("must contain at least 1 address");
     }

@@ -1,8 +1,8 @@
 //! Field rules of webhooks, admission policies, custom resource definitions and aggregated servers.
 
 use super::conversion;
+use super::field_ref::{FieldRef, walk};
 use super::meta;
-use super::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_proto::names::{dns1035_label, dns1123_subdomain, port_number, qualified_name};
 use coracle_proto::status::FieldError;
@@ -17,7 +17,7 @@ pub fn webhooks(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn webhook(hook: &Spot<'_>) {
+fn webhook(hook: &FieldRef<'_>) {
     qualified_domain(&hook.at("name"));
     for rule in hook.each("rules") {
         operations(&rule.at("operations"));
@@ -62,7 +62,7 @@ fn webhook(hook: &Spot<'_>) {
 }
 
 /// A domain name of at least three parts.
-fn qualified_domain(name: &Spot<'_>) {
+fn qualified_domain(name: &FieldRef<'_>) {
     if !name.has_text("") {
         return;
     }
@@ -74,7 +74,7 @@ fn qualified_domain(name: &Spot<'_>) {
     }
 }
 
-fn operations(list: &Spot<'_>) {
+fn operations(list: &FieldRef<'_>) {
     if list.is_empty() {
         list.required("");
     }
@@ -84,7 +84,7 @@ fn operations(list: &Spot<'_>) {
     list.items().for_each(|operation| operation.one_of(&["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]));
 }
 
-fn admission_rule(rule: &Spot<'_>) {
+fn admission_rule(rule: &FieldRef<'_>) {
     for (field, what) in [("apiGroups", "API groups"), ("apiVersions", "API versions")] {
         let list = rule.at(field);
         if list.is_empty() {
@@ -118,7 +118,7 @@ fn admission_rule(rule: &Spot<'_>) {
 }
 
 /// Where a webhook is.
-pub(super) fn client_config(config: &Spot<'_>) {
+pub(super) fn client_config(config: &FieldRef<'_>) {
     let (url, service) = (config.at("url"), config.at("service"));
     match (url.is_set(), service.is_set()) {
         (true, false) => web_address(&url),
@@ -127,7 +127,7 @@ pub(super) fn client_config(config: &Spot<'_>) {
     }
 }
 
-fn web_address(url: &Spot<'_>) {
+fn web_address(url: &FieldRef<'_>) {
     let form = "; desired format: https://host[/path]";
     let Some(rest) = url.text().strip_prefix("https://") else {
         return url.invalid(format!("'https' is the only allowed URL scheme{form}"));
@@ -147,7 +147,7 @@ fn web_address(url: &Spot<'_>) {
     }
 }
 
-fn webhook_service(service: &Spot<'_>) {
+fn webhook_service(service: &FieldRef<'_>) {
     service.at("name").has_text("service name is required");
     service.at("namespace").has_text("service namespace is required");
     let port = service.at("port").int().unwrap_or(443);
@@ -160,7 +160,7 @@ fn webhook_service(service: &Spot<'_>) {
 }
 
 /// The path of a webhook behind a Service; none, an empty one and `/` are the same.
-fn service_path(path: &Spot<'_>) {
+fn service_path(path: &FieldRef<'_>) {
     let text = path.text();
     if matches!(text, "" | "/") {
         return;
@@ -186,7 +186,7 @@ fn service_path(path: &Spot<'_>) {
     }
 }
 
-fn match_conditions(list: &Spot<'_>) {
+fn match_conditions(list: &FieldRef<'_>) {
     if list.len() > 64 {
         list.too_many(64);
     }
@@ -198,12 +198,12 @@ fn match_conditions(list: &Spot<'_>) {
 }
 
 /// A CEL expression that parses.
-pub(super) fn expression(spot: &Spot<'_>, detail: &str) {
-    if spot.text().trim().is_empty() {
-        return spot.required(detail);
+pub(super) fn expression(field: &FieldRef<'_>, detail: &str) {
+    if field.text().trim().is_empty() {
+        return field.required(detail);
     }
-    if let Err(why) = coracle_expressions::compile(spot.text()) {
-        spot.invalid(format!("compilation failed: {why}"));
+    if let Err(why) = coracle_expressions::compile(field.text()) {
+        field.invalid(format!("compilation failed: {why}"));
     }
 }
 
@@ -263,7 +263,7 @@ pub fn admission_policy(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn matching(resources: &Spot<'_>) {
+fn matching(resources: &FieldRef<'_>) {
     if resources.at("matchPolicy").is_set() {
         resources.at("matchPolicy").one_of(&["Equivalent", "Exact"]);
     } else {
@@ -343,7 +343,7 @@ pub fn definition(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn versions(list: &Spot<'_>) {
+fn versions(list: &FieldRef<'_>) {
     let mut names = HashSet::new();
     let mut unique = true;
     for version in list.items() {
@@ -378,7 +378,7 @@ fn versions(list: &Spot<'_>) {
     }
 }
 
-fn definition_names(names: &Spot<'_>) {
+fn definition_names(names: &FieldRef<'_>) {
     let mut resources = HashSet::new();
     for field in ["plural", "singular"] {
         let name = names.at(field);
@@ -410,7 +410,7 @@ fn definition_names(names: &Spot<'_>) {
     }
 }
 
-fn stored_versions(stored: &Spot<'_>, versions: &Spot<'_>) {
+fn stored_versions(stored: &FieldRef<'_>, versions: &FieldRef<'_>) {
     if stored.is_empty() {
         return stored.with(&json!([])).invalid("must have at least one stored version");
     }

@@ -1,6 +1,6 @@
 //! Field rules of FlowSchemas and PriorityLevelConfigurations.
 
-use super::spot::{Spot, walk};
+use super::field_ref::{FieldRef, walk};
 use crate::tree::Tree;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain};
 use coracle_proto::status::FieldError;
@@ -47,7 +47,7 @@ pub fn schema(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn rule_with_subjects(rule: &Spot<'_>) {
+fn rule_with_subjects(rule: &FieldRef<'_>) {
     if rule.at("subjects").is_empty() {
         rule.at("subjects").required("subjects must contain at least one value");
     }
@@ -85,7 +85,7 @@ fn rule_with_subjects(rule: &Spot<'_>) {
     }
 }
 
-fn some(list: &Spot<'_>, detail: &str, what: &str) {
+fn some(list: &FieldRef<'_>, detail: &str, what: &str) {
     if list.is_empty() {
         list.required(detail);
     }
@@ -94,7 +94,7 @@ fn some(list: &Spot<'_>, detail: &str, what: &str) {
     }
 }
 
-fn verbs(list: &Spot<'_>) {
+fn verbs(list: &FieldRef<'_>) {
     some(list, "verbs must contain at least one value", "verbs");
     if list
         .items()
@@ -104,7 +104,7 @@ fn verbs(list: &Spot<'_>) {
     }
 }
 
-fn flow_subject(subject: &Spot<'_>) {
+fn flow_subject(subject: &FieldRef<'_>) {
     let kind = subject.at("kind");
     let fields = [("User", "user"), ("Group", "group"), ("ServiceAccount", "serviceAccount")];
     let Some((name, field)) = fields.iter().find(|(name, _)| *name == kind.text()) else {
@@ -160,7 +160,7 @@ pub fn level(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn shares(section: &Spot<'_>) {
+fn shares(section: &FieldRef<'_>) {
     let nominal = section.at("nominalConcurrencyShares");
     if nominal.int().is_some_and(|count| count < 0) {
         nominal.invalid("must be a non-negative integer");
@@ -172,7 +172,7 @@ fn shares(section: &Spot<'_>) {
     }
 }
 
-fn limit_response(response: &Spot<'_>) {
+fn limit_response(response: &FieldRef<'_>) {
     let queuing = response.at("queuing");
     match response.value.text("type") {
         "Reject" => {

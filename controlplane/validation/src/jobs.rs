@@ -1,8 +1,8 @@
 //! Field rules of Jobs and CronJobs.
 
+use super::field_ref::{FieldRef, walk};
 use super::meta;
 use super::pods;
-use super::spot::{Spot, walk};
 use super::workloads::matches_template;
 use crate::tree::{Grow, Tree};
 use coracle_proto::cron;
@@ -41,7 +41,7 @@ pub fn job(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn generated_selector(root: &Spot<'_>) {
+fn generated_selector(root: &FieldRef<'_>) {
     if root.value.flag("spec.manualSelector") || !root.at("spec.selector").is_set() {
         return;
     }
@@ -59,24 +59,24 @@ fn generated_selector(root: &Spot<'_>) {
 }
 
 /// Such as `acme.io/foo`.
-fn domain_prefixed(spot: &Spot<'_>) {
-    match spot.text().split_once('/') {
-        _ if spot.text().is_empty() => spot.required(""),
+fn domain_prefixed(field: &FieldRef<'_>) {
+    match field.text().split_once('/') {
+        _ if field.text().is_empty() => field.required(""),
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
             for message in dns1123_subdomain(host) {
-                spot.invalid_as(host, message);
+                field.invalid_as(host, message);
             }
             let allowed = |c: char| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c);
             if !path.chars().all(allowed) {
                 let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
-                spot.invalid_as(path, why);
+                field.invalid_as(path, why);
             }
         }
-        _ => spot.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"),
+        _ => field.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"),
     }
 }
 
-fn job_spec(spec: &Spot<'_>) {
+fn job_spec(spec: &FieldRef<'_>) {
     for field in [
         "parallelism",
         "completions",
@@ -120,7 +120,7 @@ fn job_spec(spec: &Spot<'_>) {
     }
 }
 
-fn completion(spec: &Spot<'_>) {
+fn completion(spec: &FieldRef<'_>) {
     let mode = spec.at("completionMode");
     if mode.is_set() {
         mode.one_of(&["NonIndexed", "Indexed"]);
@@ -149,7 +149,7 @@ fn completion(spec: &Spot<'_>) {
     }
 }
 
-fn failure_policy(spec: &Spot<'_>) {
+fn failure_policy(spec: &FieldRef<'_>) {
     let rules = spec.at("podFailurePolicy.rules");
     if rules.len() > 20 {
         rules.too_many(20);
@@ -191,7 +191,7 @@ fn failure_policy(spec: &Spot<'_>) {
     }
 }
 
-fn exit_codes(codes: &Spot<'_>, names: &HashSet<&str>) {
+fn exit_codes(codes: &FieldRef<'_>, names: &HashSet<&str>) {
     let operator = codes.at("operator");
     if operator.has_text("valid values: [\"In\" \"NotIn\"]") {
         operator.one_of(&["In", "NotIn"]);
@@ -225,7 +225,7 @@ fn exit_codes(codes: &Spot<'_>, names: &HashSet<&str>) {
     }
 }
 
-fn success_policy(spec: &Spot<'_>) {
+fn success_policy(spec: &FieldRef<'_>) {
     let policy = spec.at("successPolicy");
     if !policy.is_set() {
         return;
@@ -264,7 +264,7 @@ fn success_policy(spec: &Spot<'_>) {
 }
 
 /// How many indexes a list such as `0,2-4` names.
-fn index_count(indexes: &Spot<'_>, completions: i64) -> Option<i64> {
+fn index_count(indexes: &FieldRef<'_>, completions: i64) -> Option<i64> {
     let bad = |why: String| {
         indexes.invalid(format!("error parsing succeededIndexes: {why}"));
         None
@@ -314,7 +314,7 @@ pub fn job_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// A Job's pods are fixed, but where they may run can change while it never started.
-fn template_update(template: &Spot<'_>, old: &Value) {
+fn template_update(template: &FieldRef<'_>, old: &Value) {
     let mut before = old.at("spec.template").clone();
     if old.flag("spec.suspend") && !old.has("status.startTime") {
         for (section, keys) in [
@@ -418,7 +418,7 @@ pub fn new_cron_job(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn time_zone(zone: &Spot<'_>) {
+fn time_zone(zone: &FieldRef<'_>) {
     if !zone.is_set() {
         return;
     }

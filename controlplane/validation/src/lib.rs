@@ -1,10 +1,10 @@
-//! Defaults and field rules per kind, with the error messages of upstream. A [`spot::Spot`] is a value with its path and
+//! Defaults and field rules per kind, with the error messages of upstream. A [`field_ref::FieldRef`] is a value with its path and
 //! the list that collects its errors.
 //!
 //! May depend on `coracle-expressions`, no other crate of the control plane.
 
-// A value, its path and the list of its errors.
-pub mod spot;
+// A field of an object: value, path and list of errors.
+pub mod field_ref;
 // Names, addresses, and short strings that follow a pattern.
 pub mod names;
 // Metadata of every object.

@@ -1,7 +1,7 @@
 //! Field rules of ResourceQuotas and LimitRanges.
 
+use super::field_ref::{FieldRef, walk};
 use super::pods::resources::{amount, any_name, container_name, quantity};
-use super::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_proto::names::qualified_name;
 use coracle_proto::quantity::{Format, Quantity};
@@ -30,14 +30,14 @@ pub fn quota(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn quantities(list: &Spot<'_>) {
-    for (name, spot) in list.entries() {
-        any_name(&spot, name);
-        amount(&spot, name);
+fn quantities(list: &FieldRef<'_>) {
+    for (name, field) in list.entries() {
+        any_name(&field, name);
+        amount(&field, name);
     }
 }
 
-fn scopes(spec: &Spot<'_>) {
+fn scopes(spec: &FieldRef<'_>) {
     let list = spec.at("scopes");
     let hard: Vec<&str> = spec.value.entries("hard").map(|(name, _)| name.as_str()).collect();
     let conflicting = |names: &HashSet<&str>| {
@@ -155,16 +155,16 @@ pub fn limit_range(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn names(limit: &Spot<'_>, kind: &str) {
+fn names(limit: &FieldRef<'_>, kind: &str) {
     for list in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
-        let spot = limit.at(list);
+        let field = limit.at(list);
         if kind == "Pod" && list.starts_with("default") {
-            if !spot.is_empty() {
-                spot.forbidden("may not be specified when `type` is 'Pod'");
+            if !field.is_empty() {
+                field.forbidden("may not be specified when `type` is 'Pod'");
             }
             continue;
         }
-        for (name, quantity_spot) in spot.entries() {
+        for (name, quantity_spot) in field.entries() {
             if matches!(kind, "Pod" | "Container") {
                 container_name(&quantity_spot, name);
             } else {
@@ -182,7 +182,7 @@ fn names(limit: &Spot<'_>, kind: &str) {
 }
 
 /// min ≤ defaultRequest ≤ default ≤ max, for each resource.
-fn relations(limit: &Spot<'_>) {
+fn relations(limit: &FieldRef<'_>) {
     let names: BTreeSet<&str> = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
         .iter()
         .flat_map(|list| limit.value.entries(list).map(|(name, _)| name.as_str()))

@@ -1,7 +1,7 @@
 //! Metadata of every object.
 
+use super::field_ref::{FieldRef, walk};
 use super::names::{self, Rule};
-use super::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_proto::names::{label_value, qualified_name};
 use coracle_proto::status::FieldError;
@@ -68,7 +68,7 @@ pub fn check_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn no_new_finalizers(meta: &Spot<'_>, old: &Value) {
+fn no_new_finalizers(meta: &FieldRef<'_>, old: &Value) {
     let known = old.items("finalizers");
     let added: BTreeSet<&str> = meta
         .value
@@ -87,7 +87,7 @@ fn no_new_finalizers(meta: &Spot<'_>, old: &Value) {
 }
 
 /// What holds for new and for changed objects.
-fn always(meta: &Spot<'_>) {
+fn always(meta: &FieldRef<'_>) {
     meta.at("generation").non_negative();
     labels(&meta.at("labels"));
     annotations(&meta.at("annotations"));
@@ -96,7 +96,7 @@ fn always(meta: &Spot<'_>) {
 }
 
 /// Keys are qualified names, values are label values.
-pub fn labels(labels: &Spot<'_>) {
+pub fn labels(labels: &FieldRef<'_>) {
     for (key, value) in labels.entries() {
         for message in qualified_name(key) {
             labels.invalid_as(key, message);
@@ -108,7 +108,7 @@ pub fn labels(labels: &Spot<'_>) {
 }
 
 /// Keys are qualified names in any case, and all together are not too big.
-pub fn annotations(annotations: &Spot<'_>) {
+pub fn annotations(annotations: &FieldRef<'_>) {
     let mut size = 0;
     for (key, value) in annotations.entries() {
         for message in qualified_name(&key.to_lowercase()) {
@@ -121,18 +121,18 @@ pub fn annotations(annotations: &Spot<'_>) {
     }
 }
 
-fn owners(owners: &Spot<'_>) {
+fn owners(owners: &FieldRef<'_>) {
     let mut controller = String::new();
     for owner in owners.items() {
         // Upstream reports owners at the list, not at the item.
-        let spot = |key: &str| owners.at(key);
+        let field = |key: &str| owners.at(key);
         let version = owner.value.text("apiVersion");
         if version.is_empty() || version.ends_with('/') {
-            spot("apiVersion").invalid_as(version, "version must not be empty");
+            field("apiVersion").invalid_as(version, "version must not be empty");
         }
         for key in ["kind", "name", "uid"] {
             if owner.value.text(key).is_empty() {
-                spot(key).invalid_as("", "must not be empty");
+                field(key).invalid_as("", "must not be empty");
             }
         }
         if version == "v1" && owner.value.text("kind") == "Event" {
@@ -151,7 +151,7 @@ fn owners(owners: &Spot<'_>) {
     }
 }
 
-fn finalizers(finalizers: &Spot<'_>) {
+fn finalizers(finalizers: &FieldRef<'_>) {
     let mut both = (false, false);
     for finalizer in finalizers.items() {
         let name = finalizer.text();
@@ -171,7 +171,7 @@ fn finalizers(finalizers: &Spot<'_>) {
 }
 
 /// A label selector.
-pub fn selector(selector: &Spot<'_>) {
+pub fn selector(selector: &FieldRef<'_>) {
     labels(&selector.at("matchLabels"));
     for expression in selector.each("matchExpressions") {
         let values = expression.at("values");
@@ -196,7 +196,7 @@ pub fn selector(selector: &Spot<'_>) {
 }
 
 /// Conditions of the newer kinds, which all look alike.
-pub fn conditions(list: &Spot<'_>) {
+pub fn conditions(list: &FieldRef<'_>) {
     let mut seen = BTreeSet::new();
     for condition in list.items() {
         if !seen.insert(condition.value.text("type")) {

@@ -1,6 +1,6 @@
-//! What objects may be called, and addresses.
+//! Rules for names and addresses.
 
-use super::spot::Spot;
+use super::field_ref::FieldRef;
 pub use coracle_expressions::addresses::{cidr, network};
 use coracle_proto::names;
 use std::net::IpAddr;
@@ -29,11 +29,7 @@ pub fn rfc1035_label(name: &str, prefix: bool) -> Vec<String> {
 
 /// Anything that fits into a path.
 pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
-    let mut errors = names::path_segment(name);
-    if prefix {
-        errors.retain(|error| error.starts_with("may not contain"));
-    }
-    errors
+    if prefix { names::path_segment_prefix(name) } else { names::path_segment(name) }
 }
 
 /// A canonical IP address.
@@ -49,28 +45,28 @@ const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8:
 const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// The text is an IP address.
-pub fn is_ip(spot: &Spot<'_>) -> Option<IpAddr> {
-    let address = spot.text().parse().ok();
+pub fn is_ip(field: &FieldRef<'_>) -> Option<IpAddr> {
+    let address = field.text().parse().ok();
     if address.is_none() {
-        spot.invalid(NOT_AN_IP);
+        field.invalid(NOT_AN_IP);
     }
     address
 }
 
 /// The text is an IP address, in a field from the days when leading zeros were nothing to think about.
-pub fn is_old_ip(spot: &Spot<'_>) -> Option<IpAddr> {
-    let address = coracle_proto::names::sloppy_address(spot.text());
+pub fn is_old_ip(field: &FieldRef<'_>) -> Option<IpAddr> {
+    let address = coracle_proto::names::sloppy_address(field.text());
     if address.is_none() {
-        spot.invalid(NOT_AN_IP);
+        field.invalid(NOT_AN_IP);
     }
     address
 }
 
 /// The text is a CIDR.
-pub fn is_cidr(spot: &Spot<'_>) -> Option<(IpAddr, u8)> {
-    let parsed = cidr(spot.text());
+pub fn is_cidr(field: &FieldRef<'_>) -> Option<(IpAddr, u8)> {
+    let parsed = cidr(field.text());
     if parsed.is_none() {
-        spot.invalid(NOT_A_CIDR);
+        field.invalid(NOT_A_CIDR);
     }
     parsed
 }

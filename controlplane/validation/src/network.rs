@@ -1,10 +1,10 @@
 //! Field rules of Ingresses, network policies and service address ranges.
 
+use super::field_ref::{FieldRef, walk};
 use super::meta;
 use super::names::{is_cidr, network};
 use super::pods;
 use super::services::balancer_point;
-use super::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_proto::names::{
     dns1035_label, dns1123_label, dns1123_subdomain, path_segment, port_name, port_number,
@@ -66,7 +66,7 @@ pub fn new_ingress(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn host(host: &Spot<'_>, no_address: bool) {
+fn host(host: &FieldRef<'_>, no_address: bool) {
     if host.text().is_empty() && no_address {
         return;
     }
@@ -76,7 +76,7 @@ fn host(host: &Spot<'_>, no_address: bool) {
     host.follows(if host.text().contains('*') { wildcard_dns1123_subdomain } else { dns1123_subdomain });
 }
 
-fn ingress_path(path: &Spot<'_>) {
+fn ingress_path(path: &FieldRef<'_>) {
     let (kind, text) = (path.at("pathType"), path.at("path"));
     match kind.text() {
         "" => return kind.required("pathType must be specified"),
@@ -105,7 +105,7 @@ fn ingress_path(path: &Spot<'_>) {
     ingress_backend(&path.at("backend"));
 }
 
-fn ingress_backend(backend: &Spot<'_>) {
+fn ingress_backend(backend: &FieldRef<'_>) {
     let (resource, service) = (backend.at("resource"), backend.at("service"));
     match (resource.is_set(), service.is_set()) {
         (true, true) => backend.invalid_as("", "cannot set both resource and service backends"),
@@ -173,15 +173,15 @@ pub fn ingress_class(object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// A name such as `example.com/controller`.
-fn domain_path(spot: &Spot<'_>) {
-    match spot.text().split_once('/') {
-        _ if spot.text().is_empty() => spot.required(""),
+fn domain_path(field: &FieldRef<'_>) {
+    match field.text().split_once('/') {
+        _ if field.text().is_empty() => field.required(""),
         Some((domain, path)) if !domain.is_empty() && !path.is_empty() => {
             for message in dns1123_subdomain(domain) {
-                spot.invalid_as(domain, message);
+                field.invalid_as(domain, message);
             }
         }
-        _ => spot.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"),
+        _ => field.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"),
     }
 }
 
@@ -211,7 +211,7 @@ pub fn network_policy(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn policy_port(port: &Spot<'_>) {
+fn policy_port(port: &FieldRef<'_>) {
     if port.at("protocol").is_set() {
         port.at("protocol").one_of(&["TCP", "UDP", "SCTP"]);
     }
@@ -234,7 +234,7 @@ fn policy_port(port: &Spot<'_>) {
     }
 }
 
-fn policy_peer(peer: &Spot<'_>) {
+fn policy_peer(peer: &FieldRef<'_>) {
     let selectors = [peer.at("podSelector"), peer.at("namespaceSelector")];
     selectors.iter().for_each(meta::selector);
     let selected = selectors.iter().filter(|selector| selector.is_set()).count();
@@ -249,7 +249,7 @@ fn policy_peer(peer: &Spot<'_>) {
     }
 }
 
-fn ip_block(block: &Spot<'_>) {
+fn ip_block(block: &FieldRef<'_>) {
     let whole = block.at("cidr");
     if !whole.has_text("") {
         return;

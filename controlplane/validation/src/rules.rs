@@ -1,16 +1,34 @@
 //! Rules that a schema carries (`x-kubernetes-validations`): they are there, they compile, and they speak of what the
 //! schema knows.
 
-use super::spot::Spot;
+use super::field_ref::FieldRef;
 use crate::tree::Tree;
-use coracle_expressions::{self as expressions, Program, estimate, names};
+use coracle_expressions::{self as expressions, CompileError, Program, estimate, names};
 use serde_json::{Value, json};
+
+/// Why the expression of a rule cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum RuleError {
+    #[error("compilation failed: {0}")]
+    Compile(CompileError),
+    /// It speaks of something that the schema does not have.
+    #[error("compilation failed: {0}")]
+    Names(String),
+    /// Its value has another type.
+    #[error("{} must evaluate to a {wanted}", expression(.wanted))]
+    Outcome { wanted: &'static str },
+}
+
+/// The expression that has such a value.
+fn expression(wanted: &str) -> &'static str {
+    if wanted == "bool" { "cel expression" } else { "messageExpression" }
+}
 
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// What can be told of the rules at one place of a schema without reading their expressions.
-pub(super) fn written(schema: &Spot<'_>) {
+pub(super) fn written(schema: &FieldRef<'_>) {
     for rule in schema.each("x-kubernetes-validations") {
         let text = |field: &str| rule.value.text(field);
         let (message, said) = (rule.at("message"), text("message").trim());
@@ -73,7 +91,7 @@ fn leads_somewhere(path: &str, schema: &Value) -> bool {
 #[derive(Default)]
 pub(super) struct Costs<'a> {
     total: u64,
-    most: Vec<(u64, Spot<'a>)>,
+    most: Vec<(u64, FieldRef<'a>)>,
 }
 
 /// How many of the most expensive rules are named.
@@ -81,7 +99,7 @@ const NAMED: usize = 4;
 
 impl<'a> Costs<'a> {
     /// One more expression, evaluated for so many values.
-    fn add(&mut self, place: Spot<'a>, what: &str, cost: u64) {
+    fn add(&mut self, place: FieldRef<'a>, what: &str, cost: u64) {
         self.total = self.total.saturating_add(cost);
         if cost > estimate::RULE {
             place.forbidden(estimate::message(what, cost, estimate::RULE));
@@ -94,7 +112,7 @@ impl<'a> Costs<'a> {
     }
 
     /// Reports a total that is too high.
-    pub(super) fn report(self, schema: &Spot<'_>) {
+    pub(super) fn report(self, schema: &FieldRef<'_>) {
         if self.total <= estimate::SCHEMA {
             return;
         }
@@ -120,8 +138,8 @@ pub(super) struct Place<'p> {
 }
 
 /// The expressions of the rules at one place.
-pub(super) fn expressed<'a>(schema: &Spot<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
-    let rules: Vec<Spot<'a>> = schema.each("x-kubernetes-validations").collect();
+pub(super) fn expressed<'a>(schema: &FieldRef<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
+    let rules: Vec<FieldRef<'a>> = schema.each("x-kubernetes-validations").collect();
     if rules.is_empty() {
         return;
     }
@@ -135,7 +153,7 @@ pub(super) fn expressed<'a>(schema: &Spot<'a>, place: Place<'_>, costs: &mut Cos
         let program = match understood(rule.value.text("rule").trim(), &variables, "bool") {
             Ok(program) => program,
             Err(why) => {
-                rule.at("rule").with(&shown(rule.value)).invalid(why);
+                rule.at("rule").with(&shown(rule.value)).invalid(why.to_string());
                 continue;
             }
         };
@@ -147,7 +165,7 @@ pub(super) fn expressed<'a>(schema: &Spot<'a>, place: Place<'_>, costs: &mut Cos
                 Ok(program) => {
                     costs.add(sentence, "estimated messageExpression cost", cost(&program));
                 }
-                Err(why) => sentence.with(&shown(rule.value)).invalid(why),
+                Err(why) => sentence.with(&shown(rule.value)).invalid(why.to_string()),
             }
         }
         match (program.references().has_variable("oldSelf"), place.loose) {
@@ -163,15 +181,14 @@ pub(super) fn expressed<'a>(schema: &Spot<'a>, place: Place<'_>, costs: &mut Cos
 }
 
 /// An expression that can be used, or why it cannot.
-fn understood(text: &str, variables: &[(&str, &Value)], wanted: &str) -> Result<Program, String> {
-    let program = expressions::compile(text).map_err(|why| format!("compilation failed: {why}"))?;
-    if let Some(why) = names::wrong(&program, variables) {
-        return Err(format!("compilation failed: {why}"));
+fn understood(text: &str, variables: &[(&str, &Value)], wanted: &'static str) -> Result<Program, RuleError> {
+    let program = expressions::compile(text).map_err(RuleError::Compile)?;
+    if let Some(why) = names::check_references(&program, variables) {
+        return Err(RuleError::Names(why));
     }
-    match names::outcome(&program, variables) {
+    match names::result_type(&program, variables) {
         Some(is) if is != wanted && !(is == "number or text" && wanted == "string") => {
-            let expression = if wanted == "bool" { "cel expression" } else { "messageExpression" };
-            Err(format!("{expression} must evaluate to a {wanted}"))
+            Err(RuleError::Outcome { wanted })
         }
         _ => Ok(program),
     }

@@ -1,7 +1,7 @@
 //! Field rules of HorizontalPodAutoscalers (in their v2 form) and PodDisruptionBudgets.
 
+use super::field_ref::{FieldRef, walk};
 use super::meta;
-use super::spot::{Spot, walk};
 use super::workloads::{at_most_all, count_or_percent};
 use crate::tree::Tree;
 use coracle_proto::names::path_segment;
@@ -45,7 +45,7 @@ pub fn autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn metric_spec(metric: &Spot<'_>) {
+fn metric_spec(metric: &FieldRef<'_>) {
     let kind = metric.at("type");
     let known = ["ContainerResource", "External", "Object", "Pods", "Resource"];
     if kind.has_text("must specify a metric source type") {
@@ -63,7 +63,7 @@ fn metric_spec(metric: &Spot<'_>) {
     }
 }
 
-fn metric_source(field: &str, source: &Spot<'_>) {
+fn metric_source(field: &str, source: &FieldRef<'_>) {
     let target = source.at("target");
     if matches!(field, "object" | "pods" | "external") {
         let name = source.at("metric.name");
@@ -87,9 +87,9 @@ fn metric_source(field: &str, source: &Spot<'_>) {
         kind.invalid("must be either Utilization, Value, or AverageValue");
     }
     for value in ["value", "averageValue"] {
-        let spot = target.at(value);
-        if spot.text().parse::<Quantity>().is_ok_and(|quantity| quantity.signum() <= 0) {
-            spot.invalid("must be positive");
+        let entry = target.at(value);
+        if entry.text().parse::<Quantity>().is_ok_and(|quantity| quantity.signum() <= 0) {
+            entry.invalid("must be positive");
         }
     }
     let share = target.at("averageUtilization");
@@ -117,7 +117,7 @@ fn metric_source(field: &str, source: &Spot<'_>) {
     }
 }
 
-fn scaling_rules(rules: &Spot<'_>) {
+fn scaling_rules(rules: &FieldRef<'_>) {
     let window = rules.at("stabilizationWindowSeconds");
     if window.int().is_some_and(|seconds| seconds < 0) {
         window.invalid("must be greater than or equal to zero");

@@ -1,7 +1,7 @@
 //! Schemas of custom resources: structural, so that every value's type is known.
 
+use super::field_ref::{FieldRef, walk};
 use super::rules::{self, Costs, Place};
-use super::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_expressions::{estimate, patterns};
 use coracle_proto::status::FieldError;
@@ -13,14 +13,14 @@ const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "st
 /// The memory that all patterns of one definition may take: they fit the cache of compiled patterns together.
 const PATTERNS: usize = 64 << 20;
 
-fn schema<'a>(version: &Spot<'a>) -> Spot<'a> {
+fn schema<'a>(version: &FieldRef<'a>) -> FieldRef<'a> {
     version.at("schema.openAPIV3Schema")
 }
 
 /// The schemas of a new definition.
 pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
     walk(definition, errors, |root| {
-        let versions: Vec<Spot<'_>> = root.each("spec.versions").collect();
+        let versions: Vec<FieldRef<'_>> = root.each("spec.versions").collect();
         // One schema for all versions is reported where it stood before versions had their own.
         let shared = versions.windows(2).all(|pair| schema(&pair[0]).value == schema(&pair[1]).value);
         let mut patterns = Patterns::default();
@@ -52,7 +52,7 @@ pub fn changed(new_one: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// The rules of a schema and of all below it.
-fn ruled<'a>(schema: &Spot<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
+fn ruled<'a>(schema: &FieldRef<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
     rules::expressed(schema, place, costs);
     let below = Place { root: false, ..place };
     let fields = schema.at("properties");
@@ -81,7 +81,7 @@ struct Patterns<'a> {
 
 impl<'a> Patterns<'a> {
     /// Checks the patterns of a schema and of all below it.
-    fn check(&mut self, schema: &Spot<'a>) {
+    fn check(&mut self, schema: &FieldRef<'a>) {
         self.own(&schema.at("pattern"));
         let fields = schema.at("properties");
         for (name, field) in fields.entries() {
@@ -99,7 +99,7 @@ impl<'a> Patterns<'a> {
         }
     }
 
-    fn own(&mut self, pattern: &Spot<'a>) {
+    fn own(&mut self, pattern: &FieldRef<'a>) {
         let text = pattern.text();
         // What is refused anyway need not take more time.
         if text.is_empty() || self.size > PATTERNS || !self.seen.insert(text) {
@@ -122,7 +122,7 @@ impl<'a> Patterns<'a> {
     }
 }
 
-fn node(schema: &Spot<'_>, place: &str) {
+fn node(schema: &FieldRef<'_>, place: &str) {
     rules::written(schema);
     let kind = schema.at("type");
     let free = schema.value.flag("x-kubernetes-int-or-string")

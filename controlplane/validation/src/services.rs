@@ -1,9 +1,9 @@
 //! Field rules of Services.
 
 use super::endpoints::usable_address;
+use super::field_ref::{FieldRef, walk};
 use super::meta;
 use super::names::{is_cidr, is_ip, is_old_ip};
-use super::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, port_name, port_number, qualified_name};
 use coracle_proto::status::FieldError;
@@ -51,7 +51,7 @@ fn is_headless(service: &Value) -> bool {
         || service.text("spec.clusterIP") == "None"
 }
 
-fn by_type(spec: &Spot<'_>, kind: &str, headless: bool) {
+fn by_type(spec: &FieldRef<'_>, kind: &str, headless: bool) {
     match kind {
         "LoadBalancer" | "NodePort" if headless => {
             let first = json!("None");
@@ -82,7 +82,7 @@ fn by_type(spec: &Spot<'_>, kind: &str, headless: bool) {
     }
 }
 
-fn ports(list: &Spot<'_>) {
+fn ports(list: &FieldRef<'_>) {
     let named = list.len() > 1;
     let (mut names, mut node_ports, mut numbers) = (HashSet::new(), HashSet::new(), HashSet::new());
     for port in list.items() {
@@ -125,7 +125,7 @@ fn ports(list: &Spot<'_>) {
     }
 }
 
-fn affinity(spec: &Spot<'_>) {
+fn affinity(spec: &FieldRef<'_>) {
     spec.at("sessionAffinity").required_one_of(&["ClientIP", "None"]);
     let config = spec.at("sessionAffinityConfig");
     match spec.value.text("sessionAffinity") {
@@ -142,7 +142,7 @@ fn affinity(spec: &Spot<'_>) {
     }
 }
 
-fn addresses(spec: &Spot<'_>, headless: bool) {
+fn addresses(spec: &FieldRef<'_>, headless: bool) {
     let (one, all) = (spec.value.text("clusterIP"), spec.at("clusterIPs"));
     if one.is_empty() {
         if !all.is_empty() {
@@ -191,7 +191,7 @@ fn addresses(spec: &Spot<'_>, headless: bool) {
     }
 }
 
-fn balancer(spec: &Spot<'_>, kind: &str) {
+fn balancer(spec: &FieldRef<'_>, kind: &str) {
     let balanced = kind == "LoadBalancer";
     let ranges = spec.at("loadBalancerSourceRanges");
     if !ranges.is_empty() {
@@ -217,7 +217,7 @@ fn balancer(spec: &Spot<'_>, kind: &str) {
     }
 }
 
-fn traffic(spec: &Spot<'_>, kind: &str) {
+fn traffic(spec: &FieldRef<'_>, kind: &str) {
     let external = matches!(kind, "NodePort" | "LoadBalancer")
         || (kind == "ClusterIP" && !spec.at("externalIPs").is_empty());
     let policy = spec.at("externalTrafficPolicy");
@@ -291,13 +291,13 @@ struct First {
     path: String,
 }
 
-fn first_of(spec: &Spot<'_>, field: &str, _list: &Spot<'_>) -> First {
+fn first_of(spec: &FieldRef<'_>, field: &str, _list: &FieldRef<'_>) -> First {
     First { path: format!("{}.{field}[0]", spec.path()) }
 }
 
 impl First {
     /// Upstream shows the whole list at its first item.
-    fn invalid_list(&self, list: &Spot<'_>, why: &str) {
+    fn invalid_list(&self, list: &FieldRef<'_>, why: &str) {
         list.report(FieldError::invalid(&self.path, list.value, why));
     }
 }
@@ -323,7 +323,7 @@ pub fn service_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// An address or host name of a load balancer.
-pub(super) fn balancer_point(ingress: &Spot<'_>) {
+pub(super) fn balancer_point(ingress: &FieldRef<'_>) {
     if !ingress.at("ip").is_empty() {
         is_old_ip(&ingress.at("ip"));
     }

@@ -1,10 +1,10 @@
 //! Field rules of volumes, claims, classes and drivers.
 
+use super::field_ref::{FieldRef, walk};
 use super::meta;
 use super::pods::resources::{amount, quantity};
 use super::pods::scheduling::node_selector;
 use super::pods::volumes::host_path;
-use super::spot::{Spot, walk};
 use crate::tree::{Grow, Tree, same};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::quantity::Quantity;
@@ -27,7 +27,7 @@ const NOT_SOURCES: [&str; 9] = [
 ];
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-fn access_modes(spec: &Spot<'_>, detail: &str) {
+fn access_modes(spec: &FieldRef<'_>, detail: &str) {
     let modes = spec.at("accessModes");
     if modes.is_empty() {
         modes.required(detail);
@@ -42,16 +42,16 @@ fn access_modes(spec: &Spot<'_>, detail: &str) {
     }
 }
 
-fn positive(spot: &Spot<'_>) -> bool {
-    let fine = quantity(spot).is_none_or(|quantity| quantity.signum() > 0);
+fn positive(field: &FieldRef<'_>) -> bool {
+    let fine = quantity(field).is_none_or(|quantity| quantity.signum() > 0);
     if !fine {
-        spot.invalid("must be greater than zero");
+        field.invalid("must be greater than zero");
     }
     fine
 }
 
 /// The spec of a claim, also inside pods and StatefulSets.
-pub(super) fn claim_spec(spec: &Spot<'_>) {
+pub(super) fn claim_spec(spec: &FieldRef<'_>) {
     access_modes(spec, "at least 1 access mode is required");
     meta::selector(&spec.at("selector"));
     let size = spec.at("resources").key("storage").with(spec.value.at("resources.requests.storage"));
@@ -90,7 +90,7 @@ pub(super) fn claim_spec(spec: &Spot<'_>) {
     }
 }
 
-fn data_source(source: &Spot<'_>) {
+fn data_source(source: &FieldRef<'_>) {
     source.at("name").has_text("");
     source.at("kind").has_text("");
     let (group, kind) = (source.at("apiGroup"), source.value.text("kind"));
@@ -203,8 +203,8 @@ pub fn volume(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn volume_source(spec: &Spot<'_>) {
-    let sources: Vec<Spot<'_>> = spec
+fn volume_source(spec: &FieldRef<'_>) {
+    let sources: Vec<FieldRef<'_>> = spec
         .value
         .as_object()
         .into_iter()
@@ -272,7 +272,7 @@ pub fn volume_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// The name of a CSI driver: a domain name of at most 63 characters, in any case.
-pub(super) fn driver_name(name: &Spot<'_>) {
+pub(super) fn driver_name(name: &FieldRef<'_>) {
     if !name.has_text("") {
         return;
     }
@@ -316,7 +316,7 @@ pub fn class(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn parameters(parameters: &Spot<'_>) {
+fn parameters(parameters: &FieldRef<'_>) {
     if parameters.len() > 512 {
         parameters.too_long(512);
     }
@@ -449,14 +449,14 @@ pub fn storage_node(object: &Value, errors: &mut Vec<FieldError>) {
             let mut seen = HashSet::new();
             for key in driver.value.items("topologyKeys") {
                 // Upstream reports keys at the driver.
-                let (spot, text) = (driver.with(key), key.as_str().unwrap_or_default());
+                let (field, text) = (driver.with(key), key.as_str().unwrap_or_default());
                 if text.is_empty() {
-                    spot.required("");
+                    field.required("");
                 }
                 if !seen.insert(text) {
-                    spot.duplicate();
+                    field.duplicate();
                 }
-                spot.follows(qualified_name);
+                field.follows(qualified_name);
             }
         }
     });

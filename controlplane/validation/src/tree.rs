@@ -107,7 +107,7 @@ pub trait Grow {
     /// Removes `key`.
     fn drop_key(&mut self, key: &str) -> Option<Value>;
 
-    /// The fields of an object, for those who need a map.
+    /// The fields of an object as a map.
     fn fields_mut(&mut self) -> Option<&mut Map<String, Value>>;
 }
 

@@ -1,8 +1,8 @@
 //! Field rules of Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers and revisions.
 
+use super::field_ref::{FieldRef, walk};
 use super::meta;
 use super::pods;
-use super::spot::{Spot, walk};
 use super::storage;
 use crate::tree::{Grow, Tree, same};
 use coracle_proto::names::{dns1123_label, percent};
@@ -81,7 +81,7 @@ fn counts(new: &Value, old: &Value, errors: &mut Vec<FieldError>, more_than_read
     });
 }
 
-fn collisions(status: &Spot<'_>, old: &Value) {
+fn collisions(status: &FieldRef<'_>, old: &Value) {
     let before = old.int("status.collisionCount");
     let now = status.value.int("collisionCount");
     if before.is_some() && now.is_none_or(|now| Some(now) < before) {
@@ -213,7 +213,7 @@ pub fn stateful_set_update(new: &Value, old: &Value, errors: &mut Vec<FieldError
     }
 }
 
-fn stateful_strategy(strategy: &Spot<'_>) {
+fn stateful_strategy(strategy: &FieldRef<'_>) {
     let rolling = strategy.at("rollingUpdate");
     match strategy.value.text("type") {
         "" => strategy.required(""),
@@ -252,7 +252,7 @@ pub fn daemon_set(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn daemon_strategy(strategy: &Spot<'_>) {
+fn daemon_strategy(strategy: &FieldRef<'_>) {
     let rolling = strategy.at("rollingUpdate");
     match strategy.value.text("type") {
         "OnDelete" => return,
@@ -274,7 +274,7 @@ fn daemon_strategy(strategy: &Spot<'_>) {
     }
 }
 
-fn strategy(strategy: &Spot<'_>) {
+fn strategy(strategy: &FieldRef<'_>) {
     let rolling = strategy.at("rollingUpdate");
     match strategy.value.text("type") {
         "Recreate" => {
@@ -296,7 +296,7 @@ fn strategy(strategy: &Spot<'_>) {
 }
 
 /// A number that is not negative, or a percentage.
-pub(super) fn count_or_percent(share: &Spot<'_>) {
+pub(super) fn count_or_percent(share: &FieldRef<'_>) {
     match share.value {
         Value::String(text) => share.all_good(percent(text)),
         _ => share.non_negative(),
@@ -304,7 +304,7 @@ pub(super) fn count_or_percent(share: &Spot<'_>) {
 }
 
 /// At most `100%`.
-pub(super) fn at_most_all(share: &Spot<'_>) {
+pub(super) fn at_most_all(share: &FieldRef<'_>) {
     if share.value.is_string() && amount(share.value) > 100 {
         share.invalid("must not be greater than 100%");
     }
@@ -320,7 +320,7 @@ fn amount(share: &Value) -> i64 {
 }
 
 /// A selector that selects something, and the template's labels among it.
-fn selector(spec: &Spot<'_>, kind: &str) {
+fn selector(spec: &FieldRef<'_>, kind: &str) {
     let selector = spec.at("selector");
     if !selector.is_set() {
         if kind != "daemonset" {
@@ -347,7 +347,7 @@ fn selector(spec: &Spot<'_>, kind: &str) {
 }
 
 /// The template's labels match the selector.
-pub(super) fn matches_template(spec: &Spot<'_>) {
+pub(super) fn matches_template(spec: &FieldRef<'_>) {
     let labels = spec.value.at("template.metadata.labels");
     let Ok(selector) = LabelSelector::from_object(spec.value.at("selector")) else { return };
     if !selector.matches_value(labels) {
@@ -355,21 +355,21 @@ pub(super) fn matches_template(spec: &Spot<'_>) {
     }
 }
 
-fn labels_differ(labels: &Spot<'_>) {
+fn labels_differ(labels: &FieldRef<'_>) {
     let none = json!({});
     let shown = if labels.is_set() { labels.value } else { &none };
     labels.with(shown).invalid(NO_MATCH);
 }
 
-/// A template whose pods run for ever.
-fn lasting_template(spec: &Spot<'_>, owner: &str) {
+/// A required pod template.
+fn lasting_template(spec: &FieldRef<'_>, owner: &str) {
     if !spec.at("template").is_set() {
         return spec.at("template").required("");
     }
     template(spec, owner);
 }
 
-fn template(spec: &Spot<'_>, owner: &str) {
+fn template(spec: &FieldRef<'_>, owner: &str) {
     let template = spec.at("template");
     pods::template(&template);
     let policy = template.at("spec.restartPolicy");

@@ -1,5 +1,5 @@
-//! Who finds a row of the table: by resource or by kind. Rows of custom resources come and go at run time;
-//! readers never wait for a writer.
+//! Lookup of rows of the table, by resource or by kind. Rows of custom resources are added and removed at run time; readers
+//! never block.
 
 use super::kinds::Kind;
 use super::table;

@@ -30,4 +30,4 @@ pub mod scale;
 pub mod bootstrap;
 // Objects at random through every row.
 #[cfg(test)]
-mod fuzz;
+mod fuzz_tests;

@@ -1,4 +1,4 @@
-//! What discovery says of subresources: the kind they take and the verbs they allow.
+//! Subresources in discovery: their kinds and verbs.
 
 use super::columns;
 use super::equivalent::Named;

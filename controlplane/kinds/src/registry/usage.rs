@@ -1,4 +1,4 @@
-//! What objects use of a quota. No clock, no tasks: admission and the quota controller count alike.
+//! Usage of objects for ResourceQuotas, for admission and for the quota controller. No clock, no tasks.
 
 use coracle_proto::quantity::{Format, Quantity};
 use serde_json::Value;

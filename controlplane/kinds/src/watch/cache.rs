@@ -57,7 +57,7 @@ pub struct Expired {
 pub struct Cache {
     progress: Arc<Progress>,
     state: RwLock<State>,
-    /// Told the number of the next event; all cursors of the kind wait here.
+    /// The number of the next event; all cursors of the kind wait on it.
     news: watch::Sender<u64>,
 }
 
@@ -123,7 +123,7 @@ impl Cache {
         self.len() == 0
     }
 
-    /// The revision of the newest change of this kind, for those who derive something from all its objects.
+    /// The revision of the newest change of this kind.
     pub fn newest(&self) -> Revision {
         self.state.read().newest
     }
@@ -202,7 +202,7 @@ impl Cache {
         self.state.write().push(key.into(), event);
     }
 
-    /// Takes in changes in the order of their revisions, of which some may be the same. Nobody sees only a part of them.
+    /// Applies changes in the order of their revisions, of which some may be equal. Readers see all of them or none.
     pub(super) fn push_all(&self, events: Vec<(Box<str>, Event)>) {
         let mut state = self.state.write();
         for (key, event) in events {
@@ -270,7 +270,7 @@ impl Cursor {
         }
     }
 
-    /// Returns once there may be events to take, for those who wait for several kinds at once.
+    /// Waits until there may be new events.
     pub async fn changed(&mut self) {
         self.wait().await;
     }

@@ -1,8 +1,8 @@
 //! Objects in memory: for every kind the newest objects and a ring of recent events. Watchers are cursors on the ring,
 //! so that publishing costs the same for one watcher and for ten thousand; one that falls off gets `410 Expired`.
 
-// Feeds the caches from the store's single history.
-pub mod feed;
+// Fills the caches from one watch on the store.
+pub mod reflector;
 // From stored bytes to an object and the line that watchers get.
 pub mod render;
 // One kind's objects and cursors on its events.

@@ -68,7 +68,7 @@ fn http_get(get: &mut Value) {
     get.default("scheme", "HTTP");
 }
 
-/// Requests that nobody set are the limits.
+/// Missing requests default to the limits.
 pub(super) fn requests_from_limits(container: &mut Value) {
     let limits = container.at("resources.limits").clone();
     let Some(limits) = limits.as_object() else { return };

@@ -1,4 +1,4 @@
-//! What a kind fills in when the client left it out, one file per family.
+//! Default values, one file per family of kinds.
 
 // Pods and everything that carries a pod template.
 pub mod pods;
@@ -19,8 +19,10 @@ pub mod cluster;
 pub mod autoscalers;
 // Webhooks, policies, custom resource definitions, aggregated servers.
 pub mod extensions;
-// Flow schemas, priority levels, device claims.
-pub mod shares;
+// Flow schemas and priority levels.
+pub mod flow;
+// Device claims.
+pub mod devices;
 
 pub use containers::pull_policy;
 

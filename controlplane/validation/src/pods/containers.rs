@@ -1,7 +1,7 @@
 //! Containers: regular, init and ephemeral ones.
 
 use super::{Pod, env, mounts, probes, resources, security};
-use crate::spot::Spot;
+use crate::field_ref::FieldRef;
 use crate::tree::{Tree, is_empty};
 use coracle_proto::names::{dns1123_label, port_name, port_number};
 use serde_json::json;
@@ -11,7 +11,7 @@ const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const NOT_FOR_INIT: &str = "may not be set for init containers without restartPolicy=Always";
 const NOT_FOR_EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
 
-pub(super) fn containers(spec: &Spot<'_>, pod: &Pod<'_>) {
+pub(super) fn containers(spec: &FieldRef<'_>, pod: &Pod<'_>) {
     let list = spec.at("containers");
     if list.is_empty() {
         return list.required("");
@@ -30,7 +30,7 @@ pub(super) fn containers(spec: &Spot<'_>, pod: &Pod<'_>) {
     unique_host_ports(list.items());
 }
 
-pub(super) fn init_containers(spec: &Spot<'_>, pod: &Pod<'_>) {
+pub(super) fn init_containers(spec: &FieldRef<'_>, pod: &Pod<'_>) {
     let mut names: HashSet<&str> = spec.value.items("containers").iter().map(|c| c.text("name")).collect();
     for container in spec.each("initContainers") {
         common(&container, pod);
@@ -53,7 +53,7 @@ pub(super) fn init_containers(spec: &Spot<'_>, pod: &Pod<'_>) {
     }
 }
 
-pub(super) fn ephemeral_containers(spec: &Spot<'_>, pod: &Pod<'_>) {
+pub(super) fn ephemeral_containers(spec: &FieldRef<'_>, pod: &Pod<'_>) {
     let others: HashSet<&str> = ["containers", "initContainers"]
         .iter()
         .flat_map(|list| spec.value.items(list).iter().map(|container| container.text("name")))
@@ -94,7 +94,7 @@ pub(super) fn ephemeral_containers(spec: &Spot<'_>, pod: &Pod<'_>) {
     }
 }
 
-fn common(container: &Spot<'_>, pod: &Pod<'_>) {
+fn common(container: &FieldRef<'_>, pod: &Pod<'_>) {
     container.at("name").named(dns1123_label);
     if container.at("image").text().is_empty() {
         container.at("image").required("");
@@ -112,14 +112,14 @@ fn common(container: &Spot<'_>, pod: &Pod<'_>) {
 }
 
 /// An image that begins or ends with space is a mistake in a pod; templates were always lenient.
-pub(super) fn image_without_spaces(container: &Spot<'_>) {
+pub(super) fn image_without_spaces(container: &FieldRef<'_>) {
     let image = container.at("image");
     if image.text().trim() != image.text() {
         image.invalid("must not have leading or trailing whitespace");
     }
 }
 
-fn ports(ports: &Spot<'_>) {
+fn ports(ports: &FieldRef<'_>) {
     let mut names = HashSet::new();
     for port in ports.items() {
         let name = port.at("name");
@@ -143,7 +143,7 @@ fn ports(ports: &Spot<'_>) {
 }
 
 /// No two containers may take one port of the host.
-fn unique_host_ports<'a>(containers: impl Iterator<Item = Spot<'a>>) {
+fn unique_host_ports<'a>(containers: impl Iterator<Item = FieldRef<'a>>) {
     let mut taken = HashSet::new();
     for container in containers {
         for port in container.each("ports") {
@@ -159,7 +159,7 @@ fn unique_host_ports<'a>(containers: impl Iterator<Item = Spot<'a>>) {
     }
 }
 
-fn restart_policy(container: &Spot<'_>) {
+fn restart_policy(container: &FieldRef<'_>) {
     let policy = container.at("restartPolicy");
     let rules = container.at("restartPolicyRules");
     if policy.is_set() {
@@ -183,7 +183,7 @@ fn restart_policy(container: &Spot<'_>) {
     }
 }
 
-fn resize_policies(policies: &Spot<'_>, pod: &Pod<'_>) {
+fn resize_policies(policies: &FieldRef<'_>, pod: &Pod<'_>) {
     let mut seen = HashSet::new();
     for policy in policies.items() {
         let resource = policy.value.text("resourceName");

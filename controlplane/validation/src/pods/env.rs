@@ -1,7 +1,7 @@
 //! Environment variables and where their values come from.
 
+use crate::field_ref::FieldRef;
 use crate::names::subdomain;
-use crate::spot::Spot;
 use crate::tree::Tree;
 use coracle_proto::names::{config_map_key, dns1123_subdomain, env_var_name, qualified_name};
 use coracle_proto::quantity::Quantity;
@@ -30,34 +30,34 @@ const RESOURCES: [&str; 6] = [
 ];
 const SIZES: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 
-pub(super) fn variables(list: &Spot<'_>) {
+pub(super) fn variables(list: &FieldRef<'_>) {
     for variable in list.items() {
         variable.at("name").named(env_var_name);
         value_from(&variable);
     }
 }
 
-fn value_from(variable: &Spot<'_>) {
+fn value_from(variable: &FieldRef<'_>) {
     let from = variable.at("valueFrom");
     if !from.is_set() {
         return;
     }
     let mut sources = 0;
-    let mut source = |key: &str, rule: &dyn Fn(&Spot<'_>)| {
-        let spot = from.at(key);
-        if spot.is_set() {
+    let mut source = |key: &str, rule: &dyn Fn(&FieldRef<'_>)| {
+        let entry = from.at(key);
+        if entry.is_set() {
             sources += 1;
-            rule(&spot);
+            rule(&entry);
         }
     };
-    source("fieldRef", &|spot| field(spot, &ENV_FIELDS));
-    source("resourceFieldRef", &|spot| resource_field(spot, false));
+    source("fieldRef", &|entry| field(entry, &ENV_FIELDS));
+    source("resourceFieldRef", &|entry| resource_field(entry, false));
     source("configMapKeyRef", &key_of);
     source("secretKeyRef", &key_of);
-    source("fileKeyRef", &|spot| {
-        spot.at("key").named(env_var_name);
-        spot.at("volumeName").has_text("");
-        spot.at("path").has_text("");
+    source("fileKeyRef", &|entry| {
+        entry.at("key").named(env_var_name);
+        entry.at("volumeName").has_text("");
+        entry.at("path").has_text("");
     });
     if sources == 0 {
         from.invalid_as(
@@ -71,7 +71,7 @@ fn value_from(variable: &Spot<'_>) {
     }
 }
 
-pub(super) fn sources(list: &Spot<'_>) {
+pub(super) fn sources(list: &FieldRef<'_>) {
     for item in list.items() {
         if !item.at("prefix").is_empty() {
             item.at("prefix").follows(env_var_name);
@@ -94,7 +94,7 @@ pub(super) fn sources(list: &Spot<'_>) {
     }
 }
 
-fn key_of(reference: &Spot<'_>) {
+fn key_of(reference: &FieldRef<'_>) {
     let name = reference.at("name");
     for message in dns1123_subdomain(name.text()) {
         name.invalid_as(name.text(), message);
@@ -103,7 +103,7 @@ fn key_of(reference: &Spot<'_>) {
 }
 
 /// A field of the pod, by path.
-pub(super) fn field(reference: &Spot<'_>, allowed: &[&str]) {
+pub(super) fn field(reference: &FieldRef<'_>, allowed: &[&str]) {
     if !reference.at("apiVersion").has_text("") || !reference.at("fieldPath").has_text("") {
         return;
     }
@@ -131,14 +131,14 @@ pub(super) fn field(reference: &Spot<'_>, allowed: &[&str]) {
     }
 }
 
-fn reference_key(reference: &Spot<'_>, key: &str) {
+fn reference_key(reference: &FieldRef<'_>, key: &str) {
     for message in qualified_name(key) {
         reference.invalid_as(key, message);
     }
 }
 
 /// A resource of a container, by path.
-pub(super) fn resource_field(reference: &Spot<'_>, in_volume: bool) {
+pub(super) fn resource_field(reference: &FieldRef<'_>, in_volume: bool) {
     let resource = reference.at("resource");
     let huge = resource.text().starts_with("requests.hugepages-")
         || resource.text().starts_with("limits.hugepages-");

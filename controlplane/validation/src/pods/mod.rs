@@ -1,8 +1,8 @@
 //! Field rules of Pods and of pod templates.
 
+use super::field_ref::{FieldRef, walk};
 use super::meta;
 use super::names::is_ip;
-use super::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_proto::names::{
     dns1123_label, dns1123_subdomain, dns1123_subdomain_with_underscore, qualified_name, user_id,
@@ -19,7 +19,7 @@ pub mod qos;
 pub mod resources;
 pub mod scheduling;
 mod security;
-mod systems;
+mod os;
 mod status;
 mod updates;
 pub mod volumes;
@@ -43,7 +43,7 @@ pub(super) struct Pod<'a> {
 }
 
 impl<'a> Pod<'a> {
-    fn of(spec: &Spot<'a>) -> Self {
+    fn of(spec: &FieldRef<'a>) -> Self {
         let value = spec.value;
         Pod {
             grace: value.int("terminationGracePeriodSeconds"),
@@ -104,7 +104,7 @@ pub fn create(object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// A template inside a workload: its labels, annotations and pods.
-pub(super) fn template(template: &Spot<'_>) {
+pub(super) fn template(template: &FieldRef<'_>) {
     // Upstream reports these without the `metadata` in between.
     let metadata = |key: &str| template.at(key).with(template.value.at("metadata").at(key));
     meta::labels(&metadata("labels"));
@@ -121,7 +121,7 @@ pub fn pod_template(object: &Value, errors: &mut Vec<FieldError>) {
     walk(object, errors, |root| template(&root.at("template")));
 }
 
-fn annotations(annotations: &Spot<'_>, spec: &Spot<'_>) {
+fn annotations(annotations: &FieldRef<'_>, spec: &FieldRef<'_>) {
     let mirror = annotations.key(MIRROR);
     if mirror.is_set() && spec.at("nodeName").is_empty() {
         mirror.invalid("must set spec.nodeName if mirror pod annotation is set");
@@ -132,7 +132,7 @@ fn annotations(annotations: &Spot<'_>, spec: &Spot<'_>) {
     }
 }
 
-pub(super) fn pod_spec(spec: &Spot<'_>, pod_name: &str, of: Of) {
+pub(super) fn pod_spec(spec: &FieldRef<'_>, pod_name: &str, of: Of) {
     if !spec.at("terminationGracePeriodSeconds").is_set() {
         spec.at("terminationGracePeriodSeconds").required("");
     }
@@ -166,10 +166,10 @@ pub(super) fn pod_spec(spec: &Spot<'_>, pod_name: &str, of: Of) {
         spec.at("preemptionPolicy").required_one_of(&["PreemptLowerPriority", "Never"]);
     }
     resources::overhead(&spec.at("overhead"));
-    systems::fits(spec);
+    os::check(spec);
 }
 
-fn names(spec: &Spot<'_>) {
+fn names(spec: &FieldRef<'_>) {
     for (field, rule) in [
         ("serviceAccountName", dns1123_subdomain as fn(&str) -> Vec<String>),
         ("nodeName", dns1123_subdomain),
@@ -199,7 +199,7 @@ fn names(spec: &Spot<'_>) {
     }
 }
 
-fn host_users(spec: &Spot<'_>) {
+fn host_users(spec: &FieldRef<'_>) {
     if spec.value.at("hostUsers").as_bool().unwrap_or(true) {
         return;
     }
@@ -219,7 +219,7 @@ fn host_users(spec: &Spot<'_>) {
 }
 
 /// With host networking, a port on the host is the port of the container.
-fn host_ports(spec: &Spot<'_>, of: Of) {
+fn host_ports(spec: &FieldRef<'_>, of: Of) {
     if !spec.value.flag("hostNetwork") {
         return;
     }
@@ -236,7 +236,7 @@ fn host_ports(spec: &Spot<'_>, of: Of) {
     }
 }
 
-fn dns(spec: &Spot<'_>) {
+fn dns(spec: &FieldRef<'_>) {
     let config = spec.at("dnsConfig");
     let servers = config.at("nameservers");
     if spec.value.text("dnsPolicy") == "None" {
@@ -274,7 +274,7 @@ fn dns(spec: &Spot<'_>) {
     }
 }
 
-fn claims(claims: &Spot<'_>) {
+fn claims(claims: &FieldRef<'_>) {
     let mut seen = HashSet::new();
     for claim in claims.items() {
         let name = claim.at("name");
@@ -303,9 +303,9 @@ fn claims(claims: &Spot<'_>) {
 }
 
 /// A user or group id, when there is one.
-fn id(spot: &Spot<'_>) {
-    if let Some(number) = spot.int() {
-        spot.all_good(user_id(number));
+fn id(field: &FieldRef<'_>) {
+    if let Some(number) = field.int() {
+        field.all_good(user_id(number));
     }
 }
 

@@ -1,12 +1,12 @@
-//! Volumes and devices inside containers.
+//! Volume mounts and volume devices of containers.
 
 use super::Pod;
 use super::volumes::{descending, no_backsteps};
-use crate::spot::Spot;
+use crate::field_ref::FieldRef;
 use crate::tree::Tree;
 use std::collections::{HashMap, HashSet};
 
-pub(super) fn mounts(container: &Spot<'_>, pod: &Pod<'_>) {
+pub(super) fn mounts(container: &FieldRef<'_>, pod: &Pod<'_>) {
     let list = container.at("volumeMounts");
     let devices: HashMap<&str, &str> = container
         .value
@@ -53,7 +53,7 @@ pub(super) fn mounts(container: &Spot<'_>, pod: &Pod<'_>) {
     }
 }
 
-fn recursive_read_only(list: &Spot<'_>, mount: &Spot<'_>) {
+fn recursive_read_only(list: &FieldRef<'_>, mount: &FieldRef<'_>) {
     let mode = list.at("recursiveReadOnly").with(mount.value.at("recursiveReadOnly"));
     match mode.text() {
         "" | "Disabled" => {}
@@ -69,7 +69,7 @@ fn recursive_read_only(list: &Spot<'_>, mount: &Spot<'_>) {
     }
 }
 
-pub(super) fn devices(container: &Spot<'_>, pod: &Pod<'_>) {
+pub(super) fn devices(container: &FieldRef<'_>, pod: &Pod<'_>) {
     let mounts: HashMap<&str, &str> = container
         .value
         .items("volumeMounts")

@@ -1,11 +1,11 @@
 //! Probes, hooks and their handlers.
 
 use super::Pod;
-use crate::spot::Spot;
+use crate::field_ref::FieldRef;
 use crate::tree::Tree;
 use coracle_proto::names::{http_header_name, port_name, port_number};
 
-pub(super) fn all(container: &Spot<'_>, pod: &Pod<'_>) {
+pub(super) fn all(container: &FieldRef<'_>, pod: &Pod<'_>) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.at(name);
         if !probe.is_set() {
@@ -29,7 +29,7 @@ pub(super) fn all(container: &Spot<'_>, pod: &Pod<'_>) {
     }
 }
 
-pub(super) fn lifecycle(lifecycle: &Spot<'_>, pod: &Pod<'_>) {
+pub(super) fn lifecycle(lifecycle: &FieldRef<'_>, pod: &Pod<'_>) {
     for hook in ["postStart", "preStop"] {
         if lifecycle.at(hook).is_set() {
             handler(&lifecycle.at(hook), pod);
@@ -46,10 +46,10 @@ pub(super) fn lifecycle(lifecycle: &Spot<'_>, pod: &Pod<'_>) {
     }
 }
 
-fn handler(spot: &Spot<'_>, pod: &Pod<'_>) {
+fn handler(field: &FieldRef<'_>, pod: &Pod<'_>) {
     let mut handlers = 0;
     for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
-        let action = spot.at(kind);
+        let action = field.at(kind);
         if !action.is_set() {
             continue;
         }
@@ -70,11 +70,11 @@ fn handler(spot: &Spot<'_>, pod: &Pod<'_>) {
         }
     }
     if handlers == 0 {
-        spot.required("must specify a handler type");
+        field.required("must specify a handler type");
     }
 }
 
-fn http_get(action: &Spot<'_>) {
+fn http_get(action: &FieldRef<'_>) {
     action.at("path").has_text("");
     port(&action.at("port"));
     action.at("scheme").one_of(&["HTTP", "HTTPS"]);
@@ -86,7 +86,7 @@ fn http_get(action: &Spot<'_>) {
 }
 
 /// A number or the name of a port.
-pub(crate) fn port(port: &Spot<'_>) {
+pub(crate) fn port(port: &FieldRef<'_>) {
     match port.value.as_str() {
         Some(name) => port.all_good(port_name(name)),
         None => {
@@ -98,7 +98,7 @@ pub(crate) fn port(port: &Spot<'_>) {
     }
 }
 
-fn sleep(action: &Spot<'_>, pod: &Pod<'_>) {
+fn sleep(action: &FieldRef<'_>, pod: &Pod<'_>) {
     let seconds = action.value.int("seconds").unwrap_or_default();
     if let Some(grace) = pod.grace
         && (seconds < 0 || seconds > grace)

@@ -1,6 +1,6 @@
 //! Requests and limits.
 
-use crate::spot::Spot;
+use crate::field_ref::FieldRef;
 use crate::tree::Tree;
 use coracle_proto::names::{dns1123_label, qualified_name};
 use coracle_proto::quantity::Quantity;
@@ -59,43 +59,43 @@ fn may_overcommit(name: &str) -> bool {
 }
 
 /// A resource that the system knows, or a qualified name.
-pub(crate) fn any_name(spot: &Spot<'_>, name: &str) -> bool {
+pub(crate) fn any_name(field: &FieldRef<'_>, name: &str) -> bool {
     let wrong = qualified_name(name);
     if !wrong.is_empty() {
-        wrong.into_iter().for_each(|message| spot.invalid_as(name, message));
+        wrong.into_iter().for_each(|message| field.invalid_as(name, message));
         return false;
     }
     let known = STANDARD.contains(&name) || is_huge(name) || name.starts_with("requests.hugepages-");
     if !name.contains('/') && !known {
-        spot.invalid_as(name, "must be a standard resource type or fully qualified");
+        field.invalid_as(name, "must be a standard resource type or fully qualified");
         return false;
     }
     true
 }
 
 /// A resource that containers may ask for.
-pub(crate) fn container_name(spot: &Spot<'_>, name: &str) {
-    any_name(spot, name);
+pub(crate) fn container_name(field: &FieldRef<'_>, name: &str) {
+    any_name(field, name);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge(name) {
-            spot.invalid_as(name, "must be a standard resource for containers");
+            field.invalid_as(name, "must be a standard resource for containers");
         }
     } else if !is_native(name)
         && (name.starts_with("requests.") || !qualified_name(&format!("requests.{name}")).is_empty())
     {
-        spot.invalid_as(name, "doesn't follow extended resource name standard");
+        field.invalid_as(name, "doesn't follow extended resource name standard");
     }
 }
 
-fn pod_name(spot: &Spot<'_>, name: &str) {
-    if any_name(spot, name) && !matches!(name, "cpu" | "memory") && !is_huge(name) {
-        spot.with(&json!(name)).unsupported(&["cpu", "hugepages-", "memory"]);
+fn pod_name(field: &FieldRef<'_>, name: &str) {
+    if any_name(field, name) && !matches!(name, "cpu" | "memory") && !is_huge(name) {
+        field.with(&json!(name)).unsupported(&["cpu", "hugepages-", "memory"]);
     }
 }
 
 /// Reads a quantity; text that is none is reported.
-pub(crate) fn quantity(spot: &Spot<'_>) -> Option<Quantity> {
-    let text = match spot.value {
+pub(crate) fn quantity(field: &FieldRef<'_>) -> Option<Quantity> {
+    let text = match field.value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         _ => return None,
@@ -103,35 +103,39 @@ pub(crate) fn quantity(spot: &Spot<'_>) -> Option<Quantity> {
     match text.parse::<Quantity>() {
         Ok(quantity) => Some(quantity),
         Err(why) => {
-            spot.invalid(why.to_string());
+            field.invalid(why.to_string());
             None
         }
     }
 }
 
 /// A quantity that is not negative, and whole where the resource is counted.
-pub(crate) fn amount(spot: &Spot<'_>, name: &str) -> Option<Quantity> {
-    let quantity = quantity(spot)?;
+pub(crate) fn amount(field: &FieldRef<'_>, name: &str) -> Option<Quantity> {
+    let quantity = quantity(field)?;
     if quantity.signum() < 0 {
-        spot.invalid("must be greater than or equal to 0");
+        field.invalid("must be greater than or equal to 0");
     }
     if (WHOLE.contains(&name) || !is_native(name)) && quantity.milli_value() % 1000 != 0 {
-        spot.invalid("must be an integer");
+        field.invalid("must be an integer");
     }
     Some(quantity)
 }
 
 /// Requests and limits of a container.
-pub(crate) fn requirements(resources: &Spot<'_>, check_name: fn(&Spot<'_>, &str), claims: &BTreeSet<&str>) {
+pub(crate) fn requirements(
+    resources: &FieldRef<'_>,
+    check_name: fn(&FieldRef<'_>, &str),
+    claims: &BTreeSet<&str>,
+) {
     let (limits, requests) = (resources.at("limits"), resources.at("requests"));
     let (mut plain, mut huge) = (false, false);
-    let mut seen = |spot: &Spot<'_>, name: &str| {
-        check_name(spot, name);
+    let mut seen = |field: &FieldRef<'_>, name: &str| {
+        check_name(field, name);
         plain |= matches!(name, "cpu" | "memory");
         huge |= is_huge(name);
-        let quantity = amount(spot, name);
+        let quantity = amount(field, name);
         if let Some(quantity) = quantity.as_ref().filter(|_| is_huge(name)) {
-            huge_pages(spot, name, quantity);
+            huge_pages(field, name, quantity);
         }
         quantity
     };
@@ -164,15 +168,15 @@ pub(crate) fn requirements(resources: &Spot<'_>, check_name: fn(&Spot<'_>, &str)
     claim_names(&resources.at("claims"), claims);
 }
 
-fn huge_pages(spot: &Spot<'_>, name: &str, quantity: &Quantity) {
+fn huge_pages(field: &FieldRef<'_>, name: &str, quantity: &Quantity) {
     let page = name.strip_prefix("hugepages-").and_then(|size| size.parse::<Quantity>().ok());
     let divides = page.is_some_and(|page| page.value() > 0 && quantity.value() % page.value() == 0);
     if !divides {
-        spot.invalid(format!("{quantity} is not positive integer multiple of {name}"));
+        field.invalid(format!("{quantity} is not positive integer multiple of {name}"));
     }
 }
 
-fn claim_names(list: &Spot<'_>, claims: &BTreeSet<&str>) {
+fn claim_names(list: &FieldRef<'_>, claims: &BTreeSet<&str>) {
     let mut seen = HashSet::new();
     for claim in list.items() {
         let (name, request) = (claim.value.text("name"), claim.value.text("request"));
@@ -207,7 +211,7 @@ fn claim_names(list: &Spot<'_>, claims: &BTreeSet<&str>) {
 }
 
 /// Requests and limits of the pod as a whole.
-pub(super) fn pod_level(spec: &Spot<'_>, claims: &BTreeSet<&str>) {
+pub(super) fn pod_level(spec: &FieldRef<'_>, claims: &BTreeSet<&str>) {
     let resources = spec.at("resources");
     if !resources.is_set() {
         return;
@@ -233,9 +237,9 @@ pub(super) fn pod_level(spec: &Spot<'_>, claims: &BTreeSet<&str>) {
 }
 
 /// What the runtime itself needs.
-pub(super) fn overhead(overhead: &Spot<'_>) {
-    for (name, spot) in overhead.entries() {
-        container_name(&spot, name);
-        amount(&spot, name);
+pub(super) fn overhead(overhead: &FieldRef<'_>) {
+    for (name, field) in overhead.entries() {
+        container_name(&field, name);
+        amount(&field, name);
     }
 }

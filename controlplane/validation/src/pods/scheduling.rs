@@ -1,7 +1,7 @@
 //! Where pods may run: affinity, tolerations, spreading, gates.
 
+use crate::field_ref::FieldRef;
 use crate::meta;
-use crate::spot::Spot;
 use crate::tree::Tree;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-pub(super) fn affinity(affinity: &Spot<'_>) {
+pub(super) fn affinity(affinity: &FieldRef<'_>) {
     let node = affinity.at("nodeAffinity");
     if node.at(REQUIRED).is_set() {
         node_selector(&node.at(REQUIRED));
@@ -30,7 +30,7 @@ pub(super) fn affinity(affinity: &Spot<'_>) {
     }
 }
 
-fn weight(term: &Spot<'_>) {
+fn weight(term: &FieldRef<'_>) {
     let weight = term.value.int("weight").unwrap_or_default();
     if !(1..=100).contains(&weight) {
         term.at("weight").invalid_as(weight, "must be in the range 1-100");
@@ -38,7 +38,7 @@ fn weight(term: &Spot<'_>) {
 }
 
 /// A node selector: at least one term.
-pub(crate) fn node_selector(selector: &Spot<'_>) {
+pub(crate) fn node_selector(selector: &FieldRef<'_>) {
     let terms = selector.at("nodeSelectorTerms");
     if terms.is_empty() {
         return terms.required("must have at least one node selector term");
@@ -46,7 +46,7 @@ pub(crate) fn node_selector(selector: &Spot<'_>) {
     terms.items().for_each(|term| node_term(&term, true));
 }
 
-fn node_term(term: &Spot<'_>, strict_values: bool) {
+fn node_term(term: &FieldRef<'_>, strict_values: bool) {
     for expression in term.each("matchExpressions") {
         let values = expression.at("values");
         match expression.at("operator").text() {
@@ -92,13 +92,13 @@ fn node_term(term: &Spot<'_>, strict_values: bool) {
     }
 }
 
-fn label_key(key: &Spot<'_>) {
+fn label_key(key: &FieldRef<'_>) {
     for message in qualified_name(key.text()) {
         key.invalid_as(key.text(), message);
     }
 }
 
-fn pod_term(term: &Spot<'_>) {
+fn pod_term(term: &FieldRef<'_>) {
     meta::selector(&term.at("labelSelector"));
     meta::selector(&term.at("namespaceSelector"));
     for name in term.each("namespaces") {
@@ -120,7 +120,7 @@ fn pod_term(term: &Spot<'_>) {
     label_key(&key);
 }
 
-fn label_keys(term: &Spot<'_>, lists: &[&str]) {
+fn label_keys(term: &FieldRef<'_>, lists: &[&str]) {
     for list in lists {
         let keys = term.at(list);
         if keys.is_empty() {
@@ -150,7 +150,7 @@ fn label_keys(term: &Spot<'_>, lists: &[&str]) {
     }
 }
 
-pub(super) fn gates(gates: &Spot<'_>) {
+pub(super) fn gates(gates: &FieldRef<'_>) {
     let mut seen = HashSet::new();
     for gate in gates.items() {
         let name = gate.value.text("name");
@@ -164,7 +164,7 @@ pub(super) fn gates(gates: &Spot<'_>) {
 }
 
 /// Tolerations of a pod or a runtime class.
-pub(crate) fn tolerations(list: &Spot<'_>) {
+pub(crate) fn tolerations(list: &FieldRef<'_>) {
     for toleration in list.items() {
         let (key, operator) = (toleration.at("key"), toleration.at("operator"));
         let (value, effect) = (toleration.value.text("value"), toleration.at("effect"));
@@ -200,7 +200,7 @@ pub(crate) fn tolerations(list: &Spot<'_>) {
 }
 
 /// Taints of a node.
-pub(crate) fn taints(list: &Spot<'_>) {
+pub(crate) fn taints(list: &FieldRef<'_>) {
     let mut seen = HashSet::new();
     for taint in list.items() {
         label_key(&taint.at("key"));
@@ -217,11 +217,11 @@ pub(crate) fn taints(list: &Spot<'_>) {
     }
 }
 
-pub(super) fn spread(list: &Spot<'_>) {
+pub(super) fn spread(list: &FieldRef<'_>) {
     fn pair(rule: &Value) -> (&str, &str) {
         (rule.text("topologyKey"), rule.text("whenUnsatisfiable"))
     }
-    let rules: Vec<Spot<'_>> = list.items().collect();
+    let rules: Vec<FieldRef<'_>> = list.items().collect();
     let last: HashMap<_, usize> =
         rules.iter().enumerate().map(|(index, rule)| (pair(rule.value), index)).collect();
     for (index, rule) in rules.iter().enumerate() {

@@ -2,13 +2,13 @@
 
 use super::volumes::descending;
 use super::{Pod, id};
-use crate::spot::Spot;
+use crate::field_ref::FieldRef;
 use crate::tree::Tree;
 use std::collections::HashSet;
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 
-pub(super) fn pod_context(context: &Spot<'_>, spec: &Spot<'_>) {
+pub(super) fn pod_context(context: &FieldRef<'_>, spec: &FieldRef<'_>) {
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
         id(&context.at(field));
     }
@@ -32,7 +32,7 @@ pub(super) fn pod_context(context: &Spot<'_>, spec: &Spot<'_>) {
     app_armor(&context.at("appArmorProfile"));
 }
 
-fn sysctls(list: &Spot<'_>, spec: &Spot<'_>) {
+fn sysctls(list: &FieldRef<'_>, spec: &FieldRef<'_>) {
     let mut seen = HashSet::new();
     for item in list.items() {
         let name = item.at("name");
@@ -65,7 +65,7 @@ fn is_sysctl(name: &str) -> bool {
     })
 }
 
-pub(super) fn context(context: &Spot<'_>, pod: &Pod<'_>) {
+pub(super) fn context(context: &FieldRef<'_>, pod: &Pod<'_>) {
     if !context.is_set() {
         return;
     }
@@ -92,7 +92,7 @@ pub(super) fn context(context: &Spot<'_>, pod: &Pod<'_>) {
     app_armor(&context.at("appArmorProfile"));
 }
 
-fn seccomp(profile: &Spot<'_>) {
+fn seccomp(profile: &FieldRef<'_>) {
     if !profile.is_set() {
         return;
     }
@@ -111,7 +111,7 @@ fn seccomp(profile: &Spot<'_>) {
     }
 }
 
-fn app_armor(profile: &Spot<'_>) {
+fn app_armor(profile: &FieldRef<'_>) {
     if !profile.is_set() {
         return;
     }

@@ -1,8 +1,8 @@
 //! Changes of a pod's status.
 
 use super::updates::fixed_annotations;
+use crate::field_ref::{FieldRef, walk};
 use crate::names::is_ip;
-use crate::spot::{Spot, walk};
 use crate::tree::Tree;
 use coracle_proto::names::{dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
@@ -42,14 +42,14 @@ pub fn status_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn negative_generation(spot: &Spot<'_>) {
-    if spot.int().is_some_and(|number| number < 0) {
-        spot.invalid("must be a non-negative integer");
+fn negative_generation(field: &FieldRef<'_>) {
+    if field.int().is_some_and(|number| number < 0) {
+        field.invalid("must be a non-negative integer");
     }
 }
 
 /// At most one address of each family.
-fn addresses(list: &Spot<'_>) {
+fn addresses(list: &FieldRef<'_>) {
     let mut families = Vec::new();
     for item in list.items() {
         if let Some(address) = is_ip(&item.with(item.value.at("ip"))) {
@@ -62,7 +62,7 @@ fn addresses(list: &Spot<'_>) {
 }
 
 /// A container that ended stays ended, unless it is to be restarted.
-fn transitions(new: &Spot<'_>, old: &[Value], list: &str, spec: &Value) {
+fn transitions(new: &FieldRef<'_>, old: &[Value], list: &str, spec: &Value) {
     for (index, before) in old.iter().enumerate() {
         if !before.has("state.terminated") {
             continue;

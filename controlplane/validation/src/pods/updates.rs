@@ -1,7 +1,7 @@
 //! Changes of pods: their spec is fixed but for a few fields.
 
 use super::{MIRROR, pod, qos};
-use crate::spot::{Spot, walk};
+use crate::field_ref::{FieldRef, walk};
 use crate::tree::{Grow, Tree, same};
 use coracle_proto::names::range_error;
 use coracle_proto::status::FieldError;
@@ -49,7 +49,7 @@ fn fixed(key: &str) -> Option<&'static str> {
 }
 
 /// Annotations that say what a pod is, or what confines it, stay as they were at its creation.
-pub(super) fn fixed_annotations(new: &Spot<'_>, old: &Value) {
+pub(super) fn fixed_annotations(new: &FieldRef<'_>, old: &Value) {
     for (key, was) in old.as_object().into_iter().flatten() {
         if let Some(what) = fixed(key)
             && new.value.get(key) != Some(was)
@@ -66,7 +66,7 @@ pub(super) fn fixed_annotations(new: &Spot<'_>, old: &Value) {
     }
 }
 
-fn deadline(new: &Spot<'_>, old: &Value) -> bool {
+fn deadline(new: &FieldRef<'_>, old: &Value) -> bool {
     match (new.int(), old.as_i64()) {
         (Some(now), _) if !(0..=i64::from(i32::MAX)).contains(&now) => {
             new.invalid(range_error(0, i64::from(i32::MAX)));
@@ -84,7 +84,7 @@ fn deadline(new: &Spot<'_>, old: &Value) -> bool {
     }
 }
 
-fn only_added_tolerations(new: &Spot<'_>, old: &[Value]) {
+fn only_added_tolerations(new: &FieldRef<'_>, old: &[Value]) {
     let without_seconds = |toleration: &Value| {
         let mut toleration = toleration.clone();
         toleration.drop_key("tolerationSeconds");
@@ -100,7 +100,7 @@ fn only_added_tolerations(new: &Spot<'_>, old: &[Value]) {
     }
 }
 
-fn only_removed_gates(new: &Spot<'_>, old: &[Value]) {
+fn only_removed_gates(new: &FieldRef<'_>, old: &[Value]) {
     let before: HashSet<&str> = old.iter().map(|gate| gate.text("name")).collect();
     for gate in new.items() {
         let name = gate.value.text("name");
@@ -112,7 +112,7 @@ fn only_removed_gates(new: &Spot<'_>, old: &[Value]) {
 }
 
 /// The new spec with everything that may change set back to what it was.
-fn without_changeable(new: &Value, old: &Value, spec: &Spot<'_>) -> Value {
+fn without_changeable(new: &Value, old: &Value, spec: &FieldRef<'_>) -> Value {
     let mut rest = new.clone();
     for list in ["containers", "initContainers"] {
         let images: Vec<Value> =
@@ -150,7 +150,7 @@ fn without_changeable(new: &Value, old: &Value, spec: &Spot<'_>) -> Value {
     rest
 }
 
-fn node_selector_may_narrow(new: &Spot<'_>, old: &Value) {
+fn node_selector_may_narrow(new: &FieldRef<'_>, old: &Value) {
     for (key, value) in old.as_object().into_iter().flatten() {
         if new.value.get(key) != Some(value) {
             return new
@@ -228,7 +228,7 @@ pub fn resize(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn resized(spec: &Spot<'_>, container: &Spot<'_>, before: &Value, may: bool) {
+fn resized(spec: &FieldRef<'_>, container: &FieldRef<'_>, before: &Value, may: bool) {
     if !may {
         if !same(container.value, before) {
             spec.forbidden("resources for non-sidecar init containers are immutable");

@@ -1,8 +1,8 @@
 //! Volumes of pods.
 
 use super::env;
+use crate::field_ref::FieldRef;
 use crate::names::subdomain;
-use crate::spot::Spot;
 use crate::storage;
 use crate::tree::Tree;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain};
@@ -44,7 +44,7 @@ const SOURCES: [(&str, &[&str]); 29] = [
     ("ephemeral", &["volumeClaimTemplate"]),
 ];
 
-pub(super) fn volumes(list: &Spot<'_>, pod_name: &str) {
+pub(super) fn volumes(list: &FieldRef<'_>, pod_name: &str) {
     let made: HashSet<String> = list
         .value
         .as_array()
@@ -68,62 +68,62 @@ pub(super) fn volumes(list: &Spot<'_>, pod_name: &str) {
     }
 }
 
-fn source(volume: &Spot<'_>, pod_name: &str) {
+fn source(volume: &FieldRef<'_>, pod_name: &str) {
     let mut found = 0;
     let image = [("image", &[] as &[&str])];
     for (key, required) in SOURCES.iter().chain(&image) {
-        let spot = volume.at(key);
-        if !spot.is_set() {
+        let entry = volume.at(key);
+        if !entry.is_set() {
             continue;
         }
         found += 1;
         if found > 1 {
-            spot.forbidden("may not specify more than 1 volume type");
+            entry.forbidden("may not specify more than 1 volume type");
             continue;
         }
         for field in *required {
-            if spot.at(field).is_empty() {
-                spot.at(field).required("");
+            if entry.at(field).is_empty() {
+                entry.at(field).required("");
             }
         }
-        details(key, &spot, volume, pod_name);
+        details(key, &entry, volume, pod_name);
     }
     if found == 0 {
         volume.required("must specify a volume type");
     }
 }
 
-fn details(key: &str, spot: &Spot<'_>, volume: &Spot<'_>, pod_name: &str) {
+fn details(key: &str, entry: &FieldRef<'_>, volume: &FieldRef<'_>, pod_name: &str) {
     match key {
         "emptyDir" => {
-            let limit = spot.value.text("sizeLimit").parse::<Quantity>();
+            let limit = entry.value.text("sizeLimit").parse::<Quantity>();
             if limit.is_ok_and(|limit| limit.signum() < 0) {
-                spot.at("sizeLimit").forbidden("SizeLimit field must be a valid resource quantity");
+                entry.at("sizeLimit").forbidden("SizeLimit field must be a valid resource quantity");
             }
         }
-        "hostPath" => host_path(spot),
-        "gitRepo" => descending(&spot.at("directory")),
-        "nfs" if !spot.value.text("path").starts_with('/') => {
-            spot.at("path").invalid_as(spot.value.text("path"), "must be an absolute path");
+        "hostPath" => host_path(entry),
+        "gitRepo" => descending(&entry.at("directory")),
+        "nfs" if !entry.value.text("path").starts_with('/') => {
+            entry.at("path").invalid_as(entry.value.text("path"), "must be an absolute path");
         }
         "secret" | "configMap" => {
-            mode(&spot.at("defaultMode"));
-            spot.each("items").for_each(|item| key_to_path(&item));
+            mode(&entry.at("defaultMode"));
+            entry.each("items").for_each(|item| key_to_path(&item));
         }
         "downwardAPI" => {
-            mode(&spot.at("defaultMode"));
-            spot.each("items").for_each(|item| downward_file(&item, spot));
+            mode(&entry.at("defaultMode"));
+            entry.each("items").for_each(|item| downward_file(&item, entry));
         }
-        "projected" => projected(spot),
+        "projected" => projected(entry),
         "csi" => {
-            storage::driver_name(&spot.at("driver"));
-            let secret = spot.at("nodePublishSecretRef");
+            storage::driver_name(&entry.at("driver"));
+            let secret = entry.at("nodePublishSecretRef");
             if secret.is_set() {
                 secret.at("name").has_text("");
             }
         }
         "ephemeral" => {
-            let template = spot.at("volumeClaimTemplate");
+            let template = entry.at("volumeClaimTemplate");
             if template.is_set() {
                 storage::claim_spec(&template.at("spec"));
             }
@@ -136,8 +136,8 @@ fn details(key: &str, spot: &Spot<'_>, volume: &Spot<'_>, pod_name: &str) {
             }
         }
         "image" => {
-            spot.at("pullPolicy").required_one_of(&["Always", "IfNotPresent", "Never"]);
-            let reference = spot.at("reference");
+            entry.at("pullPolicy").required_one_of(&["Always", "IfNotPresent", "Never"]);
+            let reference = entry.at("reference");
             if reference.text().is_empty() {
                 reference.required("");
             }
@@ -147,24 +147,24 @@ fn details(key: &str, spot: &Spot<'_>, volume: &Spot<'_>, pod_name: &str) {
 }
 
 /// A path on the host.
-pub(crate) fn host_path(spot: &Spot<'_>) {
-    if !no_backsteps(spot.value.text("path")) {
-        spot.at("path").invalid("must not contain '..'");
+pub(crate) fn host_path(field: &FieldRef<'_>) {
+    if !no_backsteps(field.value.text("path")) {
+        field.at("path").invalid("must not contain '..'");
     }
     let kinds =
         ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
-    if spot.at("type").is_set() {
-        spot.at("type").one_of(&kinds);
+    if field.at("type").is_set() {
+        field.at("type").one_of(&kinds);
     }
 }
 
-fn mode(mode: &Spot<'_>) {
+fn mode(mode: &FieldRef<'_>) {
     if mode.int().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
         mode.invalid(FILE_MODE);
     }
 }
 
-fn key_to_path(item: &Spot<'_>) {
+fn key_to_path(item: &FieldRef<'_>) {
     item.at("key").has_text("");
     item.at("path").has_text("");
     local(&item.at("path"));
@@ -172,7 +172,7 @@ fn key_to_path(item: &Spot<'_>) {
 }
 
 /// Files of the downward API report at their volume, as upstream's do.
-fn downward_file(file: &Spot<'_>, at: &Spot<'_>) {
+fn downward_file(file: &FieldRef<'_>, at: &FieldRef<'_>) {
     let here = |key: &str| at.at(key).with(file.value.at(key));
     here("path").has_text("");
     local(&here("path"));
@@ -192,15 +192,15 @@ fn downward_file(file: &Spot<'_>, at: &Spot<'_>) {
     mode(&here("mode"));
 }
 
-fn projected(spot: &Spot<'_>) {
-    mode(&spot.at("defaultMode"));
+fn projected(field: &FieldRef<'_>) {
+    mode(&field.at("defaultMode"));
     let mut paths = HashSet::new();
     let mut once = |path: &str, shown: &str| {
         if !path.is_empty() && !paths.insert(path.to_owned()) {
-            spot.invalid_as(shown, "conflicting duplicate paths");
+            field.invalid_as(shown, "conflicting duplicate paths");
         }
     };
-    for source in spot.each("sources") {
+    for source in field.each("sources") {
         let mut found = 0;
         for kind in ["secret", "configMap"] {
             let from = source.at(kind);
@@ -230,7 +230,7 @@ fn projected(spot: &Spot<'_>) {
             if seconds.int().is_some_and(|seconds| seconds > 1 << 32) {
                 seconds.invalid("may not specify a duration larger than 2^32 seconds");
             }
-            let path = spot.at("path").with(token.value.at("path"));
+            let path = field.at("path").with(token.value.at("path"));
             if path.has_text("") {
                 local(&path);
             }
@@ -247,7 +247,7 @@ fn projected(spot: &Spot<'_>) {
     }
 }
 
-fn trust_bundle(bundle: &Spot<'_>) {
+fn trust_bundle(bundle: &FieldRef<'_>) {
     match (bundle.at("name").is_set(), bundle.at("signerName").is_set()) {
         (true, true) => bundle.invalid("only one of name and signerName may be used"),
         (true, false) => {
@@ -268,7 +268,7 @@ fn trust_bundle(bundle: &Spot<'_>) {
 }
 
 /// A relative path that does not climb.
-pub(super) fn descending(path: &Spot<'_>) {
+pub(super) fn descending(path: &FieldRef<'_>) {
     if path.text().starts_with('/') {
         path.invalid("must be a relative path");
     }
@@ -278,7 +278,7 @@ pub(super) fn descending(path: &Spot<'_>) {
 }
 
 /// A relative path that does not climb, nor begin like the directories that the node reserves.
-fn local(path: &Spot<'_>) {
+fn local(path: &FieldRef<'_>) {
     descending(path);
     if path.text().starts_with("..") && !path.text().starts_with("../") {
         path.invalid("must not start with '..'");

@@ -1,4 +1,4 @@
-//! Flow schemas and priority levels: who waits in which queue when the server is busy.
+//! Default flow schemas and priority levels of API priority and fairness.
 
 use serde_json::{Value, json};
 

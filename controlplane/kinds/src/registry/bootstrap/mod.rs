@@ -1,10 +1,10 @@
-//! What every cluster has from its first moment. Everything is data; who creates it leaves alone what is there already.
+//! Bootstrap objects of every cluster, as data. Existing objects are not changed.
 
-pub use furniture::dns;
 use serde_json::Value;
+pub use system_objects::dns;
 
 // Namespaces, the `kubernetes` Service, its address range, priorities.
-mod furniture;
+mod system_objects;
 // Flow schemas and priority levels.
 mod flow;
 // Default roles, and who has them.
@@ -22,7 +22,7 @@ pub struct Cluster<'a> {
 
 /// Every object with its `apiVersion` and `kind`, in an order in which they can be created one after the other.
 pub fn objects(cluster: &Cluster<'_>) -> Vec<Value> {
-    let mut objects = furniture::objects(cluster);
+    let mut objects = system_objects::objects(cluster);
     objects.extend(flow::objects());
     objects.extend(roles::objects());
     objects

@@ -1,4 +1,4 @@
-//! Default roles, read from `roles.txt` and `controllers.txt`, and who has them.
+//! Default roles, read from `roles.txt` and `controllers.txt`, and their bindings.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
-//! Columns of Namespaces, Nodes, Events, Secrets and other furniture of a cluster.
+//! Columns of Namespaces, Nodes, Events, Secrets, quotas, Leases and classes.
 
-use super::{age, column, count, name, number, since, text, text_or, wide, words};
+use super::{age, column, count, format, name, number, since, text, text_or, wide};
 use crate::registry::kinds::Column;
 use coracle_validation::tree::Tree;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub fn node() -> Vec<Column> {
     vec![
         name(),
         text("Status", |node| {
-            let mut words = vec![match words::condition(node, "Ready").map(|ready| ready.text("status")) {
+            let mut words = vec![match format::condition(node, "Ready").map(|ready| ready.text("status")) {
                 Some("True") => "Ready",
                 Some(_) => "NotReady",
                 None => "Unknown",
@@ -25,7 +25,7 @@ pub fn node() -> Vec<Column> {
             }
             json!(words.join(","))
         }),
-        text("Roles", |node| json!(words::or_none(roles(node)))),
+        text("Roles", |node| json!(format::or_none(roles(node)))),
         age(),
         text("Version", |node| json!(node.text("status.nodeInfo.kubeletVersion"))),
         wide("Internal-IP", |node| json!(address(node, "InternalIP"))),

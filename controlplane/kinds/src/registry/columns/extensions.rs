@@ -1,6 +1,6 @@
 //! Columns of webhooks, admission policies and aggregated servers.
 
-use super::{age, name, number, text, words};
+use super::{age, format, name, number, text};
 use crate::registry::kinds::Column;
 use coracle_validation::tree::Tree;
 use serde_json::json;
@@ -34,7 +34,7 @@ pub fn policy_binding() -> Vec<Column> {
         text("ParamRef", |object| {
             let parameter = object.at("spec.paramRef");
             match (parameter.text("name"), parameter.text("namespace")) {
-                ("", _) if parameter.has("selector") => json!(words::selector(parameter.at("selector"))),
+                ("", _) if parameter.has("selector") => json!(format::selector(parameter.at("selector"))),
                 ("", _) => json!("<unset>"),
                 (name, "") => json!(format!("*/{name}")),
                 (name, namespace) => json!(format!("{namespace}/{name}")),
@@ -55,7 +55,7 @@ pub fn api_service() -> Vec<Column> {
             }
             json!(format!("{}/{}", service.text("namespace"), service.text("name")))
         }),
-        text("Available", |object| match words::condition(object, "Available") {
+        text("Available", |object| match format::condition(object, "Available") {
             None => json!("Unknown"),
             Some(condition) => match (condition.text("status"), condition.text("reason")) {
                 ("True", _) => json!("True"),

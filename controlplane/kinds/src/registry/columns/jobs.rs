@@ -1,6 +1,6 @@
 //! Columns of Jobs and CronJobs.
 
-use super::{age, duration_between, name, since, text, text_or, wide, words};
+use super::{age, duration_between, format, name, since, text, text_or, wide};
 use crate::registry::kinds::Column;
 use coracle_validation::tree::Tree;
 use serde_json::{Value, json};
@@ -18,14 +18,14 @@ pub fn job() -> Vec<Column> {
             )
         }),
         age(),
-        wide("Containers", |job| json!(words::container_names(job.at("spec.template")))),
-        wide("Images", |job| json!(words::container_images(job.at("spec.template")))),
-        wide("Selector", |job| json!(words::selector(job.at("spec.selector")))),
+        wide("Containers", |job| json!(format::container_names(job.at("spec.template")))),
+        wide("Images", |job| json!(format::container_images(job.at("spec.template")))),
+        wide("Selector", |job| json!(format::selector(job.at("spec.selector")))),
     ]
 }
 
 fn state(job: &Value) -> &'static str {
-    let is = |kind: &str| words::is_true(job, kind);
+    let is = |kind: &str| format::is_true(job, kind);
     match () {
         () if is("Complete") => "Complete",
         () if is("Failed") => "Failed",
@@ -64,9 +64,9 @@ pub fn cron_job() -> Vec<Column> {
         }),
         age(),
         wide("Containers", |object| {
-            json!(words::container_names(object.at("spec.jobTemplate.spec.template")))
+            json!(format::container_names(object.at("spec.jobTemplate.spec.template")))
         }),
-        wide("Images", |object| json!(words::container_images(object.at("spec.jobTemplate.spec.template")))),
-        wide("Selector", |object| json!(words::selector(object.at("spec.jobTemplate.spec.selector")))),
+        wide("Images", |object| json!(format::container_images(object.at("spec.jobTemplate.spec.template")))),
+        wide("Selector", |object| json!(format::selector(object.at("spec.jobTemplate.spec.selector")))),
     ]
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 // How long ago, in the words of kubectl.
 mod ages;
 // Lists, labels and selectors as text.
-mod words;
+mod format;
 // Pods and what carries pod templates.
 mod pods;
 mod workloads;
@@ -18,7 +18,8 @@ mod storage;
 mod access;
 mod autoscalers;
 mod extensions;
-mod shares;
+mod flow;
+mod devices;
 
 pub use access::{certificate_request, role_binding};
 pub use ages::{age_of, duration_between, since};
@@ -26,13 +27,14 @@ pub use autoscalers::autoscaler;
 pub use cluster::{
     component_status, config_map, event, lease, namespace, node, priority_class, quota, runtime_class, secret,
 };
+pub use devices::{resource_claim, resource_slice};
 pub use extensions::{admission_policy, api_service, policy_binding, webhooks};
+pub use flow::{flow_schema, priority_level};
 pub use jobs::{cron_job, job};
 pub use network::{
     endpoint_slice, endpoints, ingress, ingress_class, ip_address, network_policy, service, service_cidr,
 };
 pub use pods::{pod, pod_template};
-pub use shares::{flow_schema, priority_level, resource_claim, resource_slice};
 pub use storage::{
     attributes_class, capacity, claim, class, driver, persistent_volume, storage_node, volume_attachment,
 };
@@ -73,7 +75,7 @@ pub fn age() -> Column {
     text("Age", |object| json!(age_of(object)))
 }
 
-/// When the object was created, for kinds that nobody prints with care.
+/// When the object was created, for kinds without own columns.
 pub fn created_at() -> Column {
     column("Created At", "date", |object| object.at("metadata.creationTimestamp").clone())
 }

@@ -1,6 +1,6 @@
 //! Columns of Services, endpoints, ingresses and policies.
 
-use super::{age, name, text, text_or, wide, words};
+use super::{age, format, name, text, text_or, wide};
 use crate::registry::kinds::Column;
 use coracle_validation::tree::Tree;
 use serde_json::{Value, json};
@@ -16,10 +16,10 @@ pub fn service() -> Vec<Column> {
         }),
         text("External-IP", |object| json!(external_address(object))),
         text("Port(s)", |object| {
-            json!(words::or_none(object.items("spec.ports").iter().map(service_port).collect()))
+            json!(format::or_none(object.items("spec.ports").iter().map(service_port).collect()))
         }),
         age(),
-        wide("Selector", |object| json!(words::labels(object.at("spec.selector")))),
+        wide("Selector", |object| json!(format::labels(object.at("spec.selector")))),
     ]
 }
 
@@ -32,11 +32,11 @@ fn service_port(port: &Value) -> String {
 }
 
 fn external_address(service: &Value) -> String {
-    let own = words::texts(service, "spec.externalIPs");
+    let own = format::texts(service, "spec.externalIPs");
     match service.text("spec.type") {
-        "ClusterIP" | "NodePort" => words::or_none(own),
+        "ClusterIP" | "NodePort" => format::or_none(own),
         "LoadBalancer" => {
-            let mut all = words::balancer(service.at("status.loadBalancer"));
+            let mut all = format::balancer(service.at("status.loadBalancer"));
             all.extend(own);
             if all.is_empty() { "<pending>".into() } else { all.join(",") }
         }
@@ -65,7 +65,7 @@ pub fn endpoints() -> Vec<Column> {
                     }));
                 }
             }
-            let shown = words::first_three(&list).unwrap_or_default();
+            let shown = format::first_three(&list).unwrap_or_default();
             json!(if object.items("subsets").is_empty() { "<none>" } else { &shown })
         }),
         age(),
@@ -79,13 +79,13 @@ pub fn endpoint_slice() -> Vec<Column> {
         text("AddressType", |object| object.at("addressType").clone()),
         text("Ports", |object| {
             let ports: Vec<String> = object.items("ports").iter().map(slice_port).collect();
-            json!(words::first_three(&ports).unwrap_or_else(|| "<unset>".into()))
+            json!(format::first_three(&ports).unwrap_or_else(|| "<unset>".into()))
         }),
         text("Endpoints", |object| {
             let endpoints = object.items("endpoints").iter();
             let addresses: Vec<String> =
-                endpoints.flat_map(|endpoint| words::texts(endpoint, "addresses")).collect();
-            json!(words::first_three(&addresses).unwrap_or_else(|| "<unset>".into()))
+                endpoints.flat_map(|endpoint| format::texts(endpoint, "addresses")).collect();
+            json!(format::first_three(&addresses).unwrap_or_else(|| "<unset>".into()))
         }),
         age(),
     ]
@@ -118,7 +118,7 @@ pub fn ingress() -> Vec<Column> {
                 _ => format!("{} + {} more...", hosts[..3].join(","), rules.len() - 3),
             })
         }),
-        text("Address", |object| json!(words::balancer(object.at("status.loadBalancer")).join(","))),
+        text("Address", |object| json!(format::balancer(object.at("status.loadBalancer")).join(","))),
         text("Ports", |object| json!(if object.items("spec.tls").is_empty() { "80" } else { "80, 443" })),
         age(),
     ]
@@ -144,12 +144,12 @@ pub fn ingress_class() -> Vec<Column> {
 
 /// NetworkPolicies.
 pub fn network_policy() -> Vec<Column> {
-    vec![name(), text("Pod-Selector", |object| json!(words::selector(object.at("spec.podSelector")))), age()]
+    vec![name(), text("Pod-Selector", |object| json!(format::selector(object.at("spec.podSelector")))), age()]
 }
 
 /// ServiceCIDRs.
 pub fn service_cidr() -> Vec<Column> {
-    vec![name(), text("CIDRs", |object| json!(words::texts(object, "spec.cidrs").join(","))), age()]
+    vec![name(), text("CIDRs", |object| json!(format::texts(object, "spec.cidrs").join(","))), age()]
 }
 
 /// IPAddresses.

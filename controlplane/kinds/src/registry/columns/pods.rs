@@ -1,6 +1,6 @@
 //! Columns of Pods and PodTemplates.
 
-use super::{age, name, since, text, text_or, wide, words};
+use super::{age, format, name, since, text, text_or, wide};
 use crate::registry::kinds::Column;
 use coracle_validation::tree::Tree;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn readiness_gates(pod: &Value) -> Value {
     if gates.is_empty() {
         return json!("<none>");
     }
-    let open = gates.iter().filter(|gate| words::is_true(pod, gate.text("conditionType"))).count();
+    let open = gates.iter().filter(|gate| format::is_true(pod, gate.text("conditionType"))).count();
     json!(format!("{open}/{}", gates.len()))
 }
 
@@ -56,7 +56,7 @@ impl Seen {
             restarts: 0,
             last_restart: String::new(),
         };
-        if words::condition(pod, "PodScheduled").is_some_and(|c| c.text("reason") == "SchedulingGated") {
+        if format::condition(pod, "PodScheduled").is_some_and(|c| c.text("reason") == "SchedulingGated") {
             seen.reason = "SchedulingGated".into();
         }
         let mut init = seen.empty();
@@ -88,7 +88,7 @@ impl Seen {
             break;
         }
         (seen.restarts, seen.last_restart) = (init.restarts, init.last_restart);
-        if !initializing || words::is_true(pod, "Initialized") {
+        if !initializing || format::is_true(pod, "Initialized") {
             (seen.restarts, seen.last_restart) = (sidecars.restarts, sidecars.last_restart);
             seen.main_containers(pod);
         }
@@ -127,7 +127,7 @@ impl Seen {
             }
         }
         if self.reason == "Completed" {
-            if running && words::is_true(pod, "Ready") {
+            if running && format::is_true(pod, "Ready") {
                 self.reason = "Running".into();
             } else if !failure.is_empty() {
                 self.reason = failure;
@@ -173,8 +173,8 @@ fn ended(terminated: &Value) -> String {
 pub fn pod_template() -> Vec<Column> {
     vec![
         name(),
-        text("Containers", |object| json!(words::container_names(object.at("template")))),
-        text("Images", |object| json!(words::container_images(object.at("template")))),
-        text("Pod Labels", |object| json!(words::labels(object.at("template.metadata.labels")))),
+        text("Containers", |object| json!(format::container_names(object.at("template")))),
+        text("Images", |object| json!(format::container_images(object.at("template")))),
+        text("Pod Labels", |object| json!(format::labels(object.at("template.metadata.labels")))),
     ]
 }

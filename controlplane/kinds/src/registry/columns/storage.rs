@@ -1,6 +1,6 @@
 //! Columns of volumes, claims, classes and drivers.
 
-use super::{age, column, name, number, text, text_or, wide, words};
+use super::{age, column, format, name, number, text, text_or, wide};
 use crate::registry::kinds::Column;
 use coracle_validation::tree::Tree;
 use serde_json::{Value, json};
@@ -152,7 +152,7 @@ pub fn driver() -> Vec<Column> {
             json!(requests.map(|request| request.text("audience")).collect::<Vec<_>>().join(","))
         }),
         column("RequiresRepublish", "boolean", |object| json!(object.flag("spec.requiresRepublish"))),
-        text("Modes", |object| json!(words::or_none(words::texts(object, "spec.volumeLifecycleModes")))),
+        text("Modes", |object| json!(format::or_none(format::texts(object, "spec.volumeLifecycleModes")))),
         age(),
     ]
 }

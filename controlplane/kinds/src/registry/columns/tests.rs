@@ -119,6 +119,6 @@ fn autoscalers_show_what_they_aim_at() {
 fn selectors_read_as_typed() {
     let selector = json!({"matchLabels": {"b": "1"}, "matchExpressions": [
         {"key": "a", "operator": "In", "values": ["y", "x"]}, {"key": "c", "operator": "DoesNotExist"}]});
-    assert_eq!(words::selector(&selector), "a in (x,y),b=1,!c");
-    assert_eq!(words::selector(&Value::Null), "<none>");
+    assert_eq!(format::selector(&selector), "a in (x,y),b=1,!c");
+    assert_eq!(format::selector(&Value::Null), "<none>");
 }

@@ -1,20 +1,20 @@
 //! Columns of Deployments, sets and budgets.
 
-use super::{age, count, name, number, text, wide, words};
+use super::{age, count, format, name, number, text, wide};
 use crate::registry::kinds::Column;
 use coracle_validation::tree::Tree;
 use serde_json::{Value, json};
 
 fn containers() -> Column {
-    wide("Containers", |object| json!(words::container_names(object.at("spec.template"))))
+    wide("Containers", |object| json!(format::container_names(object.at("spec.template"))))
 }
 
 fn images() -> Column {
-    wide("Images", |object| json!(words::container_images(object.at("spec.template"))))
+    wide("Images", |object| json!(format::container_images(object.at("spec.template"))))
 }
 
 fn selector() -> Column {
-    wide("Selector", |object| json!(words::selector(object.at("spec.selector"))))
+    wide("Selector", |object| json!(format::selector(object.at("spec.selector"))))
 }
 
 fn ready() -> Column {
@@ -35,7 +35,7 @@ pub fn deployment() -> Vec<Column> {
         containers(),
         images(),
         wide("Selector", |object| {
-            let selector = words::selector(object.at("spec.selector"));
+            let selector = format::selector(object.at("spec.selector"));
             json!(if selector == "<none>" { "" } else { &selector })
         }),
     ]
@@ -73,7 +73,7 @@ pub fn replica_set() -> Vec<Column> {
 /// ReplicationControllers, which select by plain labels.
 pub fn replication_controller() -> Vec<Column> {
     let mut columns = replicas();
-    columns.push(wide("Selector", |object| json!(words::labels(object.at("spec.selector")))));
+    columns.push(wide("Selector", |object| json!(format::labels(object.at("spec.selector")))));
     columns
 }
 
@@ -91,7 +91,7 @@ pub fn daemon_set() -> Vec<Column> {
         number("Ready", |object| count(object, "status.numberReady")),
         number("Up-to-date", |object| count(object, "status.updatedNumberScheduled")),
         number("Available", |object| count(object, "status.numberAvailable")),
-        text("Node Selector", |object| json!(words::labels(object.at("spec.template.spec.nodeSelector")))),
+        text("Node Selector", |object| json!(format::labels(object.at("spec.template.spec.nodeSelector")))),
         age(),
         containers(),
         images(),

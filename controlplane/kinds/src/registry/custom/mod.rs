@@ -5,7 +5,7 @@ pub mod rows;
 // Fields that the schema does not know go.
 pub mod prune;
 // Fields that the schema fills in.
-pub mod fill;
+pub mod defaults;
 // Values that the schema does not allow.
 pub mod check;
 // Rules in CEL.
@@ -74,7 +74,7 @@ impl Custom {
     /// Drops what the schema does not know and fills in what it knows better. What was dropped, by path.
     pub fn shape(&self, object: &mut Value) -> Vec<String> {
         let dropped = prune::root(&self.schema, object);
-        fill::root(&self.schema, object);
+        defaults::root(&self.schema, object);
         dropped
     }
 
@@ -102,7 +102,7 @@ impl Custom {
     /// Fills in a stored object by the schema of the version it is stored in.
     pub fn fill_stored(&self, object: &mut Value) {
         if let Some(schema) = self.schema_of(object) {
-            fill::root(&schema, object);
+            defaults::root(&schema, object);
         }
     }
 

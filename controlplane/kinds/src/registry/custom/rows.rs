@@ -1,7 +1,7 @@
 //! From a CustomResourceDefinition to rows: one per version that is served.
 
 use super::conversion::Webhook;
-use super::{Custom, Scale, Version, at, fill, rules};
+use super::{Custom, Scale, Version, at, defaults, rules};
 use crate::registry::columns;
 use crate::registry::kinds::{ALL_VERBS, Cell, Column, Field, Kind, Scope};
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ fn row(
         kind.fields.push(Field::new(path.trim_start_matches('.'), read));
     }
     let schema = schemas.get(&name).cloned().unwrap_or_default();
-    let (rules, fills) = (rules::of(&schema), fill::fills(&schema));
+    let (rules, fills) = (rules::of(&schema), defaults::fills(&schema));
     let several = schemas.len() > 1;
     // As stored bytes have it.
     let head = |version: &str| format!("{{\"kind\":\"{}\",\"apiVersion\":\"{group}/{version}\",", kind.kind);

@@ -1,13 +1,13 @@
 //! `x-kubernetes-validations`: rules in CEL about a value and what it was.
 
 use cel::{Context, ExecutionError};
-use coracle_expressions::{self as expressions, Budget, Failure, Program, names};
+use coracle_expressions::{self as expressions, Budget, CompileError, Failure, Program, names};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 
 /// The longest sentence that a rule may make up.
 const SENTENCE: usize = 5120;
-/// What is said when there is nothing left to spend.
+/// Error message when the cost budget is exceeded.
 const SPENT: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 const SPENT_SAYING: &str =
@@ -29,10 +29,19 @@ pub struct Place {
     rules: Vec<Rule>,
 }
 
+/// Why a rule cannot be evaluated.
+#[derive(Debug, thiserror::Error)]
+enum RuleError {
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    #[error("function '{0}' is not supported by this server")]
+    Function(&'static str),
+}
+
 /// One rule, at every value that its schema is about.
 struct Rule {
     /// Why there is none, for a definition that was stored by a server that took it.
-    program: Result<Program, String>,
+    program: Result<Program, RuleError>,
     text: String,
     message: String,
     message_expression: Option<Program>,
@@ -100,13 +109,13 @@ struct Review<'b> {
     errors: Vec<FieldError>,
 }
 
-/// Checks every value that the rules are about. What a rule finds wrong with a value that nobody changed stays.
+/// Evaluates the rules of every value. Violations of unchanged values are ignored (ratcheting).
 pub fn check(places: &[Place], object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     if places.is_empty() {
         return;
     }
     let seen = Seen { now: object, old, unchanged: old == Some(object) };
-    errors.extend(expressions::patiently(expressions::VALIDATION, |budget| {
+    errors.extend(expressions::evaluate_blocking(expressions::VALIDATION, |budget| {
         let mut review = Review { budget, errors: Vec::new() };
         for place in places {
             place.walk(&place.steps, seen, "", &mut review);
@@ -156,8 +165,8 @@ impl Place {
         let old = seen.old.filter(|_| self.rules.iter().any(|rule| rule.uses_old));
         review.budget.take((expressions::values_in(seen.now) + old.map_or(0, expressions::values_in)) / 4);
         let mut context = expressions::context();
-        context.add_variable_from_value("self", expressions::lifted_as(&self.schema, seen.now));
-        let old = old.map(|old| expressions::lifted_as(&self.schema, old));
+        context.add_variable_from_value("self", expressions::to_cel_typed(&self.schema, seen.now));
+        let old = old.map(|old| expressions::to_cel_typed(&self.schema, old));
         if let Some(old) = &old {
             context.add_variable_from_value("oldSelf", old.clone());
         }
@@ -178,14 +187,18 @@ impl Place {
     }
 }
 
+fn compiled(text: &str) -> Result<Program, RuleError> {
+    let program = expressions::compile(text)?;
+    match names::unsupported(&program) {
+        Some(name) => Err(RuleError::Function(name)),
+        None => Ok(program),
+    }
+}
+
 impl Rule {
     fn of(rule: &Value) -> Self {
         let text = |field: &str| rule[field].as_str().unwrap_or_default().trim();
-        let program =
-            expressions::compile(text("rule")).and_then(|program| match names::unsupported(&program) {
-                Some(name) => Err(format!("function '{name}' is not supported by this server")),
-                None => Ok(program),
-            });
+        let program = compiled(text("rule"));
         Self {
             uses_old: program.as_ref().is_ok_and(|program| program.references().has_variable("oldSelf")),
             program,

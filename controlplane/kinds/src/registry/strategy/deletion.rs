@@ -22,7 +22,7 @@ pub fn begin_namespace(namespace: &mut Value) {
     namespace["status"]["phase"] = json!("Terminating");
 }
 
-/// A Namespace goes when nobody has work to finish in it.
+/// A Namespace is removed when it has no finalizers in its spec.
 pub fn namespace_removable(namespace: &Value) -> bool {
     namespace.at("spec.finalizers").as_array().is_none_or(Vec::is_empty)
 }

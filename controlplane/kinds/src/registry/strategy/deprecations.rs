@@ -1,4 +1,4 @@
-//! Sentences for the `Warning` header about storage, networks, accounts and their secrets.
+//! Deprecation warnings for the `Warning` header: storage, networks, service accounts.
 
 use coracle_proto::names::sloppy_address;
 use coracle_proto::quantity::Quantity;
@@ -139,7 +139,7 @@ pub fn network_policy(object: &Value, _old: Option<&Value>) -> Vec<String> {
     warnings
 }
 
-/// An address in a form that will not be taken for ever.
+/// An IP address in a deprecated form.
 pub(super) fn address(path: &str, text: &str) -> Option<String> {
     let address = sloppy_address(text)?;
     let mapped = match address {

@@ -4,15 +4,15 @@
 pub mod pods;
 // Deployments, sets, Jobs.
 pub mod workloads;
-// Services and their neighbours.
+// Services, ingresses and endpoint slices.
 pub mod network;
 // Namespaces, signing requests, secrets.
 pub mod cluster;
 // How objects end.
 pub mod deletion;
-// Sentences for the `Warning` header.
+// Warnings for the `Warning` header.
 pub mod warnings;
-// Certificates and keys that do not belong together.
-pub mod pairs;
-// Sentences about what is on its way out.
+// Warnings about certificates and keys of TLS Secrets.
+pub mod tls_secrets;
+// Warnings about deprecated fields.
 pub mod deprecations;

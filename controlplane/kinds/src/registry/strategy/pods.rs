@@ -70,7 +70,7 @@ fn select_by_label_keys(term: &mut Value, keys: &str, operator: &str, labels: &V
     }
 }
 
-/// `/status`: the spec, the owners and the deletion stay, and nobody forgets the quality of service.
+/// `/status`: spec, owner references, deletion and QoS class are kept.
 pub fn status(new: &mut Value, old: &Value) {
     keep_all_but_status(new, old);
     for key in ["ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"] {

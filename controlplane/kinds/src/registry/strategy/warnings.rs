@@ -1,4 +1,4 @@
-//! Sentences for the `Warning` header.
+//! Warnings for the `Warning` header.
 
 use super::deprecations::{address, range};
 use coracle_proto::names::dns1123_label;

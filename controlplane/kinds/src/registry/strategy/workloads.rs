@@ -71,7 +71,7 @@ pub fn create_autoscaler(object: &mut Value) {
     object.put("status", json!({"currentReplicas": 0, "desiredReplicas": 0}));
 }
 
-/// PodDisruptionBudgets allow nothing until somebody counted.
+/// A new PodDisruptionBudget allows no disruptions until the controller has updated its status.
 pub fn create_budget(object: &mut Value) {
     object.put(
         "status",

@@ -1,4 +1,4 @@
-//! Reviews of who somebody is.
+//! TokenReviews and SelfSubjectReviews.
 
 use crate::registry::kinds::Kind;
 

@@ -1,4 +1,4 @@
-//! Reviews of what somebody may do.
+//! Access reviews.
 
 use crate::registry::kinds::Kind;
 

@@ -123,7 +123,7 @@ fn more() -> Vec<Kind> {
             .columns(columns::secret())
             .defaults(defaults::cluster::secret)
             .validate(data::secret, data::secret_update)
-            .warnings(strategy::pairs::secret),
+            .warnings(strategy::tls_secrets::secret),
         row("ServiceAccount", "serviceaccounts")
             .returns_deleted()
             .short(&["sa"])

@@ -17,14 +17,14 @@ pub(super) fn kinds() -> Vec<Kind> {
             .status_only()
             .generation()
             .columns(columns::flow_schema())
-            .defaults(defaults::shares::flow_schema)
+            .defaults(defaults::flow::flow_schema)
             .validate(flow::schema, |_, _, _| ()),
         row("PriorityLevelConfiguration", "prioritylevelconfigurations")
             .cluster()
             .status_only()
             .generation()
             .columns(columns::priority_level())
-            .defaults(defaults::shares::priority_level)
+            .defaults(defaults::flow::priority_level)
             .validate(flow::level, |_, _, _| ()),
     ]
 }

@@ -1,4 +1,4 @@
-//! Roles and who has them.
+//! Roles and role bindings.
 
 use crate::registry::columns;
 use crate::registry::kinds::{Kind, NameRule};

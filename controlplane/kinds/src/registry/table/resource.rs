@@ -21,13 +21,13 @@ pub(super) fn kinds() -> Vec<Kind> {
             .returns_deleted()
             .status_only()
             .columns(columns::resource_claim())
-            .defaults(defaults::shares::resource_claim)
+            .defaults(defaults::devices::resource_claim)
             .validate_create(devices::claim)
             .validate(|_, _| (), devices::spec_update)
             .validate_status(devices::claim_status),
         row("ResourceClaimTemplate", "resourceclaimtemplates")
             .returns_deleted()
-            .defaults(defaults::shares::resource_claim_template)
+            .defaults(defaults::devices::resource_claim_template)
             .validate_create(devices::template)
             .validate(|_, _| (), devices::spec_update),
         row("ResourceSlice", "resourceslices")

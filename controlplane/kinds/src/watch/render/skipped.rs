@@ -1,7 +1,7 @@
 //! Parts of an object that nobody asked for. serde's own way to skip a value does not look at depth, numbers or escapes; this
 //! one accepts what can be read as a tree, and nothing else.
 
-use coracle_proto::shape::RESERVED;
+use coracle_proto::limits::RESERVED;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;

@@ -99,16 +99,16 @@ fn what_is_not_believed_is_said() {
     ];
     for (answer, why) in cases {
         let read = hook(json!(["v1"])).read("r", answer, &[boat("v1", "a")], "x.io/v2");
-        assert_eq!(read.unwrap_err(), why);
+        assert_eq!(read.unwrap_err().to_string(), why);
     }
     let bad = with(&meta("labels"), json!({"-": "x"}));
-    let said = hook(json!(["v1"])).read("r", bad, &[boat("v1", "a")], "x.io/v2").unwrap_err();
+    let said = hook(json!(["v1"])).read("r", bad, &[boat("v1", "a")], "x.io/v2").unwrap_err().to_string();
     assert!(said.starts_with("returned invalid metadata: metadata.labels: Invalid value: \"-\": "), "{said}");
     // Of several objects it is said which.
     let several = answer(json!([boat("v2", "a"), boat("v1", "b")]));
     let read = hook(json!(["v1"])).read("r", several, &[boat("v1", "a"), boat("v1", "b")], "x.io/v2");
     assert_eq!(
-        read.unwrap_err(),
+        read.unwrap_err().to_string(),
         "returned invalid converted object at index 1: invalid groupVersion (expected x.io/v2, received x.io/v1)"
     );
     // Reviews of v1beta1 need not say whom they answer.

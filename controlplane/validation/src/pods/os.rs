@@ -1,6 +1,6 @@
-//! What a pod cannot ask for on the operating system that it names.
+//! Fields that are not allowed for the operating system of a pod (`spec.os`).
 
-use crate::spot::Spot;
+use crate::field_ref::FieldRef;
 use crate::tree::Tree;
 use serde_json::json;
 
@@ -40,7 +40,7 @@ const CONTAINER: [&str; 10] = [
 ];
 
 /// The fields of a pod that names its operating system.
-pub(super) fn fits(spec: &Spot<'_>) {
+pub(super) fn check(spec: &FieldRef<'_>) {
     let os = spec.at("os");
     if !os.is_set() {
         return;
@@ -53,12 +53,12 @@ pub(super) fn fits(spec: &Spot<'_>) {
     }
 }
 
-fn containers<'a>(spec: &Spot<'a>) -> impl Iterator<Item = Spot<'a>> {
+fn containers<'a>(spec: &FieldRef<'a>) -> impl Iterator<Item = FieldRef<'a>> {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     lists.map(|list| spec.at(list)).into_iter().flat_map(|list| list.items())
 }
 
-fn linux(spec: &Spot<'_>) {
+fn linux(spec: &FieldRef<'_>) {
     let contexts = std::iter::once(spec.at("securityContext"));
     for context in contexts.chain(containers(spec).map(|container| container.at("securityContext"))) {
         if context.at("windowsOptions").is_set() {
@@ -67,15 +67,15 @@ fn linux(spec: &Spot<'_>) {
     }
 }
 
-fn windows(spec: &Spot<'_>) {
+fn windows(spec: &FieldRef<'_>) {
     for (field, beside) in POD {
-        let spot = if beside { spec.at(field) } else { spec.at("securityContext").at(field) };
+        let entry = if beside { spec.at(field) } else { spec.at("securityContext").at(field) };
         let asked = match field {
-            "hostPID" | "hostIPC" | "sysctls" => !spot.is_empty(),
-            _ => spot.is_set(),
+            "hostPID" | "hostIPC" | "sysctls" => !entry.is_empty(),
+            _ => entry.is_set(),
         };
         if asked {
-            spot.forbidden(NOT_ON_WINDOWS);
+            entry.forbidden(NOT_ON_WINDOWS);
         }
     }
     for container in containers(spec) {

@@ -1,8 +1,8 @@
-//! The one gate that every stored object passes: its depth, its number of values and its size are checked while it is
-//! written as JSON, whichever way the object came.
+//! Limits of stored objects: depth, number of values and size are checked while the object is serialized to JSON, for every
+//! write path.
 
 use bytes::Bytes;
-use coracle_proto::shape::{MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_OWNERS_DEPTH, RESERVED, height};
+use coracle_proto::limits::{MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_OWNERS_DEPTH, RESERVED, height};
 use coracle_proto::status::{ApiError, FieldError};
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
@@ -81,7 +81,7 @@ pub enum ShapeError {
 }
 
 impl ShapeError {
-    /// The answer to whoever wrote the object.
+    /// The API error for the client.
     pub fn refusal(self, group: &str, kind: &str, name: &str) -> ApiError {
         let cause = match self {
             Self::Deep { path, limit } => {

@@ -37,20 +37,20 @@ async fn caches_follow_the_store_and_reach_back() {
     put(&*store, &pods, ("x-y", "b"), 0, 1).await;
     put(&*store, &nodes, ("", "n"), 0, 1).await;
     put(&*store, &kind("", "unknown", Scope::Cluster), ("", "u"), 0, 1).await;
-    let feed = Feed::start(store.clone(), [pods.clone(), nodes.clone()]).await.unwrap();
-    let cache = feed.cache(&pods).unwrap();
+    let reflector = Reflector::start(store.clone(), [pods.clone(), nodes.clone()]).await.unwrap();
+    let cache = reflector.cache(&pods).unwrap();
     // As in the store, "x-y/b" is before "x/a".
     assert_eq!(names(&cache.list(None)), "b=1 a=1");
     assert_eq!(names(&cache.list(Some("x"))), "a=1");
     assert_eq!(cache.get("x", "a").unwrap().revision, a);
-    assert_eq!(feed.cache(&nodes).unwrap().len(), 1);
+    assert_eq!(reflector.cache(&nodes).unwrap().len(), 1);
 
     let (_, before, mut cursor) = cache.list_and_watch(None);
     assert_eq!(before, store.revision().await.unwrap());
     let a2 = put(&*store, &pods, ("x", "a"), a, 2).await;
     let c = put(&*store, &pods, ("x", "c"), 0, 1).await;
     let gone = delete(&*store, &pods, ("x", "a"), a2).await;
-    feed.wait_for(gone).await;
+    reflector.wait_for(gone).await;
     assert_eq!(names(&cache.list(None)), "b=1 c=1");
     assert_eq!((cache.revision(), cursor.position()), (gone, None));
     let mut lines = String::new();
@@ -89,8 +89,8 @@ async fn watchers_resume_over_a_restart() {
         for n in 0..600 {
             revisions.push(put(&*store, &pods, ("x", &format!("p-{round}-{n}")), 0, n).await);
         }
-        let feed = Feed::start(store, [pods.clone()]).await.unwrap();
-        let cache = feed.cache(&pods).unwrap();
+        let reflector = Reflector::start(store, [pods.clone()]).await.unwrap();
+        let cache = reflector.cache(&pods).unwrap();
         assert_eq!(cache.len(), 600 * (round as usize + 1));
         let newest = *revisions.last().unwrap();
         let back = newest.saturating_sub(RESUME).max(1);
@@ -102,7 +102,7 @@ async fn watchers_resume_over_a_restart() {
             let expired = cache.subscribe(back - 1).err();
             assert_eq!(expired, Some(Expired { asked: back - 1, oldest: back }));
         }
-        feed.stop().await;
+        reflector.stop().await;
     }
 }
 
@@ -112,18 +112,18 @@ async fn kinds_come_and_go() {
     let store: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
     let things = kind("example.com", "things", Scope::Namespaced);
     let first = put(&*store, &things, ("x", "a"), 0, 1).await;
-    let feed = Feed::start(store.clone(), []).await.unwrap();
-    assert!(feed.cache(&things).is_none());
-    let cache = feed.register(things.clone()).await.unwrap();
+    let reflector = Reflector::start(store.clone(), []).await.unwrap();
+    assert!(reflector.cache(&things).is_none());
+    let cache = reflector.register(things.clone()).await.unwrap();
     assert_eq!(names(&cache.list(None)), "a=1");
     let second = put(&*store, &things, ("x", "a"), first, 2).await;
     cache.wait_for(second).await;
     assert_eq!(names(&cache.list(None)), "a=2");
-    assert!(Arc::ptr_eq(&cache, &feed.register(things.clone()).await.unwrap()));
-    feed.remove(&things);
+    assert!(Arc::ptr_eq(&cache, &reflector.register(things.clone()).await.unwrap()));
+    reflector.remove(&things);
     let third = put(&*store, &things, ("x", "a"), second, 3).await;
-    feed.wait_for(third).await;
-    assert_eq!(names(&feed.register(things.clone()).await.unwrap().list(None)), "a=3");
+    reflector.wait_for(third).await;
+    assert_eq!(names(&reflector.register(things.clone()).await.unwrap().list(None)), "a=3");
     assert_eq!(names(&cache.list(None)), "a=2");
 }
 
@@ -135,22 +135,22 @@ async fn differences_become_events_when_history_is_gone() {
     let a = put(&*store, &pods, ("x", "a"), 0, 1).await;
     let b = put(&*store, &pods, ("x", "b"), 0, 1).await;
     put(&*store, &pods, ("x", "same"), 0, 1).await;
-    let feed = Feed::start(store.clone(), [pods.clone()]).await.unwrap();
-    let cache = feed.cache(&pods).unwrap();
+    let reflector = Reflector::start(store.clone(), [pods.clone()]).await.unwrap();
+    let cache = reflector.cache(&pods).unwrap();
     let (_, _, mut cursor) = cache.list_and_watch(None);
     // As if the watch had been away for this.
-    feed.task.abort();
+    reflector.task.abort();
     tokio::task::yield_now().await;
     put(&*store, &pods, ("x", "b"), b, 2).await;
     delete(&*store, &pods, ("x", "a"), a).await;
     put(&*store, &pods, ("x", "c"), 0, 1).await;
-    feed.shared.resync().await.unwrap();
+    reflector.shared.resync().await.unwrap();
     let events = cursor.next_batch().await.unwrap();
     let seen: Vec<_> = events.iter().map(|e| (e.what, e.object.meta.name.as_str())).collect();
     use EventType::{Added, Deleted, Modified};
     assert_eq!(seen, [(Modified, "b"), (Added, "c"), (Deleted, "a")]);
     assert_eq!(names(&cache.list(None)), "b=2 c=1 same=1");
-    assert_eq!(feed.revision(), store.revision().await.unwrap());
+    assert_eq!(reflector.revision(), store.revision().await.unwrap());
 }
 
 #[tokio::test]
@@ -165,14 +165,14 @@ async fn a_list_during_a_resync_keeps_no_removed_object() {
         let revision = put(&*store, &pods, ("x", &name), 0, n).await;
         made.push((name, revision));
     }
-    let feed = Feed::start(store.clone(), [pods.clone()]).await.unwrap();
-    feed.task.abort();
+    let reflector = Reflector::start(store.clone(), [pods.clone()]).await.unwrap();
+    reflector.task.abort();
     tokio::task::yield_now().await;
     for (name, revision) in made {
         delete(&*store, &pods, ("x", &name), revision).await;
     }
     let newest = put(&*store, &pods, ("x", "new"), 0, 1).await;
-    let cache = feed.cache(&pods).unwrap();
+    let cache = reflector.cache(&pods).unwrap();
     let lists = std::thread::spawn(move || {
         loop {
             let (objects, revision) = cache.snapshot(None);
@@ -181,7 +181,7 @@ async fn a_list_during_a_resync_keeps_no_removed_object() {
             }
         }
     });
-    feed.shared.resync().await.unwrap();
+    reflector.shared.resync().await.unwrap();
     assert_eq!(lists.join().unwrap(), "new=1");
 }
 
@@ -205,10 +205,10 @@ async fn what_cannot_be_read_is_left_out_and_listed() {
     let deep_at = put_raw(&*store, "/registry/pods/x/deep", 0, &deep).await;
     put_raw(&*store, "/registry/pods/x/other", 0, r#"{"metadata":{"name":"good","namespace":"x"}}"#).await;
     put_raw(&*store, "/registry/pods/x/text", 0, "text").await;
-    let feed = Feed::start(store.clone(), [pods.clone()]).await.unwrap();
-    let cache = feed.cache(&pods).unwrap();
+    let reflector = Reflector::start(store.clone(), [pods.clone()]).await.unwrap();
+    let cache = reflector.cache(&pods).unwrap();
     assert_eq!(names(&cache.list(None)), "good=1");
-    let broken = feed.unreadable();
+    let broken = reflector.unreadable();
     assert_eq!(
         broken.iter().filter_map(|one| one.name(&pods)).collect::<Vec<_>>(),
         [("x", "deep"), ("x", "other"), ("x", "text")]
@@ -218,15 +218,15 @@ async fn what_cannot_be_read_is_left_out_and_listed() {
     // One that is followed and can no longer be read is gone, and is there again once it can.
     let (_, _, mut cursor) = cache.list_and_watch(None);
     let lost = put_raw(&*store, "/registry/pods/x/good", good, "{").await;
-    feed.wait_for(lost).await;
+    reflector.wait_for(lost).await;
     assert_eq!(names(&cache.list(None)), "");
-    assert_eq!(feed.unreadable_at("/registry/pods/x/good").unwrap().revision, lost);
+    assert_eq!(reflector.unreadable_at("/registry/pods/x/good").unwrap().revision, lost);
     let back = put(&*store, &pods, ("x", "good"), lost, 2).await;
     delete(&*store, &pods, ("x", "deep"), deep_at).await;
     let last = put(&*store, &pods, ("x", "new"), 0, 1).await;
-    feed.wait_for(last).await;
+    reflector.wait_for(last).await;
     assert_eq!(names(&cache.list(None)), "good=2 new=1");
-    assert_eq!(feed.unreadable().len(), 2);
+    assert_eq!(reflector.unreadable().len(), 2);
     let mut seen = Vec::new();
     for _ in 0..3 {
         let event = cursor.next().await.unwrap();

@@ -1,4 +1,4 @@
-//! A value, its path, and the list that its errors go to.
+//! A reference to a field of an object: its value, its path, and the list that collects errors.
 
 use crate::tree::{Tree, is_empty, same};
 use coracle_proto::status::FieldError;
@@ -13,7 +13,7 @@ pub struct Sink(RefCell<Vec<FieldError>>);
 
 /// A place in an object.
 #[derive(Clone)]
-pub struct Spot<'a> {
+pub struct FieldRef<'a> {
     /// What is there, `null` when nothing is.
     pub value: &'a Value,
     path: String,
@@ -21,15 +21,15 @@ pub struct Spot<'a> {
 }
 
 /// Walks an object with rules and adds the errors.
-pub fn walk(object: &Value, errors: &mut Vec<FieldError>, rules: impl FnOnce(Spot<'_>)) {
+pub fn walk(object: &Value, errors: &mut Vec<FieldError>, rules: impl FnOnce(FieldRef<'_>)) {
     let sink = Sink(RefCell::new(std::mem::take(errors)));
-    rules(Spot { value: object, path: String::new(), sink: &sink });
+    rules(FieldRef { value: object, path: String::new(), sink: &sink });
     *errors = sink.0.into_inner();
 }
 
-impl<'a> Spot<'a> {
+impl<'a> FieldRef<'a> {
     /// A field below, by dotted path.
-    pub fn at(&self, path: &str) -> Spot<'a> {
+    pub fn at(&self, path: &str) -> FieldRef<'a> {
         // Written by hand: thousands of containers have millions of fields, and most paths are never shown.
         let mut whole = String::with_capacity(self.path.len() + 1 + path.len());
         whole.push_str(&self.path);
@@ -37,14 +37,14 @@ impl<'a> Spot<'a> {
             whole.push('.');
         }
         whole.push_str(path);
-        Spot { value: self.value.at(path), path: whole, sink: self.sink }
+        FieldRef { value: self.value.at(path), path: whole, sink: self.sink }
     }
 
     /// The items of the list here.
-    pub fn items(&self) -> impl Iterator<Item = Spot<'a>> + use<'a> {
+    pub fn items(&self) -> impl Iterator<Item = FieldRef<'a>> + use<'a> {
         let (path, sink) = (self.path.clone(), self.sink);
         let items = self.value.as_array().map_or(&[][..], Vec::as_slice);
-        items.iter().enumerate().map(move |(index, value)| Spot {
+        items.iter().enumerate().map(move |(index, value)| FieldRef {
             value,
             path: format!("{path}[{index}]"),
             sink,
@@ -52,30 +52,31 @@ impl<'a> Spot<'a> {
     }
 
     /// The items of a list below.
-    pub fn each(&self, path: &str) -> impl Iterator<Item = Spot<'a>> + use<'a> {
+    pub fn each(&self, path: &str) -> impl Iterator<Item = FieldRef<'a>> + use<'a> {
         self.at(path).items()
     }
 
     /// The entries of the map here; each value's path ends in `[key]`.
-    pub fn entries(&self) -> impl Iterator<Item = (&'a str, Spot<'a>)> + use<'a> {
+    pub fn entries(&self) -> impl Iterator<Item = (&'a str, FieldRef<'a>)> + use<'a> {
         let (path, sink) = (self.path.clone(), self.sink);
         let entries = self.value.as_object().into_iter().flatten();
-        entries.map(move |(key, value)| (key.as_str(), Spot { value, path: format!("{path}[{key}]"), sink }))
+        entries
+            .map(move |(key, value)| (key.as_str(), FieldRef { value, path: format!("{path}[{key}]"), sink }))
     }
 
     /// The same place with another value, for errors about what is not in the object as such.
-    pub fn with<'b>(&self, value: &'b Value) -> Spot<'b>
+    pub fn with<'b>(&self, value: &'b Value) -> FieldRef<'b>
     where
         'a: 'b,
     {
-        Spot { value, path: self.path.clone(), sink: self.sink }
+        FieldRef { value, path: self.path.clone(), sink: self.sink }
     }
 
     /// An entry of a map by key: the path ends in `[key]`.
-    pub fn key(&self, key: &str) -> Spot<'a> {
+    pub fn key(&self, key: &str) -> FieldRef<'a> {
         static NULL: Value = Value::Null;
         let value = self.value.get(key).unwrap_or(&NULL);
-        Spot { value, path: format!("{}[{key}]", self.path), sink: self.sink }
+        FieldRef { value, path: format!("{}[{key}]", self.path), sink: self.sink }
     }
 
     /// The path, such as `spec.containers[0].image`.
@@ -252,9 +253,9 @@ impl<'a> Spot<'a> {
     pub fn unique(&self, key: &str) {
         let mut seen = std::collections::HashSet::new();
         for item in self.items() {
-            let spot = item.at(key);
-            if !spot.text().is_empty() && !seen.insert(spot.text()) {
-                spot.duplicate();
+            let field = item.at(key);
+            if !field.text().is_empty() && !seen.insert(field.text()) {
+                field.duplicate();
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Columns of flow schemas, priority levels and device claims.
+//! Columns of flow schemas and priority levels.
 
-use super::{age, count, name, text, text_or, words};
+use super::{age, count, format, name, text, text_or};
 use crate::registry::kinds::Column;
 use coracle_validation::tree::Tree;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ pub fn flow_schema() -> Vec<Column> {
         text("DistinguisherMethod", |object| text_or(object, "spec.distinguisherMethod.type", "<none>")),
         age(),
         text("MissingPL", |object| {
-            json!(words::condition(object, "Dangling").map_or("?", |condition| condition.text("status")))
+            json!(format::condition(object, "Dangling").map_or("?", |condition| condition.text("status")))
         }),
     ]
 }
@@ -35,41 +35,6 @@ pub fn priority_level() -> Vec<Column> {
         text("QueueLengthLimit", |object| {
             or_none(object.at("spec.limited.limitResponse.queuing.queueLengthLimit"))
         }),
-        age(),
-    ]
-}
-
-/// ResourceClaims.
-pub fn resource_claim() -> Vec<Column> {
-    vec![
-        name(),
-        text("State", |object| {
-            let leaving = object.has("metadata.deletionTimestamp");
-            let mut words = Vec::new();
-            if leaving {
-                words.push("deleted");
-            }
-            if object.has("status.allocation") {
-                words.push("allocated");
-                if !object.items("status.reservedFor").is_empty() {
-                    words.push("reserved");
-                }
-            } else if !leaving {
-                words.push("pending");
-            }
-            json!(words.join(","))
-        }),
-        age(),
-    ]
-}
-
-/// ResourceSlices.
-pub fn resource_slice() -> Vec<Column> {
-    vec![
-        name(),
-        text("Node", |object| json!(object.text("spec.nodeName"))),
-        text("Driver", |object| object.at("spec.driver").clone()),
-        text("Pool", |object| object.at("spec.pool.name").clone()),
         age(),
     ]
 }

@@ -1,11 +1,16 @@
-//! Conversion by webhook without the webhook: what is sent, what of an answer is believed, and what watchers remember of it.
+//! Conversion webhooks without the HTTP call: the request, validation of the response, and a cache for watchers.
+
+// Why an answer is not believed.
+mod error;
+
+pub use error::{ConversionError, MetadataError, ResponseError};
 
 use crate::object::Object;
 use crate::watch::cache::object_key;
 use coracle_proto::status::FieldError;
 use coracle_store::Revision;
+use coracle_validation::field_ref::{FieldRef, walk};
 use coracle_validation::meta;
-use coracle_validation::spot::{Spot, walk};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, VecDeque};
@@ -59,69 +64,57 @@ impl Webhook {
         serde_json::to_vec(&review).expect("a tree of JSON can be written")
     }
 
-    /// The objects of an answer, in the order they were sent; why it is not believed, in upstream's words after
-    /// "conversion webhook for …".
+    /// The objects of an answer, in the order they were sent.
     pub fn read(
         &self,
         uid: &str,
         mut answer: Value,
         sent: &[Value],
         wanted: &str,
-    ) -> Result<Vec<Value>, String> {
-        let converted = self.results(uid, &mut answer).map_err(|why| format!("failed: {why}"))?;
+    ) -> Result<Vec<Value>, ConversionError> {
+        let converted = self.results(uid, &mut answer).map_err(ConversionError::Response)?;
         if converted.len() != sent.len() {
-            return Err(format!("returned {} objects, expected {}", converted.len(), sent.len()));
+            return Err(ConversionError::Count { returned: converted.len(), expected: sent.len() });
         }
         let mut all = Vec::with_capacity(sent.len());
         for (i, (original, mut object)) in sent.iter().zip(converted).enumerate() {
-            let (wrong, other, meta) = match sent.len() {
-                1 => (
-                    "returned invalid object at index 0".to_owned(),
-                    "returned invalid object".to_owned(),
-                    "returned invalid metadata".to_owned(),
-                ),
-                _ => (
-                    format!("returned invalid converted object at index {i}"),
-                    format!("returned invalid converted object at index {i}"),
-                    format!("returned invalid metadata in object at index {i}"),
-                ),
-            };
+            let at = (sent.len() > 1).then_some(i);
             for (what, expected, received) in [
                 ("groupVersion", wanted, text(&object["apiVersion"])),
                 ("kind", text(&original["kind"]), text(&object["kind"])),
             ] {
                 if expected != received {
-                    return Err(format!(
-                        "{wrong}: invalid {what} (expected {expected}, received {received})"
-                    ));
+                    let (expected, received) = (expected.to_owned(), received.to_owned());
+                    return Err(ConversionError::Kind { at, what, expected, received });
                 }
             }
-            same(original, &object).map_err(|why| format!("{other}: {why}"))?;
-            restore(original, &mut object).map_err(|why| format!("{meta}: {why}"))?;
+            same(at, original, &object)?;
+            restore(original, &mut object).map_err(|error| ConversionError::Metadata { at, error })?;
             all.push(object);
         }
         Ok(all)
     }
 
-    fn results(&self, uid: &str, answer: &mut Value) -> Result<Vec<Value>, String> {
+    fn results(&self, uid: &str, answer: &mut Value) -> Result<Vec<Value>, ResponseError> {
         let expected = "apiextensions.k8s.io/v1, Kind=ConversionReview";
         // Reviews of v1beta1 never had to say what they are or whom they answer.
         let strict = self.review == "v1";
         if strict && named(answer) != expected {
-            return Err(format!("expected webhook response of {expected}, got {}", named(answer)));
+            return Err(ResponseError::Review { expected, found: named(answer) });
         }
         let response = &mut answer["response"];
         if !response.is_object() {
-            return Err("no response provided".into());
+            return Err(ResponseError::Missing);
         }
         if strict && response["uid"] != uid {
-            return Err(format!("expected response.uid={uid:?}, got {:?}", text(&response["uid"])));
+            let found = text(&response["uid"]).to_owned();
+            return Err(ResponseError::Uid { expected: uid.to_owned(), found });
         }
         let result = &response["result"];
         if result["status"] != "Success" {
             return Err(match text(&result["message"]) {
-                "" => format!("response.result.status was '{}', not 'Success'", text(&result["status"])),
-                message => message.to_owned(),
+                "" => ResponseError::Status(text(&result["status"]).to_owned()),
+                message => ResponseError::Refused(message.to_owned()),
             });
         }
         match response["convertedObjects"].take() {
@@ -143,27 +136,28 @@ fn text(value: &Value) -> &str {
 }
 
 /// A converted object is still the same one.
-fn same(original: &Value, object: &Value) -> Result<(), String> {
+fn same(at: Option<usize>, original: &Value, object: &Value) -> Result<(), ConversionError> {
     for (field, called) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let (was, is) = (text(&original["metadata"][field]), text(&object["metadata"][field]));
         if was != is {
-            return Err(format!("must have the same {called}: {was} != {is}"));
+            let (was, is) = (was.to_owned(), is.to_owned());
+            return Err(ConversionError::Identity { at, field: called, was, is });
         }
     }
     Ok(())
 }
 
 /// Of the metadata a webhook changes labels and annotations, nothing else.
-fn restore(original: &Value, object: &mut Value) -> Result<(), String> {
+fn restore(original: &Value, object: &mut Value) -> Result<(), MetadataError> {
     let answered = match object.get_mut("metadata").map(Value::take) {
-        None => return Err("missing metadata in converted object".into()),
+        None => return Err(MetadataError::Missing),
         Some(Value::Object(fields)) => fields,
-        Some(other) => return Err(format!("invalid metadata of type {} in converted object", go(&other))),
+        Some(other) => return Err(MetadataError::Type(go(&other))),
     };
     let mut restored = original["metadata"].as_object().cloned().unwrap_or_default();
     for (field, path, check) in [
-        ("labels", "labels", meta::labels as fn(&Spot<'_>)),
-        ("annotations", "annotation", meta::annotations as fn(&Spot<'_>)),
+        ("labels", "labels", meta::labels as fn(&FieldRef<'_>)),
+        ("annotations", "annotation", meta::annotations as fn(&FieldRef<'_>)),
     ] {
         let new = match answered.get(field) {
             None | Some(Value::Null) => {
@@ -171,13 +165,10 @@ fn restore(original: &Value, object: &mut Value) -> Result<(), String> {
                 continue;
             }
             Some(Value::Object(entries)) => entries,
-            Some(other) => {
-                return Err(format!("invalid metadata.{field} of type {} in converted object", go(other)));
-            }
+            Some(other) => return Err(MetadataError::FieldType { field, found: go(other) }),
         };
         if let Some((key, value)) = new.iter().find(|(_, value)| !value.is_string()) {
-            let is = go(value);
-            return Err(format!("metadata.{field}[{key}] must be a string, but is {is} in converted object"));
+            return Err(MetadataError::ValueType { field, key: key.clone(), found: go(value) });
         }
         if restored.get(field).and_then(Value::as_object) != Some(new) {
             checked(new, path, check)?;
@@ -189,16 +180,11 @@ fn restore(original: &Value, object: &mut Value) -> Result<(), String> {
 }
 
 /// What others brought must follow the rules that all follow.
-fn checked(entries: &Map<String, Value>, path: &str, check: fn(&Spot<'_>)) -> Result<(), String> {
+fn checked(entries: &Map<String, Value>, path: &str, check: fn(&FieldRef<'_>)) -> Result<(), MetadataError> {
     let whole = serde_json::json!({"metadata": {path: entries}});
     let mut errors: Vec<FieldError> = Vec::new();
     walk(&whole, &mut errors, |root| check(&root.at("metadata").at(path)));
-    let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    match all.as_slice() {
-        [] => Ok(()),
-        [one] => Err(one.clone()),
-        many => Err(format!("[{}]", many.join(", "))),
-    }
+    if errors.is_empty() { Ok(()) } else { Err(MetadataError::Invalid(errors)) }
 }
 
 /// What Go calls the type of a value.

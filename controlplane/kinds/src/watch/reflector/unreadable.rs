@@ -29,12 +29,12 @@ impl Unreadable {
 
 /// All of them, by key.
 #[derive(Default)]
-pub(super) struct Register(RwLock<BTreeMap<String, Unreadable>>);
+pub(super) struct UnreadableObjects(RwLock<BTreeMap<String, Unreadable>>);
 
-impl Register {
-    pub(super) fn note(&self, key: String, revision: Revision, error: &RenderError) {
+impl UnreadableObjects {
+    pub(super) fn insert(&self, key: String, revision: Revision, error: &RenderError) {
         let why = error.to_string();
-        tracing::error!(key, rv = revision, why, "a stored object cannot be read and is left out; delete it");
+        tracing::error!(key, rv = revision, why, "stored object cannot be read, skipped; delete it");
         self.0.write().insert(key.clone(), Unreadable { key, revision, why });
     }
 

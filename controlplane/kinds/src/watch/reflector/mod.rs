@@ -1,5 +1,5 @@
-//! Feeds the caches: one watch on the store, applied in order. When the watch is lost it is resumed where it broke off;
-//! when the store has forgotten that place, everything is read again and the differences become events.
+//! The reflector: fills the caches from one watch on the store, in order. A lost watch is resumed at its last revision. When
+//! that revision is compacted, everything is listed again and the differences become events.
 
 // Objects that cannot be read.
 mod unreadable;
@@ -12,9 +12,9 @@ use super::{
 use crate::object::{Meta, Object};
 use crate::registry::kinds::Kind;
 use coracle_cli::supervise::{Subject, Supervisor};
-use coracle_store::sealed::provider::is_sealed;
-use coracle_store::sealed::refuse_unopened;
-use coracle_store::{Change, KeyValue, Notice, Revision, Store, StoreError};
+use coracle_store::encryption::provider::is_encrypted;
+use coracle_store::encryption::reject_undecryptable;
+use coracle_store::{Change, KeyValue, Revision, Store, StoreError, WatchItem};
 use futures::{StreamExt, stream::ReadyChunks};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -34,15 +34,15 @@ pub use unreadable::Unreadable;
 const ROOT: &str = "/registry/";
 /// After a start the caches begin this many changes in the past, so that watchers can resume over a restart.
 const RESUME: u64 = 1000;
-/// Changes applied before watchers are told.
+/// Changes applied before watchers are notified.
 const CHUNK: usize = 64;
-/// How long the store may be gone before the next try.
+/// Delay before a lost watch is opened again.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// All caches, and the task that fills them.
-pub struct Feed {
+pub struct Reflector {
     shared: Arc<Shared>,
-    orders: mpsc::UnboundedSender<Order>,
+    commands: mpsc::UnboundedSender<Command>,
     task: JoinHandle<()>,
 }
 
@@ -50,32 +50,32 @@ struct Shared {
     store: Arc<dyn Store>,
     progress: Arc<Progress>,
     /// By key prefix. No prefix is the beginning of another.
-    kinds: RwLock<BTreeMap<String, Fed>>,
-    /// Keys that came encrypted, until the feed stands.
-    unopened: Mutex<Option<BTreeSet<String>>>,
-    /// Objects that no cache has because nobody can read them.
-    unreadable: unreadable::Register,
+    kinds: RwLock<BTreeMap<String, CachedKind>>,
+    /// Keys whose value is encrypted, collected until the start is complete.
+    encrypted: Mutex<Option<BTreeSet<String>>>,
+    /// Stored objects that cannot be read and are in no cache.
+    unreadable: unreadable::UnreadableObjects,
     supervisor: Supervisor,
 }
 
-/// What the feed is called in metrics and health pages.
+/// Name of the task in metrics and on health pages.
 const TASK: &str = "store-feed";
 
 #[derive(Clone)]
-struct Fed {
+struct CachedKind {
     kind: Arc<Kind>,
     cache: Arc<Cache>,
 }
 
-/// What may not happen between two changes of a chunk.
-enum Order {
+/// Commands to the task, executed between two chunks of changes.
+enum Command {
     Register(Arc<Kind>, oneshot::Sender<Result<Arc<Cache>, StoreError>>),
     Remove(String),
 }
 
-impl Feed {
-    /// Loads the kinds, those that keep their objects themselves, and follows the store from there. Returns when the caches are as new as the store was.
-    /// Fails when an object is encrypted that nothing opens.
+impl Reflector {
+    /// Loads the stored kinds and watches the store from there. Returns when the caches have reached the revision that the store
+    /// had at the call. Fails when an object is encrypted and no configured key decrypts it.
     pub async fn start(
         store: Arc<dyn Store>,
         kinds: impl IntoIterator<Item = Arc<Kind>>,
@@ -83,33 +83,34 @@ impl Feed {
         Self::supervised(store, kinds, Supervisor::default()).await
     }
 
-    /// The same; the supervisor keeps the task running and knows of objects that cannot be taken in.
+    /// The same, with a supervisor that restarts the task and quarantines objects that make it panic.
     pub async fn supervised(
         store: Arc<dyn Store>,
         kinds: impl IntoIterator<Item = Arc<Kind>>,
         supervisor: Supervisor,
     ) -> Result<Self, StoreError> {
         let newest = store.revision().await?;
-        let past = store.past(RESUME).await?;
+        let past = store.history_start(RESUME).await?;
         let (all, revision) = match store.range(ROOT, Some(past.from)).await {
             Err(StoreError::Compacted(_) | StoreError::Future(_)) => store.range(ROOT, None).await?,
             result => result?,
         };
-        let unopened = all.iter().filter(|one| is_sealed(&one.value)).map(|one| one.key.clone()).collect();
+        let encrypted =
+            all.iter().filter(|one| is_encrypted(&one.value)).map(|one| one.key.clone()).collect();
         let progress = Arc::new(Progress::default());
-        let feed = |kind: Arc<Kind>| {
+        let with_cache = |kind: Arc<Kind>| {
             let cache = Arc::new(Cache::new(progress.clone(), revision));
-            (kind.prefix(), Fed { kind, cache })
+            (kind.prefix(), CachedKind { kind, cache })
         };
         let kept = |kind: &Arc<Kind>| kind.stored && kind.stored_as.is_none();
-        let kinds = RwLock::new(kinds.into_iter().filter(kept).map(feed).collect());
-        let (unopened, unreadable) = (Mutex::new(Some(unopened)), unreadable::Register::default());
+        let kinds = RwLock::new(kinds.into_iter().filter(kept).map(with_cache).collect());
+        let (encrypted, unreadable) = (Mutex::new(Some(encrypted)), unreadable::UnreadableObjects::default());
         let known = supervisor.clone();
-        let shared = Arc::new(Shared { store, progress, kinds, unopened, unreadable, supervisor: known });
+        let shared = Arc::new(Shared { store, progress, kinds, encrypted, unreadable, supervisor: known });
         shared.load(&all, revision);
         drop(all);
         shared.progress.advance(revision);
-        let (orders, queue) = mpsc::unbounded_channel();
+        let (commands, queue) = mpsc::unbounded_channel();
         let (following, queue) = (shared.clone(), Arc::new(tokio::sync::Mutex::new(queue)));
         let mut again = false;
         let task = supervisor.spawn(TASK, move || {
@@ -117,35 +118,35 @@ impl Feed {
             let again = std::mem::replace(&mut again, true);
             async move { shared.run(&mut *queue.lock().await, again).await }
         });
-        let feed = Self { shared, orders, task };
-        feed.wait_for(newest).await;
-        let unopened = feed.shared.unopened.lock().take().unwrap_or_default();
-        refuse_unopened(feed.shared.store.as_ref(), unopened).await?;
+        let reflector = Self { shared, commands, task };
+        reflector.wait_for(newest).await;
+        let encrypted = reflector.shared.encrypted.lock().take().unwrap_or_default();
+        reject_undecryptable(reflector.shared.store.as_ref(), encrypted).await?;
         if past.lost > 0 {
             // Watchers may have seen what is gone now: they start over. Of other kinds a crash takes nothing.
-            for fed in feed.shared.kinds.read().values().filter(|fed| fed.kind.lazy) {
-                fed.cache.forget();
+            for cached in reflector.shared.kinds.read().values().filter(|cached| cached.kind.lazy) {
+                cached.cache.forget();
             }
         }
-        Ok(feed)
+        Ok(reflector)
     }
 
     /// The cache of a kind that is registered.
     pub fn cache(&self, kind: &Kind) -> Option<Arc<Cache>> {
-        self.shared.kinds.read().get(&kind.prefix()).map(|fed| fed.cache.clone())
+        self.shared.kinds.read().get(&kind.prefix()).map(|cached| cached.cache.clone())
     }
 
     /// Loads and follows one more kind. A kind that is there already, also in another version, keeps its cache.
     pub async fn register(&self, kind: Arc<Kind>) -> Result<Arc<Cache>, StoreError> {
-        let gone = || StoreError::Engine("the feed has stopped".to_owned());
+        let gone = || StoreError::Stopped;
         let (answer, result) = oneshot::channel();
-        self.orders.send(Order::Register(kind, answer)).map_err(|_| gone())?;
+        self.commands.send(Command::Register(kind, answer)).map_err(|_| gone())?;
         result.await.map_err(|_| gone())?
     }
 
     /// Forgets a kind. Who holds its cache sees no more changes.
     pub fn remove(&self, kind: &Kind) {
-        let _ = self.orders.send(Order::Remove(kind.prefix()));
+        let _ = self.commands.send(Command::Remove(kind.prefix()));
     }
 
     /// Objects of the kinds here that are stored and cannot be read. They are in no cache; to delete them is all that can be
@@ -169,28 +170,28 @@ impl Feed {
         self.shared.progress.wait_for(revision).await;
     }
 
-    /// Stops following and lets go of the store. Dropping does the same a little later.
+    /// Stops the watch and releases the store. Dropping does the same a little later.
     pub async fn stop(mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
     }
 }
 
-impl Drop for Feed {
+impl Drop for Reflector {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 impl Shared {
-    /// Follows the store without end; after a panic (`again`) all that differs is read anew first.
-    async fn run(&self, orders: &mut mpsc::UnboundedReceiver<Order>, mut again: bool) {
+    /// Watches the store forever; after a panic (`again`) it resyncs first.
+    async fn run(&self, commands: &mut mpsc::UnboundedReceiver<Command>, mut again: bool) {
         loop {
             let result = if again {
                 self.resync().await
             } else {
                 let error = match self.store.watch(ROOT, self.progress.applied()).await {
-                    Ok(watch) => self.follow(watch.ready_chunks(CHUNK), orders).await,
+                    Ok(watch) => self.follow(watch.ready_chunks(CHUNK), commands).await,
                     Err(error) => error,
                 };
                 match error {
@@ -209,25 +210,25 @@ impl Shared {
     async fn follow(
         &self,
         mut watch: ReadyChunks<coracle_store::Watch>,
-        orders: &mut mpsc::UnboundedReceiver<Order>,
+        commands: &mut mpsc::UnboundedReceiver<Command>,
     ) -> StoreError {
         loop {
             tokio::select! {
-                // What came after an order is not to be seen before it.
+                // Changes that came after a command must not be applied before it.
                 biased;
-                order = orders.recv() => match order {
-                    Some(Order::Register(kind, answer)) => {
+                command = commands.recv() => match command {
+                    Some(Command::Register(kind, answer)) => {
                         let _ = answer.send(self.register(kind).await);
                     }
-                    Some(Order::Remove(prefix)) => {
+                    Some(Command::Remove(prefix)) => {
                         self.kinds.write().remove(&prefix);
                         self.unreadable.retain(|key| !key.starts_with(&prefix));
                     }
-                    // The feed is dropped and this task about to be.
-                    None => return StoreError::Engine("the feed is dropped".to_owned()),
+                    // The reflector is dropped and this task about to be.
+                    None => return StoreError::Stopped,
                 },
                 chunk = watch.next() => {
-                    let Some(chunk) = chunk else { return StoreError::Engine("the watch ended".to_owned()) };
+                    let Some(chunk) = chunk else { return StoreError::Ended };
                     if let Err(error) = self.apply_all(chunk) {
                         return error;
                     }
@@ -236,12 +237,12 @@ impl Shared {
         }
     }
 
-    fn apply_all(&self, chunk: Vec<Result<Notice, StoreError>>) -> Result<(), StoreError> {
+    fn apply_all(&self, chunk: Vec<Result<WatchItem, StoreError>>) -> Result<(), StoreError> {
         let mut touched: Vec<Arc<Cache>> = Vec::new();
         let mut result = Ok(());
         for notice in chunk {
             let revision = match notice {
-                Ok(Notice::Change(change)) => {
+                Ok(WatchItem::Change(change)) => {
                     if let Some(cache) = self.apply(&change)
                         && !touched.iter().any(|one| Arc::ptr_eq(one, &cache))
                     {
@@ -249,7 +250,7 @@ impl Shared {
                     }
                     change.revision
                 }
-                Ok(Notice::Progress(revision)) => revision,
+                Ok(WatchItem::Progress(revision)) => revision,
                 Err(error) => {
                     result = Err(error);
                     break;
@@ -265,12 +266,12 @@ impl Shared {
 
     /// Puts a change into its cache, which is returned; `None` when no kind wants it.
     fn apply(&self, change: &Change) -> Option<Arc<Cache>> {
-        if change.value.as_ref().is_some_and(|value| is_sealed(value))
-            && let Some(unopened) = self.unopened.lock().as_mut()
+        if change.value.as_ref().is_some_and(|value| is_encrypted(value))
+            && let Some(encrypted) = self.encrypted.lock().as_mut()
         {
-            unopened.insert(change.key.clone());
+            encrypted.insert(change.key.clone());
         }
-        let (Fed { kind, cache }, key) = self.find(&change.key)?;
+        let (CachedKind { kind, cache }, key) = self.find(&change.key)?;
         if cache.has(change.revision) {
             return None;
         }
@@ -278,28 +279,28 @@ impl Shared {
         Some(cache)
     }
 
-    fn find<'a>(&self, key: &'a str) -> Option<(Fed, &'a str)> {
+    fn find<'a>(&self, key: &'a str) -> Option<(CachedKind, &'a str)> {
         let kinds = self.kinds.read();
-        let (prefix, fed) = kinds.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
-        Some((fed.clone(), key.strip_prefix(prefix.as_str())?))
+        let (prefix, cached) = kinds.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        Some((cached.clone(), key.strip_prefix(prefix.as_str())?))
     }
 
     async fn register(&self, kind: Arc<Kind>) -> Result<Arc<Cache>, StoreError> {
         let prefix = kind.prefix();
-        if let Some(fed) = self.kinds.read().get(&prefix) {
-            return Ok(fed.cache.clone());
+        if let Some(cached) = self.kinds.read().get(&prefix) {
+            return Ok(cached.cache.clone());
         }
-        // Newer than the feed: changes up to here come by again and are skipped.
+        // Newer than the reflector: changes up to here come by again and are skipped.
         let (all, revision) = self.store.range(&prefix, None).await?;
         let cache = Arc::new(Cache::new(self.progress.clone(), revision));
         self.load_kind(&kind, &cache, all.iter(), revision);
-        self.kinds.write().insert(prefix, Fed { kind, cache: cache.clone() });
+        self.kinds.write().insert(prefix, CachedKind { kind, cache: cache.clone() });
         Ok(cache)
     }
 
     fn load(&self, all: &[KeyValue], revision: Revision) {
-        for (prefix, fed) in self.kinds.read().iter() {
-            self.load_kind(&fed.kind, &fed.cache, within(all, prefix), revision);
+        for (prefix, cached) in self.kinds.read().iter() {
+            self.load_kind(&cached.kind, &cached.cache, within(all, prefix), revision);
         }
     }
 
@@ -307,7 +308,7 @@ impl Shared {
     async fn resync(&self) -> Result<(), StoreError> {
         let (all, revision) = self.store.range(ROOT, None).await?;
         let kinds = self.kinds.read().clone();
-        for (prefix, Fed { kind, cache }) in kinds {
+        for (prefix, CachedKind { kind, cache }) in kinds {
             let mut gone = cache.versions();
             let mut changed: Vec<&KeyValue> = within(&all, &prefix)
                 .filter(|one| gone.remove(&one.key[prefix.len()..]).is_none_or(|had| had < one.modified))
@@ -344,10 +345,10 @@ impl Shared {
             let read = || {
                 render::object(&kind.fields, &one.value, one.modified).and_then(|object| named(object, key))
             };
-            match self.supervisor.guard_now(TASK, || subject(kind, key), read).ok()? {
+            match self.supervisor.isolate_sync(TASK, || subject(kind, key), read).ok()? {
                 Ok(object) => Some(Arc::new(object)),
                 Err(error) => {
-                    self.unreadable.note(one.key.clone(), one.modified, &error);
+                    self.unreadable.insert(one.key.clone(), one.modified, &error);
                     None
                 }
             }
@@ -373,14 +374,14 @@ impl Shared {
         revision: Revision,
     ) -> Option<Event> {
         let read = || event(kind, cache, key, value, revision);
-        match self.supervisor.guard_now(TASK, || subject(kind, key), read) {
+        match self.supervisor.isolate_sync(TASK, || subject(kind, key), read) {
             Err(_) => event_of_loss(cache, key, revision),
             Ok(Ok(event)) => {
                 self.unreadable.forget(|| format!("{}{key}", kind.prefix()));
                 event
             }
             Ok(Err(error)) => {
-                self.unreadable.note(format!("{}{key}", kind.prefix()), revision, &error);
+                self.unreadable.insert(format!("{}{key}", kind.prefix()), revision, &error);
                 event_of_loss(cache, key, revision)
             }
         }

@@ -1,4 +1,4 @@
-//! TLS Secrets whose certificate and key no server could use: whoever writes one is told, in the words of Go's TLS.
+//! Warnings about TLS Secrets whose certificate and key do not match, with the messages of Go's TLS.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_validation::tree::Tree;

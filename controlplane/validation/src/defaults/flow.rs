@@ -1,6 +1,6 @@
-//! Defaults of flow schemas, priority levels and device claims.
+//! Defaults of flow schemas and priority levels.
 
-use crate::tree::{Grow, Tree};
+use crate::tree::Grow;
 use serde_json::Value;
 
 /// A FlowSchema.
@@ -23,32 +23,5 @@ pub fn priority_level(object: &mut Value) {
         queuing.default_empty("handSize", 8);
         queuing.default_empty("queues", 64);
         queuing.default_empty("queueLengthLimit", 50);
-    }
-}
-
-/// A ResourceClaim.
-pub fn resource_claim(object: &mut Value) {
-    claim_spec(object.section("spec"));
-}
-
-/// A ResourceClaimTemplate.
-pub fn resource_claim_template(object: &mut Value) {
-    claim_spec(object.section("spec").section("spec"));
-}
-
-fn claim_spec(spec: &mut Value) {
-    let Some(devices) = spec.existing("devices") else { return };
-    devices.each("requests", |request| {
-        if let Some(exactly) = request.existing("exactly") {
-            device_request(exactly);
-        }
-        request.each("firstAvailable", device_request);
-    });
-}
-
-fn device_request(request: &mut Value) {
-    request.default("allocationMode", "ExactCount");
-    if request.text("allocationMode") == "ExactCount" {
-        request.default_empty("count", 1);
     }
 }

@@ -1,7 +1,7 @@
 //! An API object as the server keeps it: the JSON bytes that clients get, plus what selectors, owners and caches need.
 
 // What may be stored.
-pub mod gate;
+pub mod limits;
 // Objects for tests.
 pub mod testing;
 

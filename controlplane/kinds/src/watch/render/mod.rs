@@ -5,7 +5,7 @@
 //! object holds is read by tasks that serve all objects.
 
 // The parts of an object that are read.
-mod part;
+mod partial;
 // Parts that are only checked.
 mod skipped;
 
@@ -125,7 +125,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 fn read(fields: &[Field], json: Bytes, revision: Revision) -> Result<Object, RenderError> {
     if fields.iter().all(|field| !field.reads.is_empty())
-        && let Ok((meta, value)) = part::read(fields, &json)
+        && let Ok((meta, value)) = partial::read(fields, &json)
     {
         let fields = fields.iter().map(|field| (field.get)(&value)).collect();
         return Ok(Object { revision, meta, json, fields });
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_tree_are_no_object() {
-        use coracle_proto::shape::RESERVED;
+        use coracle_proto::limits::RESERVED;
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         let reserved = format!(r#"{{"{RESERVED}":"x"}}"#);
         let hidden = format!(r#"{{"\u0024{}":"[]"}}"#, &RESERVED[1..]);
