@@ -1,14 +1,13 @@
-//! The heart of the server without HTTP: what can be done to objects, for whom. HTTP handlers and the in-process client
-//! both come through here.
+//! All operations on objects, without HTTP. HTTP handlers and the in-process client use it.
 
 use super::admission::Chain;
+use super::conversion::Converter;
 use super::hook::{Action, Hook};
-use super::view::Converter;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
-use coracle_kinds::watch::feed::Feed;
+use coracle_kinds::watch::reflector::Reflector;
 use coracle_proto::status::ApiError;
 use coracle_store::{Revision, Store, StoreError};
 use std::collections::HashMap;
@@ -24,7 +23,7 @@ pub struct Api {
     /// Where writes go.
     pub store: Arc<dyn Store>,
     /// Where reads come from.
-    pub feed: Arc<Feed>,
+    pub reflector: Arc<Reflector>,
     /// From the form that is stored to the one that is asked for.
     pub converter: Converter,
     /// The admission chain.
@@ -38,13 +37,13 @@ pub struct Api {
 impl Api {
     /// The cache that holds a kind.
     pub fn cache(&self, kind: &Kind) -> Result<Arc<Cache>, ApiError> {
-        self.feed.cache(kind).ok_or_else(ApiError::no_such_path)
+        self.reflector.cache(kind).ok_or_else(ApiError::no_such_path)
     }
 
     /// Waits until reads see every write acknowledged before this call; returns that revision.
     pub async fn catch_up(&self) -> Result<Revision, ApiError> {
         let revision = self.store.revision().await.map_err(store_failed)?;
-        self.feed.wait_for(revision).await;
+        self.reflector.wait_for(revision).await;
         Ok(revision)
     }
 
@@ -57,14 +56,14 @@ impl Api {
     /// The state of an object as this server last saw it.
     pub fn cached(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
         let found = self.cache(kind)?.get(namespace, name);
-        found.ok_or_else(|| match self.feed.unreadable_at(&kind.key(namespace, name)) {
+        found.ok_or_else(|| match self.reflector.unreadable_at(&kind.key(namespace, name)) {
             // It is there: who takes it for gone would remove what belongs to it.
             Some(broken) => ApiError::internal(broken).about(&kind.group, &kind.plural, name),
             None => ApiError::not_found(&kind.group, &kind.plural, name),
         })
     }
 
-    /// The action behind a subresource, or behind a virtual resource when the subresource is empty. [`Api::act`] runs it.
+    /// The action behind a subresource, or behind a virtual resource when the subresource is empty. [`Api::run_action`] runs it.
     pub(super) fn action(&self, group: &str, resource: &str, subresource: &str) -> Option<Arc<dyn Action>> {
         let found = self.actions.get(&(group.to_owned(), resource.to_owned(), subresource.to_owned()));
         if found.is_some() || subresource != "scale" {

@@ -1,27 +1,28 @@
-//! The chain every request runs through, top down.
+//! The handler chain that every request passes through, top down.
 
 use super::api::Api;
 use super::authn;
 use super::authz::{self, Authorizer, Decision};
-use super::delivery::Delivery;
 use super::discovery::Discovery;
-use super::filters::audit::answer::audited;
-use super::filters::audit::{Stage, Trail};
+use super::filters::audit::response::audited;
+use super::filters::audit::{AuditContext, Stage};
 use super::filters::cors::Cors;
-use super::filters::flow::Permit;
+use super::filters::flow_control::Permit;
 use super::filters::{Filters, impersonate};
 use super::hook::Connector;
 use super::openapi::OpenApi;
 use super::pretty;
 use super::request_info::RequestInfo;
 use super::respond::{self, Body};
+use super::response_writer::SendPolicy;
 use super::tls::Peer;
 use super::{resource, wellknown};
 use crate::aggregation::Extensions;
 use crate::connect::tunnel;
-use crate::inbound::Inbound;
-use coracle_cli::supervise::caught;
-use coracle_client::notes::Notes;
+use crate::request_body::RequestBody;
+use crate::verb::Verb;
+use coracle_cli::supervise::catch_panic_async;
+use coracle_client::audit_annotations::AuditAnnotations;
 use coracle_client::user::User;
 use coracle_proto::node_identity::API_CLIENTS;
 use coracle_proto::status::ApiError;
@@ -29,33 +30,33 @@ use http::{HeaderMap, Method, Request, Response};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Everything behind the listener.
+/// Dependencies of the handler chain.
 pub struct Server {
     /// Objects.
     pub api: Arc<Api>,
     /// Who asks.
     pub authn: Arc<authn::Union>,
-    /// Who may.
+    /// Authorization.
     pub authz: Arc<dyn Authorizer>,
-    /// What is served.
+    /// Discovery documents.
     pub discovery: Discovery,
-    /// What it looks like.
+    /// OpenAPI documents.
     pub openapi: OpenApi,
     /// Subresources that take over the connection, by resource and subresource.
     pub connectors: HashMap<(String, String), Arc<dyn Connector>>,
     /// Connections that agents opened.
     pub tunnels: Arc<tunnel::Tunnels>,
-    /// API servers of others.
+    /// Aggregated API servers.
     pub extensions: Arc<Extensions>,
     /// Health and metrics.
     pub wellknown: wellknown::WellKnown,
-    /// What stands between who asks and who may.
+    /// CORS, audit, flow control.
     pub filters: Filters,
 }
 
-/// A request on its way down the chain.
+/// Context of a request in the handler chain.
 pub struct Context {
-    /// Method and path, understood.
+    /// Verb, resource, namespace and name.
     pub info: RequestInfo,
     /// The query.
     pub query: Vec<(String, String)>,
@@ -63,8 +64,8 @@ pub struct Context {
     pub user: User,
     /// Its headers, without credentials.
     pub headers: HeaderMap,
-    /// What is noted about it for the audit log.
-    pub notes: Notes,
+    /// Annotations of the audit event.
+    pub audit_annotations: AuditAnnotations,
 }
 
 impl Context {
@@ -76,7 +77,7 @@ impl Context {
 
 impl Server {
     /// One request, one answer; failures become `metav1.Status` here.
-    pub async fn handle(self: Arc<Self>, request: Request<Inbound>, peer: Arc<Peer>) -> Response<Body> {
+    pub async fn handle(self: Arc<Self>, request: Request<RequestBody>, peer: Arc<Peer>) -> Response<Body> {
         if let Some(answer) = self.filters.cors.preflight(&request) {
             return answer;
         }
@@ -84,9 +85,9 @@ impl Server {
         let id = uuid::Uuid::new_v4().to_string();
         let head = request.method() == Method::HEAD;
         let pretty = pretty::asked(request.uri().query(), request.headers());
-        let mut trail = None;
+        let mut audit = None;
         // One broken request is not to end the server, nor the other requests of its connection.
-        let answer = caught(self.run(request, &peer, &id, &mut trail)).await;
+        let answer = catch_panic_async(self.run(request, &peer, &id, &mut audit)).await;
         let answer = answer.unwrap_or_else(|panicked| {
             self.wellknown.supervisor.panicked("request", &panicked);
             Err(ApiError::internal("the server has panicked"))
@@ -99,8 +100,8 @@ impl Server {
             }
             refusal
         });
-        if let Some((trail, long)) = trail {
-            response = audited(trail, long, response).await;
+        if let Some((audit, long)) = audit {
+            response = audited(audit, long, response).await;
         }
         if head {
             // HTTP/2 clients take a body here for a broken connection.
@@ -117,31 +118,33 @@ impl Server {
 
     async fn run(
         self: &Arc<Self>,
-        request: Request<Inbound>,
+        request: Request<RequestBody>,
         peer: &Peer,
         id: &str,
-        trail: &mut Option<(Trail, bool)>,
+        audit: &mut Option<(AuditContext, bool)>,
     ) -> Result<Response<Body>, ApiError> {
         let query: Vec<(String, String)> =
             form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes()).into_owned().collect();
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
-        let mut timer = self.wellknown.metrics.requests.begin(&self.counted(&info));
-        let answer = self.answer(request, (info, query), peer, id, trail).await;
+        let mut timer = self.wellknown.metrics.requests.begin(&self.metric_labels(&info));
+        let answer = self.respond(request, (info, query), peer, id, audit).await;
         timer.answered(answer.as_ref().map_or_else(|error| error.code, |answer| answer.status().as_u16()));
         answer
     }
 
-    async fn answer(
+    async fn respond(
         self: &Arc<Self>,
-        mut request: Request<Inbound>,
+        mut request: Request<RequestBody>,
         (info, query): (RequestInfo, Vec<(String, String)>),
         peer: &Peer,
         id: &str,
-        trail: &mut Option<(Trail, bool)>,
+        audit: &mut Option<(AuditContext, bool)>,
     ) -> Result<Response<Body>, ApiError> {
-        let (user, permit) = self.pass(&mut request, &info, peer, id, trail).await?;
-        let notes = trail.as_ref().map(|(trail, _)| trail.notes.clone()).unwrap_or_default();
-        let mut context = Context { info, query, user, headers: request.headers().clone(), notes };
+        let (user, permit) = self.check_access(&mut request, &info, peer, id, audit).await?;
+        let audit_annotations =
+            audit.as_ref().map(|(audit, _)| audit.annotations.clone()).unwrap_or_default();
+        let mut context =
+            Context { info, query, user, headers: request.headers().clone(), audit_annotations };
         // Those who serve elsewhere print for people themselves.
         let pretty = pretty::wanted(&context.query, context.header("user-agent"))
             && self.extensions.table.route(&context.info).is_none();
@@ -170,25 +173,25 @@ impl Server {
         }
         match permit {
             Some(permit) if !long => {
-                response.extensions_mut().insert(Delivery::Seated(Arc::new(permit)));
+                response.extensions_mut().insert(SendPolicy::HoldSeat(Arc::new(permit)));
             }
             // A watch that stands has no seat.
             Some(_) => {}
             None => {
-                response.extensions_mut().insert(Delivery::Unhurried);
+                response.extensions_mut().insert(SendPolicy::NoTimeout);
             }
         }
         Ok(response)
     }
 
-    /// Who asks, whether it is their turn, and whether they may: everything before the body is looked at.
-    async fn pass(
+    /// Authentication, impersonation, flow control and authorization: everything before the body is read.
+    async fn check_access(
         &self,
-        request: &mut Request<Inbound>,
+        request: &mut Request<RequestBody>,
         info: &RequestInfo,
         peer: &Peer,
         id: &str,
-        trail: &mut Option<(Trail, bool)>,
+        audit: &mut Option<(AuditContext, bool)>,
     ) -> Result<(User, Option<Permit>), ApiError> {
         // Health and version are open to everybody; all else needs a name.
         let open = wellknown::is_public(&info.path);
@@ -214,37 +217,37 @@ impl Server {
             if let Some(capture) = &begun.capture {
                 request.extensions_mut().insert(capture.clone());
             }
-            if begun.wants_answer() {
+            if begun.wants_response() {
                 // Compressed answers cannot be written down.
                 request.headers_mut().remove(http::header::ACCEPT_ENCODING);
             }
-            *trail = Some((begun, info.long_running()));
+            *audit = Some((begun, info.long_running()));
         }
         if let Some(other) =
             impersonate::impersonate(self.authz.as_ref(), &user, request.headers_mut()).await?
         {
             tracing::debug!(user = user.name, acting_as = other.name, "impersonation");
-            if let Some((trail, _)) = trail {
-                trail.acting_as(&other);
+            if let Some((audit, _)) = audit {
+                audit.acting_as(&other);
             }
             user = other;
         }
         // Streams of containers last as long as people like, and watches count only until they stand.
-        let counted = !info.long_running() || info.verb == "watch";
+        let counted = !info.long_running() || info.verb == Verb::Watch;
         let permit = match counted {
             true => Some(self.filters.flow.admit(&user, info).await?),
             false => None,
         };
         let allowed = self.authorize(&user, info).await;
-        if let Some((trail, _)) = trail {
-            trail.decided(allowed.is_ok(), allowed.as_ref().err().map_or("", |error| error.message.as_str()));
+        if let Some((audit, _)) = audit {
+            audit.decided(allowed.is_ok(), allowed.as_ref().err().map_or("", |error| error.message.as_str()));
         }
         allowed?;
         Ok((user, permit))
     }
 
-    /// What metrics call a request: names that clients make up do not grow the table.
-    fn counted(&self, info: &RequestInfo) -> RequestInfo {
+    /// The request as labelled in metrics: unknown names are dropped, so that clients cannot grow the number of series.
+    fn metric_labels(&self, info: &RequestInfo) -> RequestInfo {
         let known = self.api.registry.resource(&info.group, &info.version, &info.resource);
         let known = known.is_some_and(|kind| {
             info.subresource.is_empty() || kind.subresources.iter().any(|s| s.name() == info.subresource)
@@ -252,9 +255,16 @@ impl Server {
         if known {
             return info.clone();
         }
-        let usual =
-            ["get", "post", "put", "patch", "delete", "head", "options", "list", "watch", "create", "update"];
-        let verb = if usual.contains(&info.verb.as_str()) { info.verb.clone() } else { String::new() };
+        let verb = match &info.verb {
+            Verb::DeleteCollection
+            | Verb::Impersonate
+            | Verb::Bind
+            | Verb::Escalate
+            | Verb::Approve
+            | Verb::Sign
+            | Verb::Custom(_) => Verb::None,
+            usual => usual.clone(),
+        };
         RequestInfo { verb, ..RequestInfo::default() }
     }
 
@@ -265,7 +275,7 @@ impl Server {
             return Ok(());
         }
         if user.in_group(API_CLIENTS) {
-            // Shown to whoever answers for a node: nothing here is for it, whatever the policy says.
+            // PresentedCertificate to whoever answers for a node: nothing here is for it, whatever the policy says.
             let why = authz::refusal(user, info, "it is the identity of API servers towards nodes");
             return Err(ApiError::new(403, "Forbidden", format!("forbidden: {why}")));
         }
@@ -284,13 +294,13 @@ impl Server {
     async fn serve(
         self: &Arc<Self>,
         context: Context,
-        request: Request<Inbound>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
-        if let Some(unrouted) = &context.info.unrouted {
-            return Err(unrouted.error());
+        if let Some(route_error) = &context.info.route_error {
+            return Err(route_error.error());
         }
         if let Some(elsewhere) = self.extensions.table.route(&context.info) {
-            return Box::pin(self.extensions.pass(&elsewhere, &context.user, request)).await;
+            return Box::pin(self.extensions.proxy(&elsewhere, &context.user, request)).await;
         }
         if context.info.is_resource {
             return resource::serve(self, context, request).await;

@@ -1,9 +1,9 @@
-//! Bodies become objects: JSON, YAML or protobuf by the `Content-Type`, checked against the type that the path expects.
+//! Decodes request bodies: JSON, YAML or protobuf by `Content-Type`, checked against the type that the path expects.
 
 use coracle_client::options::FieldValidation;
 use coracle_kinds::registry::equivalent::Named;
 use coracle_kinds::registry::kinds::Kind;
-use coracle_proto::decode::{self, DecodeError, Meta, Tree, Yaml};
+use coracle_proto::decode::{self, DecodeError, JsonError, Meta, Tree, Yaml};
 use coracle_proto::protobuf;
 use coracle_proto::schema::{self, Type};
 use coracle_proto::status::{ApiError, FieldError};
@@ -17,6 +17,44 @@ pub struct Expected {
     group: String,
     version: String,
     kind: String,
+}
+
+/// Why the kind of an object is not the expected one.
+#[derive(Debug, thiserror::Error)]
+enum KindMismatch {
+    #[error(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+    )]
+    Unknown { kind: String, api_version: String },
+    #[error("converting ({found}) to ({expected}): unknown conversion")]
+    Other { found: String, expected: String },
+}
+
+/// What a strict reader has against a body.
+#[derive(Debug, Default)]
+struct StrictErrors {
+    /// Repeated keys of YAML, which are one error together.
+    yaml: Option<String>,
+    /// The same, a sentence for each.
+    repeated: Vec<String>,
+    /// Unknown and repeated fields.
+    fields: Vec<String>,
+}
+
+impl StrictErrors {
+    fn is_empty(&self) -> bool {
+        self.yaml.is_none() && self.fields.is_empty()
+    }
+
+    fn error(&self) -> String {
+        let all: Vec<String> = self.yaml.iter().chain(&self.fields).cloned().collect();
+        strict_error(&all)
+    }
+
+    /// A sentence for each, for the `Warning` header.
+    fn warnings(self) -> Vec<String> {
+        self.repeated.into_iter().chain(self.fields).collect()
+    }
 }
 
 /// What was read.
@@ -89,22 +127,20 @@ impl Expected {
     }
 
     /// Why an object of this kind and version cannot be one of ours.
-    fn mismatch(&self, meta: &Meta) -> Option<String> {
+    fn mismatch(&self, meta: &Meta) -> Option<KindMismatch> {
         let (group, version) = meta.group_version();
         if (group, version, meta.kind.as_str()) == (&*self.group, &*self.version, &*self.kind) {
             return None;
         }
         let found = schema::kind_type(group, version, &meta.kind);
         let Some(found) = found.filter(|t| t.package.is_some_and(|p| p.group == group)) else {
-            let (kind, version) = (&meta.kind, &meta.api_version);
-            let scheme = "pkg/api/legacyscheme/scheme.go:30";
-            return Some(format!(
-                "no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}"
-            ));
+            let (kind, api_version) = (meta.kind.clone(), meta.api_version.clone());
+            return Some(KindMismatch::Unknown { kind, api_version });
         };
         let internal =
             if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or("") };
-        Some(format!("converting ({}) to ({internal}.{}): unknown conversion", found.go_name(), self.kind))
+        let expected = format!("{internal}.{}", self.kind);
+        Some(KindMismatch::Other { found: found.go_name(), expected })
     }
 
     /// Fills in what the body leaves out, and refuses another kind or version.
@@ -121,7 +157,7 @@ impl Expected {
         }
         let Some(why) = self.mismatch(&meta) else { return Ok(meta) };
         let same_kind = meta.group_version().0 == self.group && meta.kind == self.kind;
-        if same_kind && !why.starts_with("no kind") {
+        if same_kind && matches!(why, KindMismatch::Other { .. }) {
             return Err(ApiError::bad_request(format!(
                 "the API version in the data ({}) does not match the expected API version ({})",
                 meta.api_version,
@@ -132,7 +168,7 @@ impl Expected {
     }
 
     /// The object of a body, and what a strict reader has to say.
-    fn read(&self, media: Media, bytes: &[u8]) -> Result<(Value, Vec<String>, Meta), ApiError> {
+    fn read(&self, media: Media, bytes: &[u8]) -> Result<(Value, StrictErrors, Meta), ApiError> {
         let (content, meta, mut strict) = self.open(media, bytes)?;
         let meta = self.check(meta, bytes)?;
         let kind = schema::kind_type(&self.group, &self.version, &self.kind);
@@ -142,7 +178,7 @@ impl Expected {
                     Some(kind) => decode::read(kind, tree).map_err(|e| self.unfit(&meta, &e))?,
                     None => decode::read_any(tree),
                 };
-                strict.extend(read.strict);
+                strict.fields.extend(read.strict);
                 read.value
             }
             Content::Protobuf(raw) => match kind {
@@ -161,20 +197,20 @@ impl Expected {
         Ok((object, strict, meta))
     }
 
-    fn open<'a>(&self, media: Media, bytes: &'a [u8]) -> Result<(Content<'a>, Meta, Vec<String>), ApiError> {
+    fn open<'a>(&self, media: Media, bytes: &'a [u8]) -> Result<(Content<'a>, Meta, StrictErrors), ApiError> {
         let unread = |why: DecodeError| {
             self.unrecognized(&format!("couldn't get version/kind; json parse error: {why}"), bytes)
         };
         let (tree, strict) = match media {
             Media::Protobuf => {
                 let envelope = protobuf::open(bytes).map_err(|e| self.unrecognized(&e, bytes))?;
-                return Ok((Content::Protobuf(envelope.raw), envelope.meta, Vec::new()));
+                return Ok((Content::Protobuf(envelope.raw), envelope.meta, StrictErrors::default()));
             }
-            Media::Json => (decode::from_json(bytes).map_err(unread)?, Vec::new()),
+            Media::Json => (decode::from_json(bytes).map_err(unread)?, StrictErrors::default()),
             Media::Yaml => {
                 let yaml = decode::from_yaml(bytes).map_err(|e| self.unrecognized(&e, bytes))?;
-                let strict = yaml.strict_error().into_iter().collect();
-                (yaml.tree, strict)
+                let error = yaml.strict_error();
+                (yaml.tree, StrictErrors { yaml: error, repeated: yaml.duplicates, fields: Vec::new() })
             }
         };
         let meta = Meta::of(&tree).map_err(unread)?;
@@ -192,9 +228,9 @@ pub fn body(
     let (object, strict, meta) = expected.read(Media::of(content_type)?, bytes)?;
     let warnings = match validation {
         FieldValidation::Strict if !strict.is_empty() => {
-            return Err(expected.unfit(&meta, &strict_error(&strict)));
+            return Err(expected.unfit(&meta, &strict.error()));
         }
-        FieldValidation::Warn => warnings(&strict),
+        FieldValidation::Warn => strict.warnings(),
         _ => Vec::new(),
     };
     Ok(Decoded { object, warnings })
@@ -208,7 +244,7 @@ pub fn applied(_kind: &Kind, bytes: &[u8], validation: FieldValidation) -> Resul
         (FieldValidation::Strict, Some(why)) => {
             return Err(ApiError::bad_request(format!("error strict decoding YAML: {why}")));
         }
-        (FieldValidation::Warn, Some(why)) => warnings(&[why]),
+        (FieldValidation::Warn, Some(_)) => yaml.duplicates,
         _ => Vec::new(),
     };
     Ok(Decoded { object: decode::plain(yaml.tree), warnings })
@@ -227,7 +263,7 @@ pub fn delete_options(content_type: &str, bytes: &[u8]) -> Result<Value, ApiErro
 }
 
 /// A body as people read it, whatever it is and whoever may refuse it; `None` when it is nothing that can be read.
-pub fn shown(content_type: &str, bytes: &[u8]) -> Option<Value> {
+pub fn for_audit(content_type: &str, bytes: &[u8]) -> Option<Value> {
     let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if media.ends_with("protobuf") {
         let envelope = protobuf::open(bytes).ok()?;
@@ -245,7 +281,7 @@ pub fn shown(content_type: &str, bytes: &[u8]) -> Option<Value> {
 }
 
 /// JSON from a webhook. It may hold many objects, so that only its depth is limited.
-pub fn answered(bytes: &[u8]) -> Result<Value, DecodeError> {
+pub fn webhook_json(bytes: &[u8]) -> Result<Value, JsonError> {
     decode::from_json_within(bytes, usize::MAX).map(decode::plain)
 }
 
@@ -332,16 +368,18 @@ pub fn same_kind(kind: &Kind, object: &Value) -> Result<(), ApiError> {
     }
     // Another version of the same kind is converted upstream; here nothing of it would be different.
     match Expected::of(kind).mismatch(&meta) {
-        Some(why) if meta.kind != kind.kind || why.starts_with("no kind") => Err(bad_patch(object, &why)),
+        Some(why) if meta.kind != kind.kind || matches!(why, KindMismatch::Unknown { .. }) => {
+            Err(bad_patch(object, &why.to_string()))
+        }
         _ => Ok(()),
     }
 }
 
 /// Brings an object into the form that clients compare, whatever way it came: applied, by a controller, mutated by
 /// admission.
-pub fn settle(kind: &Kind, object: &mut Value) {
+pub fn normalize(kind: &Kind, object: &mut Value) {
     if let Some(of) = type_of(kind) {
-        decode::settle(of, object);
+        decode::normalize(of, object);
     }
 }
 
@@ -367,19 +405,6 @@ fn bad_patch(object: &Value, why: &str) -> ApiError {
 /// What a strict reader refuses.
 pub fn strict_error(strict: &[String]) -> String {
     format!("strict decoding error: {}", strict.join(", "))
-}
-
-/// What strict readers say, one sentence each; YAML says several at once.
-fn warnings(strict: &[String]) -> Vec<String> {
-    let mut all = Vec::new();
-    for one in strict {
-        let text = one.strip_prefix("error converting YAML to JSON: ").unwrap_or(one);
-        match text.strip_prefix("yaml: unmarshal errors:\n") {
-            Some(lines) => all.extend(lines.lines().map(|line| line.trim().to_owned())),
-            None => all.push(one.clone()),
-        }
-    }
-    all
 }
 
 /// The beginning of a body, for errors.
@@ -518,7 +543,7 @@ mod tests {
             ("application/json", b"", None),
             ("application/vnd.kubernetes.protobuf", b"k8s\0\x0a\xff", None),
         ] {
-            assert_eq!(shown(content_type, bytes), expected, "{content_type}");
+            assert_eq!(for_audit(content_type, bytes), expected, "{content_type}");
         }
     }
 

@@ -1,8 +1,9 @@
-//! What some kinds need besides their pure strategy: allocations that must not happen twice, and subresources that are
-//! actions. Rows register here by name, so that the pipeline knows no kind.
+//! Extension points of kinds besides their pure strategy: allocations before a write, and subresources that are
+//! actions. They are registered by name, so that the write pipeline knows no kind.
 
 use super::admission::Admitted;
 use super::api::Api;
+use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::Reply;
@@ -36,7 +37,7 @@ pub trait Hook: Send + Sync {
 pub struct Call<'a> {
     /// The server.
     pub api: &'a Api,
-    /// Who asks.
+    /// The authenticated user.
     pub user: &'a User,
     /// The parent's kind.
     pub kind: &'a Kind,
@@ -46,46 +47,46 @@ pub struct Call<'a> {
     pub name: &'a str,
     /// The subresource; empty for a resource that is never stored.
     pub subresource: &'a str,
-    /// `get`, `create`, `update` …
-    pub verb: &'a str,
-    /// Content type of the body; tells patches apart.
+    /// The verb of the request.
+    pub verb: Verb,
+    /// Content type of the body; selects the patch format.
     pub content_type: &'a str,
-    /// The decoded body, null when there was none.
+    /// The decoded body; null if there is none.
     pub body: Value,
     /// Options of the request.
     pub options: &'a WriteOptions,
-    /// Set by [`Api::act`] for creates: admission let the body through, as it is now.
+    /// Set by [`Api::run_action`] for creates: the body was admitted.
     pub admitted: Option<Admitted>,
 }
 
 /// A subresource (`pods/binding`) or a resource that is never stored (`tokenreviews`, with an empty subresource).
 #[async_trait]
 pub trait Action: Send + Sync {
-    /// Whether a create only answers a question, such as an access review: admission is not asked, as upstream.
-    fn only_answers(&self) -> bool {
+    /// Whether a create stores nothing and skips admission, as upstream does for access reviews.
+    fn skips_admission(&self) -> bool {
         false
     }
 
-    /// Fills in what the client left out of a create, before admission sees it.
-    fn fill(&self, _body: &mut Value) {}
+    /// Sets defaults in the body of a create, before admission.
+    fn set_defaults(&self, _body: &mut Value) {}
 
-    /// Does it. Called by [`Api::act`] only, which asks admission first.
+    /// Runs the action. Called only by [`Api::run_action`], after admission.
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError>;
 }
 
-/// Another form of an object that a subresource shows and takes, such as its Scale. Admission sees it instead of the object.
-pub trait Facet: Send + Sync {
-    /// This form of the object.
-    fn show(&self, object: &Value) -> Value;
-    /// The object with what the changed form says.
+/// The form of an object that a subresource reads and writes, such as its Scale. Admission gets this form.
+pub trait Projection: Send + Sync {
+    /// Projects the object to this form.
+    fn project(&self, object: &Value) -> Value;
+    /// Merges the changed form into the object.
     fn merge(&self, object: &Value, form: &Value) -> Result<Value, ApiError>;
 }
 
 /// A subresource that takes over the connection: logs, exec, attach, port-forward, proxy.
 #[async_trait]
 pub trait Connector: Send + Sync {
-    /// Checks the request and says what it asks for, as the object that admission sees and may change. `None` for what only
-    /// reads: admission is not asked about that.
+    /// Checks the request and returns its options as the object for admission, which may change them. `None` for requests
+    /// that only read: they skip admission.
     async fn options(
         &self,
         server: &std::sync::Arc<super::chain::Server>,
@@ -94,13 +95,13 @@ pub trait Connector: Send + Sync {
         method: &http::Method,
     ) -> Result<Option<Value>, ApiError>;
 
-    /// Answers the request itself, as the admitted options say.
+    /// Serves the request with the admitted options.
     async fn connect(
         &self,
         server: &std::sync::Arc<super::chain::Server>,
         context: &super::chain::Context,
         kind: &Kind,
         options: Option<Value>,
-        request: http::Request<crate::inbound::Inbound>,
+        request: http::Request<crate::request_body::RequestBody>,
     ) -> Result<http::Response<super::respond::Body>, ApiError>;
 }

@@ -4,6 +4,7 @@ use super::api::Api;
 use super::hook::Call;
 use crate::actions::binding::bind_all;
 use crate::actions::scale::Replicas;
+use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::options::{DeleteOptions, WriteOptions};
 use coracle_client::patch::Patch;
@@ -24,11 +25,11 @@ impl Pipeline for Api {
     }
 
     fn cache(&self, kind: &Kind) -> Option<Arc<Cache>> {
-        self.feed.cache(kind)
+        self.reflector.cache(kind)
     }
 
     async fn view(&self, kind: &Kind, object: &Arc<Object>) -> Result<Value, ApiError> {
-        self.converter.view(kind, object).await
+        self.converter.to_value(kind, object).await
     }
 
     async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
@@ -63,7 +64,7 @@ impl Pipeline for Api {
     }
 
     async fn remove_unreadable(&self, target: &Target<'_>) -> Result<(), ApiError> {
-        self.discard_all(target, Some(target.namespace), &DeleteOptions::default()).await
+        self.delete_unreadable(target, Some(target.namespace), &DeleteOptions::default()).await
     }
 
     async fn bind(
@@ -83,12 +84,12 @@ impl Pipeline for Api {
             namespace: target.namespace,
             name: target.name,
             subresource: target.subresource,
-            verb,
+            verb: Verb::from(verb),
             content_type: "application/json",
             body,
             options: target.options,
             admitted: None,
         };
-        Ok(self.act(call).await?.reply)
+        Ok(self.run_action(call).await?.reply)
     }
 }

@@ -7,16 +7,18 @@
 // Accepts TLS connections and reads the client's certificate.
 pub mod tls;
 // Timeouts of idle and stalled connections.
-pub mod attendance;
-// Sending of responses; slow readers are disconnected.
-pub mod delivery;
+pub mod idle_timeout;
+// Sends responses; aborts those that the client does not read.
+pub mod response_writer;
 // Closes open connections of revoked nodes.
 pub mod revocation;
 // The chain that every request passes through, in order.
 pub mod chain;
 // Request bodies.
-pub mod inbound;
-// From method and URL to verb, resource, namespace and name.
+pub mod request_body;
+// The verbs of requests.
+pub mod verb;
+// Parses method and URL into verb, resource, namespace and name.
 pub mod request_info;
 // Authentication.
 pub mod authn;
@@ -28,8 +30,8 @@ pub mod authz;
 pub mod wellknown;
 // The verbs on resources.
 pub mod resource;
-// Keeps work on large bodies and lists from blocking other requests.
-pub mod apart;
+// Runs CPU-bound work on large bodies and lists without blocking other requests.
+pub mod offload;
 // Decoding of request bodies.
 pub mod decode;
 // Content negotiation.
@@ -38,22 +40,22 @@ pub mod negotiate;
 pub mod admission;
 // The four patch formats and field ownership.
 pub mod patch;
-// From a patch request to a change of an object.
-pub mod patching;
+// Decodes and applies patch requests.
+pub mod patch_request;
 // The write pipeline: mutate, default, validate, admit, store.
 pub mod write;
-// The form of a change that admission sees.
-mod seen;
+// The form of a change that is passed to admission.
+mod admission_input;
 // Conversion between the stored form of an object and the requested version.
-pub mod view;
+pub mod conversion;
 // Metadata of every object.
 pub mod metadata;
 // Deletion.
-pub mod remove;
+pub mod delete;
 // Hooks for side effects and actions of particular kinds.
 pub mod hook;
 // Actions (subresources that store nothing), after admission.
-pub mod act;
+pub mod run_action;
 // All operations on objects, without HTTP.
 pub mod api;
 // Implements `coracle_client::pipeline::Pipeline`.
@@ -62,12 +64,12 @@ mod in_process;
 pub mod select;
 // Lists.
 pub mod list;
-// Bodies of lists, rendered piece by piece.
-pub mod pieces;
+// Bodies of lists, rendered chunk by chunk.
+pub mod list_body;
 // Continue tokens.
-pub mod page;
+pub mod continue_token;
 // Watches.
-pub mod stream;
+pub mod watch;
 // Tables and partial metadata.
 pub mod table;
 // JSON paths of printer columns.
@@ -83,9 +85,9 @@ pub mod pretty;
 // Actions of built-in kinds (scale, binding, eviction, token, reviews), Service addresses.
 pub mod actions;
 // Adds and removes kinds as CustomResourceDefinitions change.
-pub mod definitions;
+pub mod crd;
 // Keeps an APIService for each group and version that this server serves.
-pub mod registrations;
+pub mod apiservices;
 // Aggregated API servers.
 pub mod aggregation;
 // Requests that are forwarded to a node: logs, exec, attach, port-forward, proxy.
@@ -93,6 +95,6 @@ pub mod connect;
 // The metrics page, and metrics of requests.
 pub mod metrics;
 // A small HTTPS client for JSON: webhooks, identity providers, commands.
-pub mod remote;
+pub mod https_client;
 #[cfg(test)]
 mod size_tests;

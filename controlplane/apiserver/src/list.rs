@@ -1,9 +1,9 @@
-//! Lists: which revision and which page. Their bodies are made in [`super::pieces`].
+//! Lists: resolves the revision and the page. The body is rendered in [`super::list_body`].
 
 use super::api::Api;
-use super::page::Token;
+use super::continue_token::ContinueToken;
+use super::conversion::differs;
 use super::select::Selection;
-use super::view::differs;
 use coracle_client::options::ListOptions;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
@@ -52,9 +52,9 @@ impl Api {
         let cache = self.cache(kind)?;
         let token = match options.continue_token.as_str() {
             "" => None,
-            text => Some(Token::decode(text)?),
+            text => Some(ContinueToken::decode(text)?),
         };
-        if token.as_ref().is_some_and(Token::is_expired) {
+        if token.as_ref().is_some_and(ContinueToken::is_expired) {
             return Err(expired(token.as_ref()));
         }
         let exact = self.revision_of(options, token.as_ref()).await?;
@@ -91,7 +91,7 @@ impl Api {
             let (namespace, name) = (&last.meta.namespace, &last.meta.name);
             let next = match token.filter(|token| token.revision() == Some(revision)) {
                 Some(token) => token.moved(namespace, name),
-                None => Token::after(namespace, name, Some(revision)),
+                None => ContinueToken::after(namespace, name, Some(revision)),
             };
             page.continue_token = next.encode();
             // With a selector nobody knows how many of the rest would match; upstream is silent then too.
@@ -104,7 +104,7 @@ impl Api {
     async fn revision_of(
         &self,
         options: &ListOptions,
-        token: Option<&Token>,
+        token: Option<&ContinueToken>,
     ) -> Result<Option<Revision>, ApiError> {
         if let Some(token) = token {
             if token.revision().is_none() {
@@ -146,7 +146,7 @@ impl Api {
     }
 }
 
-fn expired(token: Option<&Token>) -> ApiError {
+fn expired(token: Option<&ContinueToken>) -> ApiError {
     let Some(token) = token else {
         return ApiError::expired("The resourceVersion for the provided list is too old.");
     };
@@ -157,7 +157,7 @@ fn expired(token: Option<&Token>) -> ApiError {
          results. Continuing with the provided token results in an inconsistent list - objects that were created, \
          modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
-    error.continue_token = Some(Token::after(namespace, name, None).encode());
+    error.continue_token = Some(ContinueToken::after(namespace, name, None).encode());
     error
 }
 

@@ -1,4 +1,4 @@
-//! What the pipeline does to the metadata of every object, whatever its kind.
+//! Metadata handling of the write pipeline, for every kind.
 
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;

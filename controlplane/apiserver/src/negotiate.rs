@@ -1,4 +1,4 @@
-//! Which form a client wants its answer in: objects as they are, Tables, or metadata only. Always JSON.
+//! Content negotiation: full objects, Tables, or metadata only. Always JSON.
 
 use coracle_proto::status::ApiError;
 

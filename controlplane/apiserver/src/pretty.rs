@@ -1,6 +1,6 @@
-//! JSON for people: indented when they ask for it with `?pretty=true`, and for clients that people type at.
+//! Indented JSON: for `?pretty=true`, and for curl and browsers.
 
-use super::pieces::PIECE;
+use super::list_body::CHUNK_SIZE;
 use super::respond::{self, Body, BoxError};
 use bytes::{Buf, Bytes};
 use http::Response;
@@ -52,7 +52,7 @@ pub async fn print(response: Response<Body>) -> Response<Body> {
     Response::from_parts(head, respond::full(Bytes::from(indent(&whole))))
 }
 
-/// A body of JSON that is indented piece by piece.
+/// A JSON body that is indented chunk by chunk.
 struct Indented {
     body: Body,
     rest: Bytes,
@@ -74,8 +74,8 @@ impl http_body::Body for Indented {
                 end => return Poll::Ready(end),
             }
         }
-        let mut out = Vec::with_capacity(PIECE);
-        let taken = text.indent.push(&text.rest, &mut out, PIECE);
+        let mut out = Vec::with_capacity(CHUNK_SIZE);
+        let taken = text.indent.push(&text.rest, &mut out, CHUNK_SIZE);
         text.rest.advance(taken);
         Poll::Ready(Some(Ok(Frame::data(out.into()))))
     }
@@ -164,7 +164,7 @@ mod tests {
         let mut whole = Vec::new();
         while let Some(frame) = body.frame().await {
             let data = frame.expect("a frame").into_data().expect("data");
-            assert!(data.len() < PIECE + 1024, "a frame of {} bytes", data.len());
+            assert!(data.len() < CHUNK_SIZE + 1024, "a frame of {} bytes", data.len());
             whole.extend_from_slice(&data);
         }
         assert!(whole == indent(text.as_bytes()), "the same as a whole");

@@ -1,5 +1,6 @@
-//! What a URL and a method mean: the verb, the resource, the namespace and the name.
+//! Parses method and URL into verb, resource, namespace and name.
 
+use crate::verb::Verb;
 use coracle_proto::names::path_segment;
 use coracle_proto::selector::FieldSelector;
 use coracle_proto::status::ApiError;
@@ -10,9 +11,8 @@ use std::borrow::Cow;
 /// again: what is authorized is what is done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `proxy`, or for paths that
-    /// are no resource the HTTP method in lower case.
-    pub verb: String,
+    /// What it does; for paths that are no resource the HTTP method in lower case.
+    pub verb: Verb,
     /// Whether the path names a resource.
     pub is_resource: bool,
     /// API group, empty for core.
@@ -36,12 +36,12 @@ pub struct RequestInfo {
     /// Terms of the field selector that ask for one value: field and value.
     pub selected: Vec<(String, String)>,
     /// Why nothing is served at this path, whoever asks and whichever kinds there are.
-    pub unrouted: Option<Unrouted>,
+    pub route_error: Option<RouteError>,
 }
 
 /// Why a path of a resource leads nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unrouted {
+pub enum RouteError {
     /// There is no such path.
     Path,
     /// The path exists for other methods only.
@@ -50,7 +50,7 @@ pub enum Unrouted {
     Segment(String, String),
 }
 
-impl Unrouted {
+impl RouteError {
     /// What the client is told.
     pub fn error(&self) -> ApiError {
         match self {
@@ -69,22 +69,22 @@ fn decoded(segment: &str) -> Cow<'_, str> {
 }
 
 /// Why a part of a path cannot name anything: an encoded slash or a dot segment would be read as another path by others.
-fn wrong(segment: &str) -> Option<Unrouted> {
+fn check_segment(segment: &str) -> Option<RouteError> {
     if segment.is_empty() {
-        return Some(Unrouted::Path);
+        return Some(RouteError::Path);
     }
     let mut why = path_segment(segment);
     if segment.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
         why.push("may not contain control characters or anything that is no UTF-8".into());
     }
-    (!why.is_empty()).then(|| Unrouted::Segment(segment.to_owned(), why.join(";")))
+    (!why.is_empty()).then(|| RouteError::Segment(segment.to_owned(), why.join(";")))
 }
 
 impl RequestInfo {
     /// Reads method and URI; `query` is consulted for `watch` and `fieldSelector=metadata.name=`.
     pub fn parse(method: &Method, path: &str, query: &[(String, String)]) -> Self {
-        let mut info =
-            Self { verb: method.as_str().to_ascii_lowercase(), path: path.to_owned(), ..Self::default() };
+        let verb = Verb::from(method.as_str().to_ascii_lowercase().as_str());
+        let mut info = Self { verb, path: path.to_owned(), ..Self::default() };
         let raw: Vec<&str> = path.trim_matches('/').split('/').collect();
         // Each part is decoded once, before anything is compared with it.
         let segments: Vec<Cow<'_, str>> = raw.iter().map(|segment| decoded(segment)).collect();
@@ -102,11 +102,11 @@ impl RequestInfo {
             _ => return info,
         };
         info.is_resource = true;
-        info.verb = verb_of(method).into();
+        info.verb = verb_of(method);
         let by_prefix = parts[0] == "watch" && parts.len() > 1;
         if by_prefix {
             // The old form /api/v1/watch/…, still in use by some clients.
-            info.verb = "watch".into();
+            info.verb = Verb::Watch;
             parts = &parts[1..];
         }
         if parts[0] == "namespaces" && parts.len() > 1 {
@@ -126,12 +126,12 @@ impl RequestInfo {
                 info.rest.push('/');
             }
         }
-        info.unrouted = if path.starts_with("//") {
-            Some(Unrouted::Path)
+        info.route_error = if path.starts_with("//") {
+            Some(RouteError::Path)
         } else {
             plain[..known]
                 .iter()
-                .find_map(|segment| wrong(segment))
+                .find_map(|segment| check_segment(segment))
                 .or_else(|| info.unwatchable(by_prefix, method))
         };
         info.refine(query);
@@ -140,10 +140,10 @@ impl RequestInfo {
 
     /// Why the old form of watches does not lead here. It says the verb whatever the method is: on any other path or method
     /// than those of a watch it would have an action authorized as one.
-    fn unwatchable(&self, by_prefix: bool, method: &Method) -> Option<Unrouted> {
+    fn unwatchable(&self, by_prefix: bool, method: &Method) -> Option<RouteError> {
         match (by_prefix, self.subresource.is_empty()) {
-            (true, false) => Some(Unrouted::Path),
-            (true, true) if *method != Method::GET => Some(Unrouted::Method),
+            (true, false) => Some(RouteError::Path),
+            (true, true) if *method != Method::GET => Some(RouteError::Method),
             _ => None,
         }
     }
@@ -155,13 +155,13 @@ impl RequestInfo {
 
     fn refine(&mut self, query: &[(String, String)]) {
         let watching = query.iter().any(|(k, v)| k == "watch" && matches!(v.as_str(), "true" | "1" | ""));
-        if self.verb == "get" && self.name.is_empty() {
-            self.verb = if watching { "watch" } else { "list" }.into();
+        if self.verb == Verb::Get && self.name.is_empty() {
+            self.verb = if watching { Verb::Watch } else { Verb::List };
         }
-        if self.verb == "delete" && self.name.is_empty() {
-            self.verb = "deletecollection".into();
+        if self.verb == Verb::Delete && self.name.is_empty() {
+            self.verb = Verb::DeleteCollection;
         }
-        if matches!(self.verb.as_str(), "list" | "watch" | "deletecollection") && self.name.is_empty() {
+        if matches!(self.verb, Verb::List | Verb::Watch | Verb::DeleteCollection) && self.name.is_empty() {
             // A selector on one name is authorized as access to that name: read as the list reads it, or it were no limit.
             let text = query.iter().find(|(key, _)| key == "fieldSelector").map_or("", |(_, value)| value);
             let terms = text.parse::<FieldSelector>().unwrap_or_default().terms.into_iter();
@@ -175,21 +175,20 @@ impl RequestInfo {
 
     /// Whether the request lasts as long as the client likes.
     pub fn long_running(&self) -> bool {
-        self.verb == "watch"
+        self.verb == Verb::Watch
             || matches!(self.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy")
             || (self.subresource == "log")
     }
 }
 
-fn verb_of(method: &Method) -> &'static str {
+fn verb_of(method: &Method) -> Verb {
     match *method {
-        Method::POST => "create",
-        Method::PUT => "update",
-        Method::PATCH => "patch",
-        Method::DELETE => "delete",
-        Method::GET | Method::HEAD => "get",
-        // No verb: nobody may do it, but a proxied server may be asked.
-        _ => "",
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        Method::DELETE => Verb::Delete,
+        Method::GET | Method::HEAD => Verb::Get,
+        _ => Verb::None,
     }
 }
 
@@ -258,18 +257,18 @@ mod tests {
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
             for sub in subresources {
                 let plain = info(method, &format!("/api/v1/namespaces/n/pods/p/{sub}"));
-                assert_eq!((plain.unrouted, plain.verb.as_str()), (None, verb_of(&plain_method(method))));
+                assert_eq!((plain.route_error, plain.verb), (None, verb_of(&plain_method(method))));
                 for path in [
                     format!("/api/v1/watch/namespaces/n/pods/p/{sub}"),
                     format!("/api/v1/watch/nodes/p/{sub}"),
                 ] {
-                    assert_eq!(info(method, &path).unrouted, Some(Unrouted::Path), "{method} {path}");
+                    assert_eq!(info(method, &path).route_error, Some(RouteError::Path), "{method} {path}");
                 }
             }
-            let expected = (method != "GET").then_some(Unrouted::Method);
+            let expected = (method != "GET").then_some(RouteError::Method);
             for path in ["pods", "namespaces/n/pods", "namespaces/n/pods/p", "namespaces/n"] {
                 assert_eq!(
-                    info(method, &format!("/api/v1/watch/{path}")).unrouted,
+                    info(method, &format!("/api/v1/watch/{path}")).route_error,
                     expected,
                     "{method} {path}"
                 );
@@ -285,7 +284,7 @@ mod tests {
     fn parts_of_a_path_are_decoded_once_and_none_stands_for_another_path() {
         let read = |path: &str| {
             let info = info("GET", path);
-            assert_eq!(info.unrouted, None, "{path}");
+            assert_eq!(info.route_error, None, "{path}");
             [info.namespace, info.resource, info.name, info.subresource, info.rest]
         };
         assert_eq!(read("/%61pi/v1/namespaces/%6e/%70ods/a%3ab/%6cog"), ["n", "pods", "a:b", "log", ""]);
@@ -304,7 +303,7 @@ mod tests {
             "/api/v1/namespaces/n/pods//log",
             "/api/v1/namespaces/n//p",
         ] {
-            assert_eq!(info("GET", path).unrouted, Some(Unrouted::Path), "{path}");
+            assert_eq!(info("GET", path).route_error, Some(RouteError::Path), "{path}");
         }
         for path in [
             "/api/v1/namespaces/../pods",
@@ -318,7 +317,7 @@ mod tests {
             "/api/v1/namespaces/n/configmaps/%ff",
             "/apis/apps%2fv1/v1/deployments",
         ] {
-            assert!(matches!(info("GET", path).unrouted, Some(Unrouted::Segment(..))), "{path}");
+            assert!(matches!(info("GET", path).route_error, Some(RouteError::Segment(..))), "{path}");
         }
         assert!(info("GET", "/api/v1/namespaces/n/pods").in_namespace);
         assert!(info("GET", "/api/v1/namespaces/n/namespaces/n").in_namespace);
@@ -350,7 +349,7 @@ mod tests {
         for path in ["/healthz", "/api", "/apis", "/apis/apps", "/apis/apps/v1", "/api/v1", "/openapi/v2"] {
             let info = RequestInfo::parse(&Method::GET, path, &[]);
             assert!(!info.is_resource, "{path}");
-            assert_eq!(info.verb, "get");
+            assert_eq!(info.verb, Verb::Get);
         }
     }
 }

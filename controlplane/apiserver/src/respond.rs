@@ -1,4 +1,4 @@
-//! Replies: bytes with a content type, compressed when they are large, and streams.
+//! Responses: bytes with a content type, compressed if they are large, and streams.
 
 use bytes::Bytes;
 use coracle_proto::status::ApiError;
@@ -16,7 +16,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Marks a reply that another server made and that is passed on as it comes. Its length is not known, and is not limited.
 #[derive(Debug, Clone, Copy)]
-pub struct PassedOn;
+pub struct Proxied;
 
 /// JSON, the only form that objects leave the server in.
 pub const JSON: &str = "application/json";

@@ -1,7 +1,7 @@
-//! Connections of nodes that are shut out: they end with the revocation, whatever is open on them. Requests are refused by
-//! `authn`; this is about watches, tunnels and other streams that were let in before.
+//! Closes the open connections of revoked nodes: watches, tunnels and other streams. New requests of a revoked node are
+//! rejected by `authn`.
 
-use super::authn::x509::{Certificate, Shown};
+use super::authn::x509::{Certificate, PresentedCertificate};
 use coracle_kinds::watch::cache::Cache;
 use coracle_pki::revoked::{REVOKED, revoked};
 use parking_lot::Mutex;
@@ -27,45 +27,45 @@ struct Open {
 }
 
 impl Revocations {
-    /// Counts a connection in, if it is a node's, until what is returned is dropped.
-    pub fn enter(self: &Arc<Self>, shown: &Shown) -> Option<Entered> {
-        let Shown::Verified(certificate) = shown else { return None };
+    /// Tracks the connection of a node until the returned value is dropped; `None` for other clients.
+    pub fn track(self: &Arc<Self>, presented: &PresentedCertificate) -> Option<TrackedConnection> {
+        let PresentedCertificate::Verified(certificate) = presented else { return None };
         certificate.node()?;
         let end = CancellationToken::new();
         let mut open = self.0.lock();
         open.next += 1;
         let number = open.next;
         open.connections.insert(number, (certificate.as_ref().clone(), end.clone()));
-        let over = Box::pin(end.clone().cancelled_owned());
-        Some(Entered { number, end, over, all: self.clone() })
+        let revoked_future = Box::pin(end.clone().cancelled_owned());
+        Some(TrackedConnection { number, end, revoked_future, all: self.clone() })
     }
 
-    /// Ends connections as nodes are revoked, for as long as it is polled.
+    /// Closes connections when nodes are revoked; does not return.
     pub async fn follow(self: Arc<Self>, maps: Arc<Cache>) {
         loop {
             let (_, _, mut news) = maps.list_and_watch(Some(NAMESPACE));
-            self.look(&maps);
+            self.reload(&maps);
             // A cursor that was too slow starts over.
             while let Ok(events) = news.next_batch().await {
                 let meta = events.iter().map(|event| &event.object.meta);
                 if meta.into_iter().any(|meta| meta.namespace == NAMESPACE && meta.name == REVOKED) {
-                    self.look(&maps);
+                    self.reload(&maps);
                 }
             }
         }
     }
 
-    fn look(&self, maps: &Cache) {
+    fn reload(&self, maps: &Cache) {
         if let Some(list) = maps.get(NAMESPACE, REVOKED) {
-            self.end(&list.value());
+            self.close_revoked(&list.value());
         }
     }
 
-    fn end(&self, list: &Value) {
+    fn close_revoked(&self, list: &Value) {
         for (certificate, end) in self.0.lock().connections.values() {
             let Some((node, from)) = certificate.node() else { continue };
             if revoked(list, node).is_some_and(|since| from < since) && !end.is_cancelled() {
-                tracing::info!(node, "a connection of a revoked node is ended");
+                tracing::info!(node, "closing a connection of a revoked node");
                 end.cancel();
             }
         }
@@ -73,14 +73,14 @@ impl Revocations {
 }
 
 /// A connection of a node.
-pub struct Entered {
+pub struct TrackedConnection {
     number: u64,
     end: CancellationToken,
-    over: Pin<Box<WaitForCancellationFutureOwned>>,
+    revoked_future: Pin<Box<WaitForCancellationFutureOwned>>,
     all: Arc<Revocations>,
 }
 
-impl Entered {
+impl TrackedConnection {
     /// An error once the node is revoked.
     pub fn check(&self) -> io::Result<()> {
         match self.end.is_cancelled() {
@@ -89,14 +89,14 @@ impl Entered {
         }
     }
 
-    /// Ready with an error once the node is revoked; wakes who waits for something else meanwhile.
-    pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Ready with an error once the node is revoked.
+    pub fn poll_revoked(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         use std::future::Future;
-        self.over.as_mut().poll(context).map(|()| self.check())
+        self.revoked_future.as_mut().poll(context).map(|()| self.check())
     }
 }
 
-impl Drop for Entered {
+impl Drop for TrackedConnection {
     fn drop(&mut self) {
         self.all.0.lock().connections.remove(&self.number);
     }
@@ -106,26 +106,26 @@ impl Drop for Entered {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::attendance::Heard;
+    use crate::idle_timeout::TimedStream;
     use coracle_client::user::User;
     use serde_json::json;
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    fn shown(node: &str, from: i64) -> Shown {
+    fn presented(node: &str, from: i64) -> PresentedCertificate {
         let user = User::new(format!("system:node:{node}"), ["system:nodes".to_owned()]);
-        Shown::Verified(Box::new(Certificate::of(user, from)))
+        PresentedCertificate::Verified(Box::new(Certificate::of(user, from)))
     }
 
     #[tokio::test]
     async fn streams_of_a_revoked_node_end_and_those_of_others_do_not() {
         let all = Arc::new(Revocations::default());
-        assert!(all.enter(&Shown::Nothing).is_none());
-        let user = Shown::Verified(Box::new(Certificate::of(User::new("ann", []), 0)));
-        assert!(all.enter(&user).is_none(), "nobody revokes users");
+        assert!(all.track(&PresentedCertificate::Absent).is_none());
+        let user = PresentedCertificate::Verified(Box::new(Certificate::of(User::new("ann", []), 0)));
+        assert!(all.track(&user).is_none(), "nobody revokes users");
         let open = |node: &str, from| {
             let (near, far) = tokio::io::duplex(64);
-            (Heard::new(near, None, all.enter(&shown(node, from))), far)
+            (TimedStream::new(near, None, all.track(&presented(node, from))), far)
         };
         let (mut old, _far) = open("a", 50);
         let (mut writer, _other_far) = open("a", 50);
@@ -135,7 +135,7 @@ mod tests {
         // One waits when it happens, one looks later.
         let waiting = tokio::spawn(async move { old.read_u8().await });
         tokio::task::yield_now().await;
-        all.end(&json!({"data": {"a": "1970-01-01T00:01:40Z"}}));
+        all.close_revoked(&json!({"data": {"a": "1970-01-01T00:01:40Z"}}));
         let ended = tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap();
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
         assert!(writer.write_u8(1).await.is_err());
@@ -151,12 +151,12 @@ mod tests {
     #[test]
     fn a_list_of_another_shape_ends_nobody() {
         let all = Arc::new(Revocations::default());
-        let entered = all.enter(&shown("a", 50)).unwrap();
+        let tracked = all.track(&presented("a", 50)).unwrap();
         for list in
             [json!({}), json!({"data": null}), json!({"data": {"a": 5}}), json!({"data": {"b": "soon"}})]
         {
-            all.end(&list);
-            assert!(entered.check().is_ok(), "{list}");
+            all.close_revoked(&list);
+            assert!(tracked.check().is_ok(), "{list}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Label and field selectors on cached objects; only fields that the kind offers can be named.
+//! Label and field selectors on cached objects. Field selectors may name only fields that the kind declares.
 
 use coracle_client::options::ListOptions;
 use coracle_kinds::object::Object;
@@ -8,7 +8,7 @@ use coracle_proto::status::ApiError;
 
 /// Where the value of a field term is found.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum SelectorField {
     Name,
     Namespace,
     Field(usize),
@@ -18,7 +18,7 @@ enum Place {
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     labels: LabelSelector,
-    fields: Vec<(Place, String, bool)>,
+    fields: Vec<(SelectorField, String, bool)>,
 }
 
 /// kubectl puts the selector before it.
@@ -38,15 +38,15 @@ impl Selection {
         let fields: FieldSelector =
             options.field_selector.parse().map_err(|e| ApiError::bad_request(format!("{e}")))?;
         let fields = fields.terms.into_iter().map(|term| {
-            let place = match term.field.as_str() {
-                "metadata.name" => Place::Name,
-                "metadata.namespace" if kind.namespaced() => Place::Namespace,
+            let field_kind = match term.field.as_str() {
+                "metadata.name" => SelectorField::Name,
+                "metadata.namespace" if kind.namespaced() => SelectorField::Namespace,
                 field => {
-                    let place = kind.fields.iter().position(|f| f.name == field);
-                    Place::Field(place.ok_or_else(|| unknown_field(kind, field))?)
+                    let field_kind = kind.fields.iter().position(|f| f.name == field);
+                    SelectorField::Field(field_kind.ok_or_else(|| unknown_field(kind, field))?)
                 }
             };
-            Ok((place, term.value, term.negated))
+            Ok((field_kind, term.value, term.negated))
         });
         Ok(Self { labels, fields: fields.collect::<Result<_, ApiError>>()? })
     }
@@ -55,7 +55,7 @@ impl Selection {
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         if !name.is_empty() {
-            self.fields.push((Place::Name, name.to_owned(), false));
+            self.fields.push((SelectorField::Name, name.to_owned(), false));
         }
         self
     }
@@ -66,43 +66,43 @@ impl Selection {
     }
 
     /// Whether more is looked at than names, which are the same in all versions.
-    pub fn looks_inside(&self) -> bool {
+    pub fn selects_by_content(&self) -> bool {
         !self.labels.is_empty() || self.reads_fields()
     }
 
     /// Whether fields are looked at that not all kinds have.
     pub fn reads_fields(&self) -> bool {
-        self.fields.iter().any(|(place, ..)| matches!(place, Place::Field(_)))
+        self.fields.iter().any(|(field_kind, ..)| matches!(field_kind, SelectorField::Field(_)))
     }
 
     /// Whether the names of an object are among those selected.
     pub fn names(&self, object: &Object) -> bool {
-        self.fields.iter().all(|(place, value, negated)| match place {
-            Place::Name => (object.meta.name == *value) != *negated,
-            Place::Namespace => (object.meta.namespace == *value) != *negated,
-            Place::Field(_) => true,
+        self.fields.iter().all(|(field_kind, value, negated)| match field_kind {
+            SelectorField::Name => (object.meta.name == *value) != *negated,
+            SelectorField::Namespace => (object.meta.namespace == *value) != *negated,
+            SelectorField::Field(_) => true,
         })
     }
 
     /// Whether an object that is stored nowhere is selected, by its metadata: other fields it offers none.
     pub fn matches_metadata(&self, meta: &serde_json::Value) -> bool {
-        let field = |place: Place| match place {
-            Place::Name => meta["name"].as_str().unwrap_or_default(),
-            Place::Namespace => meta["namespace"].as_str().unwrap_or_default(),
-            Place::Field(_) => "",
+        let field = |field_kind: SelectorField| match field_kind {
+            SelectorField::Name => meta["name"].as_str().unwrap_or_default(),
+            SelectorField::Namespace => meta["namespace"].as_str().unwrap_or_default(),
+            SelectorField::Field(_) => "",
         };
-        self.fields.iter().all(|(place, value, negated)| (field(*place) == value) != *negated)
+        self.fields.iter().all(|(field_kind, value, negated)| (field(*field_kind) == value) != *negated)
             && self.labels.matches_value(&meta["labels"])
     }
 
     /// Whether an object is selected.
     pub fn matches(&self, object: &Object) -> bool {
-        let field = |place: Place| match place {
-            Place::Name => object.meta.name.as_str(),
-            Place::Namespace => object.meta.namespace.as_str(),
-            Place::Field(i) => object.fields.get(i).map_or("", String::as_str),
+        let field = |field_kind: SelectorField| match field_kind {
+            SelectorField::Name => object.meta.name.as_str(),
+            SelectorField::Namespace => object.meta.namespace.as_str(),
+            SelectorField::Field(i) => object.fields.get(i).map_or("", String::as_str),
         };
-        self.fields.iter().all(|(place, value, negated)| (field(*place) == value) != *negated)
+        self.fields.iter().all(|(field_kind, value, negated)| (field(*field_kind) == value) != *negated)
             && self.labels.matches(|key| object.meta.labels.get(key).map(String::as_str))
     }
 }

@@ -1,4 +1,4 @@
-//! Large objects take longer than small ones in proportion to their size, not to its square.
+//! Write and patch time grows linearly with the size of an object.
 #![allow(clippy::unwrap_used)]
 
 use super::patch::{apply, strategic, types};
@@ -43,7 +43,7 @@ fn write(kind: &Kind, object: &Value) {
     metadata::begin(kind, "default", &mut object);
     kind.fill(&mut object);
     (kind.strategy.prepare_create)(&mut object);
-    decode::settle(kind, &mut object);
+    decode::normalize(kind, &mut object);
     let (version, now) = (kind.api_version(), metadata::now());
     let writer = apply::Writer {
         custom: None,

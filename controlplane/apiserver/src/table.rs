@@ -1,4 +1,4 @@
-//! Objects as `kubectl get` shows them: `metav1.Table`, and objects of which only the metadata is wanted.
+//! `metav1.Table` for `kubectl get`, and PartialObjectMetadata.
 
 use super::jsonpath::Path;
 use coracle_kinds::registry::columns::since;

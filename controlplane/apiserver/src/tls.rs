@@ -1,12 +1,12 @@
-//! Accepts connections: TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2 by ALPN, and the client's certificate when it shows one.
+//! Accepts connections: TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2 by ALPN, with an optional client certificate.
 
-use super::attendance::{Attendance, Heard, Patience, Silence};
 use super::authn::x509;
 use super::chain::Server;
+use super::idle_timeout::{ConnectionTimeout, ConnectionTimer, TimedStream, Timeouts};
 use super::revocation::Revocations;
-use crate::inbound::Inbound;
+use crate::request_body::RequestBody;
 use arc_swap::ArcSwap;
-use coracle_cli::clients;
+use coracle_cli::client_cert;
 use coracle_pki::Pki;
 use coracle_pki::authority::Signed;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -32,7 +32,7 @@ const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long the last answers of a connection that is closed for its silence may take on their way.
 const FLUSH: Duration = Duration::from_secs(60);
 /// How long after their handshake clients are expected to say the request that they came with, at shutdown.
-const LATE: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// Bytes of an answer that HTTP/2 may hold: 250 are sent at a time.
 const SEND_BUFFER: usize = 128 * 1024;
 /// How long requests in flight may go on at shutdown.
@@ -54,9 +54,9 @@ pub enum TlsError {
 
 /// The server's certificate, which may change while connections come in.
 #[derive(Debug)]
-pub struct Serving(ArcSwap<CertifiedKey>);
+pub struct ServingCertificate(ArcSwap<CertifiedKey>);
 
-impl Serving {
+impl ServingCertificate {
     /// With its first certificate; the authority's own is sent along, so that joining nodes can pin it.
     pub fn new(signed: &Signed, authority: &str) -> Result<Self, TlsError> {
         Ok(Self(ArcSwap::from(certified(signed, authority)?)))
@@ -79,19 +79,21 @@ fn certified(signed: &Signed, authority: &str) -> Result<Arc<CertifiedKey>, TlsE
     Ok(Arc::new(CertifiedKey::new(chain, key)))
 }
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
 }
 
 /// Knows client certificates of the given authorities, DER.
-pub fn knows(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+pub fn client_verifier(
+    authorities: &[CertificateDer<'static>],
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     for authority in authorities {
         roots.add(authority.clone())?;
     }
-    Ok(clients::known(roots)?)
+    Ok(client_cert::ca_verifier(roots)?)
 }
 
 /// What listeners need to speak TLS.
@@ -105,12 +107,15 @@ pub struct Tls {
 
 /// The configuration for the server's own certificate and clients of its authorities. Those with a certificate of somebody
 /// else are answered too; they are nobody.
-pub fn config(pki: &Pki, serving: Arc<Serving>) -> Result<Tls, TlsError> {
+pub fn config(pki: &Pki, serving: Arc<ServingCertificate>) -> Result<Tls, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let front_proxy = CertificateDer::from_pem_slice(pki.front_proxy.certificate.as_bytes())?;
     let cluster = CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?;
-    let holder = clients::Holder(knows(&[cluster.clone(), front_proxy.clone()])?);
-    let verifier = x509::Verifier { cluster: knows(&[cluster])?, front_proxy: knows(&[front_proxy])? };
+    let holder = client_cert::ProofOfPossession(client_verifier(&[cluster.clone(), front_proxy.clone()])?);
+    let verifier = x509::Verifier {
+        cluster: client_verifier(&[cluster])?,
+        front_proxy: client_verifier(&[front_proxy])?,
+    };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(Arc::new(holder))
@@ -122,7 +127,7 @@ pub fn config(pki: &Pki, serving: Arc<Serving>) -> Result<Tls, TlsError> {
 /// What is known of a connection.
 pub struct Peer {
     /// The client's certificate, verified or not.
-    pub certificate: x509::Shown,
+    pub certificate: x509::PresentedCertificate,
     /// Its address.
     pub address: SocketAddr,
 }
@@ -137,7 +142,7 @@ pub async fn serve(listener: &TcpListener, tls: Tls, server: Arc<Server>, stop: 
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors: let some go before the next try.
-                    tracing::warn!(%error, "accept");
+                    tracing::warn!(%error, "accepting a connection failed");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -145,7 +150,7 @@ pub async fn serve(listener: &TcpListener, tls: Tls, server: Arc<Server>, stop: 
         };
         let _ = stream.set_nodelay(true);
         if let Err(error) = keep_alive(&stream) {
-            tracing::debug!(%error, "keep-alive of a connection");
+            tracing::debug!(%error, "setting TCP keepalive failed");
         }
         connections.spawn(connection(stream, address, tls.clone(), server.clone(), stop.clone()));
     }
@@ -153,7 +158,7 @@ pub async fn serve(listener: &TcpListener, tls: Tls, server: Arc<Server>, stop: 
     let _ = tokio::time::timeout(DRAIN, connections.wait()).await;
 }
 
-/// Clients that vanish while nobody says anything, as in a quiet exec, are noticed within minutes.
+/// Enables TCP keepalive, so that dead peers of quiet connections are detected within minutes.
 fn keep_alive(stream: &TcpStream) -> nix::Result<()> {
     setsockopt(stream, sockopt::KeepAlive, &true)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &30)?;
@@ -168,35 +173,35 @@ async fn connection(
     stop: CancellationToken,
 ) {
     let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls.config).accept(stream));
-    let late = async {
+    let expired = async {
         stop.cancelled().await;
-        tokio::time::sleep(LATE).await;
+        tokio::time::sleep(SHUTDOWN_GRACE).await;
     };
-    let shaken = tokio::select! {
-        shaken = handshake => shaken,
-        () = late => return,
+    let handshaken = tokio::select! {
+        handshaken = handshake => handshaken,
+        () = expired => return,
     };
-    let Ok(Ok(stream)) = shaken else { return };
+    let Ok(Ok(stream)) = handshaken else { return };
     let arrived = tokio::time::Instant::now();
     let session = stream.get_ref().1;
     let chain = session.peer_certificates().unwrap_or_default();
     let certificate = tls.verifier.verify(chain, UnixTime::now());
-    let entered = tls.revocations.enter(&certificate);
+    let tracked = tls.revocations.track(&certificate);
     let peer = Arc::new(Peer { certificate, address });
-    let attendance = Attendance::begin(Patience::default());
-    let listens = (session.alpn_protocol() != Some(b"h2")).then(|| attendance.clone());
-    let requests = attendance.clone();
+    let timer = ConnectionTimer::begin(Timeouts::default());
+    let reads = (session.alpn_protocol() != Some(b"h2")).then(|| timer.clone());
+    let requests = timer.clone();
     let service = hyper::service::service_fn(move |request| {
         let (server, peer, served) = (server.clone(), peer.clone(), requests.request());
         async move {
-            let request = Inbound::of(request);
+            let request = RequestBody::of(request);
             let version = request.version();
             let answer = server.handle(request, peer).await;
             Ok::<_, std::convert::Infallible>(served.until_sent(answer, version))
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // Heads have a time of their own in `attendance`; this one would count for connections between requests, too.
+    // `idle_timeout` limits the time for request heads; this timeout would also apply to idle connections.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None::<Duration>);
     builder
         .http2()
@@ -204,23 +209,23 @@ async fn connection(
         .max_concurrent_streams(250)
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(Duration::from_secs(30));
-    let io = TokioIo::new(Heard::new(stream, listens, entered));
+    let io = TokioIo::new(TimedStream::new(stream, reads, tracked));
     let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
-    let silence = tokio::select! {
-        ended = attendance.attend(connection.as_mut()) => match ended {
-            Ok(_) | Err(Silence::NoHead | Silence::Unread) => return,
-            Err(Silence::Idle) => true,
+    let idle = tokio::select! {
+        ended = timer.drive(connection.as_mut()) => match ended {
+            Ok(_) | Err(ConnectionTimeout::NoHead | ConnectionTimeout::WriteStalled) => return,
+            Err(ConnectionTimeout::Idle) => true,
         },
         () = stop.cancelled() => false,
     };
-    if !silence {
-        let heard = attendance.hear(connection.as_mut());
-        if let Ok(Some(_)) = tokio::time::timeout_at(arrived + LATE, heard).await {
+    if !idle {
+        let waiting = timer.drive_until_request(connection.as_mut());
+        if let Ok(Some(_)) = tokio::time::timeout_at(arrived + SHUTDOWN_GRACE, waiting).await {
             return;
         }
     }
     connection.as_mut().graceful_shutdown();
-    let rest = if silence { FLUSH } else { DRAIN };
+    let rest = if idle { FLUSH } else { DRAIN };
     let _ = tokio::time::timeout(rest, connection).await;
 }
 
@@ -228,7 +233,7 @@ async fn connection(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use coracle_cli::judge;
+    use coracle_cli::server_cert;
     use coracle_pki::authority::{Authority, Profile};
     use rustls::SignatureScheme;
     use rustls::client::ResolvesClientCert;
@@ -247,12 +252,14 @@ mod tests {
     }
 
     /// What the server makes of a client with this certificate and this key; `None` when it hangs up.
-    async fn shaken(tls: &Tls, certificate: &str, key: &str) -> Option<x509::Shown> {
+    async fn handshaken(tls: &Tls, certificate: &str, key: &str) -> Option<x509::PresentedCertificate> {
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
         let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
         let showing = Arc::new(Showing(Arc::new(CertifiedKey::new(vec![certificate], key))));
-        let client = judge::client(Arc::new(judge::Anybody)).unwrap().with_client_cert_resolver(showing);
+        let client = server_cert::client_config(Arc::new(server_cert::SkipVerify))
+            .unwrap()
+            .with_client_cert_resolver(showing);
         let (near, far) = tokio::io::duplex(1 << 16);
         let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
         let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
@@ -266,15 +273,15 @@ mod tests {
     async fn a_stranger_may_shake_hands_and_nobody_with_the_certificate_of_another() {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::ensure(dir.path(), &["localhost".to_owned()], Duration::from_secs(600)).unwrap();
-        let serving = Serving::new(&pki.serving, &pki.authority.certificate).unwrap();
+        let serving = ServingCertificate::new(&pki.serving, &pki.authority.certificate).unwrap();
         let tls = config(&pki, Arc::new(serving)).unwrap();
         let stranger = Authority::ensure(&dir.path().join("other"), "ca", "coracle-ca").unwrap();
         let stranger = stranger.sign(&Profile::client("root", &["system:masters"])).unwrap();
-        let shown = shaken(&tls, &pki.admin.certificate, &pki.admin.key).await;
-        assert!(matches!(shown, Some(x509::Shown::Verified(_))), "{shown:?}");
-        let shown = shaken(&tls, &stranger.certificate, &stranger.key).await;
-        assert!(matches!(shown, Some(x509::Shown::Refused(_))), "{shown:?}");
-        let shown = shaken(&tls, &pki.admin.certificate, &stranger.key).await;
+        let shown = handshaken(&tls, &pki.admin.certificate, &pki.admin.key).await;
+        assert!(matches!(shown, Some(x509::PresentedCertificate::Verified(_))), "{shown:?}");
+        let shown = handshaken(&tls, &stranger.certificate, &stranger.key).await;
+        assert!(matches!(shown, Some(x509::PresentedCertificate::Refused(_))), "{shown:?}");
+        let shown = handshaken(&tls, &pki.admin.certificate, &stranger.key).await;
         assert!(shown.is_none(), "a certificate without its key: {shown:?}");
     }
 }

@@ -1,13 +1,12 @@
-//! Paths that are neither resources nor discovery: health, version, metrics, why pods wait, and the keys of service-account
-//! tokens.
+//! Non-resource paths other than discovery: health, version, metrics, scheduling diagnostics, and service-account keys.
 
 use super::chain::{Context, Server};
 use super::request_info::RequestInfo;
 use super::respond::{self, Body};
 use crate::metrics::Metrics;
-use coracle_cli::health::{self, Checks, Outcome, Question};
+use coracle_cli::health::{self, CheckError, Checks, HealthRequest, Outcome};
 use coracle_cli::supervise::Supervisor;
-use coracle_client::shown::Waiting;
+use coracle_client::diagnostics::PendingPods;
 use coracle_client::user;
 use coracle_proto::exposition::Form;
 use coracle_proto::status::ApiError;
@@ -36,7 +35,7 @@ pub struct WellKnown {
     /// What `/livez` and `/readyz` ask, besides the store.
     pub checks: Checks,
     /// Why pods wait for a node.
-    pub waiting: Option<Arc<dyn Waiting>>,
+    pub waiting: Option<Arc<dyn PendingPods>>,
     /// OpenID discovery document and keys of the token issuer; null when they are not published.
     pub issuer: Value,
 }
@@ -50,8 +49,8 @@ pub fn is_public(path: &str) -> bool {
 /// Whether the store can be written, for health pages and ComponentStatuses.
 pub async fn store_health(store: &dyn Store) -> Outcome {
     let health = match tokio::time::timeout(STORE_PATIENCE, store.health()).await {
-        Ok(health) => health.map_err(|why| why.to_string()),
-        Err(_) => Err("the store does not answer".to_owned()),
+        Ok(health) => health.map_err(|why| CheckError::Failed(Arc::new(why))),
+        Err(_) => Err(CheckError::StoreSilent),
     };
     Outcome::new("etcd", health)
 }
@@ -84,7 +83,7 @@ impl WellKnown {
             "/.well-known/openid-configuration" => Ok(respond::json(200, &self.issuer["configuration"])),
             "/openid/v1/jwks" => Ok(respond::json(200, &self.issuer["keys"])),
             "/debug/scheduler" => {
-                let waiting = self.waiting.as_ref().map(|pods| pods.sentences()).unwrap_or_default();
+                let waiting = self.waiting.as_ref().map(|pods| pods.reasons()).unwrap_or_default();
                 let lines: String = waiting.iter().map(|(pod, why)| format!("{pod}: {why}\n")).collect();
                 Ok(respond::text(200, lines))
             }
@@ -114,16 +113,15 @@ impl WellKnown {
         let mut outcomes = vec![Outcome::new("ping", Ok(())), store];
         if page == "readyz" {
             let ready = self.ready.load(Ordering::Acquire);
-            let begun = || if ready { Ok(()) } else { Err("the server is starting".to_owned()) };
+            let begun = || if ready { Ok(()) } else { Err(CheckError::Starting) };
             outcomes.push(Outcome::new("informer-sync", begun()));
             outcomes.push(Outcome::new("poststarthook/bootstrap", begun()));
-            let stays =
-                if self.stop.is_cancelled() { Err("process is shutting down".into()) } else { Ok(()) };
+            let stays = if self.stop.is_cancelled() { Err(CheckError::Stopping) } else { Ok(()) };
             outcomes.push(Outcome::new("shutdown", stays));
         }
         outcomes.extend(self.checks.ask(page));
         let trusted = context.user.name != user::ANONYMOUS;
-        let question = Question {
+        let question = HealthRequest {
             page,
             only,
             verbose: context.query.iter().any(|(key, _)| key == "verbose"),

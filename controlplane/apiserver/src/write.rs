@@ -1,15 +1,15 @@
-//! The one place where a write is written down: decode (done by the caller) → mutating admission → defaults →
-//! validation → validating admission → store. Create and change here; removal in `remove.rs`.
+//! The write pipeline: decode (by the caller) → mutating admission → defaults → validation → validating admission →
+//! store. Create and update are here, deletion in `delete.rs`.
 
 use super::admission::{Admitted, Attributes, Mutated, Operation};
+use super::admission_input::{AdmissionInput, AdmissionProgress};
 use super::api::{Api, store_failed};
+use super::conversion::object_of;
 use super::decode;
-use super::hook::Facet;
+use super::hook::Projection;
 use super::metadata;
 use super::patch::{apply, types};
-use super::patching;
-use super::seen::{Progress, Seen};
-use super::view::object_of;
+use super::patch_request;
 use bytes::Bytes;
 use coracle_client::pipeline::{Change, Target};
 use coracle_kinds::object::Object;
@@ -56,7 +56,7 @@ impl Api {
         if let Some(sign) = kind.strategy.sign {
             sign(&mut object, &target.user.info());
         }
-        decode::settle(kind, &mut object);
+        decode::normalize(kind, &mut object);
         if kind.generation {
             object["metadata"]["generation"] = 1.into();
         }
@@ -68,7 +68,7 @@ impl Api {
             Ok(admitted) => self.store_new(target, object, generated, admitted).await,
             Err(refused) => Err(refused),
         };
-        at.settle(stored.is_ok() && !target.options.dry_run).await;
+        at.finish(stored.is_ok() && !target.options.dry_run).await;
         Ok(Written { object: stored?, warnings, created: true })
     }
 
@@ -111,7 +111,7 @@ impl Api {
                 return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
             }
             let bytes = self.converter.stored_form(kind, object, None).await?;
-            return self.converter.built(kind, &bytes, 0).await;
+            return self.converter.decode_stored(kind, &bytes, 0).await;
         }
         let bytes = self.converter.stored_form(kind, object, None).await?;
         let key = kind.key(target.namespace, name);
@@ -120,7 +120,7 @@ impl Api {
             .write(Write { key, expect: 0, value: Some(bytes.clone()), durability: durability(kind) })
             .await
         {
-            Ok(revision) => self.settled(target, name, bytes, revision).await,
+            Ok(revision) => self.read_back(target, name, bytes, revision).await,
             Err(StoreError::Conflict(_)) => Err(ApiError::already_exists(&kind.group, &kind.plural, name)),
             Err(error) => Err(store_failed(error)),
         }
@@ -129,17 +129,17 @@ impl Api {
     /// Changes an object: update, patch and apply are each a `change` of the current object. When the new object carries
     /// a resource version, losing the race is a conflict; without one the change is tried again.
     pub async fn change(&self, target: &Target<'_>, change: &Change<'_>) -> Result<Written, ApiError> {
-        self.change_seen(target, change, Seen::Object).await
+        self.change_as(target, change, AdmissionInput::Object).await
     }
 
     /// Changes an object by way of another form of it, such as its Scale: `change` and admission see that form.
     pub async fn change_through(
         &self,
         target: &Target<'_>,
-        facet: &dyn Facet,
+        projection: &dyn Projection,
         change: &Change<'_>,
     ) -> Result<Written, ApiError> {
-        self.change_seen(target, change, Seen::Facet(facet)).await
+        self.change_as(target, change, AdmissionInput::Projection(projection)).await
     }
 
     /// Changes an object for a request that was admitted in its own form, such as a Binding: it is not asked about twice.
@@ -149,24 +149,24 @@ impl Api {
         admitted: Admitted,
         change: &Change<'_>,
     ) -> Result<Written, ApiError> {
-        self.change_seen(target, change, Seen::Admitted(admitted)).await
+        self.change_as(target, change, AdmissionInput::Admitted(admitted)).await
     }
 
-    async fn change_seen(
+    async fn change_as(
         &self,
         target: &Target<'_>,
         change: &Change<'_>,
-        seen: Seen<'_>,
+        input: AdmissionInput<'_>,
     ) -> Result<Written, ApiError> {
         let kind = target.kind;
         // Admission would be shown an object of another kind than it is told.
-        if let (Seen::Object, Some(taken)) = (seen, kind.taken_by(target.subresource)) {
+        if let (AdmissionInput::Object, Some(taken)) = (input, kind.taken_by(target.subresource)) {
             let why = format!("{}/{} takes a {}", kind.plural, target.subresource, taken.kind);
             return Err(ApiError::internal(why).about(&kind.group, &kind.plural, target.name));
         }
         for _ in 0..RETRIES {
             let current = self.get(kind, target.namespace, target.name).await?;
-            match self.change_once(target, &current, change, seen).await {
+            match self.change_once(target, &current, change, input).await {
                 Err(Raced::Retry) => {}
                 Err(Raced::Failed(error)) => return Err(error),
                 Ok(written) => return Ok(written),
@@ -180,44 +180,44 @@ impl Api {
         target: &Target<'_>,
         current: &Arc<Object>,
         change: &Change<'_>,
-        seen: Seen<'_>,
+        input: AdmissionInput<'_>,
     ) -> Result<Written, Raced> {
         let kind = target.kind;
-        let old = self.converter.view(kind, current).await?;
-        let shown: &Value = &seen.of(&old);
+        let old = self.converter.to_value(kind, current).await?;
+        let shown: &Value = &input.of(&old);
         let mut new = change(shown)?;
         let mut at = self.attributes(target, Operation::Update, Some(shown));
-        let (insists, progress) = match seen {
-            Seen::Object => {
+        let (insists, progress) = match input {
+            AdmissionInput::Object => {
                 let insists = begin_change(target, current, &old, &mut new)?;
                 let mutated = self.mutate(&mut at, &mut new).await?;
                 metadata::check_body(kind, target.namespace, target.name, &new)?;
                 kind.fill(&mut new);
-                (insists, Progress::Mutated(mutated))
+                (insists, AdmissionProgress::Mutated(mutated))
             }
-            Seen::Facet(facet) => {
+            AdmissionInput::Projection(projection) => {
                 let mutated = self.admission.mutate(&mut at, &mut new).await?;
-                new = facet.merge(&old, &new)?;
-                (begin_change(target, current, &old, &mut new)?, Progress::Mutated(mutated))
+                new = projection.merge(&old, &new)?;
+                (begin_change(target, current, &old, &mut new)?, AdmissionProgress::Mutated(mutated))
             }
-            Seen::Admitted(admitted) => {
-                (begin_change(target, current, &old, &mut new)?, Progress::Admitted(admitted))
+            AdmissionInput::Admitted(admitted) => {
+                (begin_change(target, current, &old, &mut new)?, AdmissionProgress::Admitted(admitted))
             }
         };
-        decode::settle(kind, &mut new);
+        decode::normalize(kind, &mut new);
         // To be given a node is no change of what was asked for.
         if target.subresource != "binding" {
             metadata::count_generation(kind, &mut new, &old);
         }
         refuse(kind, &new, kind.check_update(target.subresource, &new, &old))?;
-        let admitted = progress.finish(&mut at, &seen.of(&new)).await;
+        let admitted = progress.finish(&mut at, &input.of(&new)).await;
         let mut warnings = std::mem::take(&mut at.warnings);
         warnings.extend((kind.strategy.warnings)(&new, Some(&old)));
         let stored = match admitted {
             Ok(admitted) => self.store_changed(target, current, new, &old, insists, admitted).await,
             Err(refused) => Err(refused.into()),
         };
-        at.settle(stored.is_ok() && !target.options.dry_run).await;
+        at.finish(stored.is_ok() && !target.options.dry_run).await;
         Ok(Written { object: stored?, warnings, created: false })
     }
 
@@ -243,7 +243,7 @@ impl Api {
         }
         if metadata::ends_with(kind, &new) {
             // The last finalizer is gone from an object that is being deleted: the change is its removal.
-            let erased = self.erase(target, current, &new, admitted).await;
+            let erased = self.delete_stored(target, current, &new, admitted).await;
             return erased.map_err(|error| error.or_insist(insists, kind, target.name));
         }
         let hook = self.hook(kind);
@@ -270,7 +270,7 @@ impl Api {
         let kind = target.kind;
         let bytes = self.converter.stored_form(kind, new, Some(current)).await?;
         if target.options.dry_run {
-            return Ok(self.converter.built(kind, &bytes, current.revision).await?);
+            return Ok(self.converter.decode_stored(kind, &bytes, current.revision).await?);
         }
         let write = Write {
             key: kind.key(target.namespace, &current.meta.name),
@@ -279,7 +279,7 @@ impl Api {
             durability: durability(kind),
         };
         match self.store.write(write).await {
-            Ok(revision) => Ok(self.settled(target, &current.meta.name, bytes, revision).await?),
+            Ok(revision) => Ok(self.read_back(target, &current.meta.name, bytes, revision).await?),
             Err(StoreError::Conflict(None)) => {
                 Err(ApiError::not_found(&kind.group, &kind.plural, &current.meta.name).into())
             }
@@ -289,18 +289,20 @@ impl Api {
     }
 
     /// Waits until reads see a write of our own, and gives its object.
-    async fn settled(
+    async fn read_back(
         &self,
         target: &Target<'_>,
         name: &str,
         bytes: Bytes,
         revision: Revision,
     ) -> Result<Arc<Object>, ApiError> {
-        self.feed.wait_for(revision).await;
+        self.reflector.wait_for(revision).await;
         // The cache has read it already, unless somebody has written again since.
         match self.cache(target.kind)?.get(target.namespace, name) {
-            Some(object) if object.revision == revision => self.converter.shown(target.kind, &object).await,
-            _ => self.converter.built(target.kind, &bytes, revision).await,
+            Some(object) if object.revision == revision => {
+                self.converter.to_version(target.kind, &object).await
+            }
+            _ => self.converter.decode_stored(target.kind, &bytes, revision).await,
         }
     }
 
@@ -336,8 +338,8 @@ impl Api {
             dry_run: target.options.dry_run,
             warnings: Vec::new(),
             called: String::new(),
-            notes: target.options.notes.clone(),
-            claims: Vec::new(),
+            audit_annotations: target.options.audit_annotations.clone(),
+            reservations: Vec::new(),
         }
     }
 }
@@ -395,10 +397,14 @@ fn track(target: &Target<'_>, old: Option<&Value>, new: &mut Value) {
     if target.applied || target.subresource == "binding" {
         return;
     }
-    decode::settle(target.kind, new);
+    decode::normalize(target.kind, new);
     let now = metadata::now();
     let version = target.kind.api_version();
-    apply::update(old, new, &patching::writer(target, types::named(&target.kind.schema), &version, &now));
+    apply::update(
+        old,
+        new,
+        &patch_request::writer(target, types::named(&target.kind.schema), &version, &now),
+    );
 }
 
 fn refuse(kind: &Kind, object: &Value, causes: Vec<FieldError>) -> Result<(), ApiError> {

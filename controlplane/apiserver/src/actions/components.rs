@@ -1,7 +1,8 @@
-//! ComponentStatuses: made when they are asked for, from the checks that health pages ask, too.
+//! ComponentStatuses: computed on request from the health checks.
 
 use crate::api::Api;
 use crate::hook::{Action, Call};
+use crate::verb::Verb;
 use crate::wellknown::store_health;
 use async_trait::async_trait;
 use coracle_cli::health::Checks;
@@ -15,21 +16,21 @@ pub const SCHEDULER: &str = "scheduler";
 /// The part of the program that is the controllers.
 pub const CONTROLLERS: &str = "controller-manager";
 
-/// Where scheduler and controllers run.
+/// The process that runs scheduler and controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loops {
+pub enum LoopPlacement {
     /// In this process.
     Here,
     /// In the process that holds their lease.
     Elected,
-    /// Not in this process, and nobody says where.
+    /// Not in this process; unknown where.
     Unknown,
 }
 
 /// The statuses.
 pub struct Components {
     /// Where scheduler and controllers run.
-    pub loops: Loops,
+    pub loops: LoopPlacement,
     /// What health pages ask.
     pub checks: Checks,
 }
@@ -61,9 +62,9 @@ fn stale(lease: Option<&Value>, now: Timestamp) -> Option<String> {
 impl Components {
     fn problem(&self, api: &Api, part: &str) -> Option<String> {
         match self.loops {
-            Loops::Here => self.problem_here(part),
-            Loops::Unknown => Some("this server does not run it and does not know who does".into()),
-            Loops::Elected => {
+            LoopPlacement::Here => self.problem_here(part),
+            LoopPlacement::Unknown => Some("this server does not run it and does not know who does".into()),
+            LoopPlacement::Elected => {
                 let kind = api.registry.resource("coordination.k8s.io", "v1", "leases")?;
                 let lease = format!("kube-{part}");
                 let lease = api.cached(&kind, "kube-system", &lease).ok().map(|lease| lease.value());
@@ -85,13 +86,14 @@ impl Components {
 #[async_trait]
 impl Action for Components {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
-        let store = store_health(call.api.store.as_ref()).await.result.err();
+        let store = store_health(call.api.store.as_ref()).await.result;
+        let store = store.err().map(|error| error.to_string());
         let mut all = vec![
             status(CONTROLLERS, self.problem(call.api, CONTROLLERS)),
             status("etcd-0", store),
             status(SCHEDULER, self.problem(call.api, SCHEDULER)),
         ];
-        if call.verb == "list" {
+        if call.verb == Verb::List {
             let list =
                 json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": all});
             return Ok(Reply::Value(200, list));
@@ -108,15 +110,15 @@ impl Action for Components {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use coracle_cli::supervise::{Pace, Supervisor};
+    use coracle_cli::supervise::{RestartBackoff, Supervisor};
     use std::time::Duration;
 
     #[tokio::test]
     async fn a_part_whose_tasks_are_dead_or_not_started_is_unhealthy() {
-        let pace = Pace { first: Duration::from_millis(1), most: 2, ..Pace::default() };
-        let (supervisor, checks) = (Supervisor::with_pace(pace), Checks::default());
+        let pace = RestartBackoff { first: Duration::from_millis(1), most: 2, ..RestartBackoff::default() };
+        let (supervisor, checks) = (Supervisor::with_backoff(pace), Checks::default());
         checks.add_tasks(supervisor.clone());
-        let components = Components { loops: Loops::Here, checks };
+        let components = Components { loops: LoopPlacement::Here, checks };
         assert_eq!(components.problem_here(SCHEDULER).as_deref(), Some("it has not started yet"));
         let well = supervisor.of_part(CONTROLLERS).spawn("gc", std::future::pending::<()>);
         let bad = supervisor.of_part(SCHEDULER).spawn("scheduler", || async { panic!("never works") });

@@ -38,11 +38,11 @@ impl Action for Eviction {
         let insists = asked.preconditions.as_ref().is_some_and(|p| p.resource_version.is_some());
         for _ in 0..RETRIES {
             let pod = call.api.get(call.kind, call.namespace, call.name).await?;
-            let (needs, as_seen) = match standing(&pod) {
-                Standing::Over => (None, false),
-                Standing::Pending => (None, true),
-                Standing::Running => {
-                    let spent = spend(&call, &write, &pod).await?;
+            let (needs, as_seen) = match eviction_check(&pod) {
+                EvictionCheck::Terminated => (None, false),
+                EvictionCheck::Pending => (None, true),
+                EvictionCheck::Running => {
+                    let spent = consume_disruption(&call, &write, &pod).await?;
                     (
                         spent.as_ref().map(|(budget, _)| budget.clone()),
                         spent.is_some_and(|(_, unhealthy)| unhealthy),
@@ -72,26 +72,26 @@ fn success() -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 }
 
-/// Whether budgets are asked at all.
-enum Standing {
-    /// It is disrupted already.
-    Over,
-    /// It serves nobody yet, if it is still as it was seen.
+/// Whether disruption budgets apply to a pod.
+enum EvictionCheck {
+    /// Terminated or being deleted: budgets do not apply.
+    Terminated,
+    /// Pending: budgets do not apply, if the pod is unchanged.
     Pending,
-    /// Budgets are asked.
+    /// Budgets apply.
     Running,
 }
 
-fn standing(pod: &Object) -> Standing {
+fn eviction_check(pod: &Object) -> EvictionCheck {
     match pod.value()["status"]["phase"].as_str() {
-        _ if pod.meta.deletion_timestamp.is_some() => Standing::Over,
-        Some("Succeeded" | "Failed") => Standing::Over,
-        Some("Pending") => Standing::Pending,
-        _ => Standing::Running,
+        _ if pod.meta.deletion_timestamp.is_some() => EvictionCheck::Terminated,
+        Some("Succeeded" | "Failed") => EvictionCheck::Terminated,
+        Some("Pending") => EvictionCheck::Pending,
+        _ => EvictionCheck::Running,
     }
 }
 
-/// Tells the pod why it goes, then deletes it; both only as the options insist.
+/// Sets the `DisruptionTarget` condition, then deletes the pod; both with the preconditions of the options.
 async fn mark_and_delete(
     call: &Call<'_>,
     write: &WriteOptions,
@@ -107,8 +107,8 @@ async fn mark_and_delete(
         applied: false,
     };
     if !write.dry_run {
-        let insisted = options.preconditions.clone().unwrap_or_default();
-        let marked = call.api.change(&target("status"), &|pod| Ok(marked(pod, &insisted))).await?;
+        let preconditions = options.preconditions.clone().unwrap_or_default();
+        let marked = call.api.change(&target("status"), &|pod| Ok(marked(pod, &preconditions))).await?;
         if let Some(version) = options.preconditions.as_mut().and_then(|p| p.resource_version.as_mut()) {
             *version = marked.object.revision.to_string();
         }
@@ -116,11 +116,11 @@ async fn mark_and_delete(
     call.api.remove(&target(""), &options).await.map(drop)
 }
 
-/// The pod as one that is evicted.
-fn marked(pod: &Value, insisted: &Preconditions) -> Value {
+/// The pod with the `DisruptionTarget` condition.
+fn marked(pod: &Value, preconditions: &Preconditions) -> Value {
     let mut new = pod.clone();
-    new["metadata"]["resourceVersion"] = json!(insisted.resource_version.as_deref().unwrap_or_default());
-    if let Some(uid) = &insisted.uid {
+    new["metadata"]["resourceVersion"] = json!(preconditions.resource_version.as_deref().unwrap_or_default());
+    if let Some(uid) = &preconditions.uid {
         new["metadata"]["uid"] = json!(uid);
     }
     let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -136,9 +136,9 @@ fn marked(pod: &Value, insisted: &Preconditions) -> Value {
     new
 }
 
-/// Takes one disruption from the pod's budget; 429 when there is none left. The budget's name, and whether nothing was taken
-/// because the pod is unhealthy; none when no budget is about the pod.
-async fn spend(
+/// Consumes one disruption of the pod's budget; 429 if none is left. Returns the budget's name, and whether nothing was
+/// consumed because the pod is unhealthy; `None` if no budget selects the pod.
+async fn consume_disruption(
     call: &Call<'_>,
     write: &WriteOptions,
     pod: &Arc<Object>,
@@ -165,7 +165,7 @@ async fn spend(
     }
     let Some(budget) = matching.first() else { return Ok(None) };
     let name = budget.meta.name.clone();
-    if unhealthy_may_go(&budget.value(), &pod.value()) {
+    if can_evict_unhealthy(&budget.value(), &pod.value()) {
         return Ok(Some((name, true)));
     }
     let target = Target {
@@ -177,11 +177,11 @@ async fn spend(
         options: write,
         applied: false,
     };
-    call.api.change(&target, &|current| take_one(current, &pod.meta.name)).await?;
+    call.api.change(&target, &|current| decrement_budget(current, &pod.meta.name)).await?;
     Ok(Some((name, false)))
 }
 
-fn unhealthy_may_go(budget: &Value, pod: &Value) -> bool {
+fn can_evict_unhealthy(budget: &Value, pod: &Value) -> bool {
     let ready = pod["status"]["conditions"]
         .as_array()
         .is_some_and(|all| all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"));
@@ -206,7 +206,7 @@ fn still_processed(budget: &str) -> String {
     format!("The disruption budget {budget} is still being processed by the server.")
 }
 
-fn take_one(budget: &Value, pod: &str) -> Result<Value, ApiError> {
+fn decrement_budget(budget: &Value, pod: &str) -> Result<Value, ApiError> {
     let name = budget["metadata"]["name"].as_str().unwrap_or_default();
     let status = &budget["status"];
     if status["observedGeneration"].as_i64() < budget["metadata"]["generation"].as_i64() {

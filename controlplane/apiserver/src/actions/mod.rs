@@ -1,44 +1,45 @@
-//! What some kinds do besides being stored: subresources that are actions, resources that are only answered, and
-//! allocations around the store.
+//! Behaviour of built-in kinds besides storage: subresources that are actions, resources that are computed and not
+//! stored, and allocations before a write.
 
-// Replicas of anything that has them.
+// `/scale`.
 pub mod scale;
-// A pod gets its node.
+// `/binding`.
 pub mod binding;
-// A pod is asked to go, within its disruption budget.
+// `/eviction`.
 pub mod eviction;
-// Tokens for service accounts.
+// `/token` of service accounts.
 pub mod token;
-// Who am I, may I, who is this.
+// Access reviews and token reviews.
 pub mod reviews;
-// How the parts of the control plane are.
+// ComponentStatuses.
 pub mod components;
-// Which address families a Service gets.
+// IP families of Services.
 pub mod service_families;
-// Addresses and ports of Services.
+// Cluster IPs and node ports of Services.
 pub mod service_addresses;
 
 use crate::api::ActionKey;
-use crate::connect::usage;
+use crate::connect::resource_metrics;
 use crate::hook::{Action, Hook};
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Subresource;
+use service_addresses::RangeError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What the actions need from outside.
+/// Dependencies of the actions.
 pub struct Needs {
     /// Signs service-account tokens.
     pub keys: Arc<coracle_pki::service_account::Keys>,
-    /// Decides access reviews; set once the chain stands.
+    /// Decides access reviews; set when the handler chain is built.
     pub access: Arc<reviews::Access>,
-    /// Addresses of Services.
+    /// CIDRs of cluster IPs.
     pub service_cidr: String,
-    /// What nodes and pods use.
-    pub usage: Arc<usage::Usage>,
+    /// Usage of nodes and pods.
+    pub usage: Arc<resource_metrics::ResourceMetrics>,
     /// Where scheduler and controllers run.
-    pub loops: components::Loops,
-    /// What health pages ask.
+    pub loops: components::LoopPlacement,
+    /// Health checks.
     pub checks: coracle_cli::health::Checks,
 }
 
@@ -59,15 +60,15 @@ pub fn actions(registry: &Registry, needs: &Needs) -> HashMap<ActionKey, Arc<dyn
     add("", "serviceaccounts", "token", Arc::new(token::Token { keys: needs.keys.clone() }));
     let components = components::Components { loops: needs.loops, checks: needs.checks.clone() };
     add("", "componentstatuses", "", Arc::new(components));
-    for (resource, action) in usage::actions(&needs.usage) {
-        add(usage::GROUP, resource, "", action);
+    for (resource, action) in resource_metrics::actions(&needs.usage) {
+        add(resource_metrics::GROUP, resource, "", action);
     }
     reviews::register(&needs.access, &mut add);
     all
 }
 
 /// Every hook, by the key prefix of its kind.
-pub fn hooks(registry: &Registry, needs: &Needs) -> Result<HashMap<String, Arc<dyn Hook>>, String> {
+pub fn hooks(registry: &Registry, needs: &Needs) -> Result<HashMap<String, Arc<dyn Hook>>, RangeError> {
     let mut all: HashMap<String, Arc<dyn Hook>> = HashMap::new();
     if let Some(kind) = registry.resource("", "v1", "services") {
         all.insert(kind.prefix(), Arc::new(service_addresses::ServiceAddresses::new(&needs.service_cidr)?));

@@ -1,10 +1,12 @@
-//! Reviews: may I, may they, what may I, who am I, whose token is this. They agree with the chain, because they ask it.
+//! SubjectAccessReview and its variants, SelfSubjectReview and TokenReview. They use the authenticators and authorizers
+//! of the handler chain, so the results agree with it.
 
 use crate::authn;
 use crate::authz::rbac::Rbac;
 use crate::authz::{Authorizer, Decision, Rules};
 use crate::hook::{Action, Call};
 use crate::request_info::RequestInfo;
+use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
 use coracle_client::user::User;
@@ -60,7 +62,7 @@ pub fn register(access: &Arc<Access>, add: &mut impl FnMut(&str, &str, &str, Arc
 
 #[async_trait]
 impl Action for Reviewer {
-    fn only_answers(&self) -> bool {
+    fn skips_admission(&self) -> bool {
         true
     }
 
@@ -124,7 +126,7 @@ impl Reviewer {
                 }
                 status
             }
-            Err(why) => json!({"authenticated": false, "user": {}, "error": why}),
+            Err(why) => json!({"authenticated": false, "user": {}, "error": why.to_string()}),
         })
     }
 }
@@ -152,10 +154,11 @@ async fn access(
 ) -> Result<Value, ApiError> {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let verb = |value: &Value| Verb::from(value.as_str().unwrap_or_default());
     let request = match (resource.is_null(), path.is_null()) {
         (false, true) => RequestInfo {
             is_resource: true,
-            verb: text(&resource["verb"]),
+            verb: verb(&resource["verb"]),
             group: text(&resource["group"]),
             version: text(&resource["version"]),
             namespace: text(&resource["namespace"]),
@@ -166,7 +169,7 @@ async fn access(
             ..RequestInfo::default()
         },
         (true, false) => {
-            RequestInfo { verb: text(&path["verb"]), path: text(&path["path"]), ..RequestInfo::default() }
+            RequestInfo { verb: verb(&path["verb"]), path: text(&path["path"]), ..RequestInfo::default() }
         }
         (true, true) => {
             let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";

@@ -1,7 +1,8 @@
-//! `/scale`: the replicas of anything that has them, in one shape.
+//! `/scale`: the replica count of every scalable kind as `autoscaling/v1` Scale.
 
-use crate::hook::{Action, Call, Facet};
-use crate::patching::{self, PatchKind};
+use crate::hook::{Action, Call, Projection};
+use crate::patch_request::{self, PatchKind};
+use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
 use coracle_client::pipeline::Target;
@@ -19,18 +20,18 @@ impl Action for Scale {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
         let current = call.api.get(call.kind, call.namespace, call.name).await?;
         let change: Box<dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync> = match call.verb {
-            "get" => {
-                let object = call.api.converter.view(call.kind, &current).await?;
+            Verb::Get => {
+                let object = call.api.converter.to_value(call.kind, &current).await?;
                 return Ok(Reply::Value(200, of_value(call.kind, &object)));
             }
-            "update" => {
+            Verb::Update => {
                 let body = call.body.clone();
                 Box::new(move |_| Ok(body.clone()))
             }
-            "patch" => {
+            Verb::Patch => {
                 let kind = PatchKind::of(call.content_type)?;
                 let body = call.body.clone();
-                Box::new(move |scale| patching::apply_untyped(kind, scale, &body))
+                Box::new(move |scale| patch_request::apply_untyped(kind, scale, &body))
             }
             _ => return Err(ApiError::method_not_allowed()),
         };
@@ -51,8 +52,8 @@ impl Action for Scale {
 /// The Scale of objects of a kind.
 pub struct Replicas<'a>(pub &'a Kind);
 
-impl Facet for Replicas<'_> {
-    fn show(&self, object: &Value) -> Value {
+impl Projection for Replicas<'_> {
+    fn project(&self, object: &Value) -> Value {
         of_value(self.0, object)
     }
 

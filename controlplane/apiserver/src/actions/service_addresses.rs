@@ -1,13 +1,13 @@
-//! Cluster addresses and node ports of Services. What is taken is a key in the store, made before the Service and removed
-//! after it, so that two servers on one store never hand out the same: an `IPAddress` object per address, a plain key per
-//! node port.
+//! Allocates cluster IPs and node ports of Services. An allocation is a key in the store, written before the Service
+//! and deleted after it, so two servers on one store never allocate the same value: an `IPAddress` object per address,
+//! a plain key per node port.
 
 use super::service_families;
 use crate::api::{Api, store_failed};
 use crate::hook::Hook;
 use crate::metadata;
 use async_trait::async_trait;
-use coracle_kinds::object::gate::{Limits, stored_bytes};
+use coracle_kinds::object::limits::{Limits, stored_bytes};
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::{Durability, StoreError, Write};
 use rand::RngExt;
@@ -18,6 +18,11 @@ const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 const PORT_KEY: &str = "/registry/ranges/servicenodeports/";
 const TRIES: usize = 256;
 
+/// A text that is not a range of addresses.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is not an address range")]
+pub struct RangeError(String);
+
 /// A range of addresses.
 #[derive(Debug, Clone, Copy)]
 struct Range {
@@ -26,8 +31,8 @@ struct Range {
 }
 
 impl Range {
-    fn parse(text: &str) -> Result<Self, String> {
-        let bad = || format!("{text} is not an address range");
+    fn parse(text: &str) -> Result<Self, RangeError> {
+        let bad = || RangeError(text.to_owned());
         let (address, bits) = text.split_once('/').ok_or_else(bad)?;
         let (base, bits): (IpAddr, u8) =
             (address.parse().map_err(|_| bad())?, bits.parse().map_err(|_| bad())?);
@@ -49,7 +54,7 @@ impl Range {
     }
 
     /// Whether a Service may ask for this address: neither the network's own nor, of IPv4, that of everybody.
-    fn gives(&self, address: IpAddr) -> bool {
+    fn is_assignable(&self, address: IpAddr) -> bool {
         let last = match address {
             IpAddr::V4(ip) => {
                 ip.to_bits() | u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0) == u32::MAX
@@ -81,7 +86,7 @@ pub struct ServiceAddresses {
 
 impl ServiceAddresses {
     /// With one range per family, comma separated.
-    pub fn new(cidrs: &str) -> Result<Self, String> {
+    pub fn new(cidrs: &str) -> Result<Self, RangeError> {
         Ok(Self { ranges: cidrs.split(',').map(|c| Range::parse(c.trim())).collect::<Result<_, _>>()? })
     }
 
@@ -146,16 +151,16 @@ impl ServiceAddresses {
     }
 
     /// Settles families, then takes the addresses that are asked for and draws the others.
-    async fn take_addresses(
+    async fn allocate_addresses(
         &self,
-        taking: &Taking<'_>,
+        allocator: &Allocator<'_>,
         service: &mut Value,
         old: Option<&Value>,
     ) -> Result<Vec<String>, ApiError> {
         if service["spec"]["clusterIP"] == "None" {
             service["spec"]["clusterIPs"] = json!(["None"]);
         }
-        if let Err(causes) = service_families::settle(service, old, &self.families()) {
+        if let Err(causes) = service_families::default_families(service, old, &self.families()) {
             let name = service["metadata"]["name"].as_str().unwrap_or_default();
             return Err(ApiError::invalid("", "Service", name, causes));
         }
@@ -169,9 +174,9 @@ impl ServiceAddresses {
         for (i, family) in families.iter().enumerate() {
             let asked = all.get(i).filter(|ip| !held.contains(ip));
             let outcome = match asked {
-                Some(text) => self.take_address(taking, text, service).await.map(|()| text.clone()),
+                Some(text) => self.reserve_address(allocator, text, service).await.map(|()| text.clone()),
                 None if i < all.len() => continue,
-                None => self.draw_address(taking, family, service).await,
+                None => self.pick_address(allocator, family, service).await,
             };
             match outcome {
                 Ok(address) => {
@@ -181,7 +186,7 @@ impl ServiceAddresses {
                     }
                 }
                 Err(error) => {
-                    taking.free(&taken, &[]).await;
+                    allocator.free(&taken, &[]).await;
                     return Err(error);
                 }
             }
@@ -191,7 +196,12 @@ impl ServiceAddresses {
         Ok(taken)
     }
 
-    async fn take_address(&self, taking: &Taking<'_>, text: &str, service: &Value) -> Result<(), ApiError> {
+    async fn reserve_address(
+        &self,
+        allocator: &Allocator<'_>,
+        text: &str,
+        service: &Value,
+    ) -> Result<(), ApiError> {
         let refuse = |why: &str| {
             let list = &service["spec"]["clusterIPs"];
             let why = format!("failed to allocate IP {text}: {why}");
@@ -201,74 +211,74 @@ impl ServiceAddresses {
         let Some((ip, range)) = text.parse().ok().and_then(|ip| Some((ip, range(ip)?))) else {
             return refuse("the provided network does not match the current range");
         };
-        if !range.gives(ip) {
+        if !range.is_assignable(ip) {
             let (base, bits) = (range.base, range.bits);
             return refuse(&format!(
                 "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {base}/{bits}"
             ));
         }
-        match taking.address(ip, service).await? {
+        match allocator.address(ip, service).await? {
             true => Ok(()),
             false => refuse("provided IP is already allocated"),
         }
     }
 
-    async fn draw_address(
+    async fn pick_address(
         &self,
-        taking: &Taking<'_>,
+        allocator: &Allocator<'_>,
         family: &Value,
         service: &Value,
     ) -> Result<String, ApiError> {
         let fits = |range: &&Range| range.base.is_ipv4() == (family == "IPv4");
         let range = self.ranges.iter().find(fits).copied().unwrap_or(self.ranges[0]);
-        taking.draw_address(range, service).await
+        allocator.pick_address(range, service).await
     }
 
     /// Takes the node ports that are asked for and draws the others; nothing stays taken when it fails.
-    async fn take_ports(
+    async fn allocate_ports(
         &self,
-        taking: &Taking<'_>,
+        allocator: &Allocator<'_>,
         service: &mut Value,
         held: &[u16],
     ) -> Result<(), ApiError> {
         let mut taken = Vec::new();
-        let outcome = fill_ports(taking, service, held, &mut taken).await;
+        let outcome = fill_ports(allocator, service, held, &mut taken).await;
         if outcome.is_err() {
-            taking.free(&[], &taken).await;
+            allocator.free(&[], &taken).await;
         }
         outcome
     }
 
-    async fn take_all(
+    async fn allocate_all(
         &self,
-        taking: &Taking<'_>,
+        allocator: &Allocator<'_>,
         service: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
-        let taken = self.take_addresses(taking, service, old).await?;
+        let taken = self.allocate_addresses(allocator, service, old).await?;
         if !wants_ports(service) {
             return Ok(());
         }
-        let outcome = self.take_ports(taking, service, &old.map(ports).unwrap_or_default()).await;
+        let outcome = self.allocate_ports(allocator, service, &old.map(ports).unwrap_or_default()).await;
         if outcome.is_err() {
-            taking.free(&taken, &[]).await;
+            allocator.free(&taken, &[]).await;
         }
         outcome
     }
 }
 
 async fn fill_ports(
-    taking: &Taking<'_>,
+    allocator: &Allocator<'_>,
     service: &mut Value,
     held: &[u16],
     taken: &mut Vec<u16>,
 ) -> Result<(), ApiError> {
     let name = metadata_key(service);
-    let draws = service["spec"]["allocateLoadBalancerNodePorts"] != json!(false);
+    let allocates = service["spec"]["allocateLoadBalancerNodePorts"] != json!(false);
     let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
     for i in 0..count {
         let asked = service["spec"]["ports"][i]["nodePort"].as_u64().unwrap_or(0) as u16;
-        if asked == 0 && !draws {
+        if asked == 0 && !allocates {
             continue;
         }
         let port = if asked == 0 {
@@ -280,7 +290,7 @@ async fn fill_ports(
             match twin.and_then(|j| service["spec"]["ports"][j]["nodePort"].as_u64()) {
                 Some(port) => port as u16,
                 None => {
-                    let port = taking.draw_port(&name, taken).await?;
+                    let port = allocator.pick_port(&name, taken).await?;
                     taken.push(port);
                     port
                 }
@@ -289,7 +299,7 @@ async fn fill_ports(
             if !held.contains(&asked) && !taken.contains(&asked) {
                 let refusal = if !PORTS.contains(&asked) {
                     Some("provided port is not in the valid range. The range of valid ports is 30000-32767")
-                } else if !taking.port(asked, &name).await? {
+                } else if !allocator.port(asked, &name).await? {
                     Some("provided port is already allocated")
                 } else {
                     None
@@ -308,11 +318,11 @@ async fn fill_ports(
         service["spec"]["type"] == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local";
     let asked = service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) as u16;
     if local && asked == 0 {
-        let port = taking.draw_port(&name, taken).await?;
+        let port = allocator.pick_port(&name, taken).await?;
         service["spec"]["healthCheckNodePort"] = json!(port);
         taken.push(port);
     } else if local && !held.contains(&asked) {
-        if taken.contains(&asked) || !taking.port(asked, &name).await? {
+        if taken.contains(&asked) || !allocator.port(asked, &name).await? {
             return Err(ApiError::internal(format!(
                 "failed to allocate requested HealthCheck NodePort {asked}: provided port is already allocated"
             )));
@@ -327,13 +337,13 @@ fn metadata_key(service: &Value) -> String {
     format!("{}/{}", meta["namespace"].as_str().unwrap_or(""), meta["name"].as_str().unwrap_or(""))
 }
 
-/// How things are taken: for good, or only looked at in a dry run.
-struct Taking<'a> {
+/// Allocates keys in the store; a dry run only checks them.
+struct Allocator<'a> {
     api: &'a Api,
     dry_run: bool,
 }
 
-impl Taking<'_> {
+impl Allocator<'_> {
     /// Claims an address; `false` when somebody has it.
     async fn address(&self, ip: IpAddr, service: &Value) -> Result<bool, ApiError> {
         let resource = self.api.registry.resource("networking.k8s.io", "v1", "ipaddresses");
@@ -352,14 +362,14 @@ impl Taking<'_> {
         metadata::begin(&kind, "", &mut object);
         let key = kind.key("", &ip.to_string());
         let bytes = stored_bytes(&object, &Limits::USUAL).map_err(ApiError::internal)?;
-        self.take(key, bytes).await
+        self.reserve(key, bytes).await
     }
 
     async fn port(&self, port: u16, owner: &str) -> Result<bool, ApiError> {
-        self.take(format!("{PORT_KEY}{port}"), bytes::Bytes::from(owner.to_owned())).await
+        self.reserve(format!("{PORT_KEY}{port}"), bytes::Bytes::from(owner.to_owned())).await
     }
 
-    async fn take(&self, key: String, value: bytes::Bytes) -> Result<bool, ApiError> {
+    async fn reserve(&self, key: String, value: bytes::Bytes) -> Result<bool, ApiError> {
         if self.dry_run {
             return self.api.store.get(&key).await.map(|there| there.is_none()).map_err(store_failed);
         }
@@ -372,7 +382,7 @@ impl Taking<'_> {
     }
 
     /// A free address: random tries first, then one after the other, so that a nearly full range still serves.
-    async fn draw_address(&self, range: Range, service: &Value) -> Result<String, ApiError> {
+    async fn pick_address(&self, range: Range, service: &Value) -> Result<String, ApiError> {
         let size = range.size();
         let end = size.saturating_sub(if range.base.is_ipv4() { 1 } else { 0 }).max(2);
         // The low end is left to those who ask for an address, as long as there is another.
@@ -390,7 +400,7 @@ impl Taking<'_> {
     }
 
     /// A free port that is none of `taken`, which a dry run has not written down.
-    async fn draw_port(&self, owner: &str, taken: &[u16]) -> Result<u16, ApiError> {
+    async fn pick_port(&self, owner: &str, taken: &[u16]) -> Result<u16, ApiError> {
         let random = (0..TRIES).map(|_| rand::rng().random_range(PORTS)).collect::<Vec<_>>();
         for port in random.into_iter().chain(PORTS).filter(|port| !taken.contains(port)) {
             if self.port(port, owner).await? {
@@ -407,7 +417,7 @@ impl Taking<'_> {
     }
 }
 
-/// Gives addresses and ports back; what is not taken is no error.
+/// Releases addresses and ports; missing allocations are not an error.
 async fn free(api: &Api, addresses: &[String], ports: &[u16]) {
     let mut keys: Vec<String> = ports.iter().map(|p| format!("{PORT_KEY}{p}")).collect();
     if let Some(kind) = api.registry.resource("networking.k8s.io", "v1", "ipaddresses") {
@@ -417,7 +427,7 @@ async fn free(api: &Api, addresses: &[String], ports: &[u16]) {
         let Ok(Some(there)) = api.store.get(&key).await else { continue };
         let write = Write { key, expect: there.modified, value: None, durability: Durability::Sync };
         if let Err(error) = api.store.write(write).await {
-            tracing::warn!(%error, "an address of a removed Service stays taken until the next repair");
+            tracing::warn!(%error, "releasing a Service address failed; the repair loop will release it");
         }
     }
 }
@@ -425,7 +435,7 @@ async fn free(api: &Api, addresses: &[String], ports: &[u16]) {
 #[async_trait]
 impl Hook for ServiceAddresses {
     async fn before_create(&self, api: &Api, object: &mut Value, dry_run: bool) -> Result<(), ApiError> {
-        self.take_all(&Taking { api, dry_run }, object, None).await
+        self.allocate_all(&Allocator { api, dry_run }, object, None).await
     }
 
     async fn create_failed(&self, api: &Api, object: &Value) {
@@ -444,7 +454,7 @@ impl Hook for ServiceAddresses {
             object["spec"]["clusterIP"] = old["spec"]["clusterIP"].clone();
             object["spec"]["clusterIPs"] = old["spec"]["clusterIPs"].clone();
         }
-        self.take_all(&Taking { api, dry_run }, object, Some(old)).await
+        self.allocate_all(&Allocator { api, dry_run }, object, Some(old)).await
     }
 
     async fn update_done(&self, api: &Api, object: &Value, old: &Value, stored: bool) {

@@ -1,4 +1,4 @@
-//! Which address families a Service has: what it asks for, what it had, and what the cluster has. Pure.
+//! Computes the IP families of a Service from its spec, its previous spec and the families of the cluster. Pure.
 
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
@@ -23,7 +23,11 @@ fn other(family: &str) -> &'static str {
 /// Fills in policy and families; an update to one family gives the second address up.
 ///
 /// `configured` are the cluster's families, its own first.
-pub fn settle(service: &mut Value, old: Option<&Value>, configured: &[&str]) -> Result<(), Vec<FieldError>> {
+pub fn default_families(
+    service: &mut Value,
+    old: Option<&Value>,
+    configured: &[&str],
+) -> Result<(), Vec<FieldError>> {
     if service["spec"]["type"] == "ExternalName" {
         return Ok(());
     }
@@ -119,10 +123,10 @@ mod tests {
 
     const BOTH: &[&str] = &["IPv4", "IPv6"];
 
-    fn settled(spec: Value, old: Option<Value>, configured: &[&str]) -> String {
+    fn families_of(spec: Value, old: Option<Value>, configured: &[&str]) -> String {
         let mut service = json!({"spec": spec});
         let old = old.map(|spec| json!({"spec": spec}));
-        match settle(&mut service, old.as_ref(), configured) {
+        match default_families(&mut service, old.as_ref(), configured) {
             Ok(()) => {
                 let policy = service["spec"]["ipFamilyPolicy"].as_str().unwrap_or_default();
                 format!("{policy} {}", texts(&service, "ipFamilies").join(" "))
@@ -182,7 +186,7 @@ mod tests {
                 "PreferDualStack IPv4 IPv6",
             ),
         ] {
-            assert_eq!(settled(spec.clone(), None, configured), want, "{spec}");
+            assert_eq!(families_of(spec.clone(), None, configured), want, "{spec}");
         }
     }
 
@@ -206,7 +210,7 @@ mod tests {
                 "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": must be 'SingleStack' to release the secondary cluster IP",
             ),
         ] {
-            assert_eq!(settled(spec.clone(), Some(old.clone()), BOTH), want, "{spec}");
+            assert_eq!(families_of(spec.clone(), Some(old.clone()), BOTH), want, "{spec}");
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Token {
 
 #[async_trait]
 impl Action for Token {
-    fn fill(&self, request: &mut Value) {
+    fn set_defaults(&self, request: &mut Value) {
         let seconds = &mut request["spec"]["expirationSeconds"];
         if seconds.is_null() {
             *seconds = json!(USUAL);

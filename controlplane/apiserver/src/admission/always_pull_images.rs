@@ -1,4 +1,5 @@
-//! AlwaysPullImages: nobody runs an image that is on the node without showing the registry that they may.
+//! AlwaysPullImages: sets `imagePullPolicy: Always`, so that a pod cannot use an image cached on the node without
+//! credentials for its registry.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

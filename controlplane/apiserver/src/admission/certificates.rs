@@ -1,15 +1,17 @@
-//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve and sign requests of which
-//! signer, and that nobody asks for a certificate of `system:masters`.
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: check permissions to approve and sign
+//! requests of a signer, and reject requests for the group `system:masters`.
 
 use super::{Attributes, Operation, Plugin};
 use crate::actions::reviews::Access;
 use crate::authz::Decision;
 use crate::request_info::RequestInfo;
+use crate::verb::Verb;
 use async_trait::async_trait;
 use base64::Engine as _;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 use std::sync::Arc;
+use x509_parser::error::{PEMError, X509Error};
 use x509_parser::prelude::FromDer;
 
 const GROUP: &str = "certificates.k8s.io";
@@ -25,12 +27,12 @@ pub struct CertificateSigning(pub Arc<Access>);
 pub struct CertificateSubjectRestriction;
 
 /// Whether the user may do `verb` for a signer, by its name or for all of its domain.
-async fn may(access: &Access, at: &Attributes<'_>, verb: &str, signer: &str) -> Result<bool, ApiError> {
+async fn may(access: &Access, at: &Attributes<'_>, verb: Verb, signer: &str) -> Result<bool, ApiError> {
     let authz = access.authz.get().ok_or_else(|| ApiError::unavailable("the server is starting"))?;
     let domain = signer.split('/').next().unwrap_or_default();
     for name in [signer.to_owned(), format!("{domain}/*")] {
         let request = RequestInfo {
-            verb: verb.into(),
+            verb: verb.clone(),
             is_resource: true,
             group: GROUP.into(),
             version: "*".into(),
@@ -65,7 +67,7 @@ impl Plugin for CertificateApproval {
     async fn validate(&self, at: &mut Attributes<'_>, _: &Value) -> Result<(), ApiError> {
         let Some(old) = at.old.filter(|_| is(at, "approval", Operation::Update)) else { return Ok(()) };
         let signer = signer(old);
-        if may(&self.0, at, "approve", signer).await? {
+        if may(&self.0, at, Verb::Approve, signer).await? {
             return Ok(());
         }
         Err(at.forbidden(format!("user not permitted to approve requests with signerName {signer:?}")))
@@ -85,7 +87,7 @@ impl Plugin for CertificateSigning {
             return Ok(());
         }
         let signer = signer(old);
-        if may(&self.0, at, "sign", signer).await? {
+        if may(&self.0, at, Verb::Sign, signer).await? {
             return Ok(());
         }
         Err(at.forbidden(format!("user not permitted to sign requests with signerName {signer:?}")))
@@ -113,12 +115,22 @@ impl Plugin for CertificateSubjectRestriction {
     }
 }
 
+/// Why a text is not a certificate signing request.
+#[derive(Debug, thiserror::Error)]
+enum RequestError {
+    #[error(transparent)]
+    Base64(#[from] base64::DecodeError),
+    #[error(transparent)]
+    Pem(#[from] x509_parser::nom::Err<PEMError>),
+    #[error(transparent)]
+    Der(#[from] x509_parser::nom::Err<X509Error>),
+}
+
 /// The organizations of the subject of a request in base64 of PEM.
-fn organizations(encoded: &str) -> Result<Vec<String>, String> {
-    let pem = base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|e| e.to_string())?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).map_err(|e| e.to_string())?;
-    let (_, request) = x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents)
-        .map_err(|e| e.to_string())?;
+fn organizations(encoded: &str) -> Result<Vec<String>, RequestError> {
+    let pem = base64::engine::general_purpose::STANDARD.decode(encoded)?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem)?;
+    let (_, request) = x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents)?;
     let subject = &request.certification_request_info.subject;
     Ok(subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect())
 }

@@ -1,4 +1,5 @@
-//! PersistentVolumeClaimResize: a claim grows only when it is bound and its class lets volumes grow.
+//! PersistentVolumeClaimResize: allows a claim to grow only if it is bound and its storage class allows volume
+//! expansion.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

@@ -1,4 +1,4 @@
-//! DefaultIngressClass: ingresses that name no class get the default one, if there is one.
+//! DefaultIngressClass: sets the default class on ingresses that name none.
 
 use super::default_storage_class::newest;
 use super::{Attributes, Operation, Plugin};

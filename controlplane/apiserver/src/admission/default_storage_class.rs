@@ -1,4 +1,4 @@
-//! DefaultStorageClass: claims that name no class get the default one, if there is one.
+//! DefaultStorageClass: sets the default class on claims that name none.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

@@ -1,4 +1,4 @@
-//! DefaultTolerationSeconds: pods stay five minutes on a node that is not ready or not reached.
+//! DefaultTolerationSeconds: pods tolerate the not-ready and unreachable taints for five minutes.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

@@ -1,9 +1,9 @@
-//! EventRateLimit: no more events than a server, namespace, user or source may send.
+//! EventRateLimit: limits the rate of events per server, namespace, user or source.
 
-use super::config::{Configuration, ConfigurationError};
+use super::config::{Configuration, ConfigurationError, PluginError};
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
-use coracle_proto::status::ApiError;
+use coracle_proto::status::{ApiError, FieldError};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
@@ -67,19 +67,21 @@ impl Plugin for EventRateLimit {
         "EventRateLimit"
     }
 
-    fn ready(&self) -> Result<(), String> {
+    fn ready(&self) -> Result<(), PluginError> {
+        let invalid = |field: String, why: String| FieldError::new("FieldValueInvalid", field, why);
         let mut wrong = Vec::new();
         if self.0.is_empty() {
-            wrong.push("limits: Invalid value: []: must not be empty".into());
+            wrong.push(invalid("limits".into(), "Invalid value: []: must not be empty".into()));
         }
         for (index, Enforcer { limit, .. }) in self.0.iter().enumerate() {
             for (field, value) in [("burst", limit.burst), ("qps", limit.qps)] {
                 if value <= 0.0 {
-                    wrong.push(format!("limits[{index}].{field}: Invalid value: {value}: must be positive"));
+                    let why = format!("Invalid value: {value}: must be positive");
+                    wrong.push(invalid(format!("limits[{index}].{field}"), why));
                 }
             }
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
+        if wrong.is_empty() { Ok(()) } else { Err(PluginError::Invalid(wrong)) }
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, event: &Value) -> Result<(), ApiError> {
@@ -164,8 +166,9 @@ mod tests {
         assert!(enforcer.buckets.lock().len() <= 2);
         let none = json!({"limits": [{"type": "Server", "qps": 0, "burst": 1}]});
         let none = EventRateLimit::new(&Configuration::with("EventRateLimit", none)).unwrap();
-        assert_eq!(none.ready(), Err("limits[0].qps: Invalid value: 0: must be positive".into()));
-        assert_eq!(plugin.ready(), Ok(()));
+        let why = none.ready().unwrap_err().to_string();
+        assert_eq!(why, "limits[0].qps: Invalid value: 0: must be positive");
+        assert!(plugin.ready().is_ok());
         let unknown = Configuration::with("EventRateLimit", json!({"limits": [{"type": "Moon"}]}));
         assert!(EventRateLimit::new(&unknown).is_err());
     }

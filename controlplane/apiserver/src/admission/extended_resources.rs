@@ -1,4 +1,4 @@
-//! ExtendedResourceToleration: pods that ask for a device tolerate the taint that keeps others from its nodes.
+//! ExtendedResourceToleration: pods that request an extended resource tolerate the taint of its nodes.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

@@ -1,4 +1,4 @@
-//! DenyServiceExternalIPs: a Service cannot claim addresses that nobody gave it.
+//! DenyServiceExternalIPs: rejects new `externalIPs` of Services.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

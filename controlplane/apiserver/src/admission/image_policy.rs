@@ -1,10 +1,9 @@
-//! ImagePolicyWebhook: somebody else decides about images.
+//! ImagePolicyWebhook: a webhook allows or denies the images of a pod.
 
-use super::config::{Configuration, ConfigurationError};
+use super::config::{Configuration, ConfigurationError, PluginError};
 use super::{Attributes, Operation, Plugin};
-use crate::remote::Remote;
+use crate::https_client::{HttpsClient, HttpsClientError};
 use async_trait::async_trait;
-use coracle_proto::causes::chain;
 use coracle_proto::status::ApiError;
 use http::Method;
 use parking_lot::Mutex;
@@ -19,6 +18,17 @@ const NAME: &str = "ImagePolicyWebhook";
 const REMEMBERED: usize = 1024;
 /// How often an answer that does not come is asked for.
 const TRIES: u32 = 5;
+
+/// Why the backend does not decide.
+#[derive(Debug, thiserror::Error)]
+enum ReviewError {
+    #[error("no image policy backend is configured")]
+    NoBackend,
+    #[error("Error contacting webhook: {0}")]
+    Status(u16),
+    #[error(transparent)]
+    HttpsClient(#[from] HttpsClientError),
+}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -41,7 +51,7 @@ struct Policy {
 /// The plugin.
 pub struct ImagePolicyWebhook {
     policy: Policy,
-    remote: Option<Remote>,
+    remote: Option<HttpsClient>,
     answers: Mutex<HashMap<String, (Value, Instant)>>,
 }
 
@@ -49,29 +59,29 @@ impl ImagePolicyWebhook {
     /// The plugin with its backend; without one it cannot be on.
     pub fn new(configuration: &Configuration) -> Result<Self, ConfigurationError> {
         let Settings { image_policy: mut policy } = configuration.of(NAME)?;
-        let wrong = |why: String| ConfigurationError::Plugin { plugin: NAME, why };
+        let wrong = |error| ConfigurationError::Plugin { plugin: NAME, error };
         policy.allow_ttl = within("allowTTL", policy.allow_ttl, 1800, 300).map_err(wrong)?;
         policy.deny_ttl = within("denyTTL", policy.deny_ttl, 1800, 30).map_err(wrong)?;
         policy.retry_backoff = within("retryBackoff", policy.retry_backoff, 300_000, 500).map_err(wrong)?;
         let remote = if policy.kube_config_file.as_os_str().is_empty() {
             None
         } else {
-            let remote = Remote::from_kubeconfig(&policy.kube_config_file);
-            Some(remote.map_err(|error| wrong(format!("imagePolicy.kubeConfigFile: {}", chain(&error))))?)
+            let remote = HttpsClient::from_kubeconfig(&policy.kube_config_file);
+            Some(remote.map_err(|error| wrong(PluginError::Kubeconfig(error)))?)
         };
         Ok(Self { policy, remote, answers: Mutex::default() })
     }
 
     /// What the backend says, or said a moment ago.
-    async fn ask(&self, spec: &Value) -> Result<Value, String> {
+    async fn ask(&self, spec: &Value) -> Result<Value, ReviewError> {
         let (key, now) = (spec.to_string(), Instant::now());
         if let Some((answer, _)) = self.answers.lock().get(&key).filter(|(_, until)| *until > now) {
             return Ok(answer.clone());
         }
-        let Some(remote) = &self.remote else { return Err("no image policy backend is configured".into()) };
+        let remote = self.remote.as_ref().ok_or(ReviewError::NoBackend)?;
         let review =
             json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "spec": spec});
-        let mut why = String::new();
+        let mut last = ReviewError::NoBackend;
         for attempt in 0..TRIES {
             if attempt > 0 {
                 tokio::time::sleep(Duration::from_millis(self.policy.retry_backoff.unsigned_abs()) * attempt)
@@ -95,13 +105,13 @@ impl ImagePolicyWebhook {
                     return Ok(status);
                 }
                 Ok((code, _)) if code < 500 && code != 429 => {
-                    return Err(format!("Error contacting webhook: {code}"));
+                    return Err(ReviewError::Status(code));
                 }
-                Ok((code, _)) => why = format!("Error contacting webhook: {code}"),
-                Err(error) => why = error.to_string(),
+                Ok((code, _)) => last = ReviewError::Status(code),
+                Err(error) => last = error.into(),
             }
         }
-        Err(why)
+        Err(last)
     }
 }
 
@@ -111,9 +121,8 @@ impl Plugin for ImagePolicyWebhook {
         NAME
     }
 
-    fn ready(&self) -> Result<(), String> {
-        let missing = "no config specified: imagePolicy.kubeConfigFile is needed";
-        self.remote.as_ref().map(|_| ()).ok_or_else(|| missing.to_owned())
+    fn ready(&self) -> Result<(), PluginError> {
+        if self.remote.is_some() { Ok(()) } else { Err(PluginError::NoKubeconfig) }
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, pod: &Value) -> Result<(), ApiError> {
@@ -138,7 +147,7 @@ impl Plugin for ImagePolicyWebhook {
             }
             Err(why) if self.policy.default_allow => {
                 at.audit("imagepolicywebhook.image-policy.k8s.io/failed-open", "true");
-                tracing::warn!(why, "images are allowed without an answer");
+                tracing::warn!(%why, "image policy webhook failed; images are allowed by default");
                 Ok(())
             }
             Err(why) => Err(at.forbidden(why)),
@@ -147,12 +156,12 @@ impl Plugin for ImagePolicyWebhook {
 }
 
 /// A time of the settings: -1 is none, 0 the usual.
-fn within(field: &str, value: i64, most: i64, usual: i64) -> Result<i64, String> {
+fn within(field: &'static str, value: i64, most: i64, usual: i64) -> Result<i64, PluginError> {
     match value {
         -1 => Ok(0),
         0 => Ok(usual),
         value if (1..=most).contains(&value) => Ok(value),
-        value => Err(format!("imagePolicy.{field}: valid value is between 1 and {most}, got {value}")),
+        value => Err(PluginError::Range { field, most, value }),
     }
 }
 
@@ -221,9 +230,9 @@ mod tests {
         assert_eq!(plugin.answers.lock().len(), 2);
         let off = ImagePolicyWebhook::new(&Configuration::default()).unwrap();
         assert!(off.ask(&ask("i")).await.is_err() && off.ready().is_err());
-        for (value, expected) in [(-1, Ok(0)), (0, Ok(30)), (7, Ok(7))] {
-            assert_eq!(within("denyTTL", value, 1800, 30), expected);
+        for (value, expected) in [(-1, 0), (0, 30), (7, 7)] {
+            assert_eq!(within("denyTTL", value, 1800, 30).unwrap(), expected);
         }
-        assert!(within("denyTTL", 1801, 1800, 30).unwrap_err().contains("imagePolicy.denyTTL"));
+        assert!(within("denyTTL", 1801, 1800, 30).unwrap_err().to_string().contains("imagePolicy.denyTTL"));
     }
 }

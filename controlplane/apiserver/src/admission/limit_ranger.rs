@@ -1,4 +1,4 @@
-//! LimitRanger: defaults and bounds for what pods, containers and claims of a namespace ask for.
+//! LimitRanger: default and limit the resources of pods, containers and claims in a namespace.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

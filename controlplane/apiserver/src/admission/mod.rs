@@ -1,70 +1,71 @@
-//! Admission: what the cluster accepts. Mutating plugins run first, then the validating ones; the first refusal ends the
-//! request. A plugin is one file and one line in the chain.
+//! Admission. Mutating plugins run first, then the validating ones; the first rejection ends the request. A plugin is
+//! one file and one line in the chain.
 
-// The chain: which plugins, in which order.
+// The plugin chain.
 pub mod plugins;
-// Mutating first, then validating.
+// The mutating and the validating phase.
 pub mod phases;
-// What an AdmissionConfiguration says.
+// AdmissionConfiguration.
 pub mod config;
-// Namespaces that are there, and stay.
+// NamespaceLifecycle.
 pub mod namespace_lifecycle;
-// What containers and claims may ask for.
+// LimitRanger.
 pub mod limit_ranger;
-// Every pod is somebody.
+// ServiceAccount.
 pub mod service_account;
-// New nodes wait.
+// TaintNodesByCondition.
 pub mod taint_nodes;
-// Images are always pulled.
+// AlwaysPullImages.
 pub mod always_pull_images;
-// Somebody else decides about images.
+// ImagePolicyWebhook.
 pub mod image_policy;
-// What pods may do to their node.
+// PodSecurity.
 pub mod pod_security;
-// Classes become numbers.
+// Priority.
 pub mod priority;
-// Five minutes on a lost node.
+// DefaultTolerationSeconds.
 pub mod default_tolerations;
-// Tolerations by namespace.
+// PodTolerationRestriction.
 pub mod pod_tolerations;
-// Not too many events.
+// EventRateLimit.
 pub mod event_rate_limit;
-// Pods that ask for a device tolerate its nodes.
+// ExtendedResourceToleration.
 pub mod extended_resources;
-// A class for claims without one.
+// DefaultStorageClass.
 pub mod default_storage_class;
-// Claims and volumes stay while they are used.
+// StorageObjectInUseProtection.
 pub mod storage_protection;
-// Owners that one may delete.
+// OwnerReferencesPermissionEnforcement.
 pub mod owner_references;
-// Claims grow only where their class lets them.
+// PersistentVolumeClaimResize.
 pub mod claim_resize;
-// Overhead and nodes of runtimes.
+// RuntimeClass.
 pub mod runtime_class;
-// Who approves, signs and asks for certificates.
+// CertificateApproval, CertificateSigning, CertificateSubjectRestriction.
 pub mod certificates;
-// A class for ingresses without one.
+// DefaultIngressClass.
 pub mod default_ingress_class;
-// No addresses that are somebody else's.
+// DenyServiceExternalIPs.
 pub mod external_ips;
-// Nodes change what is theirs.
+// NodeRestriction.
 pub mod node_restriction;
-// A request by the names that others know it by.
-pub mod forms;
-// The cluster's own rules.
+// Requests in the equivalent version that a webhook or policy matched.
+pub mod versioned;
+// ValidatingAdmissionPolicy.
 pub mod policy;
-// Others have a say.
+// MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
 pub mod webhook;
-// No more than a namespace may have.
+// ResourceQuota.
 pub mod resource_quota;
-// Rights are not handed out by those who lack them.
+// Escalation check of roles and bindings.
 pub mod role_escalation;
-// Leases of API servers belong to them.
+// Protects the identity Leases of API servers.
 pub mod server_leases;
 
 use super::api::Api;
 use async_trait::async_trait;
-use coracle_client::notes::Notes;
+use config::PluginError;
+use coracle_client::audit_annotations::AuditAnnotations;
 use coracle_client::user::User;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::equivalent::Named;
@@ -75,7 +76,7 @@ use std::sync::Arc;
 
 pub use phases::{Admitted, Chain, Mutated};
 
-/// What is being done to an object.
+/// The operation on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// A new object.
@@ -102,11 +103,11 @@ impl Operation {
 
 /// One request as plugins see it; the object is passed beside it.
 pub struct Attributes<'a> {
-    /// The server, for those who look things up.
+    /// For lookups of other objects.
     pub api: &'a Api,
-    /// Who asks.
+    /// The authenticated user.
     pub user: &'a User,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
     /// The kind of the resource.
     pub kind: &'a Kind,
@@ -120,22 +121,22 @@ pub struct Attributes<'a> {
     pub old: Option<&'a Value>,
     /// Whether nothing will be stored.
     pub dry_run: bool,
-    /// Sentences for the `Warning` header.
+    /// Texts for the `Warning` header.
     pub warnings: Vec<String>,
-    /// What refusals call the object when it has no name yet.
+    /// Name of the object in errors while it has none.
     pub called: String,
-    /// What is noted for the audit log.
-    pub notes: Notes,
-    /// What plugins took and must know the fate of.
-    pub claims: Vec<Box<dyn Claim>>,
+    /// Annotations of the audit event.
+    pub audit_annotations: AuditAnnotations,
+    /// Reservations to finish when the write has succeeded or failed.
+    pub reservations: Vec<Box<dyn Reservation>>,
 }
 
-/// Something that a plugin took for an object before it is stored, such as a share of a quota. Dropped without a word
-/// when the request is given up half-way.
+/// Something that a plugin reserved for an object before it is stored, such as quota. Dropped without
+/// [`Reservation::finish`] if the request is cancelled.
 #[async_trait]
-pub trait Claim: Send + Sync {
-    /// The object was stored, or it was not.
-    async fn settle(self: Box<Self>, api: &Api, stored: bool);
+pub trait Reservation: Send + Sync {
+    /// Keeps the reservation if the object was `stored`, and releases it otherwise.
+    async fn finish(self: Box<Self>, api: &Api, stored: bool);
 }
 
 impl Attributes<'_> {
@@ -149,19 +150,19 @@ impl Attributes<'_> {
         ApiError::forbidden(&self.kind.group, &self.kind.plural, name, why)
     }
 
-    /// Notes something for the audit log, whatever becomes of the request.
+    /// Adds an annotation to the audit event, also if the request fails.
     pub fn audit(&self, key: impl Into<String>, text: impl Into<String>) {
-        self.notes.add(key, text);
+        self.audit_annotations.add(key, text);
     }
 
-    /// Every object of a kind as this server last saw them; none when it is not served.
+    /// All cached objects of a kind; none if it is not served.
     pub fn cached(&self, group: &str, plural: &str, namespace: Option<&str>) -> Vec<Arc<Object>> {
         let kind = self.api.registry.preferred(group, plural);
         let cache = kind.and_then(|kind| self.api.cache(&kind).ok());
         cache.map(|cache| cache.list(namespace)).unwrap_or_default()
     }
 
-    /// One object: as this server last saw it, or, when it does not know it, as the store has it.
+    /// One object from the cache, or from the store if it is not cached.
     pub async fn find(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let kind = self.api.registry.preferred(group, plural)?;
         match self.api.cached(&kind, namespace, name) {
@@ -170,10 +171,10 @@ impl Attributes<'_> {
         }
     }
 
-    /// Tells plugins that took something whether the object was stored.
-    pub async fn settle(&mut self, stored: bool) {
-        for claim in std::mem::take(&mut self.claims) {
-            claim.settle(self.api, stored).await;
+    /// Finishes the reservations of plugins.
+    pub async fn finish(&mut self, stored: bool) {
+        for reservation in std::mem::take(&mut self.reservations) {
+            reservation.finish(self.api, stored).await;
         }
     }
 
@@ -189,14 +190,14 @@ impl Attributes<'_> {
     }
 }
 
-/// One admission plugin. Both methods are called only for what they do not decline by returning at once.
+/// One admission plugin. Both phases are called for every request; a plugin ignores requests it does not handle.
 #[async_trait]
 pub trait Plugin: Send + Sync {
     /// Upstream's plugin name, for `--disable-admission-plugins`.
     fn name(&self) -> &'static str;
 
-    /// Why the plugin cannot be on with the settings that it has.
-    fn ready(&self) -> Result<(), String> {
+    /// An error if the plugin cannot run with its configuration.
+    fn ready(&self) -> Result<(), PluginError> {
         Ok(())
     }
 
@@ -205,7 +206,7 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// May refuse it. `object` is null for deletes.
+    /// May reject the request. `object` is null for deletes.
     async fn validate(&self, _at: &mut Attributes<'_>, _object: &Value) -> Result<(), ApiError> {
         Ok(())
     }

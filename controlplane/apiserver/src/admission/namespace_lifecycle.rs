@@ -1,4 +1,4 @@
-//! NamespaceLifecycle: nothing is created in a namespace that is not there or is going, and some namespaces stay.
+//! NamespaceLifecycle: rejects creation in missing or terminating namespaces, and deletion of system namespaces.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

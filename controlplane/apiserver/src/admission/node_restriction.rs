@@ -1,5 +1,5 @@
-//! NodeRestriction: a node changes itself, its lease and its pods, and nothing else; it cannot label, taint or own itself
-//! into trust, nor get tokens or certificates of others.
+//! NodeRestriction: a node may change only its own Node, its Lease and its pods. It cannot set protected labels or
+//! taints on itself, and cannot request tokens or certificates of others.
 
 use super::{Attributes, Operation, Plugin};
 use crate::authz::graph::references;

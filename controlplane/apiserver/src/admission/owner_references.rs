@@ -1,10 +1,11 @@
-//! OwnerReferencesPermissionEnforcement: only who may delete an object gives it to an owner, and only who may change an
-//! owner's finalizers has it wait for its dependents.
+//! OwnerReferencesPermissionEnforcement: setting an owner reference requires permission to delete the object, and
+//! `blockOwnerDeletion` requires permission to update the owner's finalizers.
 
 use super::{Attributes, Operation, Plugin};
 use crate::actions::reviews::Access;
 use crate::authz::Decision;
 use crate::request_info::RequestInfo;
+use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
@@ -32,7 +33,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
         }
         if at.operation == Operation::Update {
             let delete = RequestInfo {
-                verb: "delete".into(),
+                verb: Verb::Delete,
                 group: at.kind.group.clone(),
                 version: at.kind.version.clone(),
                 resource: at.kind.plural.clone(),
@@ -78,7 +79,7 @@ impl OwnerReferencesPermissionEnforcement {
             )));
         };
         let update = RequestInfo {
-            verb: "update".into(),
+            verb: Verb::Update,
             group: kind.group.clone(),
             version: kind.version.clone(),
             resource: kind.plural.clone(),

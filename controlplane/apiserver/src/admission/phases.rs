@@ -1,5 +1,5 @@
-//! The two phases of admission. Their order is kept by types: only what the mutating plugins returned can ask the
-//! validating ones, and only both together give the proof without which nothing is stored.
+//! The two phases of admission. Types enforce the order: the validating phase needs the result of the mutating phase,
+//! and storing an object needs the result of both.
 
 use super::{Attributes, Plugin};
 use coracle_proto::status::ApiError;

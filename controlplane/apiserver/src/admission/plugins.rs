@@ -1,10 +1,10 @@
-//! The chain: which plugins there are, in upstream's order, and which of them are on.
+//! The plugin chain: all plugins in upstream's order, and which of them are enabled.
 
 use super::config::{Configuration, ConfigurationError};
-use super::resource_quota::Ledger;
+use super::resource_quota::PendingCharges;
 use super::*;
 use crate::actions::reviews::Access;
-use crate::connect::reach::Reach;
+use crate::connect::dial::ClusterDialer;
 
 /// What is on without being asked for.
 const DEFAULT_ON: &[&str] = &[
@@ -36,24 +36,24 @@ const DEFAULT_ON: &[&str] = &[
 /// Leases in `kube-system` chooses what clients reach as the API server.
 const ALWAYS_ON: [&str; 2] = [role_escalation::NAME, server_leases::NAME];
 
-/// What the plugins need from outside.
+/// Dependencies of the plugins.
 #[derive(Default)]
 pub struct Needs {
-    /// Answers who may do what; set once the chain stands.
+    /// The authorizer; set when the handler chain is built.
     pub access: Arc<Access>,
-    /// Shares of quotas that are taken but not stored yet; the quota controller knows it too.
-    pub ledger: Arc<Ledger>,
-    /// The way to webhooks; connected once the agents' dialler stands.
-    pub reach: Arc<Reach>,
-    /// Plugins that are on although they are off by default.
+    /// Quota charges whose object is not stored yet; shared with the quota controller.
+    pub quota_charges: Arc<PendingCharges>,
+    /// Dials webhooks.
+    pub dialer: Arc<ClusterDialer>,
+    /// Plugins enabled in addition to the defaults.
     pub enabled: Vec<String>,
-    /// Plugins that are off although they are on by default.
+    /// Default plugins that are disabled.
     pub disabled: Vec<String>,
-    /// The plugins' own settings.
+    /// Configuration of the plugins.
     pub configuration: Configuration,
 }
 
-/// Every plugin that is on, in order.
+/// The enabled plugins, in order.
 pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
     let settings = &needs.configuration;
     let access = || needs.access.clone();
@@ -81,10 +81,10 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         Box::new(certificates::CertificateSubjectRestriction),
         Box::new(default_ingress_class::DefaultIngressClass),
         Box::new(external_ips::DenyServiceExternalIps),
-        Box::new(webhook::MutatingAdmissionWebhook(needs.reach.clone())),
+        Box::new(webhook::MutatingAdmissionWebhook(needs.dialer.clone())),
         Box::<policy::ValidatingAdmissionPolicy>::default(),
-        Box::new(webhook::ValidatingAdmissionWebhook(needs.reach.clone())),
-        Box::new(resource_quota::ResourceQuota::new(needs.ledger.clone(), settings)?),
+        Box::new(webhook::ValidatingAdmissionWebhook(needs.dialer.clone())),
+        Box::new(resource_quota::ResourceQuota::new(needs.quota_charges.clone(), settings)?),
         Box::new(role_escalation::RoleEscalation(access())),
         Box::new(server_leases::ApiServerLease),
     ];
@@ -106,7 +106,7 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
     let on: Vec<Box<dyn Plugin>> = all.into_iter().filter(|plugin| on(plugin.as_ref())).collect();
     for plugin in &on {
         let ready = plugin.ready();
-        ready.map_err(|why| ConfigurationError::Plugin { plugin: plugin.name(), why })?;
+        ready.map_err(|error| ConfigurationError::Plugin { plugin: plugin.name(), error })?;
     }
     Ok(Chain::new(on))
 }

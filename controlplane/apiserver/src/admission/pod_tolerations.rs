@@ -1,4 +1,4 @@
-//! PodTolerationRestriction: default tolerations of a namespace, and which of them its pods may have at all.
+//! PodTolerationRestriction: adds the default tolerations of a namespace and rejects tolerations it does not allow.
 
 use super::config::{Configuration, ConfigurationError, only};
 use super::{Attributes, Operation, Plugin};
@@ -45,7 +45,7 @@ impl Plugin for PodTolerationRestriction {
         }
         let mut more = Vec::new();
         if at.operation == Operation::Create {
-            more = said(at, DEFAULTS).await?.unwrap_or_else(|| self.0.default.clone());
+            more = namespace_tolerations(at, DEFAULTS).await?.unwrap_or_else(|| self.0.default.clone());
         }
         if !coracle_kinds::registry::usage::in_scope(pod, "BestEffort") {
             more.push(json!({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}));
@@ -67,7 +67,7 @@ impl Plugin for PodTolerationRestriction {
         if !concerns(at) || tolerations.is_empty() {
             return Ok(());
         }
-        let (allowed, scope) = match said(at, ALLOWED).await? {
+        let (allowed, scope) = match namespace_tolerations(at, ALLOWED).await? {
             Some(own) => (own, "namespace"),
             None => (self.0.whitelist.clone(), "cluster"),
         };
@@ -85,7 +85,10 @@ fn concerns(at: &Attributes<'_>) -> bool {
 }
 
 /// What the namespace's annotation says; `None` when it has none.
-async fn said(at: &Attributes<'_>, annotation: &str) -> Result<Option<Vec<Value>>, ApiError> {
+async fn namespace_tolerations(
+    at: &Attributes<'_>,
+    annotation: &str,
+) -> Result<Option<Vec<Value>>, ApiError> {
     let namespace = at.find("", "namespaces", "", at.namespace).await.map(|namespace| namespace.value());
     let text = namespace.as_ref().and_then(|n| n["metadata"]["annotations"][annotation].as_str());
     match text {

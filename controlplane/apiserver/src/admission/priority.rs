@@ -1,4 +1,4 @@
-//! Priority: a pod's class becomes a number.
+//! Priority: resolves a pod's priority class to a number.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

@@ -1,5 +1,5 @@
-//! Nobody hands out rights that they do not have: rules of roles and bindings are held against the writer's own, unless
-//! the writer may `escalate` or `bind`. Always on, as upstream's RBAC storage has it.
+//! Prevents privilege escalation: the rules of a written role or binding must be covered by the rules of its writer,
+//! unless the writer has the verb `escalate` or `bind`. Always enabled, like the check in upstream's RBAC storage.
 
 use super::{Attributes, Operation, Plugin};
 use crate::actions::reviews::Access;
@@ -7,6 +7,7 @@ use crate::authz::Decision;
 use crate::authz::cover::{missing, printed};
 use crate::authz::rbac::{RoleRef, Rule};
 use crate::request_info::RequestInfo;
+use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::user::MASTERS;
 use coracle_proto::status::ApiError;
@@ -55,7 +56,7 @@ impl RoleEscalation {
             return Ok(());
         }
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
-        if self.may(at, "escalate", &at.kind.plural, name).await? {
+        if self.may(at, Verb::Escalate, &at.kind.plural, name).await? {
             return Ok(());
         }
         // Whatever labels somebody thinks of later flow into an aggregate: only who has all may make one.
@@ -81,7 +82,7 @@ impl RoleEscalation {
         }
         let reference: RoleRef = serde_json::from_value(binding["roleRef"].clone()).unwrap_or_default();
         let plural = if reference.kind == "ClusterRole" { "clusterroles" } else { "roles" };
-        if self.may(at, "bind", plural, &reference.name).await? {
+        if self.may(at, Verb::Bind, plural, &reference.name).await? {
             return Ok(());
         }
         let rbac = self.0.rbac.get().ok_or_else(|| ApiError::unavailable("the server is starting"))?;
@@ -91,11 +92,11 @@ impl RoleEscalation {
         self.covered(at, &rules)
     }
 
-    async fn may(&self, at: &Attributes<'_>, verb: &str, plural: &str, name: &str) -> Result<bool, ApiError> {
+    async fn may(&self, at: &Attributes<'_>, verb: Verb, plural: &str, name: &str) -> Result<bool, ApiError> {
         let authz = self.0.authz.get().ok_or_else(|| ApiError::unavailable("the server is starting"))?;
         let request = RequestInfo {
             is_resource: true,
-            verb: verb.into(),
+            verb,
             group: GROUP.into(),
             version: "v1".into(),
             resource: plural.into(),

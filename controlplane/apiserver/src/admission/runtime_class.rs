@@ -1,4 +1,4 @@
-//! RuntimeClass: what a pod's runtime costs and where it is to be had.
+//! RuntimeClass: sets a pod's overhead and scheduling constraints from its runtime class.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
@@ -61,15 +61,25 @@ async fn class_of(at: &Attributes<'_>, pod: &Value) -> Result<Option<Value>, Api
     }
 }
 
+/// A node selector of the pod that contradicts that of its class.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {own}"
+)]
+struct NodeSelectorConflict {
+    key: String,
+    wanted: String,
+    own: String,
+}
+
 /// Adds the class's node selector and tolerations to the pod's.
-fn schedule(pod: &mut Value, scheduling: &Value) -> Result<(), String> {
+fn schedule(pod: &mut Value, scheduling: &Value) -> Result<(), NodeSelectorConflict> {
     for (key, value) in scheduling["nodeSelector"].as_object().into_iter().flatten() {
         let wanted = value.as_str().unwrap_or_default();
         match pod["spec"]["nodeSelector"].get(key).and_then(Value::as_str) {
             Some(own) if own != wanted => {
-                return Err(format!(
-                    "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {own}"
-                ));
+                let (wanted, own) = (wanted.to_owned(), own.to_owned());
+                return Err(NodeSelectorConflict { key: key.clone(), wanted, own });
             }
             _ => pod["spec"]["nodeSelector"][key] = json!(wanted),
         }
@@ -101,7 +111,7 @@ mod tests {
         assert_eq!(pod["spec"]["tolerations"], json!([{"key": "x"}, {"key": "y"}]));
         let refused = schedule(&mut pod, &json!({"nodeSelector": {"a": "9"}})).unwrap_err();
         assert_eq!(
-            refused,
+            refused.to_string(),
             "conflict: runtimeClass.scheduling.nodeSelector[a] = 9; pod.spec.nodeSelector[a] = 1"
         );
     }

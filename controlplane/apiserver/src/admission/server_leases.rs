@@ -4,7 +4,7 @@
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
-use coracle_client::servers::{IDENTITY, NAMESPACE, SERVER};
+use coracle_client::identity_lease::{IDENTITY, NAMESPACE, SERVER};
 use coracle_client::user::MASTERS;
 use coracle_proto::status::ApiError;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! StorageObjectInUseProtection: claims and volumes get a finalizer that goes when nothing uses them any more.
+//! StorageObjectInUseProtection: adds a finalizer to claims and volumes; it is removed when they are no longer in use.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

@@ -1,4 +1,4 @@
-//! TaintNodesByCondition: a new node takes no pods before it says that it is ready.
+//! TaintNodesByCondition: taints new nodes as not ready, so that no pods are scheduled to them yet.
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;

@@ -1,76 +1,76 @@
-//! API servers of others behind this one: an APIService with a Service hands a group and version over. Requests for it pass
-//! authentication, authorization and the filters here and then go to the Service, with the user's name in headers that the
-//! front-proxy certificate vouches for.
+//! Aggregated API servers: an APIService with a Service delegates a group and version. Requests for it pass
+//! authentication, authorization and the filters of this server, and are then proxied to the Service with the user in
+//! `X-Remote-*` headers. The backend trusts the headers because of the front-proxy client certificate.
 
-// What an APIService says, and whether its Service can be reached.
+// APIServices and the endpoints of their Services.
 pub mod target;
-// Who serves what, as of now.
-pub mod table;
-// Who asks, in headers.
-mod vouch;
-// Connections to the servers.
-mod link;
-// What a server says about itself.
-mod learn;
-// A request passed on.
-mod pass;
-// What others keep in a namespace.
-mod content;
-// Whether the servers are there, over time.
-mod follow;
+// Routing table of aggregated group versions.
+pub mod routes;
+// `X-Remote-*` headers.
+mod requestheader;
+// Connections to aggregated servers.
+mod transport;
+// Discovery of aggregated servers.
+mod discover;
+// Proxying of requests.
+mod proxy;
+// Objects of aggregated servers in a namespace.
+mod namespace_content;
+// Availability of aggregated servers.
+mod availability;
 
-pub use follow::follow;
+pub use availability::watch_availability;
 
 use crate::respond::Body;
 use http_body_util::BodyExt;
-use link::{Dialer, Pooled};
 use parking_lot::Mutex;
+use routes::RouteTable;
 use std::collections::HashMap;
 use std::sync::Arc;
-use table::Table;
 use target::Target;
+use transport::{BackendDialer, PooledClient};
 
-/// The group of APIServices themselves; it cannot be handed over.
+/// The group of APIServices themselves; it cannot be aggregated.
 pub const OWN: &str = "apiregistration.k8s.io";
 
-/// The servers, and the connections to them.
+/// The aggregated API servers and the connections to them.
 pub struct Extensions {
-    /// Who serves what.
-    pub table: Arc<Table>,
-    dialer: Arc<Dialer>,
-    clients: Mutex<HashMap<String, (Target, Pooled)>>,
+    /// Routes to the servers.
+    pub table: Arc<RouteTable>,
+    dialer: Arc<BackendDialer>,
+    clients: Mutex<HashMap<String, (Target, PooledClient)>>,
 }
 
 impl Extensions {
-    /// None yet; connections go through `reach` and show the front-proxy certificate of `pki`.
+    /// Connections are dialled by `dialer` and use the front-proxy client certificate of `pki`.
     pub fn new(
         api: Arc<crate::api::Api>,
-        reach: Arc<crate::connect::reach::Reach>,
+        dialer: Arc<crate::connect::dial::ClusterDialer>,
         pki: Arc<coracle_pki::Pki>,
-        table: Arc<Table>,
+        table: Arc<RouteTable>,
     ) -> Self {
-        let dialer = Arc::new(Dialer { api, reach, pki });
+        let dialer = Arc::new(BackendDialer { api, dialer, pki });
         Self { table, dialer, clients: Mutex::default() }
     }
 
-    /// The connections to a server; those to what it was before are given up.
-    fn client(&self, target: &Target) -> Pooled {
+    /// The pooled client of a server. If the target has changed, a new client replaces the old one.
+    fn client(&self, target: &Target) -> PooledClient {
         let mut clients = self.clients.lock();
         if let Some((_, client)) = clients.get(&target.root()).filter(|(known, _)| known == target) {
             return client.clone();
         }
-        let client = link::pooled(&self.dialer, target);
+        let client = transport::pooled_client(&self.dialer, target);
         clients.insert(target.root(), (target.clone(), client.clone()));
         client
     }
 
-    /// Gives up the connections to a server.
+    /// Drops the pooled connections to a server.
     fn forget(&self, target: &Target) {
         self.clients.lock().remove(&target.root());
     }
 }
 
-/// A body without anything in it.
-fn nothing() -> Body {
+/// An empty request body.
+fn empty_body() -> Body {
     http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync()
 }

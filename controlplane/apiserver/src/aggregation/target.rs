@@ -1,13 +1,13 @@
-//! What an APIService says, and what of its Service and EndpointSlices is in the way. Nothing here talks to anybody.
+//! Reads an APIService, and resolves its Service and EndpointSlices to endpoints. Pure: no I/O.
 
-use crate::connect::reach::Spot;
+use crate::connect::dial::Endpoint;
 use coracle_validation::tree::{Grow, Tree};
 use serde_json::{Value, json};
 
 /// The condition of APIServices.
 const AVAILABLE: &str = "Available";
 
-/// A group and version that somebody else serves.
+/// The Service behind an aggregated group version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Its API group.
@@ -20,23 +20,23 @@ pub struct Target {
     pub service: String,
     /// Port of the Service.
     pub port: u16,
-    /// Whom to trust, as base64 of PEM; empty: the system's authorities.
+    /// CA bundle as base64 of PEM; empty: the system's roots.
     pub authorities: String,
-    /// Whether anybody is believed.
+    /// Whether the serving certificate is not verified.
     pub insecure: bool,
 }
 
 /// Why a server is not available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
-    /// One word.
+    /// Reason of the condition.
     pub reason: &'static str,
-    /// One sentence.
+    /// Message of the condition.
     pub message: String,
 }
 
 impl Target {
-    /// Of an APIService; none when this server is meant.
+    /// Reads an APIService; `None` if this server serves it.
     pub fn of(registration: &Value) -> Option<Self> {
         let service = registration.at("spec.service");
         let text = |path: &str| registration.text(path).to_owned();
@@ -70,8 +70,8 @@ impl Target {
         format!("{}.{}.svc", self.service, self.namespace)
     }
 
-    /// Where it listens, best first, or what is in the way.
-    pub fn spots(&self, service: Option<&Value>, slices: &[Value]) -> Result<Vec<Spot>, Unavailable> {
+    /// Its endpoints, or why there are none.
+    pub fn endpoints(&self, service: Option<&Value>, slices: &[Value]) -> Result<Vec<Endpoint>, Unavailable> {
         let (name, namespace) = (&self.service, &self.namespace);
         let not = |reason, message| Err(Unavailable { reason, message });
         let Some(service) = service else {
@@ -79,7 +79,7 @@ impl Target {
         };
         if service.text("spec.type") == "ExternalName" {
             let host = service.text("spec.externalName").to_owned();
-            return Ok(vec![Spot { host, port: self.port, node: String::new() }]);
+            return Ok(vec![Endpoint { host, port: self.port, node: String::new() }]);
         }
         // Of other types upstream asks no more than whether they answer.
         let strict = matches!(service.text("spec.type"), "" | "ClusterIP");
@@ -94,33 +94,37 @@ impl Target {
             return not("EndpointsNotFound", message);
         }
         let port_name = port.map(|port| port.text("name")).unwrap_or_default();
-        let mut spots: Vec<Spot> = slices.iter().flat_map(|slice| ready(slice, port_name)).collect();
-        if spots.is_empty() && strict {
+        let mut endpoints: Vec<Endpoint> = slices.iter().flat_map(|slice| ready(slice, port_name)).collect();
+        if endpoints.is_empty() && strict {
             let message = format!(
                 "endpointslices for service/{name} in {namespace:?} have no addresses with port name {port_name:?}"
             );
             return not("MissingEndpoints", message);
         }
-        if spots.is_empty() {
+        if endpoints.is_empty() {
             let address = Some(service.text("spec.clusterIP")).filter(|ip| !matches!(*ip, "" | "None"));
-            spots.extend(address.map(|ip| Spot { host: ip.into(), port: self.port, node: String::new() }));
+            endpoints.extend(address.map(|ip| Endpoint {
+                host: ip.into(),
+                port: self.port,
+                node: String::new(),
+            }));
         }
-        Ok(spots)
+        Ok(endpoints)
     }
 }
 
 /// The ready endpoints of a slice.
-fn ready(slice: &Value, port_name: &str) -> Vec<Spot> {
+fn ready(slice: &Value, port_name: &str) -> Vec<Endpoint> {
     let port = slice.items("ports").iter().find(|port| port.text("name") == port_name);
     let port = port.and_then(|port| port.int("port")).and_then(|port| u16::try_from(port).ok());
     let Some(port) = port else { return Vec::new() };
     let endpoints = slice.items("endpoints").iter();
     let endpoints = endpoints.filter(|endpoint| *endpoint.at("conditions.ready") != Value::Bool(false));
-    let spots = endpoints.flat_map(|endpoint| {
+    let endpoints = endpoints.flat_map(|endpoint| {
         let addresses = endpoint.items("addresses").iter().filter_map(Value::as_str);
-        addresses.map(|host| Spot { host: host.into(), port, node: endpoint.text("nodeName").into() })
+        addresses.map(|host| Endpoint { host: host.into(), port, node: endpoint.text("nodeName").into() })
     });
-    spots.collect()
+    endpoints.collect()
 }
 
 /// Whether an APIService says that it is available.
@@ -129,28 +133,28 @@ pub fn is_available(registration: &Value) -> bool {
     conditions.filter(|condition| condition.text("type") == AVAILABLE).any(|c| c.text("status") == "True")
 }
 
-/// What was found out about an APIService.
+/// Availability of an APIService.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum Availability {
     /// This server serves it.
     Local,
     /// Its server answers.
     Passed,
-    /// It does not.
-    Not(Unavailable),
+    /// Its server is not available.
+    Unavailable(Unavailable),
 }
 
-impl Found {
+impl Availability {
     fn condition(&self) -> (&str, &str, &str) {
         match self {
             Self::Local => ("True", "Local", "Local APIServices are always available"),
             Self::Passed => ("True", "Passed", "all checks passed"),
-            Self::Not(why) => ("False", why.reason, &why.message),
+            Self::Unavailable(why) => ("False", why.reason, &why.message),
         }
     }
 
-    /// Whether the APIService says so already.
-    pub fn is_told(&self, registration: &Value) -> bool {
+    /// Whether the status has this condition already.
+    pub fn is_reported(&self, registration: &Value) -> bool {
         let (status, reason, message) = self.condition();
         let mut conditions = registration.items("status.conditions").iter();
         conditions.find(|c| c.text("type") == AVAILABLE).is_some_and(|c| {
@@ -158,8 +162,8 @@ impl Found {
         })
     }
 
-    /// Writes it into the status of the APIService; other conditions stay.
-    pub fn tell(&self, registration: &mut Value, now: &str) {
+    /// Sets the `Available` condition; other conditions are kept.
+    pub fn report(&self, registration: &mut Value, now: &str) {
         let (status, reason, message) = self.condition();
         let mut conditions = registration.items("status.conditions").to_vec();
         let mut new = json!({"type": AVAILABLE, "status": status, "lastTransitionTime": now,
@@ -200,8 +204,8 @@ mod tests {
             json!({"ports": [{"name": port, "port": 8443}], "endpoints": [
                 {"addresses": ["10.0.0.1"], "nodeName": "n1", "conditions": {"ready": ready}}]})
         };
-        let spot =
-            |host: &str, port, node: &str| Ok(vec![Spot { host: host.into(), port, node: node.into() }]);
+        let endpoint =
+            |host: &str, port, node: &str| Ok(vec![Endpoint { host: host.into(), port, node: node.into() }]);
         let not = |reason, message: &str| Err(Unavailable { reason, message: message.into() });
         let missing =
             "endpointslices for service/boats in \"apart\" have no addresses with port name \"https\"";
@@ -222,12 +226,12 @@ mod tests {
             (
                 Some(service("ClusterIP", 443)),
                 vec![slice(false, "https"), slice(true, "https")],
-                spot("10.0.0.1", 8443, "n1"),
+                endpoint("10.0.0.1", 8443, "n1"),
             ),
-            (Some(service("NodePort", 80)), vec![], spot("10.96.0.9", 443, "")),
-            (Some(service("ExternalName", 80)), vec![], spot("h.example.com", 443, "")),
+            (Some(service("NodePort", 80)), vec![], endpoint("10.96.0.9", 443, "")),
+            (Some(service("ExternalName", 80)), vec![], endpoint("h.example.com", 443, "")),
         ] {
-            assert_eq!(target.spots(service.as_ref(), &slices), want);
+            assert_eq!(target.endpoints(service.as_ref(), &slices), want);
         }
         assert_eq!(Target::of(&json!({"spec": {"group": "demo.io", "version": "v1"}})), None);
     }
@@ -236,18 +240,22 @@ mod tests {
     fn conditions_keep_their_time_and_their_neighbours() {
         let mut object = registration();
         object["status"] = json!({"conditions": [{"type": "Other", "status": "True"}]});
-        let not = Found::Not(Unavailable { reason: "ServiceNotFound", message: "gone".into() });
-        not.tell(&mut object, "1");
-        assert!(not.is_told(&object) && !Found::Passed.is_told(&object) && !is_available(&object));
-        let other = Found::Not(Unavailable { reason: "MissingEndpoints", message: "none".into() });
-        other.tell(&mut object, "2");
+        let not =
+            Availability::Unavailable(Unavailable { reason: "ServiceNotFound", message: "gone".into() });
+        not.report(&mut object, "1");
+        assert!(
+            not.is_reported(&object) && !Availability::Passed.is_reported(&object) && !is_available(&object)
+        );
+        let other =
+            Availability::Unavailable(Unavailable { reason: "MissingEndpoints", message: "none".into() });
+        other.report(&mut object, "2");
         let conditions = object.items("status.conditions");
         assert_eq!(conditions.len(), 2);
         assert_eq!(
             (conditions[1].text("reason"), conditions[1].text("lastTransitionTime")),
             ("MissingEndpoints", "1")
         );
-        Found::Passed.tell(&mut object, "3");
+        Availability::Passed.report(&mut object, "3");
         assert_eq!(
             object.items("status.conditions")[1],
             json!({"type": "Available", "status": "True",

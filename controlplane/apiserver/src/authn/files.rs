@@ -1,7 +1,7 @@
-//! Static credentials in files: bearer tokens and, off unless asked for, passwords. Both are CSV: secret, user, uid, and
-//! groups in quotes.
+//! Static credentials in CSV files: bearer tokens and, if enabled, passwords. Columns: secret, user, uid, and groups in
+//! quotes.
 
-use super::{Known, TokenAuthenticator};
+use super::{Authenticated, TokenAuthenticator, TokenError};
 use async_trait::async_trait;
 use coracle_client::user::User;
 use coracle_pki::bootstrap_token::same;
@@ -93,9 +93,9 @@ fn columns(line: &str) -> Vec<String> {
 
 #[async_trait]
 impl TokenAuthenticator for Credentials {
-    async fn authenticate(&self, token: &str, _: &[String]) -> Result<Option<Known>, String> {
+    async fn authenticate(&self, token: &str, _: &[String]) -> Result<Option<Authenticated>, TokenError> {
         let known = self.0.iter().find(|(secret, _)| same(secret.as_bytes(), token.as_bytes()));
-        Ok(known.map(|(_, user)| Known::here(user.clone())))
+        Ok(known.map(|(_, user)| Authenticated::for_this_server(user.clone())))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Request headers of a front proxy: whoever shows a certificate of the front-proxy authority says who the user is.
+//! Requestheader authentication: a client with a certificate of the front-proxy authority names the user in
+//! `X-Remote-*` headers.
 
 use super::x509::{Certificate, Issuer};
 use coracle_client::user::User;
@@ -21,10 +22,10 @@ pub struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// The user that a proxy vouches for; nobody when the client is no proxy or names no user.
+    /// The user named by a front proxy; `None` if the client is not a front proxy or names no user.
     pub fn user(&self, certificate: Option<&Certificate>, headers: &HeaderMap) -> Option<User> {
         let certificate = certificate.filter(|c| c.issuer == Issuer::FrontProxy)?;
-        certificate.still_holds().ok()?;
+        certificate.check_expiry().ok()?;
         let proxy = certificate.user.as_ref().map(|user| user.name.as_str()).unwrap_or_default();
         if !self.names.is_empty() && !self.names.iter().any(|name| name == proxy) {
             return None;

@@ -1,20 +1,24 @@
-//! Authentication: an ordered union; the first authenticator that knows the credentials decides, and when all refuse, the
-//! log says what each had against them while the client is told nothing.
+//! Authentication: an ordered union of authenticators. The first one that accepts the credentials decides. If all
+//! reject them, the reasons are logged and the client gets 401 without details.
 
+// Errors of token authentication.
+mod error;
 // Client certificates.
 pub mod x509;
-// Proxies that vouch for users.
+// Requestheader authentication.
 pub mod front_proxy;
-// Tokens and passwords in files.
+// Static tokens and passwords.
 pub mod files;
-// Tokens for machines that join.
+// Bootstrap tokens.
 pub mod bootstrap_token;
 // Service-account tokens.
 pub mod service_account;
-// Tokens of an identity provider.
+// OpenID Connect.
 pub mod oidc;
-// Somebody else who knows tokens.
+// Token webhook.
 pub mod webhook;
+
+pub use error::TokenError;
 
 use base64::{Engine, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD};
 use coracle_client::user::User;
@@ -37,7 +41,7 @@ pub fn bearer(headers: &HeaderMap) -> Option<String> {
     String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok()
 }
 
-/// Name and password of a request.
+/// User name and password of HTTP basic authentication.
 fn basic(headers: &HeaderMap) -> Option<(String, String)> {
     let (scheme, encoded) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let decoded = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(encoded.trim()).ok())??;
@@ -46,12 +50,12 @@ fn basic(headers: &HeaderMap) -> Option<(String, String)> {
     Some((name.to_owned(), password.to_owned()))
 }
 
-/// Which credentials a request came with, as the audit log says it of one that was refused.
-pub fn attempted(shown: &x509::Shown, headers: &HeaderMap) -> String {
+/// The audit message of a rejected request: which kinds of credentials it presented.
+pub fn attempted(presented: &x509::PresentedCertificate, headers: &HeaderMap) -> String {
     let tried = [
         (basic(headers).is_some(), "basic"),
         (bearer(headers).is_some(), "bearer"),
-        (!matches!(shown, x509::Shown::Nothing), "x509"),
+        (!matches!(presented, x509::PresentedCertificate::Absent), "x509"),
     ];
     let tried: Vec<&str> = tried.into_iter().filter_map(|(so, what)| so.then_some(what)).collect();
     match tried.is_empty() {
@@ -60,7 +64,7 @@ pub fn attempted(shown: &x509::Shown, headers: &HeaderMap) -> String {
     }
 }
 
-/// Takes the credentials out of a request, so that nobody behind the chain sees them.
+/// Removes the credentials from a request, so that backends do not see them.
 pub fn strip(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     front_proxy::strip(headers);
@@ -85,59 +89,63 @@ pub fn strip(headers: &mut HeaderMap) {
 
 /// Who a token belongs to, and whom it may be shown to.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct Authenticated {
     /// The user.
     pub user: User,
     /// The token's audiences; none when it names none, and so is for this server only.
     pub audiences: Vec<String>,
 }
 
-impl Known {
+impl Authenticated {
     /// The owner of a token that is for this server.
-    pub fn here(user: User) -> Self {
+    pub fn for_this_server(user: User) -> Self {
         Self { user, audiences: Vec::new() }
     }
 }
 
-/// Knows some kind of bearer token.
+/// Authenticates one kind of bearer token.
 #[async_trait::async_trait]
 pub trait TokenAuthenticator: Send + Sync {
-    /// `None` when the token is none of its kind; an error when it is and does not hold.
-    async fn authenticate(&self, token: &str, audiences: &[String]) -> Result<Option<Known>, String>;
+    /// `None` if the token is of another kind; an error if it is invalid.
+    async fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<Authenticated>, TokenError>;
 }
 
-/// The union.
+/// The ordered union of all authenticators.
 #[derive(Default)]
 pub struct Union {
-    /// Which certificates still count.
-    pub certificates: Option<x509::Certificates>,
-    /// Whose headers are believed.
+    /// Checks expiry and revocation of client certificates.
+    pub certificates: Option<x509::CertificateAuthenticator>,
+    /// Which clients may set `X-Remote-*` headers.
     pub front_proxy: front_proxy::FrontProxy,
-    /// Those who know tokens, in order.
+    /// Token authenticators, in order.
     pub tokens: Vec<Box<dyn TokenAuthenticator>>,
-    /// What this server is called in tokens.
+    /// Audiences of this server.
     pub audiences: Vec<String>,
-    /// Names and passwords, when somebody asked for it.
+    /// Static passwords, if enabled.
     pub passwords: Option<files::Credentials>,
     /// Whether requests without credentials are let through as `system:anonymous`.
     pub anonymous: bool,
 }
 
 impl Union {
-    /// Who sent the request: what a front proxy says, then the certificate, the tokens, the password, nobody. Nobody gets in
-    /// where it is `open`; somebody with credentials that do not hold is told so there, too.
+    /// Authenticates a request by requestheader, client certificate, token, password, in this order. Without credentials
+    /// it is anonymous if that is enabled or the path is `open`. Invalid credentials are rejected on open paths, too.
     pub async fn authenticate(
         &self,
-        shown: &x509::Shown,
+        presented: &x509::PresentedCertificate,
         headers: &HeaderMap,
         open: bool,
     ) -> Result<User, ApiError> {
         let mut reasons = Vec::new();
-        let certificate = match shown {
-            x509::Shown::Nothing => None,
-            x509::Shown::Verified(certificate) => Some(certificate.as_ref()),
-            x509::Shown::Refused(why) => {
-                reasons.push(why.clone());
+        let certificate = match presented {
+            x509::PresentedCertificate::Absent => None,
+            x509::PresentedCertificate::Verified(certificate) => Some(certificate.as_ref()),
+            x509::PresentedCertificate::Refused(why) => {
+                reasons.push(why.to_string());
                 None
             }
         };
@@ -148,13 +156,13 @@ impl Union {
             match certificates.user(certificate) {
                 Ok(Some(user)) => return Ok(user),
                 Ok(None) => {}
-                Err(why) => reasons.push(why),
+                Err(why) => reasons.push(why.to_string()),
             }
         }
         if let Some(token) = bearer(headers) {
             match self.token(&token, &[]).await {
                 Ok(known) => return Ok(known.user),
-                Err(why) => reasons.push(why),
+                Err(why) => reasons.push(why.to_string()),
             }
         }
         if let (Some(passwords), Some((name, password))) = (&self.passwords, basic(headers)) {
@@ -167,13 +175,13 @@ impl Union {
             return Ok(User::anonymous());
         }
         if !reasons.is_empty() {
-            tracing::info!(why = %reasons.join(", "), "credentials refused");
+            tracing::info!(why = %reasons.join(", "), "credentials rejected");
         }
         Err(ApiError::unauthorized())
     }
 
-    /// Who a token belongs to; the error lists what every authenticator had against it.
-    pub async fn token(&self, token: &str, audiences: &[String]) -> Result<Known, String> {
+    /// Authenticates a token; the error lists the reasons of all authenticators.
+    pub async fn token(&self, token: &str, audiences: &[String]) -> Result<Authenticated, TokenError> {
         let mut reasons = Vec::new();
         for authenticator in &self.tokens {
             match authenticator.authenticate(token, audiences).await {
@@ -181,17 +189,15 @@ impl Union {
                 Ok(Some(known))
                     if audiences.is_empty() || audiences.iter().any(|a| self.audiences.contains(a)) =>
                 {
-                    return Ok(Known { audiences: self.audiences.clone(), ..known });
+                    return Ok(Authenticated { audiences: self.audiences.clone(), ..known });
                 }
-                Ok(Some(_)) => reasons.push(format!(
-                    "token audiences {:?} is invalid for the target audiences {audiences:?}",
-                    self.audiences
-                )),
+                Ok(Some(_)) => reasons
+                    .push(TokenError::Audience { own: self.audiences.clone(), wanted: audiences.to_vec() }),
                 Ok(None) => {}
                 Err(why) => reasons.push(why),
             }
         }
-        Err(if reasons.is_empty() { "unknown token".into() } else { format!("[{}]", reasons.join(", ")) })
+        Err(if reasons.is_empty() { TokenError::Unknown } else { TokenError::Refused(reasons) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tokens of an OpenID Connect provider: verified with the provider's published keys, claims become user and groups.
 
-use super::{Known, TokenAuthenticator};
-use crate::remote::{Remote, RemoteError, Tls};
+use super::{Authenticated, TokenAuthenticator, TokenError};
+use crate::https_client::{ClientTls, HttpsClient, HttpsClientError};
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use coracle_client::user::User;
@@ -17,6 +17,71 @@ use std::time::{Duration, Instant};
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Keys are fetched anew after this even when all is well: a provider may withdraw one.
 const STALE: Duration = Duration::from_secs(3600);
+
+/// Why a token of the provider does not hold.
+#[derive(Debug, thiserror::Error)]
+pub enum OidcError {
+    /// There are no keys to verify it with.
+    #[error("oidc: {0}")]
+    Provider(ProviderError),
+    /// There are no keys, and the provider was asked for them a moment ago.
+    #[error("oidc: the provider did not answer a moment ago")]
+    NoAnswer,
+    /// The token or the provider's key cannot be read.
+    #[error("oidc: {0}")]
+    Token(jsonwebtoken::errors::Error),
+    /// Signed in a way that is not allowed.
+    #[error("oidc: tokens are not to be signed with {0:?}")]
+    Algorithm(Algorithm),
+    /// Signed with another key.
+    #[error("oidc: the token is signed with a key that the provider does not publish")]
+    UnknownKey,
+    /// A wrong signature, audience or time.
+    #[error("oidc: verify token: {0}")]
+    Verify(jsonwebtoken::errors::Error),
+    /// A required claim is missing or has another value.
+    #[error("oidc: required claim {claim} is not {value}")]
+    Required {
+        /// The claim.
+        claim: String,
+        /// The value that it must have.
+        value: String,
+    },
+    /// The claim that names the user does not.
+    #[error("oidc: claim {0} is missing or no text")]
+    Name(String),
+    /// The user is named by an address that nobody checked.
+    #[error("oidc: email not verified")]
+    Email,
+    /// The claim that lists the groups does not.
+    #[error("oidc: claim {0} is no list of texts")]
+    Groups(String),
+}
+
+/// Why the provider's keys are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// The provider does not answer.
+    #[error(transparent)]
+    HttpsClient(#[from] HttpsClientError),
+    /// The provider answers something else than 200.
+    #[error("{url} answered {code}")]
+    Status {
+        /// Where it was asked.
+        url: String,
+        /// What it answered.
+        code: u16,
+    },
+    /// The provider has another name.
+    #[error("the provider calls itself {0}")]
+    Issuer(String),
+    /// The provider does not say where its keys are.
+    #[error("the provider publishes no keys")]
+    NoKeys,
+    /// The provider's keys cannot be read.
+    #[error("keys of the provider: {0}")]
+    Keys(serde_json::Error),
+}
 
 /// What to expect of the provider's tokens.
 #[derive(Debug, Clone, Default)]
@@ -47,35 +112,36 @@ struct Keys {
 /// Knows the provider's tokens.
 pub struct Oidc {
     settings: Settings,
-    tls: Tls,
+    tls: ClientTls,
     keys: RwLock<Option<Arc<Keys>>>,
-    asking: tokio::sync::Mutex<Option<Instant>>,
+    last_fetch: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Oidc {
     /// A provider; its keys are fetched when the first token comes.
     pub fn new(settings: Settings, authority: Option<String>) -> Self {
-        let tls = Tls { authority, client: None };
-        Self { settings, tls, keys: RwLock::default(), asking: tokio::sync::Mutex::default() }
+        let tls = ClientTls { authority, client: None };
+        Self { settings, tls, keys: RwLock::default(), last_fetch: tokio::sync::Mutex::default() }
     }
 
-    async fn fetch(&self) -> Result<JwkSet, String> {
-        let place = |url: &str| Remote::new(url, &self.tls);
-        let get = |remote: Result<Remote, RemoteError>, path: &'static str| async move {
-            let remote = remote.map_err(|e| e.to_string())?;
-            let (code, body) = remote.send(Method::GET, path, None).await.map_err(|e| e.to_string())?;
-            if code == 200 { Ok(body) } else { Err(format!("{} answered {code}", remote.url())) }
+    async fn fetch(&self) -> Result<JwkSet, ProviderError> {
+        let place = |url: &str| HttpsClient::new(url, &self.tls);
+        let get = |remote: Result<HttpsClient, HttpsClientError>, path: &'static str| async move {
+            let remote = remote?;
+            let (code, body) = remote.send(Method::GET, path, None).await?;
+            let url = || remote.url().to_owned();
+            if code == 200 { Ok(body) } else { Err(ProviderError::Status { url: url(), code }) }
         };
         let document = get(place(&self.settings.issuer), "/.well-known/openid-configuration").await?;
         if document["issuer"] != self.settings.issuer {
-            return Err(format!("the provider calls itself {}", document["issuer"]));
+            return Err(ProviderError::Issuer(document["issuer"].to_string()));
         }
-        let keys = document["jwks_uri"].as_str().ok_or("the provider publishes no keys")?;
-        serde_json::from_value(get(place(keys), "").await?).map_err(|e| format!("keys of the provider: {e}"))
+        let keys = document["jwks_uri"].as_str().ok_or(ProviderError::NoKeys)?;
+        serde_json::from_value(get(place(keys), "").await?).map_err(ProviderError::Keys)
     }
 
     /// The provider's keys; fetched when there are none, when they are old, or when one that is wanted is missing.
-    async fn keys(&self, wanted: Option<&str>) -> Result<Arc<Keys>, String> {
+    async fn keys(&self, wanted: Option<&str>) -> Result<Arc<Keys>, OidcError> {
         let good = |keys: &Keys| {
             keys.fetched.elapsed() < STALE && wanted.is_none_or(|id| keys.set.find(id).is_some())
         };
@@ -83,14 +149,14 @@ impl Oidc {
         if let Some(keys) = known().filter(|keys| good(keys)) {
             return Ok(keys);
         }
-        let mut last = self.asking.lock().await;
+        let mut last = self.last_fetch.lock().await;
         if let Some(keys) =
             known().filter(|keys| good(keys) || last.is_some_and(|at| at.elapsed() < ASK_AGAIN))
         {
             return Ok(keys);
         }
         if last.is_some_and(|at| at.elapsed() < ASK_AGAIN) {
-            return Err("oidc: the provider did not answer a moment ago".into());
+            return Err(OidcError::NoAnswer);
         }
         *last = Some(Instant::now());
         match self.fetch().await {
@@ -100,14 +166,20 @@ impl Oidc {
                 Ok(keys)
             }
             // Old keys are better than none while the provider is away.
-            Err(why) => known().ok_or(format!("oidc: {why}")),
+            Err(why) => known().ok_or(OidcError::Provider(why)),
         }
     }
 }
 
 #[async_trait]
 impl TokenAuthenticator for Oidc {
-    async fn authenticate(&self, token: &str, _: &[String]) -> Result<Option<Known>, String> {
+    async fn authenticate(&self, token: &str, _: &[String]) -> Result<Option<Authenticated>, TokenError> {
+        Ok(self.known(token).await?)
+    }
+}
+
+impl Oidc {
+    async fn known(&self, token: &str) -> Result<Option<Authenticated>, OidcError> {
         let mut parts = token.split('.');
         let (Some(_), Some(payload), Some(_), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -119,17 +191,17 @@ impl TokenAuthenticator for Oidc {
         if claims.is_none_or(|claims| claims["iss"] != self.settings.issuer) {
             return Ok(None);
         }
-        let header = jsonwebtoken::decode_header(token).map_err(|e| format!("oidc: {e}"))?;
+        let header = jsonwebtoken::decode_header(token).map_err(OidcError::Token)?;
         if !self.settings.algorithms.contains(&header.alg) {
-            return Err(format!("oidc: tokens are not to be signed with {:?}", header.alg));
+            return Err(OidcError::Algorithm(header.alg));
         }
         let keys = self.keys(header.kid.as_deref()).await?;
         let key = match &header.kid {
             Some(id) => keys.set.find(id),
             None => keys.set.keys.first(),
         };
-        let key = key.ok_or("oidc: the token is signed with a key that the provider does not publish")?;
-        let key = DecodingKey::from_jwk(key).map_err(|e| format!("oidc: {e}"))?;
+        let key = key.ok_or(OidcError::UnknownKey)?;
+        let key = DecodingKey::from_jwk(key).map_err(OidcError::Token)?;
         let mut validation = Validation::new(header.alg);
         validation.set_issuer(&[&self.settings.issuer]);
         validation.set_audience(&[&self.settings.client_id]);
@@ -138,23 +210,23 @@ impl TokenAuthenticator for Oidc {
         validation.validate_nbf = true;
         validation.leeway = 10;
         let claims = jsonwebtoken::decode::<Value>(token, &key, &validation);
-        let claims = claims.map_err(|e| format!("oidc: verify token: {e}"))?.claims;
-        user(&self.settings, &claims).map(|user| Some(Known::here(user)))
+        let claims = claims.map_err(OidcError::Verify)?.claims;
+        user(&self.settings, &claims).map(|user| Some(Authenticated::for_this_server(user)))
     }
 }
 
 /// The user that verified claims describe.
-fn user(settings: &Settings, claims: &Value) -> Result<User, String> {
+fn user(settings: &Settings, claims: &Value) -> Result<User, OidcError> {
     for (claim, value) in &settings.required {
         if claims[claim] != *value {
-            return Err(format!("oidc: required claim {claim} is not {value}"));
+            return Err(OidcError::Required { claim: claim.clone(), value: value.clone() });
         }
     }
     let claim = settings.username_claim.as_str();
     let name = claims[claim].as_str().filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| format!("oidc: claim {claim} is missing or no text"))?;
+    let name = name.ok_or_else(|| OidcError::Name(claim.to_owned()))?;
     if claim == "email" && claims.get("email_verified").is_some_and(|verified| *verified != true) {
-        return Err("oidc: email not verified".into());
+        return Err(OidcError::Email);
     }
     let prefix = match settings.username_prefix.as_str() {
         "-" => String::new(),
@@ -167,7 +239,7 @@ fn user(settings: &Settings, claims: &Value) -> Result<User, String> {
         Value::String(one) => vec![one.clone()],
         Value::Array(all) => all.iter().filter_map(|g| g.as_str().map(str::to_owned)).collect(),
         Value::Null => Vec::new(),
-        _ => return Err(format!("oidc: claim {} is no list of texts", settings.groups_claim)),
+        _ => return Err(OidcError::Groups(settings.groups_claim.clone())),
     };
     let groups = groups.into_iter().map(|group| format!("{}{group}", settings.groups_prefix));
     Ok(User::new(format!("{prefix}{name}"), groups))
@@ -199,7 +271,7 @@ mod tests {
         assert!(user(&settings, &claims).is_err());
         settings.required.clear();
         settings.username_claim = "email".into();
-        assert_eq!(user(&settings, &claims).unwrap_err(), "oidc: email not verified");
+        assert_eq!(user(&settings, &claims).unwrap_err().to_string(), "oidc: email not verified");
         assert!(user(&settings, &json!({"email": 7})).is_err());
     }
 }

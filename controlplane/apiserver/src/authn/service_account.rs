@@ -1,11 +1,35 @@
 //! Service-account tokens: JWTs signed by the server's own key, bound to an account and possibly a pod, secret or node.
 
-use super::{Known, TokenAuthenticator};
+use super::{Authenticated, TokenAuthenticator, TokenError};
 use crate::api::Api;
 use async_trait::async_trait;
 use coracle_client::user::User;
-use coracle_pki::service_account::{Bound, Keys, LEGACY_ISSUER};
+use coracle_pki::service_account::{self, Bound, Keys, LEGACY_ISSUER};
 use std::sync::Arc;
+
+/// Why a service-account token does not hold.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceAccountError {
+    /// Not signed by this server, expired, or for others.
+    #[error(transparent)]
+    Token(#[from] service_account::TokenError),
+    /// Its Secret is gone.
+    #[error("Token has been invalidated")]
+    Invalidated,
+    /// Its Secret has another token now.
+    #[error("Token does not match server's copy")]
+    Replaced,
+    /// The account or what the token is bound to is gone.
+    #[error("{plural} \"{namespace}/{name}\" of the token is gone")]
+    Gone {
+        /// The resource.
+        plural: &'static str,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
 
 /// Knows service-account tokens.
 pub struct ServiceAccounts {
@@ -17,7 +41,17 @@ pub struct ServiceAccounts {
 
 #[async_trait]
 impl TokenAuthenticator for ServiceAccounts {
-    async fn authenticate(&self, token: &str, audiences: &[String]) -> Result<Option<Known>, String> {
+    async fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<Authenticated>, TokenError> {
+        Ok(self.known(token, audiences)?)
+    }
+}
+
+impl ServiceAccounts {
+    fn known(&self, token: &str, audiences: &[String]) -> Result<Option<Authenticated>, ServiceAccountError> {
         let parts: Vec<&str> = token.split('.').collect();
         if parts.len() != 3 {
             return Ok(None);
@@ -48,35 +82,42 @@ impl TokenAuthenticator for ServiceAccounts {
         if let Some(secret) = &bound.secret {
             self.still_there("secrets", &bound.namespace, secret)?;
         }
-        Ok(Some(Known { user, audiences: claims.aud }))
+        Ok(Some(Authenticated { user, audiences: claims.aud }))
     }
-}
 
-impl ServiceAccounts {
     /// A token from a secret holds while the secret has it and the account is the same.
-    fn by_secret(&self, token: &str) -> Result<Known, String> {
+    fn by_secret(&self, token: &str) -> Result<Authenticated, ServiceAccountError> {
         use base64::Engine;
         let claims = self.keys.verify_legacy(token)?;
-        let gone = || "Token has been invalidated".to_owned();
-        let kind = self.api.registry.resource("", "v1", "secrets").ok_or_else(gone)?;
-        let secret = self.api.cached(&kind, &claims.namespace, &claims.secret).map_err(|_| gone())?;
+        let gone = ServiceAccountError::Invalidated;
+        let Some(kind) = self.api.registry.resource("", "v1", "secrets") else { return Err(gone) };
+        let Ok(secret) = self.api.cached(&kind, &claims.namespace, &claims.secret) else { return Err(gone) };
         if secret.meta.deletion_timestamp.is_some() {
-            return Err(gone());
+            return Err(gone);
         }
         let kept = secret.value()["data"]["token"].as_str().map(str::to_owned).unwrap_or_default();
         let kept = base64::engine::general_purpose::STANDARD.decode(kept).unwrap_or_default();
         if kept != token.as_bytes() {
-            return Err("Token does not match server's copy".into());
+            return Err(ServiceAccountError::Replaced);
         }
         let account = Bound { name: claims.account, uid: claims.uid };
         self.still_there("serviceaccounts", &claims.namespace, &account)?;
         let mut user = User::service_account(&claims.namespace, &account.name);
         user.uid = account.uid;
-        Ok(Known::here(user))
+        Ok(Authenticated::for_this_server(user))
     }
 
-    fn still_there(&self, plural: &str, namespace: &str, bound: &Bound) -> Result<(), String> {
-        let gone = || format!("{plural} \"{namespace}/{}\" of the token is gone", bound.name);
+    fn still_there(
+        &self,
+        plural: &'static str,
+        namespace: &str,
+        bound: &Bound,
+    ) -> Result<(), ServiceAccountError> {
+        let gone = || ServiceAccountError::Gone {
+            plural,
+            namespace: namespace.to_owned(),
+            name: bound.name.clone(),
+        };
         let kind = self.api.registry.resource("", "v1", plural).ok_or_else(gone)?;
         let object = self.api.cached(&kind, namespace, &bound.name).map_err(|_| gone())?;
         if object.meta.uid != bound.uid {
@@ -104,7 +145,7 @@ fn issuer(payload: &str) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use coracle_pki::service_account::{Claims, ISSUER, Kubernetes, LegacyClaims};
+    use coracle_pki::service_account::{Claims, ISSUER, Kubernetes, LegacyClaims, TokenError};
 
     #[test]
     fn a_token_of_a_secret_needs_no_end_and_no_audience_and_issuers_can_change() {
@@ -113,10 +154,10 @@ mod tests {
         let claims = LegacyClaims::new("d", "bot", "u", "s");
         let token = keys.sign(&claims).unwrap();
         assert_eq!(issuer(token.split('.').nth(1).unwrap()).as_deref(), Some(LEGACY_ISSUER));
-        assert_eq!(keys.verify_legacy(&token), Ok(claims.clone()));
+        assert_eq!(keys.verify_legacy(&token).ok(), Some(claims.clone()));
         assert!(keys.verify(&token, &[]).is_err(), "it is no token of the other kind");
         let forged = keys.sign(&LegacyClaims { account: "admin".into(), ..claims.clone() }).unwrap();
-        assert_eq!(keys.verify_legacy(&forged), Err("sub claim is invalid".into()));
+        assert!(matches!(keys.verify_legacy(&forged), Err(TokenError::Subject)));
         let moved = Keys::from_pem(&pem).unwrap().of_issuers(&["https://new".into(), ISSUER.into()]);
         let issued = |iss: &str, aud: &str| {
             let here = Bound { name: "bot".into(), uid: "u".into() };

@@ -1,7 +1,7 @@
-//! A webhook that knows tokens: it is sent a TokenReview and says whose it is. Answers are kept for a while.
+//! Token webhook: sends a TokenReview. Responses are cached.
 
-use super::{Known, TokenAuthenticator};
-use crate::remote::Remote;
+use super::{Authenticated, TokenAuthenticator, TokenError};
+use crate::https_client::{HttpsClient, HttpsClientError};
 use async_trait::async_trait;
 use coracle_client::user::User;
 use http::Method;
@@ -16,65 +16,102 @@ const TTL: Duration = Duration::from_secs(120);
 /// How many answers are kept.
 const KEPT: usize = 4096;
 
+/// Why a webhook does not say whose a token is.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// No answer.
+    #[error(transparent)]
+    HttpsClient(#[from] HttpsClientError),
+    /// An answer that is an error.
+    #[error("the token webhook answered {0}")]
+    Status(u16),
+    /// The webhook refuses the token.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// Why the answer of a webhook does not let a token through.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Refusal {
+    /// The webhook says why.
+    #[error("{0}")]
+    Explained(String),
+    /// The webhook does not say why.
+    #[error("not known to the webhook")]
+    Unknown,
+    /// It names no user.
+    #[error("the webhook named no user")]
+    NoUser,
+    /// The token is for others.
+    #[error("another audience")]
+    Audience,
+}
+
 /// Answers by the hash of token and audiences: tokens themselves are not kept.
-type Answers = HashMap<[u8; 32], (Instant, Result<Known, String>)>;
+type Answers = HashMap<[u8; 32], (Instant, Result<Authenticated, Refusal>)>;
 
 /// Asks a webhook.
 pub struct TokenWebhook {
-    remote: Remote,
+    remote: HttpsClient,
     answers: Mutex<Answers>,
 }
 
 impl TokenWebhook {
     /// The webhook of a kubeconfig.
-    pub fn new(remote: Remote) -> Self {
+    pub fn new(remote: HttpsClient) -> Self {
         Self { remote, answers: Mutex::default() }
     }
 
-    async fn ask(&self, token: &str, audiences: &[String]) -> Result<Result<Known, String>, String> {
+    async fn ask(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Result<Authenticated, Refusal>, WebhookError> {
         let mut review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
             "metadata": {}, "spec": {"token": token}});
         if !audiences.is_empty() {
             review["spec"]["audiences"] = json!(audiences);
         }
-        let (code, answer) =
-            self.remote.send(Method::POST, "", Some(&review)).await.map_err(|e| e.to_string())?;
+        let (code, answer) = self.remote.send(Method::POST, "", Some(&review)).await?;
         if !(200..300).contains(&code) {
-            return Err(format!("the token webhook answered {code}"));
+            return Err(WebhookError::Status(code));
         }
         Ok(read(&answer["status"], audiences))
     }
 }
 
 /// What the webhook says.
-fn read(status: &Value, audiences: &[String]) -> Result<Known, String> {
+fn read(status: &Value, audiences: &[String]) -> Result<Authenticated, Refusal> {
     if status["authenticated"] != true {
-        let why = status["error"].as_str().filter(|e| !e.is_empty()).unwrap_or("not known to the webhook");
-        return Err(why.to_owned());
+        let why = status["error"].as_str().filter(|e| !e.is_empty());
+        return Err(why.map_or(Refusal::Unknown, |why| Refusal::Explained(why.to_owned())));
     }
     let list = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
     };
     let info = &status["user"];
-    let name =
-        info["username"].as_str().filter(|name| !name.is_empty()).ok_or("the webhook named no user")?;
+    let name = info["username"].as_str().filter(|name| !name.is_empty()).ok_or(Refusal::NoUser)?;
     let mut user = User::new(name, list(&info["groups"]));
     user.uid = info["uid"].as_str().unwrap_or_default().into();
     user.extra = info["extra"].as_object().into_iter().flatten().map(|(k, v)| (k.clone(), list(v))).collect();
     let told = list(&status["audiences"]);
     // A webhook that does not know audiences speaks for this server only.
     if told.is_empty() {
-        return Ok(Known::here(user));
+        return Ok(Authenticated::for_this_server(user));
     }
     if !audiences.is_empty() && !told.iter().any(|audience| audiences.contains(audience)) {
-        return Err("another audience".into());
+        return Err(Refusal::Audience);
     }
-    Ok(Known { user, audiences: told })
+    Ok(Authenticated { user, audiences: told })
 }
 
 #[async_trait]
 impl TokenAuthenticator for TokenWebhook {
-    async fn authenticate(&self, token: &str, audiences: &[String]) -> Result<Option<Known>, String> {
+    async fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<Authenticated>, TokenError> {
         let mut hash = Sha256::new();
         hash.update(token);
         audiences.iter().for_each(|audience| {
@@ -85,7 +122,7 @@ impl TokenAuthenticator for TokenWebhook {
         if let Some((at, answer)) = self.answers.lock().get(&key)
             && at.elapsed() < TTL
         {
-            return answer.clone().map(Some);
+            return Ok(Some(answer.clone().map_err(WebhookError::Refused)?));
         }
         // No answer is not kept: the next request asks again.
         let answer = self.ask(token, audiences).await?;
@@ -96,6 +133,6 @@ impl TokenAuthenticator for TokenWebhook {
         if answers.len() < KEPT {
             answers.insert(key, (Instant::now(), answer.clone()));
         }
-        answer.map(Some)
+        Ok(Some(answer.map_err(WebhookError::Refused)?))
     }
 }

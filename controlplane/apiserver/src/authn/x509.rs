@@ -1,6 +1,6 @@
-//! Client certificates: the common name is the user, the organizations are the groups. The handshake proves that the client
-//! holds the key of what it shows and no more; who vouches for it is verified here, once per connection. What may change while
-//! a connection lasts (expiry, revocation) is looked at with every request.
+//! Client certificates: the common name is the user, the organizations are the groups. The TLS handshake only proves
+//! possession of the key; the chain is verified here, once per connection. Expiry and revocation are checked with every
+//! request.
 
 use crate::api::Api;
 use coracle_client::user::User;
@@ -12,7 +12,36 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-const UNKNOWN: &str = "x509: certificate signed by unknown authority";
+/// Why a certificate is rejected, with Go's messages.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CertificateRefusal {
+    /// None of our authorities signed it.
+    #[error("x509: certificate signed by unknown authority")]
+    UnknownAuthority,
+    /// It is too early or too late for it.
+    #[error("x509: certificate has expired or is not yet valid")]
+    Expired,
+    /// It is not meant for clients.
+    #[error("x509: certificate specifies an incompatible key usage")]
+    KeyUsage,
+    /// It cannot be read.
+    #[error("x509: malformed certificate")]
+    Malformed,
+    /// Anything else that TLS has against it.
+    #[error("x509: {0}")]
+    Tls(Error),
+    /// No trusted authority issued it.
+    #[error("verifying certificate {serial} failed: {reason}")]
+    Unverified {
+        /// Its serial number.
+        serial: String,
+        /// Why not.
+        reason: Box<CertificateRefusal>,
+    },
+    /// The node's certificates of that time are revoked.
+    #[error("x509: the certificates of node {0:?} are revoked")]
+    Revoked(String),
+}
 
 /// Which of our authorities signed a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,21 +52,21 @@ pub enum Issuer {
     FrontProxy,
 }
 
-/// A client certificate that one of our authorities vouches for; only [`Verifier`] makes one.
+/// A client certificate that was verified against a trusted authority; only [`Verifier`] creates one.
 #[derive(Debug, Clone)]
 pub struct Certificate {
     /// Who signed it.
     pub(super) issuer: Issuer,
-    /// Whom it names; `None` when it names nobody.
+    /// The user; `None` without exactly one common name.
     pub(super) user: Option<User>,
-    /// Since when it holds, in seconds since 1970.
+    /// `notBefore`, in seconds since 1970.
     from: i64,
-    /// Until when it and what vouches for it hold.
+    /// The earliest `notAfter` of the chain.
     until: i64,
 }
 
 impl Certificate {
-    /// The node that it names, and since when it holds in seconds since 1970; nothing for anybody else's.
+    /// Node name and `notBefore` of a node's certificate; `None` for others.
     pub fn node(&self) -> Option<(&str, i64)> {
         let user = self.user.as_ref().filter(|_| self.issuer == Issuer::Cluster)?;
         Some((user.node()?, self.from))
@@ -49,41 +78,41 @@ impl Certificate {
         Self { issuer: Issuer::Cluster, user: Some(user), from, until: i64::MAX }
     }
 
-    /// An error when it has ended since it was verified.
-    pub(super) fn still_holds(&self) -> Result<(), String> {
+    /// An error if it has expired since it was verified.
+    pub(super) fn check_expiry(&self) -> Result<(), CertificateRefusal> {
         match jiff::Timestamp::now().as_second() > self.until {
-            true => Err("x509: certificate has expired or is not yet valid".into()),
+            true => Err(CertificateRefusal::Expired),
             false => Ok(()),
         }
     }
 }
 
-/// What a client showed in its handshake.
+/// The certificate that a client presented in the TLS handshake.
 #[derive(Debug, Clone, Default)]
-pub enum Shown {
+pub enum PresentedCertificate {
     /// No certificate.
     #[default]
-    Nothing,
-    /// One that none of our authorities vouches for, and why.
-    Refused(String),
-    /// One of ours.
+    Absent,
+    /// Not verified, and why.
+    Refused(CertificateRefusal),
+    /// Verified.
     Verified(Box<Certificate>),
 }
 
-/// Verifies what clients show against our authorities.
+/// Verifies client certificates.
 #[derive(Debug, Clone)]
 pub struct Verifier {
-    /// Knows certificates of the cluster's authority.
+    /// Verifier of the cluster's authority.
     pub cluster: Arc<dyn ClientCertVerifier>,
-    /// Knows those of the front-proxy authority.
+    /// Verifier of the front-proxy authority.
     pub front_proxy: Arc<dyn ClientCertVerifier>,
 }
 
 impl Verifier {
-    /// Judges the chain of a handshake: signatures, times, and that it is meant for clients.
-    pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Shown {
-        let Some((leaf, between)) = chain.split_first() else { return Shown::Nothing };
-        let mut why = String::new();
+    /// Verifies the chain of a handshake: signatures, validity and key usage.
+    pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> PresentedCertificate {
+        let Some((leaf, between)) = chain.split_first() else { return PresentedCertificate::Absent };
+        let mut why = CertificateRefusal::UnknownAuthority;
         for (issuer, authority) in [(Issuer::Cluster, &self.cluster), (Issuer::FrontProxy, &self.front_proxy)]
         {
             let alone = authority.verify_client_cert(leaf, &[], now);
@@ -92,35 +121,36 @@ impl Verifier {
             match alone.or_else(|_| authority.verify_client_cert(leaf, between, now)) {
                 Ok(_) => {
                     return match read(leaf, used, issuer) {
-                        Some(certificate) => Shown::Verified(Box::new(certificate)),
-                        None => Shown::Refused("x509: malformed certificate".into()),
+                        Some(certificate) => PresentedCertificate::Verified(Box::new(certificate)),
+                        None => PresentedCertificate::Refused(CertificateRefusal::Malformed),
                     };
                 }
                 // One that is known and too old is told apart from one that nobody knows.
-                Err(error) if why.is_empty() || why == UNKNOWN => why = reason(&error),
+                Err(error) if why == CertificateRefusal::UnknownAuthority => why = reason(error),
                 Err(_) => {}
             }
         }
-        Shown::Refused(format!("verifying certificate {} failed: {why}", serial(leaf)))
+        PresentedCertificate::Refused(CertificateRefusal::Unverified {
+            serial: serial(leaf),
+            reason: Box::new(why),
+        })
     }
 }
 
-/// Why a certificate is refused, in Go's words where people look for them.
-fn reason(error: &Error) -> String {
+fn reason(error: Error) -> CertificateRefusal {
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, InvalidPurpose, InvalidPurposeContext, NotValidYet,
         NotValidYetContext, UnknownIssuer,
     };
-    let Error::InvalidCertificate(why) = error else { return format!("x509: {error}") };
-    match why {
-        UnknownIssuer | BadSignature => UNKNOWN.into(),
-        Expired | NotValidYet | ExpiredContext { .. } | NotValidYetContext { .. } => {
-            "x509: certificate has expired or is not yet valid".into()
+    match &error {
+        Error::InvalidCertificate(UnknownIssuer | BadSignature) => CertificateRefusal::UnknownAuthority,
+        Error::InvalidCertificate(
+            Expired | NotValidYet | ExpiredContext { .. } | NotValidYetContext { .. },
+        ) => CertificateRefusal::Expired,
+        Error::InvalidCertificate(InvalidPurpose | InvalidPurposeContext { .. }) => {
+            CertificateRefusal::KeyUsage
         }
-        InvalidPurpose | InvalidPurposeContext { .. } => {
-            "x509: certificate specifies an incompatible key usage".into()
-        }
-        _ => format!("x509: {error}"),
+        _ => CertificateRefusal::Tls(error),
     }
 }
 
@@ -129,7 +159,7 @@ fn serial(der: &[u8]) -> String {
     parsed.map_or_else(|| "SN=?".into(), |(_, certificate)| format!("SN={}", certificate.serial))
 }
 
-/// Reads a certificate that `issuer` vouches for, through `between`.
+/// Reads a certificate that `issuer` signed, through the intermediates `between`.
 fn read(leaf: &[u8], between: &[CertificateDer<'_>], issuer: Issuer) -> Option<Certificate> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     // Two names are none: others read the second where we would read the first.
@@ -150,28 +180,28 @@ fn read(leaf: &[u8], between: &[CertificateDer<'_>], issuer: Issuer) -> Option<C
     Some(Certificate { issuer, user, from: certificate.validity().not_before.timestamp(), until })
 }
 
-/// Decides whether a certificate still counts.
-pub struct Certificates {
+/// Authenticates client certificates; checks expiry and revocation.
+pub struct CertificateAuthenticator {
     api: Arc<Api>,
 }
 
-impl Certificates {
+impl CertificateAuthenticator {
     /// On the caches of a server.
     pub fn new(api: Arc<Api>) -> Self {
         Self { api }
     }
 
     /// The user of a certificate of the cluster's authority; an error says why it does not count any more.
-    pub fn user(&self, certificate: &Certificate) -> Result<Option<User>, String> {
+    pub fn user(&self, certificate: &Certificate) -> Result<Option<User>, CertificateRefusal> {
         let Some(user) = certificate.user.as_ref().filter(|_| certificate.issuer == Issuer::Cluster) else {
             return Ok(None);
         };
-        certificate.still_holds()?;
+        certificate.check_expiry()?;
         if let Some(node) = user.node()
             && let Some(since) = self.revoked(node)
             && certificate.from < since
         {
-            return Err(format!("x509: the certificates of node {node:?} are revoked"));
+            return Err(CertificateRefusal::Revoked(node.to_owned()));
         }
         Ok(Some(user.clone()))
     }
@@ -199,7 +229,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let authority = |name: &str| Authority::ensure(dir.path(), name, name).unwrap();
         let (cluster, proxies, stranger) = (authority("ca"), authority("proxies"), authority("stranger"));
-        let knows = |authority: &Authority| crate::tls::knows(&[der(&authority.certificate)]).unwrap();
+        let knows =
+            |authority: &Authority| crate::tls::client_verifier(&[der(&authority.certificate)]).unwrap();
         let verifier = Verifier { cluster: knows(&cluster), front_proxy: knows(&proxies) };
         let now = UnixTime::now();
         let later = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs() + seconds));
@@ -208,19 +239,19 @@ mod tests {
             verifier.verify(&[der(&by.sign(profile).unwrap().certificate)], at)
         };
         for (by, issuer) in [(&cluster, Issuer::Cluster), (&proxies, Issuer::FrontProxy)] {
-            let Shown::Verified(known) = show(by, &ann, now) else { panic!("{issuer:?}") };
+            let PresentedCertificate::Verified(known) = show(by, &ann, now) else { panic!("{issuer:?}") };
             assert_eq!((known.issuer, known.user.clone().unwrap().name.as_str()), (issuer, "ann"));
-            assert_eq!(known.still_holds(), Ok(()));
+            assert_eq!(known.check_expiry(), Ok(()));
             let past = Certificate { until: 1, ..*known };
-            assert!(past.still_holds().is_err(), "ended while the connection lasted");
+            assert!(past.check_expiry().is_err(), "ended while the connection lasted");
         }
-        assert!(matches!(verifier.verify(&[], now), Shown::Nothing));
+        assert!(matches!(verifier.verify(&[], now), PresentedCertificate::Absent));
         let server = Profile::server("ann", &["localhost".to_owned()]);
         for (shown, words) in [
             (show(&stranger, &ann, now), "signed by unknown authority"),
             (show(&cluster, &ann, later(120)), "expired or is not yet valid"),
             (show(&cluster, &server, now), "incompatible key usage"),
-            // What the client sends along vouches for nothing.
+            // Intermediates sent by the client are not trusted.
             (
                 verifier.verify(
                     &[der(&stranger.sign(&ann).unwrap().certificate), der(&stranger.certificate)],
@@ -230,8 +261,8 @@ mod tests {
             ),
             (verifier.verify(&[CertificateDer::from(vec![0; 40])], now), "x509: "),
         ] {
-            let Shown::Refused(why) = shown else { panic!("{words}") };
-            assert!(why.contains(words), "{why}");
+            let PresentedCertificate::Refused(why) = shown else { panic!("{words}") };
+            assert!(why.to_string().contains(words), "{why}");
         }
     }
 

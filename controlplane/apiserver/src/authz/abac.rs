@@ -1,7 +1,8 @@
-//! ABAC: one policy per line of a file; whatever a line matches, it allows.
+//! ABAC: one policy per line of a file; a request is allowed if a line matches.
 
 use super::{Authorizer, Decision, Rules};
 use crate::request_info::RequestInfo;
+use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::user::User;
 use serde::Deserialize;
@@ -59,7 +60,7 @@ impl Policy {
     }
 
     fn allows(&self, request: &RequestInfo) -> bool {
-        if self.readonly && !matches!(request.verb.as_str(), "get" | "list" | "watch") {
+        if self.readonly && !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch) {
             return false;
         }
         let matches = |wanted: &str, asked: &str| wanted == "*" || wanted == asked;

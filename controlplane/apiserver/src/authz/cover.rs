@@ -1,4 +1,4 @@
-//! Whether rules grant no more than other rules do: the check against handing out rights that one does not have.
+//! Checks whether a set of rules covers another (upstream's `Covers`), to prevent privilege escalation.
 
 use super::rbac::{Rule, covers};
 

@@ -1,5 +1,5 @@
-//! Which node has to do with which object: a pod that is bound to a node ties the node to everything the pod refers to.
-//! The graph follows the pods' cache and catches up whenever it is asked.
+//! Graph of the node authorizer: a pod that is bound to a node relates the node to every object that the pod
+//! references. The graph reads the events of the pods' cache before every lookup.
 
 use crate::api::Api;
 use coracle_kinds::object::Object;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What a pod can tie a node to, by the name of the resource.
+/// Plural name of a resource that pods can reference.
 type Resource = &'static str;
 /// A resource with namespace and name.
 type Vertex = (Resource, String, String);
 
-/// A pod with its node and what it refers to.
-struct Tie {
+/// A pod's node and the objects it references.
+struct PodReferences {
     uid: String,
     node: String,
     ends: BTreeSet<(Resource, String)>,
@@ -28,9 +28,9 @@ struct Tie {
 #[derive(Default)]
 struct State {
     /// By `namespace/name`.
-    pods: HashMap<String, Tie>,
-    /// How many pods tie an object to a node.
-    ties: HashMap<Vertex, HashMap<String, usize>>,
+    pods: HashMap<String, PodReferences>,
+    /// Number of pods on a node that reference an object.
+    edges: HashMap<Vertex, HashMap<String, usize>>,
     cursor: Option<Cursor>,
 }
 
@@ -46,18 +46,18 @@ impl Graph {
         Self { api, state: Mutex::default() }
     }
 
-    /// Whether a pod of the node refers to the object, now.
-    pub fn tied(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
+    /// Whether a pod on the node references the object.
+    pub fn has_path(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
         let mut state = self.state.lock();
         self.catch_up(&mut state);
         let direct = |resource: Resource, namespace: &str, name: &str| {
             let vertex = (resource, namespace.to_owned(), name.to_owned());
-            state.ties.get(&vertex).is_some_and(|nodes| nodes.contains_key(node))
+            state.edges.get(&vertex).is_some_and(|nodes| nodes.contains_key(node))
         };
         match resource {
             "pods" => {
-                let tie = state.pods.get(&format!("{namespace}/{name}"));
-                tie.is_some_and(|tie| tie.node == node)
+                let pod_references = state.pods.get(&format!("{namespace}/{name}"));
+                pod_references.is_some_and(|pod_references| pod_references.node == node)
             }
             "secrets" => {
                 direct("secrets", namespace, name) || self.secret_of_volume(&direct, namespace, name)
@@ -128,7 +128,7 @@ impl Graph {
             match batch {
                 Ok(events) if events.is_empty() => return,
                 Ok(events) => events.iter().for_each(|event| {
-                    state.take(&event.object, event.what == EventType::Deleted);
+                    state.update_pod(&event.object, event.what == EventType::Deleted);
                 }),
                 // Too slow for the ring: begin anew.
                 Err(_) => state.cursor = None,
@@ -144,22 +144,26 @@ impl Graph {
         let Some(cache) = cache else { return };
         let (pods, _, cursor) = cache.list_and_watch(None);
         *state = State { cursor: Some(cursor), ..State::default() };
-        pods.iter().for_each(|pod| state.take(pod, false));
+        pods.iter().for_each(|pod| state.update_pod(pod, false));
     }
 }
 
 impl State {
-    fn take(&mut self, pod: &Object, gone: bool) {
+    fn update_pod(&mut self, pod: &Object, gone: bool) {
         let key = format!("{}/{}", pod.meta.namespace, pod.meta.name);
         if gone {
-            self.forget(&key, &pod.meta.namespace);
+            self.remove_pod(&key, &pod.meta.namespace);
             return;
         }
         // What a bound pod refers to does not change.
-        if self.pods.get(&key).is_some_and(|tie| tie.fixed && tie.uid == pod.meta.uid) {
+        if self
+            .pods
+            .get(&key)
+            .is_some_and(|pod_references| pod_references.fixed && pod_references.uid == pod.meta.uid)
+        {
             return;
         }
-        self.forget(&key, &pod.meta.namespace);
+        self.remove_pod(&key, &pod.meta.namespace);
         let value = pod.value();
         let node = value["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
         if node.is_empty() {
@@ -168,27 +172,28 @@ impl State {
         let ends = references(&value);
         for (resource, name) in &ends {
             let vertex = (*resource, pod.meta.namespace.clone(), name.clone());
-            *self.ties.entry(vertex).or_default().entry(node.clone()).or_default() += 1;
+            *self.edges.entry(vertex).or_default().entry(node.clone()).or_default() += 1;
         }
         let devices = value["spec"]["resourceClaims"].as_array().is_some_and(|claims| !claims.is_empty());
         let extended = !value["status"]["extendedResourceClaimStatus"].is_null();
-        let tie = Tie { uid: pod.meta.uid.clone(), node, ends, fixed: !devices && !extended };
-        self.pods.insert(key, tie);
+        let pod_references =
+            PodReferences { uid: pod.meta.uid.clone(), node, ends, fixed: !devices && !extended };
+        self.pods.insert(key, pod_references);
     }
 
-    fn forget(&mut self, key: &str, namespace: &str) {
-        let Some(tie) = self.pods.remove(key) else { return };
-        for (resource, name) in tie.ends {
+    fn remove_pod(&mut self, key: &str, namespace: &str) {
+        let Some(pod_references) = self.pods.remove(key) else { return };
+        for (resource, name) in pod_references.ends {
             let vertex = (resource, namespace.to_owned(), name);
-            let Some(nodes) = self.ties.get_mut(&vertex) else { continue };
-            if let Some(count) = nodes.get_mut(&tie.node) {
+            let Some(nodes) = self.edges.get_mut(&vertex) else { continue };
+            if let Some(count) = nodes.get_mut(&pod_references.node) {
                 *count -= 1;
                 if *count == 0 {
-                    nodes.remove(&tie.node);
+                    nodes.remove(&pod_references.node);
                 }
             }
             if nodes.is_empty() {
-                self.ties.remove(&vertex);
+                self.edges.remove(&vertex);
             }
         }
     }

@@ -1,18 +1,19 @@
-//! Authorization: an ordered union; the first authorizer that has an opinion decides, and nobody's opinion is a no.
+//! Authorization: an ordered union of authorizers. The first one that allows or denies decides. If none decides, the
+//! request is denied.
 
-// What a node may: its own things and what its pods refer to.
+// The node authorizer.
 pub mod node;
-// Which node has to do with which object.
+// Graph of nodes, pods and the objects they reference.
 pub mod graph;
-// Roles and bindings.
+// RBAC.
 pub mod rbac;
-// Who is bound to which roles.
+// Index of role bindings by subject.
 mod bindings;
-// Whether rules grant no more than others.
+// Escalation check: whether rules cover other rules.
 pub mod cover;
-// A file of policies.
+// ABAC.
 pub mod abac;
-// Somebody else who decides.
+// Authorization webhook.
 pub mod webhook;
 
 use super::request_info::RequestInfo;
@@ -20,14 +21,14 @@ use async_trait::async_trait;
 use coracle_client::user::{MASTERS, User};
 use serde_json::{Value, json};
 
-/// What an authorizer says.
+/// The decision of an authorizer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Yes.
+    /// Allowed.
     Allow,
-    /// No, whatever the others say.
+    /// Denied; no other authorizer is asked.
     Deny(String),
-    /// Ask the next one; the text says why it did not allow.
+    /// Undecided: the next authorizer is asked. The text is the reason for the log.
     NoOpinion(String),
 }
 
@@ -45,7 +46,7 @@ pub struct Rules {
 /// Decides who may do what.
 #[async_trait]
 pub trait Authorizer: Send + Sync {
-    /// The opinion on one request.
+    /// Decides about one request.
     async fn authorize(&self, user: &User, request: &RequestInfo) -> Decision;
 
     /// What the user may do in a namespace.
@@ -72,7 +73,7 @@ fn everything() -> Rules {
     Rules { resources: vec![all], paths: vec![every_path], incomplete: false }
 }
 
-/// Everybody may do everything (`AlwaysAllow`), or nothing (`AlwaysDeny`).
+/// Allows (`AlwaysAllow`) or denies (`AlwaysDeny`) every request.
 pub struct Always(pub bool);
 
 #[async_trait]

@@ -1,11 +1,12 @@
-//! What a node may: read what its pods refer to, and change what is its own. What it may write into its own objects is
-//! for the NodeRestriction plugin to say.
+//! Node authorizer: a node may read the objects that its pods reference and write its own objects. NodeRestriction
+//! limits what it may write into them.
 
 use super::graph::Graph;
 use super::rbac::Rule;
 use super::{Authorizer, Decision, Rules};
 use crate::api::Api;
 use crate::request_info::RequestInfo;
+use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::user::{NODES, User};
 use coracle_kinds::registry::bootstrap;
@@ -34,22 +35,22 @@ impl NodeAuthorizer {
         if request.name.is_empty() {
             return no("No Object name found");
         }
-        if self.graph.tied(node, &request.resource, &request.namespace, &request.name) {
+        if self.graph.has_path(node, &request.resource, &request.namespace, &request.name) {
             return Decision::Allow;
         }
         no(format!("no relationship found between node '{node}' and this object"))
     }
 
     fn get(&self, node: &str, request: &RequestInfo) -> Decision {
-        match (request.verb.as_str(), request.subresource.as_str()) {
-            ("get", "") => self.related(node, request),
-            ("get", _) => no("cannot get subresource"),
+        match (&request.verb, request.subresource.as_str()) {
+            (Verb::Get, "") => self.related(node, request),
+            (Verb::Get, _) => no("cannot get subresource"),
             _ => no("can only get individual resources of this type"),
         }
     }
 
     fn read(&self, node: &str, request: &RequestInfo) -> Decision {
-        if !matches!(request.verb.as_str(), "get" | "list" | "watch") {
+        if !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch) {
             return no("can only read resources of this type");
         }
         if !request.subresource.is_empty() {
@@ -62,10 +63,10 @@ impl NodeAuthorizer {
     }
 
     fn account(&self, node: &str, request: &RequestInfo) -> Decision {
-        if request.verb == "get" && request.subresource.is_empty() {
+        if request.verb == Verb::Get && request.subresource.is_empty() {
             return self.read(node, request);
         }
-        if request.verb != "create" || request.name.is_empty() {
+        if request.verb != Verb::Create || request.name.is_empty() {
             return no("can only create tokens for individual service accounts");
         }
         if request.subresource != "token" {
@@ -78,13 +79,13 @@ impl NodeAuthorizer {
         if !request.subresource.is_empty() {
             return no("cannot authorize ResourceSlice subresources");
         }
-        match request.verb.as_str() {
-            "create" => Decision::Allow,
-            "get" | "update" | "patch" | "delete" => self.related(node, request),
-            "watch" | "list" | "deletecollection" if selects(request, "spec.nodeName", node) => {
+        match request.verb {
+            Verb::Create => Decision::Allow,
+            Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => self.related(node, request),
+            Verb::Watch | Verb::List | Verb::DeleteCollection if selects(request, "spec.nodeName", node) => {
                 Decision::Allow
             }
-            "watch" | "list" | "deletecollection" => {
+            Verb::Watch | Verb::List | Verb::DeleteCollection => {
                 no("can only list/watch/deletecollection resourceslices with nodeName field selector")
             }
             _ => no(
@@ -94,15 +95,17 @@ impl NodeAuthorizer {
     }
 
     fn pod(&self, node: &str, request: &RequestInfo) -> Decision {
-        match (request.subresource.as_str(), request.verb.as_str()) {
-            ("", "get") => self.get(node, request),
-            ("", "list" | "watch") if selects(request, "spec.nodeName", node) => Decision::Allow,
-            ("", "list" | "watch") if !request.name.is_empty() => self.related(node, request),
-            ("", "list" | "watch") => no("can only list/watch pods with spec.nodeName field selector"),
-            // Mirror pods of its own, as the plugin sees to.
-            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
-                Decision::Allow
+        match (request.subresource.as_str(), &request.verb) {
+            ("", Verb::Get) => self.get(node, request),
+            ("", Verb::List | Verb::Watch) if selects(request, "spec.nodeName", node) => Decision::Allow,
+            ("", Verb::List | Verb::Watch) if !request.name.is_empty() => self.related(node, request),
+            ("", Verb::List | Verb::Watch) => {
+                no("can only list/watch pods with spec.nodeName field selector")
             }
+            // Mirror pods of its own, as the plugin sees to.
+            ("", Verb::Create | Verb::Delete)
+            | ("status", Verb::Update | Verb::Patch)
+            | ("eviction", Verb::Create) => Decision::Allow,
             _ => no(""),
         }
     }
@@ -115,10 +118,10 @@ fn selects(request: &RequestInfo, field: &str, value: &str) -> bool {
 
 /// An object that has the node's own name; creates are for the plugin, which sees the name.
 fn own(node: &str, request: &RequestInfo, what: &str, which: &str) -> Decision {
-    match request.verb.as_str() {
-        "create" => Decision::Allow,
-        "get" | "update" | "patch" | "delete" if request.name == node => Decision::Allow,
-        "get" | "update" | "patch" | "delete" => {
+    match request.verb {
+        Verb::Create => Decision::Allow,
+        Verb::Get | Verb::Update | Verb::Patch | Verb::Delete if request.name == node => Decision::Allow,
+        Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => {
             no(format!("can only access {which} with the same name as the requesting node"))
         }
         _ => no(format!("can only get, create, update, patch, or delete a {what}")),
@@ -126,13 +129,15 @@ fn own(node: &str, request: &RequestInfo, what: &str, which: &str) -> Decision {
 }
 
 fn node_object(node: &str, request: &RequestInfo) -> Decision {
-    match (request.subresource.as_str(), request.verb.as_str()) {
-        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Decision::Allow,
-        ("", "get" | "list" | "watch") if request.name == node => Decision::Allow,
-        ("", "get" | "list" | "watch") if request.name.is_empty() => {
+    match (request.subresource.as_str(), &request.verb) {
+        ("", Verb::Create | Verb::Update | Verb::Patch) | ("status", Verb::Update | Verb::Patch) => {
+            Decision::Allow
+        }
+        ("", Verb::Get | Verb::List | Verb::Watch) if request.name == node => Decision::Allow,
+        ("", Verb::Get | Verb::List | Verb::Watch) if request.name.is_empty() => {
             no(format!("node '{node}' cannot read all nodes, only its own Node object"))
         }
-        ("", "get" | "list" | "watch") => {
+        ("", Verb::Get | Verb::List | Verb::Watch) => {
             no(format!("node '{node}' cannot read '{}', only its own Node object", request.name))
         }
         _ => no(""),
@@ -156,8 +161,8 @@ impl Authorizer for NodeAuthorizer {
             match (request.group.as_str(), request.resource.as_str()) {
                 ("", "secrets" | "configmaps") => return self.read(node, request),
                 ("", "persistentvolumeclaims") if request.subresource == "status" => {
-                    return match request.verb.as_str() {
-                        "update" | "patch" => self.related(node, request),
+                    return match request.verb {
+                        Verb::Update | Verb::Patch => self.related(node, request),
                         _ => no("can only get/update/patch this type"),
                     };
                 }

@@ -1,5 +1,5 @@
-//! RBAC: roles grant, bindings say to whom. Bindings are indexed by whom they name, roles kept parsed, so that a request
-//! costs a look at the user's own roles.
+//! RBAC. Bindings are indexed by subject and roles are cached in parsed form, so that a request only evaluates the
+//! user's own roles.
 
 use super::bindings::{Bindings, group_key, user_key};
 use super::{Authorizer, Decision, Rules};
@@ -46,7 +46,7 @@ fn has(list: &[String], wanted: &str) -> bool {
 impl Rule {
     /// Whether the rule allows the request.
     pub fn allows(&self, request: &RequestInfo) -> bool {
-        if !has(&self.verbs, &request.verb) {
+        if !has(&self.verbs, request.verb.as_str()) {
             return false;
         }
         if !request.is_resource {
@@ -136,7 +136,7 @@ impl Rbac {
             [("clusterrolebindings", &self.everywhere, ""), ("rolebindings", &self.somewhere, namespace)];
         for (plural, bindings, place) in kinds {
             let Some(cache) = self.cache(plural) else { return };
-            for given in bindings.given(&cache, &subjects, place) {
+            for given in bindings.granted_roles(&cache, &subjects, place) {
                 for reference in given.values() {
                     if let Some(role) = self.role(reference, place)
                         && role.rules.iter().any(&mut visit)

@@ -1,7 +1,7 @@
-//! A webhook that decides: it is sent a SubjectAccessReview. Answers are kept, a no shorter than a yes.
+//! Authorization webhook: sends a SubjectAccessReview. Responses are cached, denials for a shorter time.
 
 use super::{Authorizer, Decision, Rules};
-use crate::remote::Remote;
+use crate::https_client::HttpsClient;
 use crate::request_info::RequestInfo;
 use async_trait::async_trait;
 use coracle_client::user::User;
@@ -19,13 +19,13 @@ const KEPT: usize = 8192;
 
 /// Asks a webhook.
 pub struct AccessWebhook {
-    remote: Remote,
+    remote: HttpsClient,
     answers: Mutex<HashMap<String, (Instant, Decision)>>,
 }
 
 impl AccessWebhook {
     /// The webhook of a kubeconfig.
-    pub fn new(remote: Remote) -> Self {
+    pub fn new(remote: HttpsClient) -> Self {
         Self { remote, answers: Mutex::default() }
     }
 }
@@ -39,7 +39,7 @@ fn review(user: &User, request: &RequestInfo) -> Value {
         spec["extra"] = json!(user.extra);
     }
     if request.is_resource {
-        let mut attributes = json!({"verb": request.verb});
+        let mut attributes = json!({"verb": request.verb.as_str()});
         for (name, value) in [
             ("namespace", &request.namespace),
             ("group", &request.group),
@@ -54,7 +54,7 @@ fn review(user: &User, request: &RequestInfo) -> Value {
         }
         spec["resourceAttributes"] = attributes;
     } else {
-        spec["nonResourceAttributes"] = json!({"path": request.path, "verb": request.verb});
+        spec["nonResourceAttributes"] = json!({"path": request.path, "verb": request.verb.as_str()});
     }
     json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "metadata": {}, "spec": spec})

@@ -1,7 +1,7 @@
-//! Where the server may connect to. Nodes say themselves what their addresses are, and so do Services and pods: none of them
-//! may lead the server to itself, to something that only its machine reaches, or to an address that no machine has.
+//! Addresses that the server may connect to. Nodes, Services and pods report their own addresses; none of them may
+//! direct the server to itself, to its loopback or link-local addresses, or to an unspecified or multicast address.
 
-use super::node::words;
+use super::node::os_error_text;
 use crate::actions::service_addresses::ServiceAddresses;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use tokio::net::TcpStream;
@@ -100,7 +100,7 @@ impl Addresses {
                     let _ = stream.set_nodelay(true);
                     return Ok(stream);
                 }
-                Err(error) => last = failed(format!("connect: {}", words(&error))),
+                Err(error) => last = failed(format!("connect: {}", os_error_text(&error))),
             }
         }
         Err(last)

@@ -1,8 +1,8 @@
-//! One HTTP exchange passed on. A client that asks for an upgrade (WebSocket, SPDY) gets the backend's answer; after a 101
-//! the two connections are joined and bytes flow both ways until either side ends.
+//! Forwards one HTTP exchange. A client that requests an upgrade (WebSocket, SPDY) gets the backend's response; after a
+//! 101 bytes are copied in both directions until either side closes.
 
-use crate::inbound::Inbound;
-use crate::respond::{Body, BoxError, PassedOn};
+use crate::request_body::RequestBody;
+use crate::respond::{Body, BoxError, Proxied};
 use coracle_proto::status::ApiError;
 use http::header::{CONNECTION, HOST, UPGRADE};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
@@ -23,10 +23,10 @@ pub fn wants_upgrade(headers: &HeaderMap) -> bool {
 
 /// The request for the backend: the same method, body and headers, another path.
 pub fn rewritten(
-    request: Request<Inbound>,
+    request: Request<RequestBody>,
     host: &str,
     path: &str,
-) -> Result<(Request<Inbound>, bool), ApiError> {
+) -> Result<(Request<RequestBody>, bool), ApiError> {
     let upgrade = wants_upgrade(request.headers());
     let (mut parts, body) = request.into_parts();
     let protocol = parts.headers.get(UPGRADE).cloned();
@@ -60,7 +60,7 @@ pub fn answer(client: Option<hyper::upgrade::OnUpgrade>, mut backend: Response<I
         });
     }
     let (mut parts, body) = backend.into_parts();
-    parts.extensions.insert(PassedOn);
+    parts.extensions.insert(Proxied);
     if parts.status != StatusCode::SWITCHING_PROTOCOLS {
         for name in HOP {
             parts.headers.remove(name);
@@ -75,7 +75,7 @@ pub fn until_failure(body: Body) -> Body {
         match body.frame().await {
             Some(Ok(frame)) => Some((Ok::<_, BoxError>(frame), body)),
             Some(Err(error)) => {
-                tracing::debug!(%error, "a followed log ends");
+                tracing::debug!(%error, "stream from a node agent failed");
                 None
             }
             None => None,
@@ -85,7 +85,7 @@ pub fn until_failure(body: Body) -> Body {
 }
 
 /// Takes the client's half of a future upgrade out of a request.
-pub fn client_side(request: &mut Request<Inbound>) -> Option<hyper::upgrade::OnUpgrade> {
+pub fn client_side(request: &mut Request<RequestBody>) -> Option<hyper::upgrade::OnUpgrade> {
     wants_upgrade(request.headers()).then(|| hyper::upgrade::on(request))
 }
 

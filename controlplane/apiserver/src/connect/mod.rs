@@ -1,27 +1,27 @@
-//! Requests that end at a node: logs, exec, attach, port-forward and proxies. The server finds the node, forwards the
-//! request to the agent's API and joins the two connections; what flows over them is between client and agent.
+//! Requests that are forwarded to a node: logs, exec, attach, port-forward and proxy. The server finds the node,
+//! forwards the request to the agent's API and copies bytes between the two connections.
 
-// Connections that agents open, for nodes that cannot be dialled.
+// Reverse tunnels of agents, for nodes that cannot be dialled.
 pub mod tunnel;
-// Where the server may connect to.
+// Addresses that the server may connect to.
 pub mod address;
-// Who a node's agent proves to be.
-pub mod trust;
-// A connection to a node's agent.
+// TLS to node agents.
+pub mod node_tls;
+// Connections to node agents.
 pub mod node;
-// Connections of the server's own into the cluster.
-pub mod reach;
-// One HTTP exchange passed on, upgrades included.
+// Dials endpoints in the cluster.
+pub mod dial;
+// Forwards HTTP exchanges, upgrades included.
 pub mod forward;
-// A log in WebSocket messages.
-pub mod socket;
+// Logs over WebSocket.
+pub mod websocket;
 // Subresources of pods.
 pub mod pods;
-// What nodes and pods use.
-pub mod usage;
-// What nodes keep of volumes.
+// `metrics.k8s.io`.
+pub mod resource_metrics;
+// Local volumes of nodes.
 pub mod volumes;
-// Links of pages that come through a proxy.
+// Rewrites links in proxied pages.
 mod rewrite;
 // `/proxy` of pods, services and nodes.
 pub mod proxy;

@@ -1,7 +1,7 @@
 //! A connection to a node's agent: its address from the Node object, TLS with the server's own client certificate.
 
 use super::address::{AddressError, Addresses};
-use super::trust::{self, Trust, TrustError};
+use super::node_tls::{self, NodeTls, NodeTlsError};
 use super::tunnel::Tunnels;
 use crate::api::Api;
 use bytes::Bytes;
@@ -24,20 +24,20 @@ use tokio_rustls::client::TlsStream;
 /// How long a node may take to answer.
 const DIAL: Duration = Duration::from_secs(10);
 /// A node that has just joined gets its certificate within moments; requests wait for it.
-const YOUNG: Duration = Duration::from_secs(60);
+const JOINED_RECENTLY: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Tunnels that may turn out to be dead.
 const TUNNEL_TRIES: usize = 8;
 /// The protocol of a raw connection through an agent.
 const REACH: &str = "coracle-dial";
 /// The longest answer of an agent that the server keeps in memory. Usage of a node with hundreds of pods is far shorter.
-const LONGEST: usize = 8 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 /// The agent's port when the Node does not say.
 const PORT: u16 = 10250;
 
-/// Dials agents.
+/// Connects to node agents.
 pub struct Nodes {
-    trust: Trust,
+    tls: NodeTls,
     addresses: Addresses,
     api: Arc<Api>,
     /// Connections that agents opened.
@@ -58,7 +58,7 @@ enum DialError {
     #[error(transparent)]
     Address(#[from] AddressError),
     #[error(transparent)]
-    Trust(#[from] TrustError),
+    NodeTls(#[from] NodeTlsError),
     #[error("tls to {place}: {why}")]
     Tls { place: String, why: std::io::Error },
     #[error("{place}: i/o timeout")]
@@ -78,8 +78,8 @@ impl From<DialError> for ApiError {
 
 impl Nodes {
     /// Dials agents that prove who they are, where nodes can be.
-    pub fn new(api: Arc<Api>, trust: Trust, addresses: Addresses) -> Self {
-        Self { trust, addresses, api, tunnels: Arc::default() }
+    pub fn new(api: Arc<Api>, tls: NodeTls, addresses: Addresses) -> Self {
+        Self { tls, addresses, api, tunnels: Arc::default() }
     }
 
     /// The server.
@@ -105,14 +105,14 @@ impl Nodes {
                 }
             };
             match tokio::time::timeout_at(until, dialled).await {
-                Ok(Err(DialError::Trust(TrustError::Unknown { .. })))
-                    if is_young(&object) && Instant::now() + PAUSE < until =>
+                Ok(Err(DialError::NodeTls(NodeTlsError::Unknown { .. })))
+                    if joined_recently(&object) && Instant::now() + PAUSE < until =>
                 {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Ok(result) => return result.map_err(ApiError::from),
                 Err(_) => {
-                    let place = match place(node, &object) {
+                    let place = match agent_address(node, &object) {
                         Ok((host, port)) if !self.tunnels.has(node) => format!("dial tcp {host}:{port}"),
                         _ => format!("tunnel of {node}"),
                     };
@@ -127,7 +127,7 @@ impl Nodes {
         loop {
             // An idle connection may have died unseen: the next one is younger.
             let stream = Box::new(self.tunnels.take(node).await);
-            match self.shake_hands(node, stream, format!("tunnel of {node}")).await {
+            match self.tls_handshake(node, stream, format!("tunnel of {node}")).await {
                 Err(DialError::Tls { .. }) if tries < TUNNEL_TRIES => tries += 1,
                 done => return done,
             }
@@ -135,13 +135,13 @@ impl Nodes {
     }
 
     async fn by_address(&self, node: &str, object: &Value) -> Result<TlsStream<Box<dyn Io>>, DialError> {
-        let (host, port) = place(node, object)?;
+        let (host, port) = agent_address(node, object)?;
         let stream = Box::new(self.addresses.connect(&host, port).await?);
-        self.shake_hands(node, stream, format!("{host}:{port}")).await
+        self.tls_handshake(node, stream, format!("{host}:{port}")).await
     }
 
-    /// TLS with an agent that is the node's. Nothing is said before that is known.
-    async fn shake_hands(
+    /// TLS handshake with a node's agent; checks its certificate before anything is sent.
+    async fn tls_handshake(
         &self,
         node: &str,
         stream: Box<dyn Io>,
@@ -150,12 +150,12 @@ impl Nodes {
         // Sessions are kept by this name: one of a node is resumed with that node only.
         let name = ServerName::try_from(node.to_owned());
         let name = name.unwrap_or_else(|_| ServerName::IpAddress(Ipv4Addr::UNSPECIFIED.into()));
-        let shaken = self.trust.connector(node).connect(name, stream).await;
-        let stream = shaken.map_err(|why| match trust::refused(node, &why) {
-            Some(refused) => DialError::Trust(refused),
+        let shaken = self.tls.connector(node).connect(name, stream).await;
+        let stream = shaken.map_err(|why| match node_tls::refused(node, &why) {
+            Some(refused) => DialError::NodeTls(refused),
             None => DialError::Tls { place, why },
         })?;
-        self.trust.check(node, stream.get_ref().1.peer_certificates())?;
+        self.tls.check(node, stream.get_ref().1.peer_certificates())?;
         Ok(stream)
     }
 
@@ -176,7 +176,7 @@ impl Nodes {
         let request = request.body(Empty::<Bytes>::new()).map_err(ApiError::internal)?;
         let response = self.send(node, request).await?;
         let status = response.status();
-        let body = whole(response.into_body()).await?;
+        let body = read_body(response.into_body()).await?;
         if !status.is_success() {
             let why = String::from_utf8_lossy(&body);
             return Err(ApiError::internal(format!("{node} answered {path} with {status}: {}", why.trim())));
@@ -184,8 +184,8 @@ impl Nodes {
         Ok(body)
     }
 
-    /// A raw connection to something on a node's network, or in a pod of it, through the node's agent.
-    pub async fn reach(&self, node: &str, address: &str) -> Result<Box<dyn Io>, ApiError> {
+    /// A raw connection to an address on a node's network, or in one of its pods, through the node's agent.
+    pub async fn dial_via_agent(&self, node: &str, address: &str) -> Result<Box<dyn Io>, ApiError> {
         let request = Request::get(format!("/dial/{address}"))
             .header("host", node)
             .header("connection", "Upgrade")
@@ -210,17 +210,17 @@ impl Nodes {
 }
 
 /// An answer of an agent as a whole; an error when it is longer than any that an agent has a reason for.
-async fn whole<B>(body: B) -> Result<Bytes, ApiError>
+async fn read_body<B>(body: B) -> Result<Bytes, ApiError>
 where
     B: hyper::body::Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let body = Limited::new(body, LONGEST).collect().await.map_err(ApiError::internal)?;
+    let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await.map_err(ApiError::internal)?;
     Ok(body.to_bytes())
 }
 
 /// Host and port of a node's agent, as the Node says.
-fn place(node: &str, object: &Value) -> Result<(String, u16), DialError> {
+fn agent_address(node: &str, object: &Value) -> Result<(String, u16), DialError> {
     let addresses = object["status"]["addresses"].as_array().map(Vec::as_slice).unwrap_or_default();
     let find = |kind: &str| addresses.iter().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str());
     let host = find("InternalIP").or_else(|| find("ExternalIP")).or_else(|| find("Hostname"));
@@ -236,15 +236,15 @@ fn place(node: &str, object: &Value) -> Result<(String, u16), DialError> {
     Ok((host.to_owned(), port))
 }
 
-/// Whether a node joined so lately that its certificate may still be on its way.
-fn is_young(object: &Value) -> bool {
+/// Whether a node joined so recently that its certificate may not be issued yet.
+fn joined_recently(object: &Value) -> bool {
     let created = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
     let created = created.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
-    jiff::Timestamp::now().as_second() - created < YOUNG.as_secs() as i64
+    jiff::Timestamp::now().as_second() - created < JOINED_RECENTLY.as_secs() as i64
 }
 
-/// A failure of the system in its own words, without the number.
-pub fn words(error: &std::io::Error) -> String {
+/// The description of an OS error, without its number.
+pub fn os_error_text(error: &std::io::Error) -> String {
     let known = error.raw_os_error().map(|code| nix::errno::Errno::from_raw(code).desc().to_lowercase());
     known.unwrap_or_else(|| error.to_string())
 }
@@ -276,8 +276,8 @@ mod tests {
     #[tokio::test]
     async fn a_node_cannot_make_the_server_keep_an_endless_answer() {
         let answer = |bytes: usize| http_body_util::Full::new(Bytes::from(vec![0; bytes]));
-        assert_eq!(whole(answer(LONGEST)).await.unwrap().len(), LONGEST);
-        assert!(whole(answer(LONGEST + 1)).await.is_err());
+        assert_eq!(read_body(answer(MAX_RESPONSE_BYTES)).await.unwrap().len(), MAX_RESPONSE_BYTES);
+        assert!(read_body(answer(MAX_RESPONSE_BYTES + 1)).await.is_err());
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
             let address =
                 json!([{"type": "Hostname", "address": "h"}, {"type": "InternalIP", "address": "192.0.2.1"}]);
             let ports = json!({"kubeletEndpoint": {"Port": port}});
-            place("n", &json!({"status": {"addresses": address, "daemonEndpoints": ports}}))
+            agent_address("n", &json!({"status": {"addresses": address, "daemonEndpoints": ports}}))
         };
         for (port, expected) in
             [(json!(1234), 1234), (json!(0), PORT), (json!(-1), PORT), (Value::Null, PORT)]
@@ -296,9 +296,9 @@ mod tests {
         for port in [json!(65_536), json!(75_786), json!("10250")] {
             assert!(matches!(at(port), Err(DialError::Port { .. })));
         }
-        assert!(matches!(place("n", &json!({})), Err(DialError::NoAddress(_))));
+        assert!(matches!(agent_address("n", &json!({})), Err(DialError::NoAddress(_))));
         let now = jiff::Timestamp::now().to_string();
-        assert!(is_young(&json!({"metadata": {"creationTimestamp": now}})));
-        assert!(!is_young(&json!({"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"}})));
+        assert!(joined_recently(&json!({"metadata": {"creationTimestamp": now}})));
+        assert!(!joined_recently(&json!({"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"}})));
     }
 }

@@ -2,12 +2,13 @@
 
 use super::forward;
 use super::node::Nodes;
-use super::socket;
+use super::websocket;
 use crate::chain::{Context, Server};
 use crate::hook::Connector;
-use crate::inbound::Inbound;
+use crate::request_body::RequestBody;
 use crate::request_info::RequestInfo;
 use crate::respond::Body;
+use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::{ApiError, FieldError};
@@ -118,7 +119,7 @@ impl Connector for Pods {
         }
         if method == Method::GET {
             // WebSockets begin with a GET, and who may only read must not run anything.
-            let create = RequestInfo { verb: "create".into(), ..context.info.clone() };
+            let create = RequestInfo { verb: Verb::Create, ..context.info.clone() };
             server.authorize(&context.user, &create).await?;
         }
         self.what.options(&context.query).map(Some)
@@ -130,7 +131,7 @@ impl Connector for Pods {
         context: &Context,
         kind: &Kind,
         options: Option<Value>,
-        mut request: Request<Inbound>,
+        mut request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
         let info = &context.info;
         let pod = server.api.get(kind, &info.namespace, &info.name).await?.value();
@@ -146,8 +147,8 @@ impl Connector for Pods {
         if self.what != Stream::Log && !forward::wants_upgrade(request.headers()) {
             return Err(ApiError::bad_request("Upgrade request required"));
         }
-        let socket = if self.what == Stream::Log && socket::asked(request.headers()) {
-            match socket::accept(&mut request) {
+        let socket = if self.what == Stream::Log && websocket::is_requested(request.headers()) {
+            match websocket::accept(&mut request) {
                 Ok(socket) => Some(socket),
                 Err((code, why)) => return Ok(crate::respond::text(code, why)),
             }
@@ -168,7 +169,7 @@ impl Connector for Pods {
             response = response.map(forward::until_failure);
         }
         Ok(match socket {
-            Some(socket) if response.status().is_success() => socket.carry(response.into_body()),
+            Some(socket) if response.status().is_success() => socket.send_body(response.into_body()),
             _ => response,
         })
     }

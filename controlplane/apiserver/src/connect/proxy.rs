@@ -4,14 +4,15 @@
 use super::address::special;
 use super::forward;
 use super::node::{Io, Nodes, exchange};
-use super::rewrite::Frame;
+use super::rewrite::LinkRewriter;
 use crate::chain::{Context, Server};
 use crate::hook::Connector;
-use crate::inbound::Inbound;
+use crate::request_body::RequestBody;
 use crate::request_info::RequestInfo;
 use crate::respond::{self, Body};
+use crate::verb::Verb;
 use async_trait::async_trait;
-use coracle_cli::judge;
+use coracle_cli::server_cert;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
 use http::header::LOCATION;
@@ -85,9 +86,9 @@ async fn check_endpoint(server: &Server, context: &Context, rest: &str) -> Resul
     if INTERNAL.contains(&endpoint.as_str()) {
         return Err(ApiError::no_such_path());
     }
-    if STREAMS.contains(&endpoint.as_str()) && info.verb != "create" {
+    if STREAMS.contains(&endpoint.as_str()) && info.verb != Verb::Create {
         // WebSockets begin with a GET, and who may only read must not run anything.
-        server.authorize(&context.user, &RequestInfo { verb: "create".into(), ..info.clone() }).await?;
+        server.authorize(&context.user, &RequestInfo { verb: Verb::Create, ..info.clone() }).await?;
     }
     Ok(())
 }
@@ -123,7 +124,7 @@ impl Connector for Proxy {
         context: &Context,
         kind: &Kind,
         options: Option<Value>,
-        mut request: Request<Inbound>,
+        mut request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
         let info = &context.info;
         let address = Address::parse(&info.name)?;
@@ -156,27 +157,28 @@ impl Connector for Proxy {
             return Ok(elsewhere);
         }
         let called = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
-        let frame = Frame {
+        let rewriter = LinkRewriter {
             prefix: format!("/api/v1/namespaces/{}/{}/{}/proxy", info.namespace, info.resource, info.name),
             hosts: called.map(str::to_owned).into_iter().chain([backend.address.clone()]).collect(),
         };
         let (request, _) = forward::rewritten(request, &backend.address, &path)?;
         let stream = backend.connect(&self.nodes).await?;
-        Ok(frame.answer(forward::answer(client, exchange(stream, request).await?)).await)
+        Ok(rewriter.answer(forward::answer(client, exchange(stream, request).await?)).await)
     }
 }
 
 impl Backend {
     /// The connection, inside TLS when the address says so; like upstream, whoever answers is believed.
     async fn connect(&self, nodes: &Nodes) -> Result<Box<dyn Io>, ApiError> {
-        let stream = nodes.reach(&self.node, &self.address).await?;
+        let stream = nodes.dial_via_agent(&self.node, &self.address).await?;
         if !self.tls {
             return Ok(stream);
         }
         let failed = |why: &dyn std::fmt::Display| {
             ApiError::new(503, "ServiceUnavailable", format!("error trying to reach service: tls: {why}"))
         };
-        let config = judge::client(Arc::new(judge::Anybody)).map_err(|error| failed(&error))?;
+        let config =
+            server_cert::client_config(Arc::new(server_cert::SkipVerify)).map_err(|error| failed(&error))?;
         let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
         let name = name.map_err(|error| failed(&error))?;

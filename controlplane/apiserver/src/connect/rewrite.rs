@@ -1,5 +1,4 @@
-//! Pages that come through a proxy: links that begin at the root of their own site begin at the proxy's path, so that
-//! following them leads back there. Everything else of a page is passed on as it is.
+//! Rewrites links in proxied HTML pages: links to the root of the site are prefixed with the proxy's path.
 
 use crate::respond::{Body, BoxError};
 use bytes::{Bytes, BytesMut};
@@ -45,14 +44,14 @@ const LINKS: &[(&str, &[&str])] = &[
 ];
 
 /// Where a page is shown, and what it may call its own site.
-pub struct Frame {
+pub struct LinkRewriter {
     /// The proxy's path, without a slash at its end.
     pub prefix: String,
     /// Hosts that are the backend's: its address, and what the client called the server.
     pub hosts: Vec<String>,
 }
 
-impl Frame {
+impl LinkRewriter {
     /// A link as it must be behind the proxy; `None` when it may stay.
     fn link(&self, link: &str) -> Option<String> {
         let rest = match link.split_once("://") {
@@ -217,8 +216,8 @@ fn passed(
 mod tests {
     use super::*;
 
-    fn frame() -> Frame {
-        Frame { prefix: "/p/proxy".into(), hosts: vec!["10.0.0.1:80".into()] }
+    fn rewriter() -> LinkRewriter {
+        LinkRewriter { prefix: "/p/proxy".into(), hosts: vec!["10.0.0.1:80".into()] }
     }
 
     #[test]
@@ -229,7 +228,7 @@ mod tests {
             ("<img src=/i.png><br/>", "<img src=/p/proxy/i.png><br/>"),
             (r#"<a href="http://10.0.0.1:80/x">"#, r#"<a href="/p/proxy/x">"#),
         ] {
-            assert_eq!(frame().html(page), shown);
+            assert_eq!(rewriter().html(page), shown);
         }
     }
 
@@ -244,7 +243,7 @@ mod tests {
             "<a",
             "ü<é href='/x'>",
         ] {
-            assert_eq!(frame().html(page), page);
+            assert_eq!(rewriter().html(page), page);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Connections that agents open towards the server, for nodes that it cannot dial: an agent keeps a few of them idle, and
-//! the server uses each for one connection to the node's API.
+//! Reverse tunnels, for nodes that the server cannot dial: an agent keeps idle connections to the server open, and the
+//! server uses each for one connection to the agent's API.
 
 use super::forward;
-use crate::inbound::Inbound;
+use crate::request_body::RequestBody;
 use crate::respond::{self, Body};
 use coracle_client::user::{MASTERS, User};
 use coracle_proto::status::ApiError;
@@ -96,7 +96,7 @@ impl Tunnels {
     pub fn accept(
         self: &Arc<Self>,
         node: &str,
-        mut request: Request<Inbound>,
+        mut request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
         let asked = request.headers().get(UPGRADE).is_some_and(|value| value == PROTOCOL);
         let Some(upgrade) = forward::client_side(&mut request).filter(|_| asked) else {

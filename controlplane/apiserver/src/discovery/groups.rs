@@ -1,7 +1,7 @@
-//! Groups and versions, in the order that clients look through them.
+//! Groups and versions, in discovery order.
 
-use crate::aggregation::table::Entry;
-use crate::registrations::priority;
+use crate::aggregation::routes::Entry;
+use crate::apiservices::priority;
 use coracle_kinds::registry::kinds::Kind;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ pub struct Group {
 pub struct Version {
     /// Its name.
     pub name: String,
-    /// By whom it is served.
+    /// Where it is served.
     pub served: Served,
 }
 
 /// Where a version is served.
 pub enum Served {
-    /// Here: its kinds.
-    Here(Vec<Arc<Kind>>),
-    /// By somebody else.
-    Elsewhere(Arc<Entry>),
+    /// By this server: its kinds.
+    Local(Vec<Arc<Kind>>),
+    /// By an aggregated API server.
+    Aggregated(Arc<Entry>),
 }
 
 /// Every group. What others serve stands in place of what is served here; with others there, groups and versions stand by
 /// the priorities of their APIServices.
-pub fn all(rows: &[Arc<Kind>], elsewhere: &[Arc<Entry>]) -> Vec<Group> {
-    let mut groups = here(rows);
-    if elsewhere.is_empty() {
+pub fn all(rows: &[Arc<Kind>], aggregated_apis: &[Arc<Entry>]) -> Vec<Group> {
+    let mut groups = local_groups(rows);
+    if aggregated_apis.is_empty() {
         return groups;
     }
-    for entry in elsewhere {
+    for entry in aggregated_apis {
         let target = &entry.target;
         let at = groups.iter().position(|group| group.name == target.group).unwrap_or_else(|| {
             groups.push(Group { name: target.group.clone(), versions: Vec::new() });
@@ -45,11 +45,13 @@ pub fn all(rows: &[Arc<Kind>], elsewhere: &[Arc<Entry>]) -> Vec<Group> {
         });
         let versions = &mut groups[at].versions;
         versions.retain(|version| version.name != target.version);
-        versions.push(Version { name: target.version.clone(), served: Served::Elsewhere(entry.clone()) });
+        versions.push(Version { name: target.version.clone(), served: Served::Aggregated(entry.clone()) });
     }
     let of = |group: &str, version: &Version| match &version.served {
-        Served::Here(kinds) => priority(group, &version.name, kinds.iter().any(|kind| kind.custom.is_some())),
-        Served::Elsewhere(entry) => entry.priority,
+        Served::Local(kinds) => {
+            priority(group, &version.name, kinds.iter().any(|kind| kind.custom.is_some()))
+        }
+        Served::Aggregated(entry) => entry.priority,
     };
     for group in &mut groups {
         let name = group.name.clone();
@@ -66,7 +68,7 @@ pub fn all(rows: &[Arc<Kind>], elsewhere: &[Arc<Entry>]) -> Vec<Group> {
 type Kinds = (String, Vec<Arc<Kind>>);
 
 /// Groups in the order of the table, versions by maturity and number.
-fn here(rows: &[Arc<Kind>]) -> Vec<Group> {
+fn local_groups(rows: &[Arc<Kind>]) -> Vec<Group> {
     let mut groups: Vec<(String, Vec<Kinds>)> = Vec::new();
     for row in rows {
         let at = groups.iter().position(|(name, _)| *name == row.group).unwrap_or_else(|| {
@@ -81,7 +83,7 @@ fn here(rows: &[Arc<Kind>]) -> Vec<Group> {
     }
     let version = |(name, mut kinds): Kinds| {
         kinds.sort_by(|a, b| a.plural.cmp(&b.plural));
-        Version { name, served: Served::Here(kinds) }
+        Version { name, served: Served::Local(kinds) }
     };
     let group = |(name, mut versions): (String, Vec<Kinds>)| {
         versions.sort_by_key(|(version, _)| Reverse(rank(version)));
@@ -129,7 +131,7 @@ mod tests {
             let service = json!({"namespace": "apart", "name": "boats"});
             let spec = json!({"group": group, "version": version, "service": service});
             let target = Target::of(&json!({"spec": spec})).unwrap();
-            Arc::new(Entry { target, priority, available: true, learned: Arc::default() })
+            Arc::new(Entry { target, priority, available: true, discovered: Arc::default() })
         };
         let before: Vec<String> = all(&registry.all(), &[]).into_iter().map(|group| group.name).collect();
         let others = [
@@ -146,6 +148,6 @@ mod tests {
         assert_eq!(demo, ["v1", "v1beta1", "v2"]);
         let instead = all(&registry.all(), &[entry("demo.io", "v2", (1000, 100))]);
         let demo = instead.iter().find(|group| group.name == "demo.io").unwrap();
-        assert!(matches!(&demo.versions[..], [Version { served: Served::Elsewhere(_), .. }]));
+        assert!(matches!(&demo.versions[..], [Version { served: Served::Aggregated(_), .. }]));
     }
 }

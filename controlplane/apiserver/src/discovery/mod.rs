@@ -1,6 +1,6 @@
-//! What the server serves: `/api`, `/apis` and what is below, in the forms of old and new clients.
+//! Discovery documents: `/api`, `/apis` and below, in the legacy and the aggregated format.
 //!
-//! Documents are made when somebody asks and kept until the table of kinds changes.
+//! Documents are rendered on demand and cached until the table of kinds changes.
 
 // Groups and versions, in order.
 mod groups;
@@ -8,7 +8,7 @@ mod groups;
 pub(crate) use groups::rank;
 
 use super::respond::{self, Body};
-use crate::aggregation::table::Table;
+use crate::aggregation::routes::RouteTable;
 use base64::Engine;
 use bytes::Bytes;
 use coracle_kinds::registry::index::Registry;
@@ -27,18 +27,18 @@ use std::sync::Arc;
 /// The discovery documents.
 pub struct Discovery {
     registry: Arc<Registry>,
-    elsewhere: Arc<Table>,
-    made: Mutex<Made>,
+    aggregated_apis: Arc<RouteTable>,
+    made: Mutex<Cached>,
 }
 
-/// Documents of one state of the tables.
+/// Documents of one generation of the tables.
 #[derive(Default)]
-struct Made {
+struct Cached {
     generation: (u64, u64),
     documents: HashMap<(String, Form), Document>,
 }
 
-/// The form a client asks for.
+/// The requested format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Form {
     /// One document per group and version.
@@ -54,13 +54,13 @@ struct Document {
 }
 
 impl Discovery {
-    /// Of the kinds that are served here, and of what others serve.
-    pub fn new(registry: Arc<Registry>, elsewhere: Arc<Table>) -> Self {
-        Self { registry, elsewhere, made: Mutex::default() }
+    /// Discovery of local kinds and aggregated APIs.
+    pub fn new(registry: Arc<Registry>, aggregated_apis: Arc<RouteTable>) -> Self {
+        Self { registry, aggregated_apis, made: Mutex::default() }
     }
 
     fn groups(&self) -> Vec<Group> {
-        groups::all(&self.registry.all(), &self.elsewhere.all())
+        groups::all(&self.registry.all(), &self.aggregated_apis.all())
     }
 
     /// Every path that is served.
@@ -113,11 +113,11 @@ impl Discovery {
     }
 
     fn document(&self, path: &str, form: Form) -> Result<Document, ApiError> {
-        let generation = (*self.registry.changes().borrow(), self.elsewhere.generation());
+        let generation = (*self.registry.changes().borrow(), self.aggregated_apis.generation());
         let key = (path.to_owned(), form);
         let mut made = self.made.lock();
         if made.generation != generation {
-            *made = Made { generation, ..Made::default() };
+            *made = Cached { generation, ..Cached::default() };
         }
         if let Some(document) = made.documents.get(&key) {
             return Ok(document.clone());
@@ -216,7 +216,7 @@ fn storage_version_hash(kind: &Kind) -> String {
 fn resources(group: &Group, version: &str) -> Option<Value> {
     let found = group.versions.iter().find(|v| v.name == version)?;
     // Who serves elsewhere answers for itself.
-    let Served::Here(kinds) = &found.served else { return None };
+    let Served::Local(kinds) = &found.served else { return None };
     let mut list = Vec::new();
     for kind in kinds {
         let mut row = json!({"name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced(),
@@ -255,8 +255,10 @@ fn aggregated<'a>(groups: impl Iterator<Item = &'a Group>, version: &str) -> Val
                 .iter()
                 .map(|version| {
                     let (resources, fresh) = match &version.served {
-                        Served::Here(kinds) => (kinds.iter().map(|kind| resource(kind)).collect(), true),
-                        Served::Elsewhere(entry) => (entry.learned.resources.clone(), entry.learned.fresh),
+                        Served::Local(kinds) => (kinds.iter().map(|kind| resource(kind)).collect(), true),
+                        Served::Aggregated(entry) => {
+                            (entry.discovered.resources.clone(), entry.discovered.fresh)
+                        }
                     };
                     let freshness = if fresh { "Current" } else { "Stale" };
                     json!({"version": version.name, "resources": resources, "freshness": freshness})

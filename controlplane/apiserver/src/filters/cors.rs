@@ -1,4 +1,4 @@
-//! Cross-origin requests: browsers may come from origins that match.
+//! CORS: allows cross-origin requests from origins that match.
 
 use crate::respond::{self, Body};
 use http::header::{HeaderValue, ORIGIN};

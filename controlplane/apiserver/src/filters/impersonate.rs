@@ -1,7 +1,8 @@
-//! Acting as somebody else: `Impersonate-*` headers, each of which the real user must be allowed.
+//! Impersonation: `Impersonate-*` headers; the authenticated user must be authorized for each of them.
 
 use crate::authz::{Authorizer, Decision, refusal};
 use crate::request_info::RequestInfo;
+use crate::verb::Verb;
 use coracle_client::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 use coracle_proto::status::ApiError;
 use http::{HeaderMap, HeaderValue};
@@ -12,9 +13,9 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// One thing to be allowed: group, resource, subresource, namespace, name.
+/// One `impersonate` permission to check: group, resource, subresource, namespace, name.
 #[derive(Debug, PartialEq, Eq)]
-struct Wish(&'static str, &'static str, String, String, String);
+struct ImpersonationCheck(&'static str, &'static str, String, String, String);
 
 /// The values of a header. One that is no text is an error: to skip it would make the request somebody else's.
 fn all(headers: &HeaderMap, name: &str) -> Result<Vec<String>, ApiError> {
@@ -23,8 +24,8 @@ fn all(headers: &HeaderMap, name: &str) -> Result<Vec<String>, ApiError> {
     values.map_err(|_| ApiError::bad_request(format!("header {name} is not UTF-8")))
 }
 
-/// Who the request wants to be, and what must be allowed for it; `None` when it wants to be nobody else.
-fn wishes(headers: &HeaderMap) -> Result<Option<(User, Vec<Wish>)>, ApiError> {
+/// The requested user and the permissions it needs; `None` without impersonation headers.
+fn requested_user(headers: &HeaderMap) -> Result<Option<(User, Vec<ImpersonationCheck>)>, ApiError> {
     let name = all(headers, USER)?.into_iter().next().unwrap_or_default();
     let groups = all(headers, GROUP)?;
     let uid = all(headers, UID)?.into_iter().next().unwrap_or_default();
@@ -40,25 +41,33 @@ fn wishes(headers: &HeaderMap) -> Result<Option<(User, Vec<Wish>)>, ApiError> {
     let mut user = User { name: name.clone(), groups: groups.clone(), uid: uid.clone(), ..User::default() };
     match name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
         Some((namespace, account)) => {
-            list.push(Wish("", "serviceaccounts", String::new(), namespace.into(), account.into()));
+            list.push(ImpersonationCheck(
+                "",
+                "serviceaccounts",
+                String::new(),
+                namespace.into(),
+                account.into(),
+            ));
             if groups.is_empty() {
                 user.groups = User::service_account(namespace, account).groups;
             }
         }
-        None => list.push(Wish("", "users", String::new(), String::new(), name.clone())),
+        None => list.push(ImpersonationCheck("", "users", String::new(), String::new(), name.clone())),
     }
-    list.extend(groups.into_iter().map(|g| Wish("", "groups", String::new(), String::new(), g)));
+    list.extend(
+        groups.into_iter().map(|g| ImpersonationCheck("", "groups", String::new(), String::new(), g)),
+    );
     for key in extras {
         let values = all(headers, &format!("{EXTRA}{key}"))?;
         let decoded = percent_encoding::percent_decode_str(&key).decode_utf8_lossy().into_owned();
-        let wish = |value: &String| {
-            Wish(AUTHENTICATION, "userextras", decoded.clone(), String::new(), value.clone())
+        let check = |value: &String| {
+            ImpersonationCheck(AUTHENTICATION, "userextras", decoded.clone(), String::new(), value.clone())
         };
-        list.extend(values.iter().map(wish));
+        list.extend(values.iter().map(check));
         user.extra.insert(decoded.clone(), values);
     }
     if !uid.is_empty() {
-        list.push(Wish(AUTHENTICATION, "uids", String::new(), String::new(), uid));
+        list.push(ImpersonationCheck(AUTHENTICATION, "uids", String::new(), String::new(), uid));
     }
     // Whoever is impersonated is somebody, unless it is nobody.
     let everybody = if name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
@@ -68,17 +77,17 @@ fn wishes(headers: &HeaderMap) -> Result<Option<(User, Vec<Wish>)>, ApiError> {
     Ok(Some((user, list)))
 }
 
-/// The user that the request acts as. Headers are taken away, so that nobody behind the chain believes them.
+/// The impersonated user, if any. Removes the headers, so that backends do not see them.
 pub async fn impersonate(
     authz: &dyn Authorizer,
     user: &User,
     headers: &mut HeaderMap,
 ) -> Result<Option<User>, ApiError> {
-    let Some((target, list)) = wishes(headers)? else { return Ok(None) };
-    for Wish(group, resource, subresource, namespace, name) in list {
+    let Some((target, list)) = requested_user(headers)? else { return Ok(None) };
+    for ImpersonationCheck(group, resource, subresource, namespace, name) in list {
         let request = RequestInfo {
             is_resource: true,
-            verb: "impersonate".into(),
+            verb: Verb::Impersonate,
             group: group.into(),
             version: "v1".into(),
             resource: resource.into(),
@@ -123,24 +132,24 @@ mod tests {
             ("Impersonate-Uid", "7"),
             ("Impersonate-Extra-Example.com%2Fscopes", "view"),
         ]);
-        let (user, list) = wishes(&given).unwrap().unwrap();
+        let (user, list) = requested_user(&given).unwrap().unwrap();
         assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
         assert_eq!(user.extra["example.com/scopes"], ["view"]);
         assert_eq!(list.len(), 5);
-        assert!(wishes(&headers(&[("Impersonate-Group", "dev")])).is_err());
-        assert!(wishes(&headers(&[])).unwrap().is_none());
+        assert!(requested_user(&headers(&[("Impersonate-Group", "dev")])).is_err());
+        assert!(requested_user(&headers(&[])).unwrap().is_none());
         let account = headers(&[("Impersonate-User", "system:serviceaccount:a:b")]);
-        let (user, list) = wishes(&account).unwrap().unwrap();
+        let (user, list) = requested_user(&account).unwrap().unwrap();
         assert!(user.in_group("system:serviceaccounts:a"));
-        assert_eq!(list, [Wish("", "serviceaccounts", String::new(), "a".into(), "b".into())]);
+        assert_eq!(list, [ImpersonationCheck("", "serviceaccounts", String::new(), "a".into(), "b".into())]);
         // Names in any script are names; what is no text does not leave the request to who sent it.
         let mut foreign = HeaderMap::new();
         foreign.insert(USER, HeaderValue::from_bytes("Zoë".as_bytes()).unwrap());
-        assert_eq!(wishes(&foreign).unwrap().unwrap().0.name, "Zoë");
+        assert_eq!(requested_user(&foreign).unwrap().unwrap().0.name, "Zoë");
         foreign.insert(USER, HeaderValue::from_bytes(b"Zo\xeb").unwrap());
-        assert_eq!(wishes(&foreign).unwrap_err().code, 400);
+        assert_eq!(requested_user(&foreign).unwrap_err().code, 400);
         let nobody = headers(&[("Impersonate-User", "system:anonymous")]);
-        assert_eq!(wishes(&nobody).unwrap().unwrap().0.groups, ["system:unauthenticated"]);
+        assert_eq!(requested_user(&nobody).unwrap().unwrap().0.groups, ["system:unauthenticated"]);
     }
 
     #[tokio::test]

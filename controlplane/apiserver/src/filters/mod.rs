@@ -1,24 +1,24 @@
-//! What stands between authentication and authorization: browsers, impersonation, queues, and the audit log.
+//! Filters between authentication and authorization: CORS, impersonation, flow control and audit.
 
-// Pages of other origins.
+// CORS.
 pub mod cors;
-// Acting as somebody else.
+// Impersonation.
 pub mod impersonate;
-// Queues by flow.
-pub mod flow;
-// What was done by whom.
+// API priority and fairness.
+pub mod flow_control;
+// Audit logging.
 pub mod audit;
 
 use std::time::Duration;
 
 /// The filters of a server.
 pub struct Filters {
-    /// Which origins browsers may come from.
+    /// Allowed CORS origins.
     pub cors: cors::Cors,
-    /// Who waits for whom.
-    pub flow: flow::Flow,
-    /// What is written down.
+    /// API priority and fairness.
+    pub flow: flow_control::FlowControl,
+    /// Audit logging.
     pub audit: audit::Audit,
-    /// How long a request that is not a stream may take.
+    /// Timeout of requests that are not long-running.
     pub timeout: Duration,
 }

@@ -1,4 +1,4 @@
-//! What the server counts, with upstream's names, for Prometheus.
+//! Metrics of the server for Prometheus, with upstream's names.
 
 // Requests by verb and resource.
 pub mod requests;
@@ -6,22 +6,22 @@ pub mod requests;
 use crate::chain::Server;
 use crate::wellknown;
 use coracle_cli::supervise::Supervisor;
-use coracle_client::shown::Counters;
+use coracle_client::diagnostics::MetricsSource;
 use coracle_proto::exposition::{Form, Page};
 use requests::Requests;
 use std::sync::Arc;
 
-/// Everything that is counted.
+/// The metrics of the server.
 #[derive(Default)]
 pub struct Metrics {
-    /// By the API.
+    /// Metrics of API requests.
     pub requests: Requests,
-    /// By controllers and scheduler.
-    pub loops: Vec<Arc<dyn Counters>>,
+    /// Metrics of controllers and scheduler.
+    pub loops: Vec<Arc<dyn MetricsSource>>,
 }
 
 impl Metrics {
-    /// The page.
+    /// Renders all metrics.
     pub fn render(&self, server: &Server, form: Form) -> String {
         let mut page = Page::new(form);
         self.requests.render(&mut page);
@@ -37,7 +37,7 @@ impl Metrics {
             "gauge",
             "Number of stored objects that cannot be read and are left out of lists and watches.",
         );
-        page.value("coracle_unreadable_objects", &[], server.api.feed.unreadable().len());
+        page.value("coracle_unreadable_objects", &[], server.api.reflector.unreadable().len());
         self.loops.iter().for_each(|counted| counted.render(&mut page));
         tasks(&server.wellknown.supervisor, &mut page);
         let version = wellknown::version();
@@ -54,7 +54,7 @@ impl Metrics {
     }
 }
 
-/// How the server's tasks do.
+/// Metrics of the server's tasks.
 fn tasks(supervisor: &Supervisor, page: &mut Page) {
     let name = "coracle_task_panics_total";
     page.family(name, "counter", "Panics that were caught, by the task that panicked.");

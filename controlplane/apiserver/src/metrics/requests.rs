@@ -1,4 +1,4 @@
-//! Requests by verb and resource.
+//! Request counts and latencies by verb and resource.
 
 use crate::request_info::RequestInfo;
 use coracle_proto::exposition::{Histogram, Page};
@@ -52,10 +52,10 @@ pub struct Timer {
 impl Requests {
     /// Begins to time a request. Paths that are no resource share one series, so that clients cannot grow the table.
     pub fn begin(&self, info: &RequestInfo) -> Timer {
-        let writes = !matches!(info.verb.as_str(), "get" | "list" | "watch" | "head" | "options");
+        let writes = !info.verb.reads();
         self.0.in_flight[usize::from(writes)].fetch_add(1, Ordering::Relaxed);
         let labels = (
-            info.verb.to_ascii_uppercase(),
+            info.verb.as_str().to_ascii_uppercase(),
             info.group.clone(),
             info.version.clone(),
             info.resource.clone(),

@@ -1,5 +1,5 @@
-//! Schemas of custom resources, as documents show them: in OpenAPI 2 without what it cannot say, or what kubectl takes
-//! for a ban on everything else.
+//! Schemas of custom resources as published in OpenAPI documents: in OpenAPI 2 without the keywords that it lacks, or
+//! that kubectl would use to reject unknown fields.
 
 use super::OBJECT_META;
 use super::descriptions::Descriptions;

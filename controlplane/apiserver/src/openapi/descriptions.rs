@@ -1,5 +1,5 @@
-//! What types and fields are for, in the words of their authors. Taken from the `k8s-openapi` crate when this one is built,
-//! unpacked while a document is made.
+//! Descriptions of types and fields, extracted from the `k8s-openapi` crate at build time and decompressed when a
+//! document is rendered.
 
 use std::collections::HashMap;
 use std::io::Read;

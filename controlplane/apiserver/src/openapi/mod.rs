@@ -1,9 +1,9 @@
-//! What the objects look like: OpenAPI 3 per group and version, OpenAPI 2 as a whole.
+//! OpenAPI documents: OpenAPI 3 per group and version, OpenAPI 2 as one document.
 //!
-//! Documents are large and rarely asked for: each is made when somebody wants it, written piece by piece through gzip, and
-//! kept in that form until the table of kinds changes.
+//! Documents are large and rarely requested: each is rendered on demand, compressed with gzip while it is written, and
+//! cached compressed until the table of kinds changes.
 
-// Prose of types and fields.
+// Descriptions of types and fields.
 mod descriptions;
 // Types as JSON schemas.
 mod schemas;
@@ -17,7 +17,7 @@ mod protobuf;
 use super::chain::Context;
 use super::discovery::{hash, rank};
 use super::respond::{self, Body};
-use crate::aggregation::table::Table;
+use crate::aggregation::routes::RouteTable;
 use bytes::Bytes;
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
@@ -45,34 +45,34 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 /// The OpenAPI documents.
 pub struct OpenApi {
     registry: Arc<Registry>,
-    elsewhere: Arc<Table>,
-    made: Mutex<Made>,
+    aggregated_apis: Arc<RouteTable>,
+    made: Mutex<Cached>,
 }
 
 #[derive(Default)]
-struct Made {
+struct Cached {
     generation: u64,
-    documents: HashMap<What, Packed>,
+    documents: HashMap<DocumentKey, Document>,
 }
 
-/// Which document.
+/// Identifies a document.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum What {
+enum DocumentKey {
     V2Json,
     V2Protobuf,
     /// `api/v1`, `apis/apps/v1`.
     V3(String),
 }
 
-/// A document as it is kept.
+/// A cached document.
 #[derive(Clone)]
-struct Packed {
+struct Document {
     gzip: Bytes,
     etag: String,
 }
 
-/// What a request for a document says.
-struct Wanted<'a> {
+/// Headers of a request for a document.
+struct DocumentRequest<'a> {
     accept: &'a str,
     gzip: bool,
     if_none_match: &'a str,
@@ -81,15 +81,15 @@ struct Wanted<'a> {
 
 impl OpenApi {
     /// Of the kinds that are served here; where the documents of others are is in the index.
-    pub fn new(registry: Arc<Registry>, elsewhere: Arc<Table>) -> Self {
-        Self { registry, elsewhere, made: Mutex::default() }
+    pub fn new(registry: Arc<Registry>, aggregated_apis: Arc<RouteTable>) -> Self {
+        Self { registry, aggregated_apis, made: Mutex::default() }
     }
 
     /// Serves `/openapi/…`: 304 for what the client has, a redirect for a hash that is out of date.
     pub fn serve(&self, path: &str, context: &Context) -> Result<Response<Body>, ApiError> {
         let query =
             |name: &str| context.query.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value);
-        let wanted = Wanted {
+        let wanted = DocumentRequest {
             accept: context.header("accept"),
             gzip: context.header("accept-encoding").contains("gzip"),
             if_none_match: context.header("if-none-match"),
@@ -98,13 +98,13 @@ impl OpenApi {
         self.answer(path, &wanted)
     }
 
-    fn answer(&self, path: &str, wanted: &Wanted<'_>) -> Result<Response<Body>, ApiError> {
+    fn answer(&self, path: &str, wanted: &DocumentRequest<'_>) -> Result<Response<Body>, ApiError> {
         let path = path.trim_end_matches('/');
         match path.strip_prefix("/openapi/") {
             Some("v2") if wanted.accept.contains("protobuf") => {
-                Ok(reply(&self.packed(&What::V2Protobuf)?, V2_PROTOBUF, wanted))
+                Ok(reply(&self.packed(&DocumentKey::V2Protobuf)?, V2_PROTOBUF, wanted))
             }
-            Some("v2") => Ok(reply(&self.packed(&What::V2Json)?, respond::JSON, wanted)),
+            Some("v2") => Ok(reply(&self.packed(&DocumentKey::V2Json)?, respond::JSON, wanted)),
             Some("v3") => Ok(respond::json(200, &self.index())),
             Some(rest) => {
                 let name = rest.strip_prefix("v3/").ok_or_else(ApiError::no_such_path)?;
@@ -114,7 +114,7 @@ impl OpenApi {
         }
     }
 
-    fn group_version(&self, name: &str, wanted: &Wanted<'_>) -> Result<Response<Body>, ApiError> {
+    fn group_version(&self, name: &str, wanted: &DocumentRequest<'_>) -> Result<Response<Body>, ApiError> {
         let rows = self.by_version();
         let kinds = rows.get(name).ok_or_else(ApiError::no_such_path)?;
         let current = fingerprint(name, kinds);
@@ -125,7 +125,7 @@ impl OpenApi {
             }
             return Ok(response);
         }
-        let mut response = reply(&self.packed(&What::V3(name.to_owned()))?, respond::JSON, wanted);
+        let mut response = reply(&self.packed(&DocumentKey::V3(name.to_owned()))?, respond::JSON, wanted);
         if !wanted.hash.is_empty() {
             response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
         }
@@ -151,17 +151,17 @@ impl OpenApi {
                 (name.clone(), json!({"serverRelativeURL": url}))
             })
             .collect();
-        let elsewhere = self.elsewhere.all();
-        let documents = elsewhere.iter().flat_map(|entry| entry.learned.openapi.clone());
+        let aggregated_apis = self.aggregated_apis.all();
+        let documents = aggregated_apis.iter().flat_map(|entry| entry.discovered.openapi.clone());
         paths.extend(documents);
         json!({"paths": paths})
     }
 
-    fn packed(&self, what: &What) -> Result<Packed, ApiError> {
+    fn packed(&self, what: &DocumentKey) -> Result<Document, ApiError> {
         let generation = *self.registry.changes().borrow();
         let mut made = self.made.lock();
         if made.generation != generation {
-            *made = Made { generation, ..Made::default() };
+            *made = Cached { generation, ..Cached::default() };
         }
         if let Some(packed) = made.documents.get(what) {
             return Ok(packed.clone());
@@ -171,7 +171,7 @@ impl OpenApi {
         Ok(packed)
     }
 
-    fn make(&self, what: &What) -> std::io::Result<Packed> {
+    fn make(&self, what: &DocumentKey) -> std::io::Result<Document> {
         let rows = self.by_version();
         let every: Vec<Arc<Kind>> = rows.values().flatten().cloned().collect();
         let mut versions: Vec<(String, String)> =
@@ -180,18 +180,18 @@ impl OpenApi {
         versions.dedup();
         let none = Vec::new();
         let (kinds, dialect) = match what {
-            What::V3(name) => (rows.get(name).unwrap_or(&none), Dialect::V3),
+            DocumentKey::V3(name) => (rows.get(name).unwrap_or(&none), Dialect::V3),
             _ => (&every, Dialect::V2),
         };
         let source = Source { kinds, dialect, versions: &versions, docs: Descriptions::load() };
         let mut out = GzEncoder::new(Vec::new(), Compression::fast());
         match what {
-            What::V2Protobuf => out.write_all(&source.protobuf())?,
+            DocumentKey::V2Protobuf => out.write_all(&source.protobuf())?,
             _ => source.write_json(&mut out)?,
         }
         let gzip = out.finish()?;
         let etag = format!("\"{}\"", hash(&gzip));
-        Ok(Packed { gzip: gzip.into(), etag })
+        Ok(Document { gzip: gzip.into(), etag })
     }
 }
 
@@ -208,7 +208,7 @@ fn fingerprint(name: &str, kinds: &[Arc<Kind>]) -> String {
     hash(text.as_bytes())
 }
 
-fn reply(packed: &Packed, content_type: &str, wanted: &Wanted<'_>) -> Response<Body> {
+fn reply(packed: &Document, content_type: &str, wanted: &DocumentRequest<'_>) -> Response<Body> {
     let fresh = wanted.if_none_match == packed.etag;
     let body = match (fresh, wanted.gzip) {
         (true, _) => Bytes::new(),
@@ -326,8 +326,8 @@ mod tests {
     use super::*;
     use http_body_util::BodyExt;
 
-    fn plain(accept: &'static str) -> Wanted<'static> {
-        Wanted { accept, gzip: false, if_none_match: "", hash: "" }
+    fn plain(accept: &'static str) -> DocumentRequest<'static> {
+        DocumentRequest { accept, gzip: false, if_none_match: "", hash: "" }
     }
 
     async fn body(response: Response<Body>) -> Bytes {
@@ -344,7 +344,7 @@ mod tests {
         let index = json_of(&api, "/openapi/v3").await;
         let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
         let hash = url.split_once("?hash=").unwrap().1;
-        let fresh = Wanted { hash, ..plain("") };
+        let fresh = DocumentRequest { hash, ..plain("") };
         let response = api.answer("/openapi/v3/apis/apps/v1", &fresh).unwrap();
         assert_eq!(response.headers()[CACHE_CONTROL], "public, immutable");
         let apps: Value = serde_json::from_slice(&body(response).await).unwrap();
@@ -358,7 +358,8 @@ mod tests {
             apps["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]
                 .is_object()
         );
-        let stale = api.answer("/openapi/v3/apis/apps/v1", &Wanted { hash: "OLD", ..plain("") }).unwrap();
+        let stale =
+            api.answer("/openapi/v3/apis/apps/v1", &DocumentRequest { hash: "OLD", ..plain("") }).unwrap();
         assert_eq!(stale.status(), 301);
         assert_eq!(stale.headers()[LOCATION], url);
         assert_eq!(api.answer("/openapi/v3/apis/nope/v1", &plain("")).unwrap_err().code, 404);
@@ -376,8 +377,9 @@ mod tests {
         for reference in text.split("#/definitions/").skip(1).filter_map(|rest| rest.split('"').next()) {
             assert!(definitions.contains_key(reference), "{reference}");
         }
-        let again =
-            api.answer("/openapi/v2", &Wanted { if_none_match: &etag, ..plain("application/json") }).unwrap();
+        let again = api
+            .answer("/openapi/v2", &DocumentRequest { if_none_match: &etag, ..plain("application/json") })
+            .unwrap();
         assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
         let asked = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
         let packed = api.answer("/openapi/v2", &plain(asked)).unwrap();

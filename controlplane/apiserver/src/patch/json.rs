@@ -1,7 +1,7 @@
 //! RFC 6902 JSON patch on an object tree.
 
 use super::rejected;
-use coracle_proto::shape::{MAX_BODY_DEPTH, height};
+use coracle_proto::limits::{MAX_BODY_DEPTH, height};
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const MAX_COPIED: usize = 3 << 20;
 const MAX_PLACED: usize = 4_000_000;
 
 /// What the operations of one patch have used up.
-struct Spent {
+struct PatchBudget {
     copied: usize,
     /// Values that may still be put in place.
     left: usize,
@@ -40,12 +40,12 @@ enum Operation {
     /// Named like no operation; what came before it is applied before anybody notices.
     Unknown(String),
     /// Without a path.
-    Nowhere(&'static str),
+    NoPathField(&'static str),
 }
 
 /// Why an operation does not fit the document.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-enum Misfit {
+enum ApplyError {
     #[error("{op} operation does not apply: doc is missing path: {path}: missing value")]
     NoPath { op: &'static str, path: String },
     #[error("{op} operation does not apply: doc is missing key: {path}: missing value")]
@@ -71,7 +71,7 @@ enum Misfit {
     #[error("Unexpected kind: {0}")]
     Unknown(String),
     #[error("{0} operation failed to decode path: missing value")]
-    Nowhere(&'static str),
+    NoPathField(&'static str),
 }
 
 /// Applies a patch to a document.
@@ -81,9 +81,9 @@ enum Misfit {
 pub fn apply(document: &Value, patch: &Value) -> Result<Value, ApiError> {
     let operations = parse(patch)?;
     let mut document = document.clone();
-    let mut spent = Spent { copied: 0, left: MAX_PLACED };
+    let mut budget = PatchBudget { copied: 0, left: MAX_PLACED };
     for operation in operations {
-        step(&mut document, operation, &mut spent).map_err(rejected)?;
+        step(&mut document, operation, &mut budget).map_err(rejected)?;
     }
     Ok(document)
 }
@@ -134,52 +134,53 @@ fn parse_one(item: &Value) -> Result<Operation, ApiError> {
         ("move", Some(to), Some(from)) => Operation::Move { from, to },
         ("copy", Some(to), Some(from)) => Operation::Copy { from, to },
         ("test", Some(path), _) => Operation::Test(path, value),
-        ("add", ..) => Operation::Nowhere("add"),
-        ("remove", ..) => Operation::Nowhere("remove"),
-        ("replace", ..) => Operation::Nowhere("replace"),
-        ("move", ..) => Operation::Nowhere("move"),
-        ("copy", ..) => Operation::Nowhere("copy"),
-        ("test", ..) => Operation::Nowhere("test"),
+        ("add", ..) => Operation::NoPathField("add"),
+        ("remove", ..) => Operation::NoPathField("remove"),
+        ("replace", ..) => Operation::NoPathField("replace"),
+        ("move", ..) => Operation::NoPathField("move"),
+        ("copy", ..) => Operation::NoPathField("copy"),
+        ("test", ..) => Operation::NoPathField("test"),
         (other, ..) => Operation::Unknown(other.to_owned()),
     })
 }
 
-fn step(document: &mut Value, operation: Operation, spent: &mut Spent) -> Result<(), Misfit> {
+fn step(document: &mut Value, operation: Operation, budget: &mut PatchBudget) -> Result<(), ApplyError> {
     match operation {
-        Operation::Unknown(op) => Err(Misfit::Unknown(op)),
-        Operation::Nowhere(op) => Err(Misfit::Nowhere(op)),
-        Operation::Add(path, value) => add(document, "add", &path, value, spent),
+        Operation::Unknown(op) => Err(ApplyError::Unknown(op)),
+        Operation::NoPathField(op) => Err(ApplyError::NoPathField(op)),
+        Operation::Add(path, value) => add(document, "add", &path, value, budget),
         Operation::Remove(path) => remove(document, "remove", &path).map(drop),
         Operation::Replace(path, value) => {
-            check_depth("replace", &path, &value, spent)?;
+            check_depth("replace", &path, &value, budget)?;
             if let Some(place) = find_mut(document, &path) {
                 *place = value;
                 return Ok(());
             }
             let parent = split(&path).is_some_and(|(parent, _)| find(document, parent).is_some());
             Err(if parent {
-                Misfit::NoKey { op: "replace", path }
+                ApplyError::NoKey { op: "replace", path }
             } else {
-                Misfit::NoPath { op: "replace", path }
+                ApplyError::NoPath { op: "replace", path }
             })
         }
         Operation::Move { from, to } => {
             let value = remove(document, "move", &from)?;
-            add(document, "move", &to, value, spent)
+            add(document, "move", &to, value, budget)
         }
         Operation::Copy { from, to } => {
-            let value =
-                find(document, &from).cloned().ok_or(Misfit::NoPath { op: "copy", path: from.clone() })?;
-            spent.copied += value.to_string().len();
-            if spent.copied > MAX_COPIED {
-                return Err(Misfit::CopiedTooMuch(spent.copied));
+            let value = find(document, &from)
+                .cloned()
+                .ok_or(ApplyError::NoPath { op: "copy", path: from.clone() })?;
+            budget.copied += value.to_string().len();
+            if budget.copied > MAX_COPIED {
+                return Err(ApplyError::CopiedTooMuch(budget.copied));
             }
-            add(document, "copy", &to, value, spent)
+            add(document, "copy", &to, value, budget)
         }
         Operation::Test(path, expected) => {
             // A missing value passes a test for null, as clients that guard a first write rely on.
             let found = find(document, &path).unwrap_or(&Value::Null);
-            if same(found, &expected) { Ok(()) } else { Err(Misfit::TestFailed(path)) }
+            if same(found, &expected) { Ok(()) } else { Err(ApplyError::TestFailed(path)) }
         }
     }
 }
@@ -197,11 +198,16 @@ fn same(a: &Value, b: &Value) -> bool {
 }
 
 /// Refuses what would make the document deeper than any that can be read: it is walked by functions that call themselves.
-fn check_depth(op: &'static str, path: &str, value: &Value, spent: &mut Spent) -> Result<(), Misfit> {
-    let levels = height(value, &mut spent.left).ok_or(Misfit::PlacedTooMuch)?;
+fn check_depth(
+    op: &'static str,
+    path: &str,
+    value: &Value,
+    budget: &mut PatchBudget,
+) -> Result<(), ApplyError> {
+    let levels = height(value, &mut budget.left).ok_or(ApplyError::PlacedTooMuch)?;
     if path.matches('/').count() + levels > MAX_BODY_DEPTH {
         let path = path.chars().take(64).collect::<String>() + "...";
-        return Err(Misfit::TooDeep { op, path });
+        return Err(ApplyError::TooDeep { op, path });
     }
     Ok(())
 }
@@ -211,14 +217,14 @@ fn add(
     op: &'static str,
     path: &str,
     value: Value,
-    spent: &mut Spent,
-) -> Result<(), Misfit> {
-    check_depth(op, path, &value, spent)?;
+    budget: &mut PatchBudget,
+) -> Result<(), ApplyError> {
+    check_depth(op, path, &value, budget)?;
     let Some((parent, key)) = split(path) else {
         *document = value;
         return Ok(());
     };
-    let quoted = || Misfit::NoPath { op, path: format!("\"{path}\"") };
+    let quoted = || ApplyError::NoPath { op, path: format!("\"{path}\"") };
     match find_mut(document, parent).ok_or_else(quoted)? {
         Value::Object(map) => {
             map.insert(unescape(key), value);
@@ -226,7 +232,7 @@ fn add(
         }
         Value::Array(list) => {
             let at = if key == "-" { Some(list.len()) } else { index(key).filter(|i| *i <= list.len()) };
-            let at = at.ok_or_else(|| Misfit::BadIndex { op, path: path.into(), index: key.into() })?;
+            let at = at.ok_or_else(|| ApplyError::BadIndex { op, path: path.into(), index: key.into() })?;
             list.insert(at, value);
             Ok(())
         }
@@ -234,20 +240,20 @@ fn add(
     }
 }
 
-fn remove(document: &mut Value, op: &'static str, path: &str) -> Result<Value, Misfit> {
+fn remove(document: &mut Value, op: &'static str, path: &str) -> Result<Value, ApplyError> {
     let Some((parent, key)) = split(path) else {
         return Ok(std::mem::take(document));
     };
     match find_mut(document, parent) {
         Some(Value::Object(map)) => {
             let key = unescape(key);
-            map.remove(&key).ok_or(Misfit::NothingToRemove { op, path: path.into(), key })
+            map.remove(&key).ok_or(ApplyError::NothingToRemove { op, path: path.into(), key })
         }
         Some(Value::Array(list)) => match index(key).filter(|i| *i < list.len()) {
             Some(i) => Ok(list.remove(i)),
-            None => Err(Misfit::BadIndex { op, path: path.into(), index: key.into() }),
+            None => Err(ApplyError::BadIndex { op, path: path.into(), index: key.into() }),
         },
-        _ => Err(Misfit::NoPath { op, path: path.into() }),
+        _ => Err(ApplyError::NoPath { op, path: path.into() }),
     }
 }
 
@@ -445,7 +451,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn adding_then_removing_gives_the_document_back(document in super::super::laws::document(), value in super::super::laws::tree()) {
+        fn adding_then_removing_gives_the_document_back(document in super::super::test_values::document(), value in super::super::test_values::tree()) {
             let patch = json!([
                 {"op": "add", "path": "/~0fresh", "value": value},
                 {"op": "test", "path": "/~0fresh", "value": value},
@@ -456,7 +462,7 @@ mod tests {
         }
 
         #[test]
-        fn no_patch_panics(document in super::super::laws::document(), op in "add|remove|replace|move|copy|test", path in "(/[a-c0-2~-]{0,2}){0,4}", from in "(/[a-c0-2]{0,2}){0,3}", value in super::super::laws::tree()) {
+        fn no_patch_panics(document in super::super::test_values::document(), op in "add|remove|replace|move|copy|test", path in "(/[a-c0-2~-]{0,2}){0,4}", from in "(/[a-c0-2]{0,2}){0,3}", value in super::super::test_values::tree()) {
             let _ = apply(&document, &json!([{"op": op, "path": path, "from": from, "value": value}]));
         }
     }

@@ -55,7 +55,7 @@ pub fn diff(from: &Value, to: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::laws::{document, without_nulls};
+    use super::super::test_values::{document, without_nulls};
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;

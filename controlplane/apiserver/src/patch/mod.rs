@@ -1,6 +1,6 @@
-//! The four patch formats, as pure functions on object trees, and who owns which field.
+//! The four patch formats as pure functions on object trees, and field ownership.
 
-// What patches need to know of a type: shapes, list kinds, merge keys.
+// Type information for patches: shapes, list types, merge keys.
 pub mod types;
 // RFC 6902: a list of operations.
 pub mod json;
@@ -11,7 +11,7 @@ pub mod strategic;
 // Server-side apply and managedFields.
 pub mod apply;
 #[cfg(test)]
-pub(crate) mod laws;
+pub(crate) mod test_values;
 
 use coracle_proto::status::{ApiError, FieldError};
 

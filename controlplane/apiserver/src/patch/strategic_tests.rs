@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use super::super::laws::deployment;
+use super::super::test_values::deployment;
 use super::super::types::named;
 use super::*;
 use proptest::prelude::*;
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn no_patch_panics(object in deployment(), patch in super::super::laws::document()) {
+    fn no_patch_panics(object in deployment(), patch in super::super::test_values::document()) {
         let _ = apply(&object, &patch, deploy());
     }
 }

@@ -1,19 +1,19 @@
 //! delete and deletecollection.
 
-use super::Asked;
-use super::sent::Sent;
+use super::ResourceRequest;
+use super::body::BufferedBody;
+use crate::list_body::ListChunks;
 use crate::negotiate::Form;
-use crate::pieces::Pieces;
 use crate::respond::{self, Body};
 use crate::select::Selection;
-use crate::{decode, inbound::Inbound};
+use crate::{decode, request_body::RequestBody};
 use coracle_client::options::{DeleteOptions, ListOptions, WriteOptions};
 use coracle_proto::status::ApiError;
 use http::{Request, Response};
 use serde_json::{Value, json};
 
-impl Asked<'_> {
-    pub(super) async fn delete(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
+impl ResourceRequest<'_> {
+    pub(super) async fn delete(&self, request: Request<RequestBody>) -> Result<Response<Body>, ApiError> {
         let form = self.form()?;
         let options = self.delete_options(request).await?;
         let write = self.write_options(&options);
@@ -37,7 +37,7 @@ impl Asked<'_> {
 
     pub(super) async fn delete_collection(
         &self,
-        request: Request<Inbound>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
         let list_options = ListOptions::parse(&self.context.query)?;
         let selection = Selection::parse(self.kind, &list_options)?.named(&self.context.info.name);
@@ -56,13 +56,13 @@ impl Asked<'_> {
         }
         // What cannot be read matches no selector.
         if selection.is_everything() {
-            self.server.api.discard_all(&self.target("", &write), self.scope(), &options).await?;
+            self.server.api.delete_unreadable(&self.target("", &write), self.scope(), &options).await?;
         }
-        Pieces::of(self.kind, page, Form::Plain, String::new(), converted).answer("")
+        ListChunks::of(self.kind, page, Form::Plain, String::new(), converted).into_response("")
     }
 
-    async fn delete_options(&self, request: Request<Inbound>) -> Result<DeleteOptions, ApiError> {
-        let sent = Sent::read(request).await?;
+    async fn delete_options(&self, request: Request<RequestBody>) -> Result<DeleteOptions, ApiError> {
+        let sent = BufferedBody::read(request).await?;
         let body = match &sent.bytes {
             none if none.is_empty() => json!({}),
             bytes => decode::delete_options(&sent.content_type, bytes)?,
@@ -74,7 +74,7 @@ impl Asked<'_> {
 
     /// What a removal writes with.
     fn write_options(&self, options: &DeleteOptions) -> WriteOptions {
-        let (dry_run, notes) = (options.is_dry_run(), self.context.notes.clone());
-        WriteOptions { dry_run, notes, ..WriteOptions::default() }
+        let (dry_run, audit_annotations) = (options.is_dry_run(), self.context.audit_annotations.clone());
+        WriteOptions { dry_run, audit_annotations, ..WriteOptions::default() }
     }
 }

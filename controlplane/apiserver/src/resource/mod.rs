@@ -1,20 +1,21 @@
 //! Verbs on resources: from a request to a call of [`Api`](super::api::Api) and back.
 
-// Bodies of requests, with a limit.
-mod sent;
+// Request bodies, with a size limit.
+mod body;
 // get, list, watch.
 mod read;
 // create, update, patch.
 mod write;
 // delete, one or many.
 mod delete;
-// Subresources, and kinds that are not stored.
-mod act;
+// Subresources, and kinds that are computed.
+mod subresource;
 
 use crate::chain::{Context, Server};
-use crate::inbound::Inbound;
 use crate::negotiate::{self, Form};
+use crate::request_body::RequestBody;
 use crate::respond::Body;
+use crate::verb::Verb;
 use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::Target;
 use coracle_kinds::registry::kinds::Kind;
@@ -26,12 +27,12 @@ use std::sync::Arc;
 pub async fn serve(
     server: &Arc<Server>,
     context: Context,
-    request: Request<Inbound>,
+    request: Request<RequestBody>,
 ) -> Result<Response<Body>, ApiError> {
     let info = &context.info;
     let kind = server.api.registry.resource(&info.group, &info.version, &info.resource);
     let kind = kind.ok_or_else(ApiError::no_such_path)?;
-    let call = Asked { server, kind: &kind, context: &context };
+    let call = ResourceRequest { server, kind: &kind, context: &context };
     call.check_scope()?;
     // Each is boxed: in place, every request would carry, and the connection move, the largest of them.
     if !info.subresource.is_empty() {
@@ -42,42 +43,42 @@ pub async fn serve(
         return Err(ApiError::method_not_allowed());
     }
     if !kind.stored {
-        if matches!(info.verb.as_str(), "get" | "list") {
-            return Box::pin(call.made_up()).await;
+        if matches!(info.verb, Verb::Get | Verb::List) {
+            return Box::pin(call.serve_computed()).await;
         }
         return Box::pin(call.action(request)).await;
     }
-    match info.verb.as_str() {
-        "get" => call.get().await,
-        "list" => Box::pin(call.list()).await,
-        "watch" => Box::pin(call.watch()).await,
-        "create" => Box::pin(call.create(request)).await,
-        "update" => Box::pin(call.update("", request)).await,
-        "patch" => Box::pin(call.patch("", request)).await,
-        "delete" => Box::pin(call.delete(request)).await,
-        "deletecollection" => Box::pin(call.delete_collection(request)).await,
+    match info.verb {
+        Verb::Get => call.get().await,
+        Verb::List => Box::pin(call.list()).await,
+        Verb::Watch => Box::pin(call.watch()).await,
+        Verb::Create => Box::pin(call.create(request)).await,
+        Verb::Update => Box::pin(call.update("", request)).await,
+        Verb::Patch => Box::pin(call.patch("", request)).await,
+        Verb::Delete => Box::pin(call.delete(request)).await,
+        Verb::DeleteCollection => Box::pin(call.delete_collection(request)).await,
         _ => Err(ApiError::method_not_allowed()),
     }
 }
 
-/// One request with what was found out about it.
-struct Asked<'a> {
+/// A request on a resource.
+struct ResourceRequest<'a> {
     server: &'a Arc<Server>,
     kind: &'a Arc<Kind>,
     context: &'a Context,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ResourceRequest<'a> {
     fn check_scope(&self) -> Result<(), ApiError> {
         let info = &self.context.info;
         let cluster_path = info.namespace.is_empty();
-        if info.verb == "create" && info.subresource.is_empty() && !info.name.is_empty() {
+        if info.verb == Verb::Create && info.subresource.is_empty() && !info.name.is_empty() {
             return Err(ApiError::method_not_allowed());
         }
-        let many = matches!(info.verb.as_str(), "list" | "watch") && !info.is_named_by_path();
+        let many = matches!(info.verb, Verb::List | Verb::Watch) && !info.is_named_by_path();
         if self.kind.namespaced() && cluster_path && !many {
             // A single object of a namespaced kind has no address outside its namespace.
-            return Err(if info.verb == "create" {
+            return Err(if info.verb == Verb::Create {
                 ApiError::method_not_allowed()
             } else {
                 ApiError::no_such_path()
@@ -93,7 +94,7 @@ impl<'a> Asked<'a> {
     /// Whether the verb needs a name and there is none.
     fn lacks_name(&self) -> bool {
         let info = &self.context.info;
-        info.name.is_empty() && matches!(info.verb.as_str(), "update" | "patch")
+        info.name.is_empty() && matches!(info.verb, Verb::Update | Verb::Patch)
     }
 
     fn namespace(&self) -> &'a str {
@@ -124,8 +125,8 @@ impl<'a> Asked<'a> {
         let options = WriteOptions::parse(
             &self.context.query,
             self.context.header("user-agent"),
-            &self.context.info.verb,
+            self.context.info.verb.as_str(),
         )?;
-        Ok(WriteOptions { notes: self.context.notes.clone(), ..options })
+        Ok(WriteOptions { audit_annotations: self.context.audit_annotations.clone(), ..options })
     }
 }

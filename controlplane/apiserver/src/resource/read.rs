@@ -1,12 +1,12 @@
-//! get, list and watch: cached bytes in the form that was asked for.
+//! get, list and watch: cached bytes in the requested format.
 
-use super::Asked;
-use crate::apart::apart;
+use super::ResourceRequest;
+use crate::conversion::calls_webhook;
+use crate::list_body::ListChunks;
 use crate::negotiate::Form;
-use crate::pieces::Pieces;
+use crate::offload::offload;
 use crate::respond::{self, Body, JSON};
 use crate::select::Selection;
-use crate::view::calls_webhook;
 use crate::{list, table};
 use bytes::Bytes;
 use coracle_client::options::ListOptions;
@@ -19,7 +19,7 @@ use hyper::body::Frame;
 use serde_json::json;
 use std::sync::Arc;
 
-impl Asked<'_> {
+impl ResourceRequest<'_> {
     pub(super) async fn get(&self) -> Result<Response<Body>, ApiError> {
         let form = self.form()?;
         let options = ListOptions::parse(&self.context.query)?;
@@ -27,7 +27,7 @@ impl Asked<'_> {
             self.server.api.wait_for_version(at).await?;
         }
         let object = self.server.api.get(self.kind, self.namespace(), &self.context.info.name).await?;
-        self.show(200, &self.server.api.converter.shown(self.kind, &object).await?, form)
+        self.show(200, &self.server.api.converter.to_version(self.kind, &object).await?, form)
     }
 
     /// One object in the form that was asked for.
@@ -60,9 +60,9 @@ impl Asked<'_> {
         let size = if plain { 0 } else { page.items.iter().map(|object| object.json.len()).sum() };
         let work = async {
             let (page, converted) = self.converted(page).await?;
-            Pieces::of(self.kind, page, form, options.include_object, converted).answer(encoding)
+            ListChunks::of(self.kind, page, form, options.include_object, converted).into_response(encoding)
         };
-        apart(size, work).await
+        offload(size, work).await
     }
 
     /// A page whose objects a webhook has converted, if one does that for this kind: it may fail, which is to be known before
@@ -70,7 +70,7 @@ impl Asked<'_> {
     pub(super) async fn converted(&self, mut page: list::Page) -> Result<(list::Page, bool), ApiError> {
         let converted = calls_webhook(self.kind);
         if converted {
-            page.items = self.server.api.converter.views(self.kind, page.items).await?;
+            page.items = self.server.api.converter.to_version_all(self.kind, page.items).await?;
         }
         Ok((page, converted))
     }

@@ -1,15 +1,16 @@
-//! create, update and patch: a body becomes an object or a change of one.
+//! create, update and patch.
 
-use super::Asked;
-use super::sent::{Sent, content_type};
-use crate::apart::apart;
+use super::ResourceRequest;
+use super::body::{BufferedBody, content_type};
 use crate::metadata;
 use crate::negotiate::Form;
-use crate::patching::{self, PatchKind};
+use crate::offload::offload;
+use crate::patch_request::{self, PatchKind};
 use crate::request_info::RequestInfo;
 use crate::respond::Body;
+use crate::verb::Verb;
 use crate::write::Written;
-use crate::{decode, inbound::Inbound};
+use crate::{decode, request_body::RequestBody};
 use coracle_client::options::{FieldValidation, WriteOptions};
 use coracle_client::patch::Patch;
 use coracle_client::pipeline::Target;
@@ -17,10 +18,10 @@ use coracle_proto::status::{ApiError, FieldError};
 use http::{Request, Response};
 use serde_json::Value;
 
-impl Asked<'_> {
-    pub(super) async fn create(&self, request: Request<Inbound>) -> Result<Response<Body>, ApiError> {
+impl ResourceRequest<'_> {
+    pub(super) async fn create(&self, request: Request<RequestBody>) -> Result<Response<Body>, ApiError> {
         let (form, options) = (self.form()?, self.options()?);
-        let sent = Sent::read(request).await?;
+        let sent = BufferedBody::read(request).await?;
         let work = async {
             let (object, warnings) = self.object(&sent, options.field_validation)?;
             let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
@@ -31,7 +32,7 @@ impl Asked<'_> {
             let written = self.created(object, &options).await?;
             self.answer(201, &written.object, form, &[warnings, written.warnings].concat())
         };
-        apart(sent.bytes.len(), work).await
+        offload(sent.bytes.len(), work).await
     }
 
     async fn created(&self, object: Value, options: &WriteOptions) -> Result<Written, ApiError> {
@@ -42,17 +43,17 @@ impl Asked<'_> {
     /// Whether the user may create what the request names. An update or an apply of an object that does not exist creates
     /// it: the right to change objects does not include that.
     async fn may_create(&self) -> Result<(), ApiError> {
-        let info = RequestInfo { verb: "create".into(), ..self.context.info.clone() };
+        let info = RequestInfo { verb: Verb::Create, ..self.context.info.clone() };
         self.server.authorize(&self.context.user, &info).await
     }
 
     pub(super) async fn update(
         &self,
         sub: &str,
-        request: Request<Inbound>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
         let (form, options) = (self.form()?, self.options()?);
-        let sent = Sent::read(request).await?;
+        let sent = BufferedBody::read(request).await?;
         let work = async {
             let (object, warnings) = self.object(&sent, options.field_validation)?;
             // Before it is known whether the object exists: the request was authorized for the name in the URL only.
@@ -66,7 +67,7 @@ impl Asked<'_> {
             };
             self.answer_written(&written, warnings, form)
         };
-        apart(sent.bytes.len(), work).await
+        offload(sent.bytes.len(), work).await
     }
 
     async fn replaced(&self, sub: &str, object: &Value, options: &WriteOptions) -> Result<Written, ApiError> {
@@ -91,14 +92,14 @@ impl Asked<'_> {
     pub(super) async fn patch(
         &self,
         sub: &str,
-        request: Request<Inbound>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
         let (form, options) = (self.form()?, self.options()?);
         let format = PatchKind::of(&content_type(&request))?;
         if format == PatchKind::Apply
             && !self.context.query.iter().any(|(key, v)| key == "fieldManager" && !v.is_empty())
         {
-            return Err(patching::no_manager());
+            return Err(patch_request::no_manager());
         }
         if self.kind.custom.is_some() && format == PatchKind::Strategic {
             return Err(ApiError::unsupported_media_type(
@@ -106,13 +107,13 @@ impl Asked<'_> {
                  application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             ));
         }
-        let sent = Sent::read(request).await?;
+        let sent = BufferedBody::read(request).await?;
         let work = async {
-            let (patch, warnings) = patching::read(self.kind, format, &sent.bytes, &options)?;
+            let (patch, warnings) = patch_request::read(self.kind, format, &sent.bytes, &options)?;
             let written = self.patched(sub, &patch, &options).await?;
             self.answer_written(&written, warnings, form)
         };
-        apart(sent.bytes.len(), work).await
+        offload(sent.bytes.len(), work).await
     }
 
     async fn patched(&self, sub: &str, patch: &Patch, options: &WriteOptions) -> Result<Written, ApiError> {
@@ -138,7 +139,11 @@ impl Asked<'_> {
     }
 
     /// The body as an object of the kind, with warnings about fields that are dropped.
-    fn object(&self, sent: &Sent, validation: FieldValidation) -> Result<(Value, Vec<String>), ApiError> {
+    fn object(
+        &self,
+        sent: &BufferedBody,
+        validation: FieldValidation,
+    ) -> Result<(Value, Vec<String>), ApiError> {
         let expected = decode::Expected::of(self.kind);
         let mut decoded = decode::body(&expected, &sent.content_type, &sent.bytes, validation)?;
         let unknown = decode::unknown(self.kind, &mut decoded.object, validation);

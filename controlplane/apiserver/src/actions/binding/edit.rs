@@ -1,8 +1,8 @@
-//! A node put into the bytes of a pod. A binding changes a pod in two places; to read all of it into a tree and to write it
-//! again would be most of the work.
+//! Sets the node in the serialized bytes of a pod. A binding changes a pod in two places; parsing and serializing the
+//! whole pod would be most of the work.
 
 use coracle_kinds::watch::render;
-use coracle_proto::shape::MAX_BYTES;
+use coracle_proto::limits::MAX_BYTES;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -76,7 +76,7 @@ fn scheduled(told: &Members<'_>, now: &str) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use coracle_kinds::object::gate::rendered_bytes;
+    use coracle_kinds::object::limits::rendered_bytes;
     use serde_json::{Value, json};
 
     const NOW: &str = "2026-01-02T03:04:05Z";

@@ -1,7 +1,7 @@
 //! The checks of the baseline level.
 
 use super::checks::{containers, setters};
-use super::seen::{Finding, Pod, Texts, joined, name, plural};
+use super::pod::{Finding, Pod, Texts, joined, name, plural};
 use coracle_proto::sysctls::SAFE;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! The checks of the baseline and restricted levels. Each looks at annotations and spec of a pod or template and says, in
 //! upstream's words, what is wrong.
 
+use super::pod::{Finding, Pod, joined, plural};
 use super::policy::{Level, Standard};
-use super::seen::{Finding, Pod, joined, plural};
 use super::{baseline, restricted};
 
 /// One check as one version of it is written.

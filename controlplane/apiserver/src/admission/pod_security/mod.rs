@@ -1,9 +1,9 @@
-//! PodSecurity: what pods may do to their node, by level and mode, from labels of their namespace.
+//! PodSecurity: enforces the Pod Security Standards by level and mode, from labels of the namespace.
 
 // Levels, versions, modes, labels.
 pub mod policy;
 // Pods as checks see them.
-pub mod seen;
+pub mod pod;
 // Which checks there are.
 pub mod checks;
 // Those of the baseline level.
@@ -18,8 +18,8 @@ use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
 use checks::{details, evaluate, reasons};
 use coracle_proto::status::ApiError;
+use pod::{Finding, Pod};
 use policy::{Level, Policy, Standard};
-use seen::{Finding, Pod};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use serde_json::Value;
@@ -148,7 +148,7 @@ impl PodSecurity {
     }
 
     async fn pod(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
-        if self.exempt(at) || at.old.is_some_and(|old| !matters(object, old)) {
+        if self.exempt(at) || at.old.is_some_and(|old| !is_significant(object, old)) {
             return Ok(());
         }
         let Some(policy) = self.policy(at).await else {
@@ -168,7 +168,7 @@ impl PodSecurity {
                 details(&findings)
             )));
         }
-        at.warnings.extend(said(policy.warn, &pod));
+        at.warnings.extend(violation_text(policy.warn, &pod));
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl PodSecurity {
         let pod = Pod { meta: &template["metadata"], spec: &template["spec"] };
         if !self.exempt_pod(at, &pod) {
             audit(at, &policy, &pod);
-            at.warnings.extend(said(policy.warn, &pod));
+            at.warnings.extend(violation_text(policy.warn, &pod));
         }
         Ok(())
     }
@@ -216,14 +216,14 @@ impl PodSecurity {
         }
         if old.is_some() {
             let pods = at.cached("", "pods", Some(name)).iter().map(|pod| pod.value()).collect();
-            let warnings = self.look_at(name, pods, new.enforce);
+            let warnings = self.evaluate_existing(name, pods, new.enforce);
             at.warnings.extend(warnings);
         }
         Ok(())
     }
 
     /// Which of the pods that are there a stricter level would refuse.
-    fn look_at(&self, namespace: &str, pods: Vec<Value>, standard: Standard) -> Vec<String> {
+    fn evaluate_existing(&self, namespace: &str, pods: Vec<Value>, standard: Standard) -> Vec<String> {
         let (start, mut owners) = (Instant::now(), BTreeSet::new());
         let pods = pods.into_iter().filter(|pod| !self.exempt_class(&pod["spec"]));
         // One pod of each owner first: the others are likely the same.
@@ -237,7 +237,7 @@ impl PodSecurity {
             let findings: Vec<Finding> =
                 evaluate(standard, &Pod { meta: &pod["metadata"], spec: &pod["spec"] });
             if !findings.is_empty() {
-                found.entry(reasons(&findings)).or_default().push(seen::name(&pod["metadata"]));
+                found.entry(reasons(&findings)).or_default().push(pod::name(&pod["metadata"]));
             }
             if start.elapsed() > MOST_TIME {
                 break;
@@ -278,7 +278,7 @@ fn controller(pod: &Value) -> Option<String> {
 }
 
 /// What a pod would do against a standard that does not refuse it.
-fn said(standard: Standard, pod: &Pod<'_>) -> Option<String> {
+fn violation_text(standard: Standard, pod: &Pod<'_>) -> Option<String> {
     let findings = evaluate(standard, pod);
     (!findings.is_empty())
         .then(|| format!("would violate PodSecurity \"{standard}\": {}", details(&findings)))
@@ -286,7 +286,7 @@ fn said(standard: Standard, pod: &Pod<'_>) -> Option<String> {
 
 /// Notes for the audit log what the audit level has against a pod, also when another level refuses it.
 fn audit(at: &Attributes<'_>, policy: &Policy, pod: &Pod<'_>) {
-    if let Some(text) = said(policy.audit, pod) {
+    if let Some(text) = violation_text(policy.audit, pod) {
         at.audit(format!("{PREFIX}audit-violations"), text);
     }
 }
@@ -298,10 +298,10 @@ fn profiles(pod: &Value) -> BTreeMap<&str, &Value> {
 }
 
 /// Whether a change of a pod can change what it may do: other images, containers or profiles.
-fn matters(new: &Value, old: &Value) -> bool {
+fn is_significant(new: &Value, old: &Value) -> bool {
     let images = |pod: &Value, list: &str| -> Vec<(String, Value)> {
         let all = pod["spec"][list].as_array().into_iter().flatten();
-        all.map(|c| (seen::name(c), c["image"].clone())).collect()
+        all.map(|c| (pod::name(c), c["image"].clone())).collect()
     };
     let changed = |list: &str| {
         let (new, old) = (images(new, list), images(old, list));

@@ -1,9 +1,23 @@
-//! Levels, versions and modes, and what a namespace's labels say about them.
+//! Levels, versions and modes, and their parsing from namespace labels.
 
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
+
+/// Why a text is neither a level nor a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum StandardError {
+    #[error("must be one of privileged, baseline, restricted")]
+    Level,
+    #[error("must be \"latest\" or \"v1.x\"")]
+    Version,
+}
+
+/// A setting that is neither a level nor a version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.message)]
+pub struct PolicyError(FieldError);
 
 /// How strict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -18,12 +32,12 @@ pub enum Level {
 }
 
 impl Level {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, StandardError> {
         match text {
             "privileged" => Ok(Self::Privileged),
             "baseline" => Ok(Self::Baseline),
             "restricted" => Ok(Self::Restricted),
-            _ => Err("must be one of privileged, baseline, restricted".into()),
+            _ => Err(StandardError::Level),
         }
     }
 }
@@ -49,15 +63,14 @@ pub enum Version {
 }
 
 impl Version {
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || "must be \"latest\" or \"v1.x\"".to_owned();
+    fn parse(text: &str) -> Result<Self, StandardError> {
         if text == "latest" {
             return Ok(Self::Latest);
         }
-        let minor = text.strip_prefix("v1.").ok_or_else(wrong)?;
+        let minor = text.strip_prefix("v1.").ok_or(StandardError::Version)?;
         let plain = minor.bytes().all(|b| b.is_ascii_digit()) && (minor == "0" || !minor.starts_with('0'));
         let parsed = minor.parse().ok().filter(|_| plain);
-        parsed.map(Self::Minor).ok_or_else(wrong)
+        parsed.map(Self::Minor).ok_or(StandardError::Version)
     }
 
     /// Whether something that came with `minor` belongs to this version.
@@ -127,16 +140,16 @@ impl Policy {
     }
 
     /// The policy of settings such as `{"enforce": "baseline", "enforce-version": "v1.30"}`.
-    pub fn parse(texts: &BTreeMap<String, String>) -> Result<Self, String> {
+    pub fn parse(texts: &BTreeMap<String, String>) -> Result<Self, PolicyError> {
         let labels = texts.iter().map(|(key, value)| (format!("{PREFIX}{key}"), json!(value))).collect();
         let (policy, errors) = Self::default().with_labels(&Value::Object(labels));
-        match errors.first() {
+        match errors.into_iter().next() {
             // Settings, unlike labels, do not make warnings follow refusals.
             None => Ok(Self {
                 warn: if texts.contains_key("warn") { policy.warn } else { Standard::default() },
                 ..policy
             }),
-            Some(error) => Err(error.message.clone()),
+            Some(error) => Err(PolicyError(error)),
         }
     }
 
@@ -145,9 +158,10 @@ impl Policy {
     pub fn with_labels(mut self, labels: &Value) -> (Self, Vec<FieldError>) {
         let mut errors = Vec::new();
         let label = |name: &str| labels[format!("{PREFIX}{name}")].as_str();
-        let mut refuse = |name: &str, why: &str| {
+        let mut refuse = |name: &str, why: StandardError| {
             let field = format!("metadata.labels[{PREFIX}{name}]");
-            errors.push(FieldError::invalid(field, &json!(label(name).unwrap_or_default()), why));
+            let value = json!(label(name).unwrap_or_default());
+            errors.push(FieldError::invalid(field, &value, &why.to_string()));
         };
         let mut enforced = false;
         for (mode, standard, on_error) in [
@@ -163,14 +177,14 @@ impl Policy {
                     }
                     Err(why) => {
                         standard.level = on_error;
-                        refuse(mode, &why);
+                        refuse(mode, why);
                     }
                 }
             }
             let version = format!("{mode}-version");
             if let Some(text) = label(&version) {
                 standard.version = Version::parse(text).unwrap_or_else(|why| {
-                    refuse(&version, &why);
+                    refuse(&version, why);
                     Version::Latest
                 });
             }

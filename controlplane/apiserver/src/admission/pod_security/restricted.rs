@@ -2,7 +2,7 @@
 
 use super::baseline::{confines, seccomp_type};
 use super::checks::{containers, setters};
-use super::seen::{Finding, Pod, Texts, joined, name, plural};
+use super::pod::{Finding, Pod, Texts, joined, name, plural};
 use serde_json::Value;
 
 const VOLUMES: [&str; 9] = [

@@ -195,7 +195,7 @@ fn stricter_namespaces_name_their_pods() {
     };
     let pods = vec![pod("b", "1", true), pod("a", "1", true), pod("c", "2", false)];
     assert_eq!(
-        plugin.look_at("ns", pods, standard(Level::Baseline, None)),
+        plugin.evaluate_existing("ns", pods, standard(Level::Baseline, None)),
         [
             "existing pods in namespace \"ns\" violate the new PodSecurity enforce level \"baseline:latest\"",
             "a (and 1 other pod): privileged"
@@ -237,10 +237,10 @@ fn only_new_images_containers_and_profiles_matter() {
         json!({"spec": {"containers": [{"name": "c", "image": image}],
             "ephemeralContainers": debug.map(|i| vec![json!({"name": "d", "image": i})]).unwrap_or_default()}})
     };
-    assert!(!matters(&pod("a", None), &pod("a", None)));
-    assert!(matters(&pod("b", None), &pod("a", None)));
-    assert!(matters(&pod("a", Some("d")), &pod("a", None)));
-    assert!(!matters(&pod("a", Some("d")), &pod("a", Some("d"))));
+    assert!(!is_significant(&pod("a", None), &pod("a", None)));
+    assert!(is_significant(&pod("b", None), &pod("a", None)));
+    assert!(is_significant(&pod("a", Some("d")), &pod("a", None)));
+    assert!(!is_significant(&pod("a", Some("d")), &pod("a", Some("d"))));
     let annotated = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
     for key in [
         "container.apparmor.security.beta.kubernetes.io/c",
@@ -248,10 +248,10 @@ fn only_new_images_containers_and_profiles_matter() {
         "seccomp.security.alpha.kubernetes.io/pod",
     ] {
         let old = annotated(key, "runtime/default");
-        assert!(!matters(&old, &old), "{key}");
-        assert!(matters(&annotated(key, "unconfined"), &old), "{key} changed");
-        assert!(matters(&old, &json!({})), "{key} added");
-        assert!(matters(&json!({}), &old), "{key} removed");
+        assert!(!is_significant(&old, &old), "{key}");
+        assert!(is_significant(&annotated(key, "unconfined"), &old), "{key} changed");
+        assert!(is_significant(&old, &json!({})), "{key} added");
+        assert!(is_significant(&json!({}), &old), "{key} removed");
     }
-    assert!(!matters(&annotated("note", "b"), &annotated("note", "a")));
+    assert!(!is_significant(&annotated("note", "b"), &annotated("note", "a")));
 }

@@ -1,12 +1,12 @@
-//! ValidatingAdmissionPolicy: the cluster's own rules in CEL. A policy says nothing until a binding puts it to work; the
-//! binding says what for, with which parameters, and what becomes of requests that it denies.
+//! ValidatingAdmissionPolicy: validation rules in CEL. A policy has no effect without a binding; the binding selects
+//! resources and parameters and says what happens to requests that the policy denies.
 
 // The expressions of one policy.
 mod rules;
 // What a binding hands to it.
 mod params;
 
-use super::forms::Forms;
+use super::versioned::VersionedRequests;
 use super::webhook::matching::{self, Subject};
 use super::{Attributes, Plugin};
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use coracle_kinds::object::Object;
 use coracle_kinds::registry::equivalent::Named;
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::Revision;
+use params::ParamsError;
 use rules::{Denial, Facts, Rules};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -52,12 +53,12 @@ impl Plugin for ValidatingAdmissionPolicy {
         let bindings: Vec<Value> = bindings.iter().map(|binding| binding.value()).collect();
         let mut policies = at.cached(GROUP, "validatingadmissionpolicies", None);
         policies.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
-        let (mut refusals, forms) = (Vec::new(), Forms::default());
+        let (mut refusals, versions) = (Vec::new(), VersionedRequests::default());
         for policy in &policies {
             let bound = bindings.iter().filter(|binding| binding["spec"]["policyName"] == *policy.meta.name);
             let bound: Vec<&Value> = bound.collect();
             if !bound.is_empty() {
-                Box::pin(self.apply(policy, &bound, at, object, &forms, &mut refusals)).await;
+                Box::pin(self.apply(policy, &bound, at, object, &versions, &mut refusals)).await;
             }
         }
         refusals.into_iter().next().map_or(Ok(()), |refusal| Err(refused(at, refusal)))
@@ -71,14 +72,14 @@ impl ValidatingAdmissionPolicy {
         bindings: &[&Value],
         at: &mut Attributes<'_>,
         object: &Value,
-        forms: &Forms,
+        versions: &VersionedRequests,
         refusals: &mut Vec<Refusal>,
     ) {
         let value = policy.value();
         let spec = &value["spec"];
         let Some(known) = concerns(&spec["matchConstraints"], at, object).await else { return };
         let rules = self.rules(policy, spec);
-        let mut notes = BTreeMap::<String, Vec<String>>::new();
+        let mut audit_annotations = BTreeMap::<String, Vec<String>>::new();
         for binding in bindings {
             let name = binding["metadata"]["name"].as_str().unwrap_or_default();
             let head = format!("ValidatingAdmissionPolicy '{}' with binding '{name}'", policy.meta.name);
@@ -89,11 +90,11 @@ impl ValidatingAdmissionPolicy {
             let params = params::collect(&spec["paramKind"], &binding["spec"]["paramRef"], at).await;
             let ready = match params {
                 Ok(params) if params.is_empty() => continue,
-                Ok(params) => match forms.of(&known, at, object).await {
+                Ok(params) => match versions.get(&known, at, object).await {
                     Ok(form) => Ok((params, form)),
-                    Err(error) => Err(format!("failed to convert object version: {}", error.message)),
+                    Err(error) => Err(ParamsError::Object(error)),
                 },
-                Err(why) => Err(why),
+                Err(error) => Err(error),
             };
             let (params, form) = match ready {
                 Ok(ready) => ready,
@@ -106,13 +107,13 @@ impl ValidatingAdmissionPolicy {
             };
             let (request, namespace) = (matching::request(at, &known), namespace(at).await);
             let kind = at.object_kind(&known);
-            let (object, old) = (shown(&kind, &form.object), shown(&kind, &form.old));
+            let (object, old) = (with_type_meta(&kind, &form.object), with_type_meta(&kind, &form.old));
             for params in &params {
                 let facts =
                     Facts { request: &request, object: &object, old: &old, namespace: &namespace, params };
-                let outcome = rules.judge(&facts);
+                let outcome = rules.evaluate_all(&facts);
                 for denial in outcome.denials {
-                    heed(&head, policy, binding, denial, at, refusals);
+                    enforce(&head, policy, binding, denial, at, refusals);
                 }
                 for why in outcome.broken {
                     refusals.push(Refusal {
@@ -120,15 +121,15 @@ impl ValidatingAdmissionPolicy {
                         reason: "Invalid",
                     });
                 }
-                for (key, text) in outcome.notes {
-                    let texts = notes.entry(key).or_default();
+                for (key, text) in outcome.audit_annotations {
+                    let texts = audit_annotations.entry(key).or_default();
                     if !texts.contains(&text) {
                         texts.push(text);
                     }
                 }
             }
         }
-        for (key, texts) in notes {
+        for (key, texts) in audit_annotations {
             at.audit(format!("{}/{key}", policy.meta.name), texts.join(", "));
         }
     }
@@ -147,7 +148,7 @@ impl ValidatingAdmissionPolicy {
     }
 }
 
-/// Nobody may lock the door from which policies are thrown out, and reviews are questions.
+/// Policies do not apply to policies, so that a broken one can be removed, nor to reviews.
 fn is_exempt(at: &Attributes<'_>) -> bool {
     match at.kind.group.as_str() {
         GROUP => !at.kind.plural.ends_with("webhookconfigurations"),
@@ -184,8 +185,8 @@ async fn namespace(at: &Attributes<'_>) -> Value {
     at.find("", "namespaces", "", at.namespace).await.map_or(Value::Null, |namespace| namespace.value())
 }
 
-/// The object with the names of its kind, as clients see it.
-fn shown(name: &Named, object: &Value) -> Value {
+/// The object with `apiVersion` and `kind`.
+fn with_type_meta(name: &Named, object: &Value) -> Value {
     let mut object = object.clone();
     if object.is_object() && object.get("kind").is_none() {
         object["kind"] = json!(name.kind);
@@ -194,8 +195,8 @@ fn shown(name: &Named, object: &Value) -> Value {
     object
 }
 
-/// Does with a denial what the binding says.
-fn heed(
+/// Applies the validation actions of a binding to a denial.
+fn enforce(
     head: &str,
     policy: &Object,
     binding: &Value,

@@ -1,11 +1,49 @@
-//! What a binding hands to its policy: one object, all that a selector finds, or nothing.
+//! Resolves the parameters of a policy binding: one object, all objects that a selector matches, or none.
 
 use crate::admission::Attributes;
-use coracle_proto::selector::LabelSelector;
+use coracle_proto::selector::{LabelSelector, SelectorError};
+use coracle_proto::status::ApiError;
 use serde_json::Value;
 
-/// Every object that the policy is to be evaluated with; null stands for none. Why the binding cannot be used.
-pub async fn collect(kind: &Value, reference: &Value, at: &Attributes<'_>) -> Result<Vec<Value>, String> {
+/// Why a binding cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ParamsError {
+    /// The kind of the parameters is not served.
+    #[error("paramKind kind `{group}/{version}, Kind={kind}` not known")]
+    Kind {
+        /// Its group.
+        group: String,
+        /// Its version.
+        version: String,
+        /// Its name.
+        kind: String,
+    },
+    /// A namespace for parameters that are in none.
+    #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
+    Namespace,
+    /// Parameters in the namespace of an object that is in none.
+    #[error("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")]
+    ClusterScoped,
+    /// The selector cannot be used.
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
+    /// The parameters cannot be converted to the version that the policy names.
+    #[error(transparent)]
+    Convert(#[from] ApiError),
+    /// The object cannot be converted to the version that the policy is about.
+    #[error("failed to convert object version: {0}")]
+    Object(ApiError),
+    /// There are none, and there must be.
+    #[error("no params found for policy binding with `Deny` parameterNotFoundAction")]
+    NotFound,
+}
+
+/// Every object that the policy is to be evaluated with; null stands for none.
+pub async fn collect(
+    kind: &Value,
+    reference: &Value,
+    at: &Attributes<'_>,
+) -> Result<Vec<Value>, ParamsError> {
     if !kind.is_object() || !reference.is_object() {
         return Ok(vec![Value::Null]);
     }
@@ -13,26 +51,22 @@ pub async fn collect(kind: &Value, reference: &Value, at: &Attributes<'_>) -> Re
     let (version, name) = (text(kind, "apiVersion"), text(kind, "kind"));
     let (group, version) = version.split_once('/').unwrap_or(("", &version));
     let known = at.api.registry.kind(group, version, &name);
-    let known = known.ok_or_else(|| format!("paramKind kind `{group}/{version}, Kind={name}` not known"))?;
+    let known = known.ok_or_else(|| ParamsError::Kind {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: name.clone(),
+    })?;
     let asked = text(reference, "namespace");
     let namespace = match (known.namespaced(), asked.is_empty()) {
         (false, true) => String::new(),
-        (false, false) => {
-            return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into());
-        }
+        (false, false) => return Err(ParamsError::Namespace),
         (true, false) => asked,
-        (true, true) if at.namespace.is_empty() => {
-            return Err(
-                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
-                    .into(),
-            );
-        }
+        (true, true) if at.namespace.is_empty() => return Err(ParamsError::ClusterScoped),
         (true, true) => at.namespace.to_owned(),
     };
     let named = text(reference, "name");
     let found = if named.is_empty() {
-        let selector =
-            LabelSelector::from_object(&reference["selector"]).map_err(|error| error.to_string())?;
+        let selector = LabelSelector::from_object(&reference["selector"])?;
         let all =
             at.cached(&known.group, &known.plural, Some(&namespace).filter(|n| !n.is_empty()).map(|n| &**n));
         let chosen =
@@ -41,14 +75,14 @@ pub async fn collect(kind: &Value, reference: &Value, at: &Attributes<'_>) -> Re
     } else {
         at.find(&known.group, &known.plural, &namespace, &named).await.into_iter().collect()
     };
-    let found = at.api.converter.views(&known, found).await.map_err(|error| error.message)?;
+    let found = at.api.converter.to_version_all(&known, found).await?;
     let mut found: Vec<Value> = found.iter().map(|object| object.value()).collect();
     for object in &mut found {
         object["apiVersion"] = kind["apiVersion"].clone();
         object["kind"] = kind["kind"].clone();
     }
     if found.is_empty() && reference["parameterNotFoundAction"] == "Deny" {
-        return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());
+        return Err(ParamsError::NotFound);
     }
     Ok(found)
 }

@@ -1,9 +1,10 @@
-//! One policy's expressions, compiled, and what they say of a request. Knows neither cluster nor clock.
+//! Compiles and evaluates the expressions of one policy. Pure: no cluster access, no clock.
 
-use cel::Context;
-use coracle_expressions::{self as expressions, Budget, Failure, Program, lifted};
+use cel::{Context, ExecutionError};
+use coracle_expressions::{self as expressions, Budget, CompileError, Failure, Program, to_cel};
 use serde_json::Value;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The longest sentence that an expression may make up.
 const SENTENCE: usize = 5 * 1024;
@@ -44,14 +45,41 @@ pub struct Outcome {
     /// Validations that failed, in order.
     pub denials: Vec<Denial>,
     /// Notes for the audit log.
-    pub notes: Vec<(String, String)>,
+    pub audit_annotations: Vec<(String, String)>,
     /// Notes that could not be made: the request is refused, whatever the binding does about denials.
     pub broken: Vec<String>,
 }
 
+/// Why an expression decides nothing.
+#[derive(Debug, thiserror::Error)]
+enum RuleError {
+    #[error("compilation error: {0}")]
+    Compile(Arc<CompileError>),
+    #[error("{SPENT}")]
+    Spent,
+    #[error("expression '{expression}' resulted in error: {failure}")]
+    Evaluation { expression: String, failure: Box<Failure> },
+    /// It asks for a variable that has no value.
+    #[error(
+        "expression '{expression}' resulted in error: composited variable {name:?} fails to evaluate: {error}"
+    )]
+    Variable { expression: String, name: String, error: Arc<RuleError> },
+    /// A condition has another value.
+    #[error("expression '{0}' is neither true nor false")]
+    NotBool(String),
+    /// A note for the audit log has another value.
+    #[error(
+        "valueExpression '{expression}' resulted in unsupported return type: {found}. Return type must be either string or null."
+    )]
+    NotText { expression: String, found: String },
+}
+
+/// Variables that have no value, and why.
+type Failed = HashMap<String, Arc<RuleError>>;
+
 struct Expression {
     text: String,
-    program: Result<Program, String>,
+    program: Result<Program, Arc<CompileError>>,
 }
 
 struct Validation {
@@ -66,7 +94,7 @@ pub struct Rules {
     conditions: Vec<Expression>,
     variables: Vec<(String, Expression)>,
     validations: Vec<Validation>,
-    notes: Vec<(String, Expression)>,
+    audit_annotations: Vec<(String, Expression)>,
     takes_params: bool,
     ignores_failure: bool,
 }
@@ -74,28 +102,32 @@ pub struct Rules {
 impl Expression {
     fn of(value: &Value) -> Self {
         let text = value.as_str().unwrap_or_default().trim().to_owned();
-        let program = expressions::compile(&text);
+        let program = expressions::compile(&text).map_err(Arc::new);
         Self { text, program }
     }
 
     fn evaluate(
         &self,
         context: &Context<'_, '_>,
-        failed: &HashMap<String, String>,
+        failed: &Failed,
         budget: &mut Budget,
-    ) -> Result<cel::Value, String> {
-        let program = self.program.as_ref().map_err(|why| format!("compilation error: {why}"))?;
-        program.evaluate(context, budget).map_err(|failure| {
-            if matches!(failure, Failure::Budget) {
-                return SPENT.to_owned();
+    ) -> Result<cel::Value, RuleError> {
+        let program = self.program.as_ref().map_err(|error| RuleError::Compile(error.clone()))?;
+        program.evaluate(context, budget).map_err(|failure| self.failure(failure, failed))
+    }
+
+    fn failure(&self, failure: Failure, failed: &Failed) -> RuleError {
+        let expression = self.text.clone();
+        match &failure {
+            Failure::Budget => return RuleError::Spent,
+            Failure::Evaluation(ExecutionError::NoSuchKey(key)) => {
+                if let Some((name, error)) = failed.get_key_value(key.as_str()) {
+                    return RuleError::Variable { expression, name: name.clone(), error: error.clone() };
+                }
             }
-            let why = failure.to_string();
-            let variable = why.strip_prefix("no such key: ").and_then(|name| failed.get_key_value(name));
-            let why = variable.map_or(why.clone(), |(name, why)| {
-                format!("composited variable {name:?} fails to evaluate: {why}")
-            });
-            format!("expression '{}' resulted in error: {why}", self.text)
-        })
+            _ => {}
+        }
+        RuleError::Evaluation { expression, failure: Box::new(failure) }
     }
 }
 
@@ -129,7 +161,7 @@ impl Rules {
                 .collect(),
             variables: named("variables", "name", "expression"),
             validations: each("validations").iter().map(validation).collect(),
-            notes: named("auditAnnotations", "key", "valueExpression"),
+            audit_annotations: named("auditAnnotations", "key", "valueExpression"),
             takes_params: spec["paramKind"].is_object(),
             ignores_failure: spec["failurePolicy"] == "Ignore",
         }
@@ -141,20 +173,22 @@ impl Rules {
     }
 
     /// What the policy says of a request that it is about.
-    pub fn judge(&self, facts: &Facts<'_>) -> Outcome {
-        expressions::patiently(expressions::VALIDATION + expressions::CONDITIONS, |budget| {
+    pub fn evaluate_all(&self, facts: &Facts<'_>) -> Outcome {
+        expressions::evaluate_blocking(expressions::VALIDATION + expressions::CONDITIONS, |budget| {
             let mut context = expressions::context();
             let known =
                 [("request", facts.request), ("object", facts.object), ("oldObject", facts.old)].into_iter();
             for (name, value) in known.chain(self.takes_params.then_some(("params", facts.params))) {
                 budget.take(expressions::values_in(value) / 4);
-                context.add_variable_from_value(name, lifted(value));
+                context.add_variable_from_value(name, to_cel(value));
             }
             match self.wanted(&context, budget) {
                 Ok(true) => self.found(&mut context, facts.namespace, budget),
                 Ok(false) => Outcome::default(),
-                Err(why) => {
-                    Outcome { denials: self.failure(0, why).into_iter().collect(), ..Outcome::default() }
+                Err(errors) => {
+                    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                    let denials = self.failure(0, texts.join(", ")).into_iter().collect();
+                    Outcome { denials, ..Outcome::default() }
                 }
             }
         })
@@ -162,28 +196,28 @@ impl Rules {
 
     /// What the policy says of a request that its conditions are about.
     fn found(&self, context: &mut Context<'_, '_>, namespace: &Value, budget: &mut Budget) -> Outcome {
-        context.add_variable_from_value("namespaceObject", lifted(namespace));
+        context.add_variable_from_value("namespaceObject", to_cel(namespace));
         let failed = self.set_variables(context, budget);
         let mut outcome = Outcome::default();
         for (index, validation) in self.validations.iter().enumerate() {
             match validation.expression.evaluate(context, &failed, budget) {
                 Ok(cel::Value::Bool(true)) => {}
                 Ok(_) => {
-                    let message = validation.says(context, &failed, budget);
+                    let message = validation.message_text(context, &failed, budget);
                     outcome.denials.push(Denial { index, message, reason: validation.reason });
                 }
-                Err(why) => outcome.denials.extend(self.failure(index, why)),
+                Err(error) => outcome.denials.extend(self.failure(index, error.to_string())),
             }
             if budget.is_spent() {
                 break;
             }
         }
-        for (key, expression) in &self.notes {
-            match note(expression, context, &failed, budget) {
-                Ok(Some(text)) => outcome.notes.push((key.clone(), text)),
+        for (key, expression) in &self.audit_annotations {
+            match audit_annotation(expression, context, &failed, budget) {
+                Ok(Some(text)) => outcome.audit_annotations.push((key.clone(), text)),
                 Ok(None) => {}
                 Err(_) if self.ignores_failure => {}
-                Err(why) => outcome.broken.push(why),
+                Err(error) => outcome.broken.push(error.to_string()),
             }
             if budget.is_spent() {
                 break;
@@ -193,22 +227,22 @@ impl Rules {
     }
 
     /// False beats failure beats true, as for webhooks.
-    fn wanted(&self, context: &Context<'_, '_>, budget: &mut Budget) -> Result<bool, String> {
+    fn wanted(&self, context: &Context<'_, '_>, budget: &mut Budget) -> Result<bool, Vec<RuleError>> {
         let mut failed = Vec::new();
         for condition in &self.conditions {
-            match condition.evaluate(context, &HashMap::new(), budget) {
+            match condition.evaluate(context, &Failed::new(), budget) {
                 Ok(cel::Value::Bool(true)) => {}
                 Ok(cel::Value::Bool(false)) => return Ok(false),
-                Ok(_) => failed.push(format!("expression '{}' is neither true nor false", condition.text)),
-                Err(why) => failed.push(why),
+                Ok(_) => failed.push(RuleError::NotBool(condition.text.clone())),
+                Err(error) => failed.push(error),
             }
         }
-        if failed.is_empty() { Ok(true) } else { Err(failed.join(", ")) }
+        if failed.is_empty() { Ok(true) } else { Err(failed) }
     }
 
     /// `variables.NAME`, each knowing those before it; why some have no value, which matters to those who ask for it.
-    fn set_variables(&self, context: &mut Context<'_, '_>, budget: &mut Budget) -> HashMap<String, String> {
-        let (mut values, mut failed) = (HashMap::<String, cel::Value>::new(), HashMap::new());
+    fn set_variables(&self, context: &mut Context<'_, '_>, budget: &mut Budget) -> Failed {
+        let (mut values, mut failed) = (HashMap::<String, cel::Value>::new(), Failed::new());
         context.add_variable_from_value("variables", cel::Value::from(values.clone()));
         let mut size = 0;
         for (name, expression) in &self.variables {
@@ -220,8 +254,8 @@ impl Rules {
                     values.insert(name.clone(), value);
                     context.add_variable_from_value("variables", cel::Value::from(values.clone()));
                 }
-                Err(why) => {
-                    failed.insert(name.clone(), why);
+                Err(error) => {
+                    failed.insert(name.clone(), Arc::new(error));
                 }
             }
             if budget.is_spent() {
@@ -238,12 +272,7 @@ impl Rules {
 
 impl Validation {
     /// What is said when it fails: what its own expression makes up, else its sentence, else the expression.
-    fn says(
-        &self,
-        context: &Context<'_, '_>,
-        failed: &HashMap<String, String>,
-        budget: &mut Budget,
-    ) -> String {
+    fn message_text(&self, context: &Context<'_, '_>, failed: &Failed, budget: &mut Budget) -> String {
         let made =
             self.message_expression.as_ref().and_then(|made| match made.evaluate(context, failed, budget) {
                 Ok(cel::Value::String(text)) => Some(text.trim().to_owned()),
@@ -258,12 +287,12 @@ impl Validation {
     }
 }
 
-fn note(
+fn audit_annotation(
     expression: &Expression,
     context: &Context<'_, '_>,
-    failed: &HashMap<String, String>,
+    failed: &Failed,
     budget: &mut Budget,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, RuleError> {
     match expression.evaluate(context, failed, budget)? {
         cel::Value::Null => Ok(None),
         cel::Value::String(text) => {
@@ -272,11 +301,10 @@ fn note(
             text.truncate(end.unwrap_or(0));
             Ok(Some(text).filter(|text| !text.is_empty()))
         }
-        other => Err(format!(
-            "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
-            expression.text,
-            other.type_of()
-        )),
+        other => Err(RuleError::NotText {
+            expression: expression.text.clone(),
+            found: other.type_of().to_string(),
+        }),
     }
 }
 
@@ -285,7 +313,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn judge(spec: Value, replicas: i64) -> Outcome {
+    fn evaluate_all(spec: Value, replicas: i64) -> Outcome {
         let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": replicas}});
         let facts = Facts {
             request: &json!({"userInfo": {"username": "u"}}),
@@ -294,11 +322,11 @@ mod tests {
             namespace: &json!({"metadata": {"name": "space"}}),
             params: &json!({"most": 5}),
         };
-        Rules::of(&spec).judge(&facts)
+        Rules::of(&spec).evaluate_all(&facts)
     }
 
     fn messages(spec: Value, replicas: i64) -> Vec<String> {
-        judge(spec, replicas).denials.into_iter().map(|denial| denial.message).collect()
+        evaluate_all(spec, replicas).denials.into_iter().map(|denial| denial.message).collect()
     }
 
     #[test]
@@ -312,8 +340,8 @@ mod tests {
             messages(made.clone(), 1),
             ["got 1", "some", "failed expression: object.spec.replicas > 1"]
         );
-        assert_eq!(judge(made.clone(), 1).denials[2].reason, "Forbidden");
-        assert_eq!(judge(made, 2), Outcome::default());
+        assert_eq!(evaluate_all(made.clone(), 1).denials[2].reason, "Forbidden");
+        assert_eq!(evaluate_all(made, 2), Outcome::default());
     }
 
     #[test]
@@ -338,11 +366,14 @@ mod tests {
             json!({"matchConditions": [{"name": "c", "expression": condition}], "validations": [{"expression": "false"}],
                 "auditAnnotations": [{"key": "k", "valueExpression": note}]})
         };
-        assert_eq!(judge(spec("object.spec.replicas > 5", "'x'"), 1), Outcome::default());
-        let outcome = judge(spec("true", "'is ' + string(object.spec.replicas)"), 1);
-        assert_eq!((outcome.denials.len(), outcome.notes), (1, vec![("k".into(), "is 1".into())]));
-        assert!(judge(spec("true", "null"), 1).notes.is_empty());
-        assert_eq!(judge(spec("true", "1"), 1).broken.len(), 1);
+        assert_eq!(evaluate_all(spec("object.spec.replicas > 5", "'x'"), 1), Outcome::default());
+        let outcome = evaluate_all(spec("true", "'is ' + string(object.spec.replicas)"), 1);
+        assert_eq!(
+            (outcome.denials.len(), outcome.audit_annotations),
+            (1, vec![("k".into(), "is 1".into())])
+        );
+        assert!(evaluate_all(spec("true", "null"), 1).audit_annotations.is_empty());
+        assert_eq!(evaluate_all(spec("true", "1"), 1).broken.len(), 1);
         assert!(messages(spec("object.nothing", "null"), 1).concat().contains("no such key: nothing"));
     }
 

@@ -1,4 +1,4 @@
-//! What a request does to the quotas of its namespace. No clock, no store.
+//! Computes how a request changes the usage of the quotas of its namespace. Pure: no clock, no store.
 
 use super::print;
 use crate::admission::config::only;
@@ -106,7 +106,7 @@ pub fn check(
             .filter(|resource| usage::concerns(kind, resource))
             .collect();
         if kind == ("", "pods") {
-            said(&concerned, &request.object)
+            check_specified(&concerned, &request.object)
                 .map_err(|why| Refusal::Forbidden(format!("failed quota: {}: {why}", quota.name())))?;
         }
         // Before the controller has looked at a quota nobody knows what is used.
@@ -187,15 +187,26 @@ fn fits(quota: &Quota, delta: &Amounts) -> Result<(), Refusal> {
     )))
 }
 
+/// Resources that containers do not ask for, with the names of the containers.
+#[derive(Debug, thiserror::Error)]
+#[error("must specify {}", unspecified(.0))]
+struct Unspecified(BTreeMap<String, BTreeSet<String>>);
+
+fn unspecified(missing: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let join = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+    let parts: Vec<String> = missing.iter().map(|(name, who)| format!("{name} for: {}", join(who))).collect();
+    parts.join("; ")
+}
+
 /// Where cpu or memory is under quota, every container must say what it asks for.
-fn said(concerned: &[&str], pod: &Value) -> Result<(), String> {
+fn check_specified(concerned: &[&str], pod: &Value) -> Result<(), Unspecified> {
     const MUST: [&str; 6] =
         ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
     let whole = &pod["spec"]["resources"];
     if ["requests", "limits"].iter().any(|s| whole[*s].as_object().is_some_and(|m| !m.is_empty())) {
         return Ok(());
     }
-    let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut missing: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for list in ["containers", "initContainers"] {
         for container in pod["spec"][list].as_array().into_iter().flatten() {
             let resources = &container["resources"];
@@ -204,16 +215,12 @@ fn said(concerned: &[&str], pod: &Value) -> Result<(), String> {
                 &usage::amounts(&resources["limits"]),
             );
             for name in concerned.iter().filter(|name| MUST.contains(name) && !has.contains_key(**name)) {
-                missing.entry(name).or_default().insert(container["name"].as_str().unwrap_or_default());
+                let container = container["name"].as_str().unwrap_or_default().to_owned();
+                missing.entry((*name).to_owned()).or_default().insert(container);
             }
         }
     }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let join = |names: &BTreeSet<&str>| names.iter().copied().collect::<Vec<_>>().join(",");
-    let parts: Vec<String> = missing.iter().map(|(name, who)| format!("{name} for: {}", join(who))).collect();
-    Err(format!("must specify {}", parts.join("; ")))
+    if missing.is_empty() { Ok(()) } else { Err(Unspecified(missing)) }
 }
 
 fn check_limited(

@@ -1,21 +1,21 @@
-//! ResourceQuota: no more than a namespace may have. What a request adds is charged to the quotas' status before it is
-//! stored, by compare-and-swap, so that two servers on one store do not give the same share away twice.
+//! ResourceQuota: limits the resources of a namespace. The usage that a request adds is charged to the quotas' status
+//! by compare-and-swap before the object is stored, so two servers on one store cannot exceed a quota.
 
-// What a request does to quotas: pure.
+// How a request changes quota usage: pure.
 pub mod check;
-// Who is counting, and whose share is not stored yet.
-pub mod ledger;
+// Charges, and those whose object is not stored yet.
+pub mod charges;
 
-pub use ledger::Ledger;
+pub use charges::PendingCharges;
 
 use super::config::{Configuration, ConfigurationError};
-use super::{Attributes, Claim, Operation, Plugin};
+use super::{Attributes, Operation, Plugin, Reservation};
 use crate::api::Api;
 use async_trait::async_trait;
+use charges::Charge;
 use check::{Limited, Request};
 use coracle_kinds::registry::usage::{self, Amounts};
 use coracle_proto::status::ApiError;
-use ledger::Charge;
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -30,15 +30,18 @@ struct Settings {
 
 /// The plugin.
 pub struct ResourceQuota {
-    ledger: Arc<Ledger>,
+    quota_charges: Arc<PendingCharges>,
     limited: Arc<Vec<Limited>>,
 }
 
 impl ResourceQuota {
     /// The plugin with its settings.
-    pub fn new(ledger: Arc<Ledger>, configuration: &Configuration) -> Result<Self, ConfigurationError> {
+    pub fn new(
+        quota_charges: Arc<PendingCharges>,
+        configuration: &Configuration,
+    ) -> Result<Self, ConfigurationError> {
         let settings: Settings = configuration.of("ResourceQuota")?;
-        Ok(Self { ledger, limited: Arc::new(settings.limited_resources) })
+        Ok(Self { quota_charges, limited: Arc::new(settings.limited_resources) })
     }
 }
 
@@ -65,30 +68,34 @@ impl Plugin for ResourceQuota {
             kind,
             dry_run: at.dry_run,
         };
-        let place = self.ledger.namespace(at.namespace);
+        let place = self.quota_charges.namespace(at.namespace);
         // While the controller counts, nothing is added; while something is added, it does not count.
-        let flight = place.flight.clone().read_owned().await;
+        let in_flight = place.in_flight.clone().read_owned().await;
         let charges = Box::pin(place.charge(at.api, at.namespace, request, self.limited.clone())).await;
         let charges = charges.map_err(|refusal| refusal.into_error(at))?;
         if !charges.is_empty() {
-            at.claims.push(Box::new(Share { charges, namespace: at.namespace.to_owned(), _flight: flight }));
+            at.reservations.push(Box::new(ChargedObject {
+                charges,
+                namespace: at.namespace.to_owned(),
+                _in_flight: in_flight,
+            }));
         }
         Ok(())
     }
 }
 
 /// What was charged for one object.
-struct Share {
+struct ChargedObject {
     charges: Vec<Charge>,
     namespace: String,
-    _flight: OwnedRwLockReadGuard<()>,
+    _in_flight: OwnedRwLockReadGuard<()>,
 }
 
 #[async_trait]
-impl Claim for Share {
-    async fn settle(self: Box<Self>, api: &Api, stored: bool) {
+impl Reservation for ChargedObject {
+    async fn finish(self: Box<Self>, api: &Api, stored: bool) {
         if !stored {
-            ledger::give_back(api, &self.namespace, &self.charges).await;
+            charges::release(api, &self.namespace, &self.charges).await;
         }
     }
 }

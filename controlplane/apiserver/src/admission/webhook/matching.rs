@@ -1,8 +1,8 @@
-//! Which requests a webhook wants to see: rules, selectors, conditions in CEL.
+//! Matches requests against a webhook's rules, selectors and CEL conditions.
 
-use crate::admission::forms::Form;
+use crate::admission::versioned::VersionedRequest;
 use crate::admission::{Attributes, Operation};
-use coracle_expressions::{self as expressions, Budget, Program, lifted};
+use coracle_expressions::{self as expressions, Budget, CompileError, Program, to_cel};
 use coracle_kinds::registry::equivalent::Named;
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
@@ -138,7 +138,7 @@ pub fn labelled(selector: &Value, at: &Attributes<'_>, object: &Value) -> bool {
 }
 
 /// Whether a webhook's conditions let it be asked.
-pub fn conditions(conditions: &Value, at: &Attributes<'_>, form: &Form<'_>) -> Matched {
+pub fn conditions(conditions: &Value, at: &Attributes<'_>, form: &VersionedRequest<'_>) -> Matched {
     let all = conditions.as_array().map_or(&[][..], Vec::as_slice);
     if all.is_empty() {
         return Matched::Yes;
@@ -170,12 +170,12 @@ fn decide(conditions: &[Value], request: &Value, object: &Value, old: &Value) ->
         .iter()
         .map(|condition| expressions::compiled(condition["expression"].as_str().unwrap_or_default()))
         .collect();
-    expressions::patiently(expressions::CONDITIONS, |budget| {
+    expressions::evaluate_blocking(expressions::CONDITIONS, |budget| {
         let variables = [("request", request), ("object", object), ("oldObject", old)];
         let mut context = expressions::context();
         for (name, value) in variables {
             budget.take(expressions::values_in(value) / 4);
-            context.add_variable_from_value(name, lifted(value));
+            context.add_variable_from_value(name, to_cel(value));
         }
         all_true(conditions, &programs, &context, budget)
     })
@@ -183,7 +183,7 @@ fn decide(conditions: &[Value], request: &Value, object: &Value, old: &Value) ->
 
 fn all_true(
     conditions: &[Value],
-    programs: &[Result<Arc<Program>, String>],
+    programs: &[Result<Arc<Program>, CompileError>],
     context: &cel::Context<'_, '_>,
     budget: &mut Budget,
 ) -> Matched {
@@ -192,7 +192,7 @@ fn all_true(
         let name = condition["name"].as_str().unwrap_or_default();
         let outcome = match program {
             Ok(program) => program.evaluate(context, budget).map_err(|failure| failure.to_string()),
-            Err(why) => Err(why.clone()),
+            Err(error) => Err(error.to_string()),
         };
         match outcome {
             Ok(cel::Value::Bool(true)) => {}

@@ -1,18 +1,18 @@
-//! MutatingAdmissionWebhook and ValidatingAdmissionWebhook: others have a say, over HTTPS.
+//! MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
 
-// Which requests a webhook wants to see.
+// Rules, selectors and conditions.
 pub mod matching;
-// What is sent and what comes back.
+// AdmissionReview.
 pub mod review;
-// The connection.
+// HTTPS calls.
 pub mod call;
 
-use super::forms::{self, Form, Forms};
+use super::versioned::{self, VersionedRequest, VersionedRequests};
 use super::{Attributes, Plugin};
-use crate::connect::reach::Reach;
+use crate::connect::dial::ClusterDialer;
 use crate::patch::json as json_patch;
 use async_trait::async_trait;
-use call::{CallError, Place};
+use call::{CallError, WebhookAddress};
 use coracle_proto::status::ApiError;
 use matching::Matched;
 use review::Verdict;
@@ -22,10 +22,10 @@ use std::time::Duration;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// Those that may change objects, one after the other.
-pub struct MutatingAdmissionWebhook(pub Arc<Reach>);
-/// Those that may only refuse them, all at the same time.
-pub struct ValidatingAdmissionWebhook(pub Arc<Reach>);
+/// Calls mutating webhooks, one after the other.
+pub struct MutatingAdmissionWebhook(pub Arc<ClusterDialer>);
+/// Calls validating webhooks, concurrently.
+pub struct ValidatingAdmissionWebhook(pub Arc<ClusterDialer>);
 
 /// One webhook of a configuration.
 struct Webhook {
@@ -41,14 +41,14 @@ impl Webhook {
         self.spec["failurePolicy"] == "Ignore"
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(self.spec["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30))
     }
 }
 
 /// Every webhook of a kind of configuration, by the configurations' names.
 fn webhooks(at: &Attributes<'_>, plural: &str) -> Vec<Webhook> {
-    // Nobody may lock the door from which webhooks are thrown out.
+    // A broken webhook must not prevent the removal of webhooks.
     if at.kind.group == GROUP {
         return Vec::new();
     }
@@ -62,10 +62,10 @@ fn webhooks(at: &Attributes<'_>, plural: &str) -> Vec<Webhook> {
 
 /// What a webhook says of a request in the form it knows; `None` when its conditions keep it out or its failure is ignored.
 async fn ask(
-    reach: &Reach,
+    dialer: &ClusterDialer,
     hook: &Webhook,
     at: &Attributes<'_>,
-    form: &Form<'_>,
+    form: &VersionedRequest<'_>,
 ) -> Result<Option<Verdict>, ApiError> {
     let name = hook.name();
     match matching::conditions(&hook.spec["matchConditions"], at, form) {
@@ -83,12 +83,13 @@ async fn ask(
     }
     let (uid, body) = review::request(&hook.spec, at, form);
     let config = &hook.spec["clientConfig"];
-    let place = Place::of(config, |group, plural, namespace| at.cached(group, plural, Some(namespace)));
+    let place =
+        WebhookAddress::of(config, |group, plural, namespace| at.cached(group, plural, Some(namespace)));
     let answer = match place {
-        Ok(place) => call::post(reach, config, place, body.to_string().into(), hook.patience()).await,
+        Ok(place) => call::post(dialer, config, place, body.to_string().into(), hook.timeout()).await,
         Err(unknown) => Err(unknown),
     };
-    let verdict = answer.and_then(|answer| review::verdict(&answer, &uid).map_err(CallError::Unasked));
+    let verdict = answer.and_then(|answer| review::verdict(&answer, &uid).map_err(CallError::Review));
     match verdict {
         Ok(verdict) => Ok(Some(verdict)),
         Err(why) if hook.ignores_failure() => {
@@ -99,15 +100,15 @@ async fn ask(
     }
 }
 
-/// A request that cannot be shown to a webhook fails, as upstream also where the webhook's own failures are ignored.
-fn unshown(error: ApiError) -> ApiError {
+/// The error of a request that cannot be converted for a webhook. As upstream, the failure policy does not apply.
+fn conversion_failed(error: ApiError) -> ApiError {
     ApiError::internal(error.message)
 }
 
-/// Takes over what a webhook said besides its patch; its refusal.
-fn heed(hook: &Webhook, at: &mut Attributes<'_>, verdict: &Verdict) -> Result<(), ApiError> {
+/// Adds warnings and audit annotations of a webhook; an error if it denied the request.
+fn apply_verdict(hook: &Webhook, at: &mut Attributes<'_>, verdict: &Verdict) -> Result<(), ApiError> {
     at.warnings.extend(verdict.warnings.iter().cloned());
-    for (key, text) in &verdict.notes {
+    for (key, text) in &verdict.audit_annotations {
         at.audit(format!("{}/{key}", hook.name()), text.as_str());
     }
     if verdict.allowed {
@@ -131,21 +132,21 @@ impl Plugin for MutatingAdmissionWebhook {
 
 /// Asks the webhooks one after the other.
 async fn run_all(
-    reach: &Reach,
+    dialer: &ClusterDialer,
     hooks: &[Webhook],
     at: &mut Attributes<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
     let mut after = vec![None; hooks.len()];
     for (i, hook) in hooks.iter().enumerate() {
-        run(reach, hook, at, object).await?;
+        run(dialer, hook, at, object).await?;
         after[i] = Some(object.clone());
     }
     // Who wants to see what others changed after it is asked once more.
     for (hook, seen) in hooks.iter().zip(after) {
         let again = hook.spec["reinvocationPolicy"] == "IfNeeded";
         if again && seen.is_some_and(|seen| seen != *object) {
-            run(reach, hook, at, object).await?;
+            run(dialer, hook, at, object).await?;
         }
     }
     Ok(())
@@ -153,15 +154,15 @@ async fn run_all(
 
 /// Asks a webhook and applies its patch, in the form that the webhook knows.
 async fn run(
-    reach: &Reach,
+    dialer: &ClusterDialer,
     hook: &Webhook,
     at: &mut Attributes<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
     let Some(name) = matching::wanted(&hook.spec, at, object).await else { return Ok(()) };
-    let form = Forms::default().of(&name, at, object).await.map_err(unshown)?;
-    let Some(verdict) = ask(reach, hook, at, &form).await? else { return Ok(()) };
-    heed(hook, at, &verdict)?;
+    let form = VersionedRequests::default().get(&name, at, object).await.map_err(conversion_failed)?;
+    let Some(verdict) = ask(dialer, hook, at, &form).await? else { return Ok(()) };
+    apply_verdict(hook, at, &verdict)?;
     let is_empty = |patch: &&Value| patch.as_array().is_some_and(Vec::is_empty);
     let Some(patch) = verdict.patch.as_ref().filter(|patch| !is_empty(patch)) else { return Ok(()) };
     // A delete has no object; as upstream this fails also where the webhook's own failures are ignored.
@@ -174,7 +175,7 @@ async fn run(
     match json_patch::apply(&form.object, patch) {
         Ok(changed) if changed == *form.object => Ok(()),
         Ok(changed) => {
-            *object = forms::asked(&name, at, changed).await?;
+            *object = versioned::convert_back(&name, at, changed).await?;
             Ok(())
         }
         Err(error) if hook.ignores_failure() => {
@@ -186,16 +187,16 @@ async fn run(
 }
 
 /// What a webhook that may only refuse says, if it wants to be asked.
-async fn consult(
-    reach: &Reach,
+async fn ask_if_matching(
+    dialer: &ClusterDialer,
     hook: &Webhook,
     at: &Attributes<'_>,
     object: &Value,
-    forms: &Forms,
+    versions: &VersionedRequests,
 ) -> Result<Option<Verdict>, ApiError> {
     let Some(name) = matching::wanted(&hook.spec, at, object).await else { return Ok(None) };
-    let form = forms.of(&name, at, object).await.map_err(unshown)?;
-    ask(reach, hook, at, &form).await
+    let form = versions.get(&name, at, object).await.map_err(conversion_failed)?;
+    ask(dialer, hook, at, &form).await
 }
 
 #[async_trait]
@@ -209,12 +210,12 @@ impl Plugin for ValidatingAdmissionWebhook {
         if hooks.is_empty() {
             return Ok(());
         }
-        let (asked, forms) = (&*at, Forms::default());
-        let answers = hooks.iter().map(|hook| consult(&self.0, hook, asked, object, &forms));
+        let (asked, versions) = (&*at, VersionedRequests::default());
+        let answers = hooks.iter().map(|hook| ask_if_matching(&self.0, hook, asked, object, &versions));
         let answers = futures::future::join_all(answers).await;
         for (hook, answer) in hooks.iter().zip(answers) {
             if let Some(verdict) = answer? {
-                heed(hook, at, &verdict)?;
+                apply_verdict(hook, at, &verdict)?;
             }
         }
         Ok(())

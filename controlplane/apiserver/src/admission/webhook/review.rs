@@ -1,10 +1,11 @@
-//! AdmissionReview: what is sent to a webhook and what comes back.
+//! AdmissionReview: builds the request to a webhook and reads its response.
 
-use crate::admission::forms::Form;
+use crate::admission::versioned::VersionedRequest;
 use crate::admission::{Attributes, Operation};
 use crate::decode;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_kinds::registry::equivalent::Named;
+use coracle_proto::decode::JsonError;
 use coracle_proto::status::ApiError;
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ pub struct Verdict {
     /// Sentences for the client.
     pub warnings: Vec<String>,
     /// Notes for the audit log.
-    pub notes: Vec<(String, String)>,
+    pub audit_annotations: Vec<(String, String)>,
 }
 
 impl Verdict {
@@ -47,7 +48,7 @@ impl Verdict {
 }
 
 /// The review of a request in the form that the webhook knows, with its uid.
-pub fn request(hook: &Value, at: &Attributes<'_>, form: &Form<'_>) -> (String, Value) {
+pub fn request(hook: &Value, at: &Attributes<'_>, form: &VersionedRequest<'_>) -> (String, Value) {
     let uid = uuid::Uuid::new_v4().to_string();
     let versions = hook["admissionReviewVersions"].as_array().into_iter().flatten();
     let version = versions.filter_map(Value::as_str).find(|v| matches!(*v, "v1" | "v1beta1")).unwrap_or("v1");
@@ -100,37 +101,60 @@ pub fn request(hook: &Value, at: &Attributes<'_>, form: &Form<'_>) -> (String, V
     (uid, body)
 }
 
-/// What an answer says; why it cannot be understood.
-pub fn verdict(answer: &Value, uid: &str) -> Result<Verdict, String> {
+/// Why an answer cannot be understood.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// It is not an answer to a review.
+    #[error("expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got none")]
+    NoResponse,
+    /// It answers another review.
+    #[error("expected response.uid={expected:?}, got {found}")]
+    Uid {
+        /// The UID of the review.
+        expected: String,
+        /// The UID in the answer, as JSON.
+        found: String,
+    },
+    /// Its patch is no JSON patch.
+    #[error("webhook returned response.patchType {0}, expected \"JSONPatch\"")]
+    PatchType(String),
+    /// Its patch is not base64.
+    #[error("couldn't decode patch: {0}")]
+    PatchEncoding(base64::DecodeError),
+    /// Its patch is not JSON.
+    #[error("couldn't decode patch: {0}")]
+    Patch(JsonError),
+}
+
+/// What an answer says.
+pub fn verdict(answer: &Value, uid: &str) -> Result<Verdict, ReviewError> {
     let response = &answer["response"];
     if !response.is_object() {
-        return Err("expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got none".into());
+        return Err(ReviewError::NoResponse);
     }
     if response["uid"] != uid {
-        return Err(format!("expected response.uid={uid:?}, got {}", response["uid"]));
+        return Err(ReviewError::Uid { expected: uid.to_owned(), found: response["uid"].to_string() });
     }
     let patch = match response["patch"].as_str().filter(|patch| !patch.is_empty()) {
         None => None,
         Some(_) if response["patchType"] != "JSONPatch" => {
-            return Err(format!(
-                "webhook returned response.patchType {}, expected \"JSONPatch\"",
-                response["patchType"]
-            ));
+            return Err(ReviewError::PatchType(response["patchType"].to_string()));
         }
         Some(patch) => {
-            let bytes = STANDARD.decode(patch).map_err(|e| format!("couldn't decode patch: {e}"))?;
-            Some(decode::answered(&bytes).map_err(|e| format!("couldn't decode patch: {e}"))?)
+            let bytes = STANDARD.decode(patch).map_err(ReviewError::PatchEncoding)?;
+            Some(decode::webhook_json(&bytes).map_err(ReviewError::Patch)?)
         }
     };
     let warnings = response["warnings"].as_array().into_iter().flatten();
-    let notes = response["auditAnnotations"].as_object().into_iter().flatten();
-    let notes = notes.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
+    let audit_annotations = response["auditAnnotations"].as_object().into_iter().flatten();
+    let audit_annotations =
+        audit_annotations.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
     Ok(Verdict {
         allowed: response["allowed"] == true,
         status: response["status"].clone(),
         patch,
         warnings: warnings.filter_map(|w| w.as_str().map(str::to_owned)).collect(),
-        notes: notes.collect(),
+        audit_annotations: audit_annotations.collect(),
     })
 }
 

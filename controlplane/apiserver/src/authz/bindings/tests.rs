@@ -1,4 +1,4 @@
-//! The index beside one that is made from all there is.
+//! Compares the updated index with one built from scratch.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use bytes::Bytes;
@@ -102,8 +102,8 @@ fn a_change_of_one_binding_reads_no_other() {
     stored.delete(("x", "b8"));
     assert_eq!(index.catch_up(&stored.cache), 0);
     assert_as_made_anew(&index, &stored.cache);
-    assert_eq!(index.given(&[user_key("u")], "x")[0].len(), 99);
-    assert_eq!(index.given(&[user_key("u")], "y").len(), 0);
+    assert_eq!(index.granted_roles(&[user_key("u")], "x")[0].len(), 99);
+    assert_eq!(index.granted_roles(&[user_key("u")], "y").len(), 0);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn who_has_missed_events_reads_only_what_differs() {
     for _ in 0..300 {
         stored.write(("x", "changed"), &["v"], "r");
     }
-    assert!(index.following.as_mut().unwrap().touched().is_err(), "the events are not there any more");
+    assert!(index.watch.as_mut().unwrap().changed_names().is_err(), "the events are not there any more");
     assert_eq!(index.catch_up(&stored.cache), 1);
     assert_as_made_anew(&index, &stored.cache);
 }
@@ -128,7 +128,7 @@ fn nobody_sees_less_than_what_was_written_before() {
     const BINDINGS: usize = 400;
     let (mut stored, bindings, written) = (Stored::new(), Bindings::default(), AtomicUsize::new(0));
     let (cache, user) = (stored.cache.clone(), [user_key("u")]);
-    let count = || bindings.given(&cache, &user, "x").first().map_or(0, |given| given.len());
+    let count = || bindings.granted_roles(&cache, &user, "x").first().map_or(0, |given| given.len());
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! Audit events in a file, one JSON object per line, which is put aside when it is large.
+//! Writes audit events to a file, one JSON object per line, with rotation.
 
 use serde_json::Value;
 use std::io::Write;

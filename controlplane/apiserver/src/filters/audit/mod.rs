@@ -1,23 +1,24 @@
-//! The audit log: who did what, when, and what came of it; a policy says how much of which request is written down.
+//! Audit logging: a policy sets the level of each request.
 
-// Which requests, and how much of them.
+// The audit policy.
 pub mod policy;
-// What was answered.
-pub mod answer;
-// Files that rotate.
+// Audit of responses.
+pub mod response;
+// The log file, with rotation.
 pub mod log;
-// A webhook that gets events in batches.
+// The webhook backend.
 pub mod webhook;
 
 use crate::decode;
 use crate::request_info::RequestInfo;
+use crate::verb::Verb;
 use bytes::Bytes;
-use coracle_client::notes::Notes;
+use coracle_client::audit_annotations::AuditAnnotations;
 use coracle_client::user::User;
 use coracle_proto::status::ApiError;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use policy::{Extent, Level, Policy};
+use policy::{AuditConfig, Level, Policy};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -39,7 +40,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    fn word(self) -> &'static str {
+    fn as_str(&self) -> &'static str {
         match self {
             Self::RequestReceived => "RequestReceived",
             Self::ResponseStarted => "ResponseStarted",
@@ -55,21 +56,21 @@ pub struct Audit {
     sinks: Vec<mpsc::Sender<Arc<Value>>>,
 }
 
-/// A place where the body of a request is put when it is read, with its content type, for those who write it down.
+/// Receives the body of a request, with its content type, when a handler reads it.
 #[derive(Debug, Clone, Default)]
-pub struct Capture(pub Arc<Mutex<Option<(String, Bytes)>>>);
+pub struct CapturedBody(pub Arc<Mutex<Option<(String, Bytes)>>>);
 
-/// The trail of one request.
-pub struct Trail {
-    extent: Extent,
+/// The audit event of one request, while it is being served.
+pub struct AuditContext {
+    config: AuditConfig,
     /// Whether the request's body is the object that it is about.
     carries: bool,
     event: Value,
     sinks: Vec<mpsc::Sender<Arc<Value>>>,
     /// Where the request's body is put.
-    pub capture: Option<Capture>,
+    pub capture: Option<CapturedBody>,
     /// Annotations of the event.
-    pub notes: Notes,
+    pub annotations: AuditAnnotations,
 }
 
 impl Audit {
@@ -85,7 +86,7 @@ impl Audit {
         receiver
     }
 
-    /// Begins the trail of a request; `None` when it is not written down.
+    /// Starts the audit event of a request; `None` if the policy does not log it.
     pub fn begin(
         &self,
         id: &str,
@@ -94,19 +95,19 @@ impl Audit {
         uri: &str,
         headers: &HeaderMap,
         peer: SocketAddr,
-    ) -> Option<Trail> {
+    ) -> Option<AuditContext> {
         if self.sinks.is_empty() {
             return None;
         }
-        let extent = self.policy.extent(user, info);
-        let level = extent.level;
+        let config = self.policy.config(user, info);
+        let level = config.level;
         if level == Level::None {
             return None;
         }
         let agent = headers.get("user-agent").and_then(|v| v.to_str().ok()).unwrap_or_default();
         let mut event = json!({
-            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": level.word(), "auditID": id,
-            "requestURI": uri, "verb": info.verb, "user": described(user), "sourceIPs": [peer.ip().to_string()],
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": level.as_str(), "auditID": id,
+            "requestURI": uri, "verb": info.verb.as_str(), "user": described(user), "sourceIPs": [peer.ip().to_string()],
             "userAgent": agent, "requestReceivedTimestamp": now(),
         });
         if info.is_resource {
@@ -114,10 +115,17 @@ impl Audit {
         }
         // What goes through a proxy is somebody else's.
         let carries = info.is_resource
-            && matches!(info.verb.as_str(), "create" | "update")
+            && matches!(info.verb, Verb::Create | Verb::Update)
             && info.subresource != "proxy";
-        let capture = (carries || level >= Level::Request).then(Capture::default);
-        Some(Trail { extent, carries, event, sinks: self.sinks.clone(), capture, notes: Notes::kept() })
+        let capture = (carries || level >= Level::Request).then(CapturedBody::default);
+        Some(AuditContext {
+            config,
+            carries,
+            event,
+            sinks: self.sinks.clone(),
+            capture,
+            annotations: AuditAnnotations::recorded(),
+        })
     }
 }
 
@@ -202,31 +210,31 @@ fn drop_managed_fields(value: &mut Value) {
     }
 }
 
-impl Trail {
-    /// Whether answers are written down too.
-    pub fn wants_answer(&self) -> bool {
-        self.extent.level >= Level::RequestResponse
+impl AuditContext {
+    /// Whether the level includes response bodies.
+    pub fn wants_response(&self) -> bool {
+        self.config.level >= Level::RequestResponse
     }
 
-    /// The user acts as another one.
+    /// Sets the impersonated user.
     pub fn acting_as(&mut self, user: &User) {
         self.event["impersonatedUser"] = described(user);
     }
 
-    /// What the authorizers said.
+    /// Sets the annotations of the authorization decision.
     pub fn decided(&mut self, allowed: bool, why: &str) {
-        self.notes.add("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
-        self.notes.add("authorization.k8s.io/reason", why);
+        self.annotations.add("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+        self.annotations.add("authorization.k8s.io/reason", why);
     }
 
-    /// Nobody is behind the request: what was answered, and what it came with.
+    /// Sets the response of a request that was not authenticated.
     pub fn refused(&mut self, error: &ApiError, attempted: &str) {
         self.event["responseStatus"] = json!({"metadata": {}, "status": "Failure", "reason": error.reason,
             "message": attempted, "code": error.code});
     }
 
-    /// What was answered.
-    pub fn answered(&mut self, code: u16, body: Option<&[u8]>) {
+    /// Sets the response status and, by level, the response body.
+    pub fn response(&mut self, code: u16, body: Option<&[u8]>) {
         let mut status = json!({"metadata": {}, "code": code});
         let parsed: Option<Value> = body.and_then(|bytes| serde_json::from_slice(bytes).ok());
         if let Some(failure) = parsed.as_ref().filter(|v| v["kind"] == "Status" && v["status"] == "Failure") {
@@ -235,8 +243,8 @@ impl Trail {
             }
         }
         self.event["responseStatus"] = status;
-        if let Some(mut body) = parsed.filter(|_| self.wants_answer()) {
-            if self.extent.omit_managed_fields {
+        if let Some(mut body) = parsed.filter(|_| self.wants_response()) {
+            if self.config.omit_managed_fields {
                 drop_managed_fields(&mut body);
             }
             self.event["responseObject"] = body;
@@ -267,16 +275,16 @@ impl Trail {
 
     /// What was sent: the whole of it, or only what it is called.
     fn sent(&mut self, content_type: &str, bytes: &[u8]) {
-        let whole = self.extent.level >= Level::Request;
+        let whole = self.config.level >= Level::Request;
         // Most bodies are JSON, of which the rest need not be kept to know the name.
         let quick = if whole { None } else { serde_json::from_slice::<Object>(bytes).ok() };
-        let shown = if quick.is_some() { None } else { decode::shown(content_type, bytes) };
+        let shown = if quick.is_some() { None } else { decode::for_audit(content_type, bytes) };
         if self.carries {
             let object = quick.or_else(|| Object::deserialize(shown.as_ref()?).ok());
             complete(&mut self.event["objectRef"], object.unwrap_or_default());
         }
         if let Some(mut object) = shown.filter(|_| whole) {
-            if self.extent.omit_managed_fields {
+            if self.config.omit_managed_fields {
                 drop_managed_fields(&mut object);
             }
             self.event["requestObject"] = object;
@@ -284,7 +292,7 @@ impl Trail {
     }
 
     fn at(&mut self, stage: Stage) -> Option<Arc<Value>> {
-        if self.extent.omit_stages.iter().any(|omitted| omitted == stage.word()) {
+        if self.config.omit_stages.iter().any(|omitted| omitted == stage.as_str()) {
             return None;
         }
         let body = self.capture.as_ref().and_then(|capture| capture.0.lock().take());
@@ -292,23 +300,23 @@ impl Trail {
             self.sent(&content_type, &bytes);
         }
         let mut event = self.event.clone();
-        let notes = self.notes.all();
-        if !notes.is_empty() {
-            event["annotations"] = json!(notes);
+        let annotations = self.annotations.all();
+        if !annotations.is_empty() {
+            event["annotations"] = json!(annotations);
         }
-        event["stage"] = json!(stage.word());
+        event["stage"] = json!(stage.as_str());
         event["stageTimestamp"] = json!(now());
         Some(Arc::new(event))
     }
 }
 
-/// Writes the last event of a stream when the stream ends, however it ends.
-pub struct Closing(pub Option<Trail>);
+/// Records `ResponseComplete` of a stream when it is dropped.
+pub struct CompleteOnDrop(pub Option<AuditContext>);
 
-impl Drop for Closing {
+impl Drop for CompleteOnDrop {
     fn drop(&mut self) {
-        if let Some(trail) = &mut self.0 {
-            trail.record_later(Stage::ResponseComplete);
+        if let Some(context) = &mut self.0 {
+            context.record_later(Stage::ResponseComplete);
         }
     }
 }
@@ -324,11 +332,11 @@ mod tests {
         let mut events = audit.sink();
         let info = RequestInfo { verb: "list".into(), is_resource: true, ..RequestInfo::default() };
         let peer = SocketAddr::from(([192, 0, 2, 7], 1));
-        let mut trail = audit
+        let mut context = audit
             .begin("id", &User::default(), &info, "/api/v1/pods?limit=1", &HeaderMap::new(), peer)
             .unwrap();
-        trail.refused(&ApiError::unauthorized(), "Authentication failed, attempted: bearer");
-        trail.record(Stage::ResponseStarted).await;
+        context.refused(&ApiError::unauthorized(), "Authentication failed, attempted: bearer");
+        context.record(Stage::ResponseStarted).await;
         let event = events.recv().await.unwrap();
         assert_eq!((&event["user"], &event["stage"]), (&json!({}), &json!("ResponseStarted")));
         assert_eq!(
@@ -390,10 +398,10 @@ mod tests {
             let mut events = audit.sink();
             let peer = SocketAddr::from(([192, 0, 2, 7], 1));
             let user = User::new("ann", []);
-            let mut trail = audit.begin("id", &user, &info, "/", &HeaderMap::new(), peer).unwrap();
-            let place = trail.capture.clone().unwrap();
+            let mut context = audit.begin("id", &user, &info, "/", &HeaderMap::new(), peer).unwrap();
+            let place = context.capture.clone().unwrap();
             *place.0.lock() = Some((content_type.to_owned(), Bytes::from(body.clone())));
-            trail.record(Stage::ResponseComplete).await;
+            context.record(Stage::ResponseComplete).await;
             let event = events.recv().await.unwrap();
             assert_eq!((&event["objectRef"], &event["requestObject"]), (reference, &object), "{body}");
         }

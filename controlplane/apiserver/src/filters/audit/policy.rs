@@ -1,8 +1,9 @@
-//! The audit policy: a list of rules, of which the first that fits a request says how much is written down.
+//! The audit policy: the first rule that matches a request sets its level.
 
-use crate::admission::config::{of_type, strict};
+use crate::admission::config::{SettingsError, of_type, strict};
 use crate::request_info::RequestInfo;
 use coracle_client::user::User;
+use coracle_proto::status::FieldError;
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ pub enum Level {
 
 impl Level {
     /// Its name.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "None",
             Self::Metadata => "Metadata",
@@ -41,7 +42,29 @@ pub enum PolicyError {
     Read(PathBuf, #[source] std::io::Error),
     /// The file is no policy.
     #[error("{0} is no audit policy: {1}")]
-    Parse(PathBuf, String),
+    Parse(PathBuf, ContentError),
+}
+
+/// What is wrong with a policy.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    /// It is not YAML.
+    #[error(transparent)]
+    Yaml(Box<serde_saphyr::Error>),
+    /// It is something else, or has fields that a policy does not have.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// It has no rules.
+    #[error("rules: must have at least one rule")]
+    NoRules,
+    /// A field has a value that it cannot have.
+    #[error("{0}")]
+    Field(FieldError),
+}
+
+fn invalid(field: String, value: &str, why: &str) -> ContentError {
+    let text = format!("Invalid value: {value:?}: {why}");
+    ContentError::Field(FieldError::new("FieldValueInvalid", field, text))
 }
 
 /// A policy.
@@ -62,7 +85,7 @@ pub struct Policy {
 
 /// How much of one request is written down.
 #[derive(Debug, Clone, Default)]
-pub struct Extent {
+pub struct AuditConfig {
     /// How much.
     pub level: Level,
     /// Stages at which nothing is.
@@ -108,17 +131,16 @@ impl Policy {
     /// Reads a policy file.
     pub fn read(path: &Path) -> Result<Self, PolicyError> {
         let text = std::fs::read_to_string(path).map_err(|e| PolicyError::Read(path.into(), e))?;
-        let bad = |why: String| PolicyError::Parse(path.into(), why);
-        Self::parse(&text).map_err(bad)
+        Self::parse(&text).map_err(|error| PolicyError::Parse(path.into(), error))
     }
 
     /// Reads a policy; what it does not know is a mistake, for what is meant to be written down would not be.
-    fn parse(text: &str) -> Result<Self, String> {
-        let value: Value = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    fn parse(text: &str) -> Result<Self, ContentError> {
+        let value: Value = serde_saphyr::from_str(text).map_err(|e| ContentError::Yaml(Box::new(e)))?;
         of_type(&value, &[("audit.k8s.io/v1", "Policy")])?;
         let policy: Self = strict(&value)?;
         if policy.rules.is_empty() {
-            return Err("rules: must have at least one rule".into());
+            return Err(ContentError::NoRules);
         }
         stages("omitStages", &policy.omit_stages)?;
         for (index, rule) in policy.rules.iter().enumerate() {
@@ -134,11 +156,11 @@ impl Policy {
     }
 
     /// How much of a request is written down.
-    pub fn extent(&self, user: &User, info: &RequestInfo) -> Extent {
+    pub fn config(&self, user: &User, info: &RequestInfo) -> AuditConfig {
         let Some(rule) = self.rules.iter().find(|rule| rule.fits(user, info)) else {
-            return Extent::default();
+            return AuditConfig::default();
         };
-        Extent {
+        AuditConfig {
             level: rule.level,
             omit_stages: self.omit_stages.iter().chain(&rule.omit_stages).cloned().collect(),
             omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields),
@@ -146,23 +168,22 @@ impl Policy {
     }
 }
 
-fn stages(field: &str, stages: &[String]) -> Result<(), String> {
+fn stages(field: &str, stages: &[String]) -> Result<(), ContentError> {
     match stages.iter().position(|stage| !STAGES.contains(&stage.as_str())) {
         None => Ok(()),
-        Some(at) => Err(format!(
-            "{field}[{at}]: Invalid value: {:?}: allowed stages are {}",
-            stages[at],
-            STAGES.join(",")
-        )),
+        Some(at) => {
+            let why = format!("allowed stages are {}", STAGES.join(","));
+            Err(invalid(format!("{field}[{at}]"), &stages[at], &why))
+        }
     }
 }
 
 impl Rule {
     /// What is wrong with it although every field is known.
-    fn check(&self, at: &str) -> Result<(), String> {
+    fn check(&self, at: &str) -> Result<(), ContentError> {
         stages(&format!("{at}.omitStages"), &self.omit_stages)?;
         for (index, path) in self.paths.iter().enumerate().filter(|(_, path)| *path != "*") {
-            let wrong = |why| Err(format!("{at}.nonResourceURLs[{index}]: Invalid value: {path:?}: {why}"));
+            let wrong = |why| Err(invalid(format!("{at}.nonResourceURLs[{index}]"), path, why));
             if !path.starts_with('/') {
                 return wrong("non-resource URL rules must begin with a '/' character");
             }
@@ -174,26 +195,30 @@ impl Rule {
             let at = format!("{at}.resources[{index}]");
             // A version with the group is a common mistake, and fits nothing.
             if resources.group.contains('/') {
-                return Err(format!("{at}.group: Invalid value: {:?}: is no group", resources.group));
+                return Err(invalid(format!("{at}.group"), &resources.group, "is no group"));
             }
             if !resources.resource_names.is_empty() && resources.resources.is_empty() {
-                return Err(format!(
-                    "{at}.resourceNames: using resourceNames requires at least one resource"
-                ));
+                return Err(ContentError::Field(FieldError::new(
+                    "FieldValueInvalid",
+                    format!("{at}.resourceNames"),
+                    "using resourceNames requires at least one resource".to_owned(),
+                )));
             }
         }
         let of_objects = !self.resources.is_empty() || !self.namespaces.is_empty();
         if of_objects && !self.paths.is_empty() {
-            return Err(format!(
-                "{at}.nonResourceURLs: rules cannot apply to both regular resources and non-resource URLs"
-            ));
+            return Err(ContentError::Field(FieldError::new(
+                "FieldValueInvalid",
+                format!("{at}.nonResourceURLs"),
+                "rules cannot apply to both regular resources and non-resource URLs".to_owned(),
+            )));
         }
         Ok(())
     }
 
     fn fits(&self, user: &User, info: &RequestInfo) -> bool {
         let any = |list: &[String], wanted: &str| list.is_empty() || list.iter().any(|item| item == wanted);
-        if !any(&self.users, &user.name) || !any(&self.verbs, &info.verb) {
+        if !any(&self.users, &user.name) || !any(&self.verbs, info.verb.as_str()) {
             return false;
         }
         if !self.user_groups.is_empty() && !self.user_groups.iter().any(|group| user.in_group(group)) {
@@ -266,7 +291,7 @@ rules:
             ..RequestInfo::default()
         };
         let ann = User::new("ann", []);
-        let level = |user: &User, info: &RequestInfo| policy.extent(user, info).level;
+        let level = |user: &User, info: &RequestInfo| policy.config(user, info).level;
         assert_eq!(level(&User::new("system:kube-proxy", []), &info("get", "a", "secrets", "")), Level::None);
         assert_eq!(level(&ann, &info("get", "a", "secrets", "")), Level::Metadata);
         assert_eq!(level(&ann, &info("get", "a", "pods", "log")), Level::Metadata);
@@ -274,7 +299,7 @@ rules:
         assert_eq!(level(&ann, &info("create", "prod", "pods", "")), Level::RequestResponse);
         let path = RequestInfo { verb: "get".into(), path: "/healthz/ping".into(), ..RequestInfo::default() };
         assert_eq!(level(&ann, &path), Level::None);
-        assert_eq!(policy.extent(&ann, &info("get", "a", "pods", "")).omit_stages, ["RequestReceived"]);
+        assert_eq!(policy.config(&ann, &info("get", "a", "pods", "")).omit_stages, ["RequestReceived"]);
     }
 
     #[test]
@@ -305,7 +330,7 @@ rules:
             ),
             (rule("level: None, resources: [{resourceNames: [a]}]"), "rules[1].resources[0].resourceNames: "),
         ] {
-            let said = Policy::parse(&text).unwrap_err();
+            let said = Policy::parse(&text).unwrap_err().to_string();
             assert!(said.starts_with(expected), "{text}: {said}");
         }
     }
@@ -333,7 +358,7 @@ rules:
 - level: Request
 ";
         let policy = Policy::parse(text).unwrap();
-        assert!(policy.extent(&User::new("x", []), &RequestInfo::default()).omit_managed_fields);
+        assert!(policy.config(&User::new("x", []), &RequestInfo::default()).omit_managed_fields);
         assert_eq!(policy.rules[0].omit_managed_fields, Some(false));
     }
 }

@@ -1,6 +1,6 @@
-//! Audit events to a webhook, in batches, as `audit.k8s.io/v1` lists.
+//! Sends audit events to a webhook, in batches, as `audit.k8s.io/v1` lists.
 
-use crate::remote::Remote;
+use crate::https_client::HttpsClient;
 use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const TRIES: u32 = 6;
 
 /// Sends what comes until nobody sends any more. A batch that cannot be delivered is dropped with a line in the log: the
 /// cluster does not stand still because its auditor does.
-pub async fn run(remote: &Remote, events: &mut mpsc::Receiver<Arc<Value>>) {
+pub async fn run(remote: &HttpsClient, events: &mut mpsc::Receiver<Arc<Value>>) {
     loop {
         let Some(first) = events.recv().await else { return };
         let mut batch = vec![first];
@@ -30,7 +30,7 @@ pub async fn run(remote: &Remote, events: &mut mpsc::Receiver<Arc<Value>>) {
     }
 }
 
-async fn deliver(remote: &Remote, batch: &[Arc<Value>]) {
+async fn deliver(remote: &HttpsClient, batch: &[Arc<Value>]) {
     let items: Vec<&Value> = batch.iter().map(AsRef::as_ref).collect();
     let body = json!({"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "metadata": {}, "items": items});
     for attempt in 0..TRIES {

@@ -1,7 +1,7 @@
 //! Entries of `metadata.managedFields`.
 
 use super::Writer;
-use super::set::Set;
+use super::set::{ElementError, Set};
 use serde_json::{Map, Value, json};
 
 /// How many managers of plain writes are kept apart before the oldest are summed up.
@@ -57,8 +57,8 @@ pub enum EntryError {
     #[error("invalid fieldsType {0:?} in managed fields entry {1}")]
     FieldsType(String, usize),
     /// Fields that cannot be read.
-    #[error("error decoding set: unable to parse {0}")]
-    Fields(String),
+    #[error("error decoding set: {0}")]
+    Fields(ElementError),
     /// Not a list of entries.
     #[error("managedFields must be a list of objects")]
     NotEntries,
@@ -225,9 +225,9 @@ pub fn keep_readable(object: &mut Value, before: Value) -> Result<(), EntryError
 }
 
 /// What a client says about ownership in the object it sends.
-pub enum Sent {
+pub enum SentEntries {
     /// Nothing, or nothing that can be read.
-    Nothing,
+    Unspecified,
     /// Forget all owners.
     Reset,
     /// These entries.
@@ -235,16 +235,16 @@ pub enum Sent {
 }
 
 /// Takes the entries out of an object that a client sent.
-pub fn strip_reading(object: &mut Value) -> Sent {
+pub fn strip_and_decode(object: &mut Value) -> SentEntries {
     let entries = decode(object);
     match (strip(object), entries) {
-        (Some(Value::Array(list)), _) if list.is_empty() => Sent::Reset,
+        (Some(Value::Array(list)), _) if list.is_empty() => SentEntries::Reset,
         (Some(Value::Array(list)), _)
             if list.len() == 1 && list[0].as_object().is_some_and(Map::is_empty) =>
         {
-            Sent::Reset
+            SentEntries::Reset
         }
-        (_, Ok(entries)) if !entries.is_empty() => Sent::Entries(entries),
-        _ => Sent::Nothing,
+        (_, Ok(entries)) if !entries.is_empty() => SentEntries::Entries(entries),
+        _ => SentEntries::Unspecified,
     }
 }

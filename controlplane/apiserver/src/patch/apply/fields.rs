@@ -64,31 +64,60 @@ pub fn field_element(name: &str) -> Box<str> {
     element.into()
 }
 
+/// Why an item of a list has no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ItemError {
+    /// Items of the list have none.
+    #[error("invalid indexing of non-associative list")]
+    Atomic,
+    /// An object in a set.
+    #[error("associative list without keys has an element that's a map type")]
+    ObjectInSet,
+    /// A list in a set.
+    #[error("not supported: associative list with lists as elements")]
+    ListInSet,
+    /// Null in a set.
+    #[error("associative list without keys has an element that's an explicit null")]
+    NullInSet,
+    /// Null in a keyed list.
+    #[error("associative list with keys may not have a null element")]
+    Null,
+    /// Something else than an object in a keyed list.
+    #[error("associative list with keys may not have non-map elements")]
+    NotAnObject,
+    /// An object without any of the key fields, which have no defaults.
+    #[error(
+        "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+        quoted(.0)
+    )]
+    NoKey(Vec<String>),
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" ")
+}
+
 /// How an item of a set or keyed list is named; omitted key fields take their defaults.
-pub fn item_element(item: &Value, of: Type, rule: &ListKind) -> Result<String, String> {
+pub fn item_element(item: &Value, of: Type, rule: &ListKind) -> Result<String, ItemError> {
     match rule {
-        ListKind::Atomic => Err("invalid indexing of non-associative list".into()),
+        ListKind::Atomic => Err(ItemError::Atomic),
         ListKind::Set => match item {
-            Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
-            Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
-            Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
+            Value::Object(_) => Err(ItemError::ObjectInSet),
+            Value::Array(_) => Err(ItemError::ListInSet),
+            Value::Null => Err(ItemError::NullInSet),
             scalar => Ok(format!("v:{scalar}")),
         },
         ListKind::Map(keys) => {
             let map = match item {
                 Value::Object(map) => map,
-                Value::Null => return Err("associative list with keys may not have a null element".into()),
-                _ => return Err("associative list with keys may not have non-map elements".into()),
+                Value::Null => return Err(ItemError::Null),
+                _ => return Err(ItemError::NotAnObject),
             };
             let value = |key: &str| map.get(key).or_else(|| of.default_of(key));
             let mut found: Vec<(&str, &Value)> =
                 keys.iter().filter_map(|key| Some((key.as_ref(), value(key)?))).collect();
             if found.is_empty() {
-                let names: Vec<String> = keys.iter().map(|k| format!("\"{k}\"")).collect();
-                return Err(format!(
-                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
-                    names.join(" ")
-                ));
+                return Err(ItemError::NoKey(keys.iter().map(|key| key.to_string()).collect()));
             }
             Ok(key_element(&mut found))
         }

@@ -1,4 +1,4 @@
-//! The live object with an applied one laid over it: nothing is removed, leaves of the applied object win.
+//! Merges an applied object into the live one: nothing is removed, leaves of the applied object win.
 
 use super::super::types::{Shape, Type};
 use super::fields::item_element;

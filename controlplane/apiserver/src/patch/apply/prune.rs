@@ -1,4 +1,4 @@
-//! An object without some of its fields.
+//! Removes a set of fields from an object.
 
 use super::super::types::{Shape, Type};
 use super::fields::{field_element, item_element};

@@ -1,5 +1,5 @@
-//! An apply: the applied object is laid over the live one, fields that its manager no longer applies and nobody else
-//! owns go, fields of others that would change are conflicts, and ownership follows.
+//! Server-side apply of one object: it is merged into the live object, fields that its manager no longer applies and
+//! nobody else owns are removed, changes to fields of other managers are conflicts, and ownership is updated.
 
 use super::compare::compare;
 use super::entry::{self, Entry, Operation};

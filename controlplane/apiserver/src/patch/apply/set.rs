@@ -190,12 +190,12 @@ impl Set {
         }
     }
 
-    /// Reads the `fieldsV1` form; the error is the element that makes no sense.
-    pub fn decode(value: &Value) -> Result<Self, String> {
-        let Value::Object(map) = value else { return Err(value.to_string()) };
+    /// Reads the `fieldsV1` form.
+    pub fn decode(value: &Value) -> Result<Self, ElementError> {
+        let Value::Object(map) = value else { return Err(ElementError(value.to_string())) };
         let mut entries = Vec::with_capacity(map.len());
         for (element, below) in map.iter().filter(|(e, _)| *e != ".") {
-            let Value::Object(inner) = below else { return Err(element.clone()) };
+            let Value::Object(inner) = below else { return Err(ElementError(element.clone())) };
             let node =
                 Node { member: inner.is_empty() || inner.contains_key("."), below: Self::decode(below)? };
             entries.push((canonical(element)?, node));
@@ -223,9 +223,14 @@ impl Set {
     }
 }
 
+/// An element of `fieldsV1` that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unable to parse {0}")]
+pub struct ElementError(String);
+
 /// The one spelling of an element, so that equal elements are equal text.
-fn canonical(element: &str) -> Result<Box<str>, String> {
-    let bad = || element.to_owned();
+fn canonical(element: &str) -> Result<Box<str>, ElementError> {
+    let bad = || ElementError(element.to_owned());
     match element.split_at_checked(2).ok_or_else(bad)? {
         ("f:", _) => Ok(element.into()),
         ("i:", rest) if rest.parse::<i64>().is_ok() => Ok(element.into()),

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use super::super::laws::deployment;
+use super::super::test_values::deployment;
 use super::super::types::named;
 use super::*;
 use proptest::prelude::*;

@@ -46,12 +46,12 @@ pub(super) fn ownable(mut set: Set) -> Set {
 /// none goes. Entries that the client sends replace the live ones when they can be read and this is the main resource;
 /// an empty list or one empty entry forgets them all. Never fails: a broken list counts as none.
 pub fn update(live: Option<&Value>, new: &mut Value, writer: &Writer) {
-    let sent = entry::strip_reading(new);
+    let sent = entry::strip_and_decode(new);
     let before = live.and_then(|l| entry::decode(l).ok()).unwrap_or_default();
     let entries = match sent {
         _ if !writer.subresource.is_empty() => before,
-        entry::Sent::Reset => Vec::new(),
-        entry::Sent::Entries(sent) if !sent.is_empty() => sent,
+        entry::SentEntries::Reset => Vec::new(),
+        entry::SentEntries::Entries(sent) if !sent.is_empty() => sent,
         _ => before,
     };
     // An object that was once without owners stays so until someone applies to it.

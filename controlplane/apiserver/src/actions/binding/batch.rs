@@ -1,0 +1,121 @@
+//! Binds pods in batches, for the scheduler. A binding that only sets the node and the `PodScheduled` condition is
+//! spliced into the stored bytes and written with others in one store batch. Every other binding, and every rejected
+//! one, takes the path of a single `/binding` request.
+
+use super::edit;
+use crate::api::{Api, store_failed};
+use crate::hook::Call;
+use crate::metadata::now;
+use crate::verb::Verb;
+use coracle_client::options::WriteOptions;
+use coracle_client::pipeline::Placement;
+use coracle_client::user::User;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_proto::status::ApiError;
+use coracle_store::{Durability, StoreError, Write};
+use futures::future::join_all;
+use serde_json::json;
+
+/// Gives pods their nodes. The answers are in order; one that is refused holds up none of the others. Returns when reads see
+/// all of them.
+pub async fn bind_all(
+    api: &Api,
+    user: &User,
+    options: &WriteOptions,
+    placements: &[Placement<'_>],
+) -> Vec<Result<(), ApiError>> {
+    let Some(pods) = api.registry.resource("", "v1", "pods") else {
+        return placements.iter().map(|_| Err(ApiError::no_such_path())).collect();
+    };
+    let pods: &Kind = &pods;
+    let mut answers: Vec<Option<Result<(), ApiError>>> = placements.iter().map(|_| None).collect();
+    // What the cache has may be old; then the store refuses it.
+    if !options.dry_run && no_dynamic_admission(api) {
+        let now = now();
+        let mut written = Vec::new();
+        for (at, one) in placements.iter().enumerate() {
+            if let Some(write) = stage(api, pods, one, &now) {
+                written.push(async move { (at, api.store.write(write).await) });
+            }
+        }
+        let mut newest = 0;
+        for (at, result) in join_all(written).await {
+            match result {
+                Ok(revision) => {
+                    newest = newest.max(revision);
+                    answers[at] = Some(Ok(()));
+                }
+                // Somebody else was faster: what is to be said about it the single binding knows.
+                Err(StoreError::Conflict(_)) => {}
+                Err(error) => answers[at] = Some(Err(store_failed(error))),
+            }
+        }
+        api.reflector.wait_for(newest).await;
+    }
+    let mut answered = Vec::new();
+    for (answer, one) in answers.into_iter().zip(placements) {
+        answered.push(async move {
+            match answer {
+                Some(answer) => answer,
+                None => bind_one(api, user, options, pods, one).await,
+            }
+        });
+    }
+    join_all(answered).await
+}
+
+/// Whether no admission webhooks and policy bindings exist.
+fn no_dynamic_admission(api: &Api) -> bool {
+    let who = [
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+        "validatingadmissionpolicybindings",
+    ];
+    who.iter().all(|plural| {
+        let kind = api.registry.preferred("admissionregistration.k8s.io", plural);
+        kind.and_then(|kind| api.cache(&kind).ok()).is_none_or(|all| all.is_empty())
+    })
+}
+
+/// The write that binds a pod, if it can be spliced.
+fn stage(api: &Api, pods: &Kind, one: &Placement<'_>, now: &str) -> Option<Write> {
+    let current = api.cached(pods, one.namespace, one.name).ok()?;
+    if current.meta.uid != one.uid || current.meta.deletion_timestamp.is_some() {
+        return None;
+    }
+    let value = edit::bound(&current.json, one.node, now)?;
+    Some(Write {
+        key: pods.key(one.namespace, one.name),
+        expect: current.revision,
+        value: Some(value.into()),
+        durability: Durability::Sync,
+    })
+}
+
+async fn bind_one(
+    api: &Api,
+    user: &User,
+    options: &WriteOptions,
+    pods: &Kind,
+    one: &Placement<'_>,
+) -> Result<(), ApiError> {
+    let body = json!({
+        "apiVersion": "v1", "kind": "Binding",
+        "metadata": {"name": one.name, "namespace": one.namespace, "uid": one.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": one.node},
+    });
+    let call = Call {
+        api,
+        user,
+        kind: pods,
+        namespace: one.namespace,
+        name: one.name,
+        subresource: "binding",
+        verb: Verb::Create,
+        content_type: "application/json",
+        body,
+        options,
+        admitted: None,
+    };
+    api.run_action(call).await.map(drop)
+}

@@ -1,0 +1,148 @@
+//! TLS to node agents: an agent must present a serving certificate that the cluster issued to its node.
+
+use crate::api::Api;
+use coracle_cli::server_cert::{self, PresentedCert, ServerCertCheck, SkipVerify};
+use coracle_pki::Pki;
+use coracle_pki::authority::Profile;
+use coracle_proto::node_identity::API_CLIENTS;
+use rustls::RootCertStore;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::CryptoProvider;
+use rustls::server::ParsedCertificate;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::sync::Arc;
+use tokio_rustls::TlsConnector;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Why the certificate of an agent is rejected.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeTlsError {
+    /// The cluster did not issue its certificate.
+    #[error(
+        "the serving certificate of node {node:?} is not one that the cluster issued ({why}): see `kubectl get csr`, or \
+         name the node in --insecure-kubelets"
+    )]
+    Unknown {
+        /// The node that was meant.
+        node: String,
+        /// What the verifier says.
+        why: rustls::CertificateError,
+    },
+    /// The cluster issued the certificate to somebody else.
+    #[error("what answers for node {node:?} is {shown:?}")]
+    Other {
+        /// The node that was meant.
+        node: String,
+        /// Whom the certificate names.
+        shown: String,
+    },
+    /// The certificate does not hold any more.
+    #[error("the serving certificate of node {node:?} {why}")]
+    Ended {
+        /// The node that was meant.
+        node: String,
+        /// What ended it.
+        why: &'static str,
+    },
+}
+
+/// Takes certificates for servers that the cluster's authority signed, whatever their names are: who it is, is looked at when
+/// the handshake is over, because addresses of nodes change and say nothing.
+#[derive(Debug)]
+struct ClusterIssued(RootCertStore);
+
+impl ServerCertCheck for ClusterIssued {
+    fn check(&self, shown: &PresentedCert<'_>, provider: &Arc<CryptoProvider>) -> Result<(), rustls::Error> {
+        let certificate = ParsedCertificate::try_from(shown.certificate)?;
+        let algorithms = provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&certificate, &self.0, shown.chain, shown.now, algorithms)
+    }
+}
+
+/// TLS client of node agents.
+pub struct NodeTls {
+    api: Arc<Api>,
+    strict: TlsConnector,
+    lenient: TlsConnector,
+    insecure: Vec<String>,
+}
+
+impl NodeTls {
+    /// With a client certificate of the cluster's authority. Of the nodes in `insecure` no certificate is verified; `*` is all.
+    pub fn new(api: Arc<Api>, pki: &Pki, insecure: &[String]) -> anyhow::Result<Self> {
+        // Whoever answers for a node has this identity shown to it: it must not be worth anything elsewhere.
+        let profile = Profile::client("kube-apiserver-kubelet-client", &[API_CLIENTS]);
+        let signed = pki.authority.ensure_signed(&pki.dir, "apiserver-kubelet-client", &profile)?;
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?)?;
+        let own = |builder: rustls::ConfigBuilder<_, rustls::client::WantsClientCert>| {
+            let mut config = builder.with_client_auth_cert(
+                vec![CertificateDer::from_pem_slice(signed.certificate.as_bytes())?],
+                PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?,
+            )?;
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            anyhow::Ok(TlsConnector::from(Arc::new(config)))
+        };
+        let strict = own(server_cert::client_config(Arc::new(ClusterIssued(roots)))?)?;
+        let lenient = own(server_cert::client_config(Arc::new(SkipVerify))?)?;
+        if !insecure.is_empty() {
+            tracing::warn!(nodes = ?insecure, "serving certificates of these nodes are not verified");
+        }
+        Ok(Self { api, strict, lenient, insecure: insecure.to_vec() })
+    }
+
+    fn is_insecure(&self, node: &str) -> bool {
+        self.insecure.iter().any(|name| name == node || name == "*")
+    }
+
+    /// The TLS connector for a node.
+    pub fn connector(&self, node: &str) -> &TlsConnector {
+        if self.is_insecure(node) { &self.lenient } else { &self.strict }
+    }
+
+    /// Checks that the peer certificate names the node, is not expired and not revoked. Resumed sessions are checked, too.
+    pub fn check(&self, node: &str, chain: Option<&[CertificateDer<'_>]>) -> Result<(), NodeTlsError> {
+        if self.is_insecure(node) {
+            return Ok(());
+        }
+        let leaf = chain.and_then(<[_]>::first).and_then(|der| X509Certificate::from_der(der).ok());
+        let shown = leaf.as_ref().map(|(_, leaf)| names(leaf)).unwrap_or_default();
+        let (Some((_, leaf)), true) = (leaf, shown == [format!("system:node:{node}")]) else {
+            return Err(NodeTlsError::Other { node: node.into(), shown: shown.join(", ") });
+        };
+        let ended = |why| Err(NodeTlsError::Ended { node: node.into(), why });
+        let (from, until) = (leaf.validity().not_before.timestamp(), leaf.validity().not_after.timestamp());
+        if until < jiff::Timestamp::now().as_second() {
+            return ended("has expired");
+        }
+        match self.revoked(node) {
+            Some(since) if from < since => ended("was revoked"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Since when certificates of a node count, when it was revoked.
+    fn revoked(&self, node: &str) -> Option<i64> {
+        let kind = self.api.registry.resource("", "v1", "configmaps")?;
+        coracle_pki::revoked::revoked(
+            &self.api.cached(&kind, "kube-system", coracle_pki::revoked::REVOKED).ok()?.value(),
+            node,
+        )
+    }
+}
+
+fn names(leaf: &X509Certificate<'_>) -> Vec<String> {
+    let all = leaf.subject().iter_common_name();
+    all.map(|name| name.as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Why a handshake failed, if it was because of the certificate.
+pub fn refused(node: &str, error: &std::io::Error) -> Option<NodeTlsError> {
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(why) => {
+            Some(NodeTlsError::Unknown { node: node.into(), why: why.clone() })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,256 @@
+//! `metrics.k8s.io`: current usage of nodes and pods, read from the agents. Nothing is stored.
+
+use super::node::Nodes;
+use crate::api::Api;
+use crate::hook::{Action, Call};
+use crate::verb::Verb;
+use async_trait::async_trait;
+use coracle_client::pipeline::Reply;
+use coracle_kinds::registry::index::Registry;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_proto::status::ApiError;
+use futures::future::join_all;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// The group.
+pub const GROUP: &str = "metrics.k8s.io";
+const VERSION: &str = "v1beta1";
+/// Agents read their figures every five seconds; asking them more often than this tells nothing new.
+const FRESH: Duration = Duration::from_secs(3);
+/// A node that does not answer must not hold up the others.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The span that rates are over.
+const WINDOW: &str = "5s";
+
+/// Figures of all nodes, by node.
+#[derive(Default)]
+pub struct ResourceMetrics {
+    /// Where the agents are; set once the server stands.
+    nodes: OnceLock<Weak<Nodes>>,
+    kept: Mutex<HashMap<String, (Instant, Arc<Value>)>>,
+}
+
+/// The rows: nodes and pods that are figures.
+pub fn register(registry: &Registry) {
+    let row = |kind: &str, plural: &str| {
+        let mut row = Kind::new(GROUP, VERSION, kind, plural).unstored(&["get", "list"]);
+        // `node` and `pod` are the objects themselves.
+        row.singular = String::new();
+        row
+    };
+    registry.register(row("NodeMetrics", "nodes").cluster());
+    registry.register(row("PodMetrics", "pods"));
+}
+
+/// The actions behind the rows.
+pub fn actions(usage: &Arc<ResourceMetrics>) -> [(&'static str, Arc<dyn Action>); 2] {
+    [
+        ("nodes", Arc::new(Figures { usage: usage.clone(), of: Of::Nodes })),
+        ("pods", Arc::new(Figures { usage: usage.clone(), of: Of::Pods })),
+    ]
+}
+
+impl ResourceMetrics {
+    /// Tells where the agents are.
+    pub fn connect(&self, nodes: &Arc<Nodes>) {
+        let _ = self.nodes.set(Arc::downgrade(nodes));
+    }
+
+    /// What the agents of these nodes say; those that cannot be asked are left out.
+    async fn summaries(&self, names: Vec<String>) -> Vec<(String, Arc<Value>)> {
+        let nodes = self.nodes.get().and_then(Weak::upgrade);
+        let asked = names.into_iter().map(|name| {
+            let nodes = nodes.clone();
+            async move {
+                let kept = self
+                    .kept
+                    .lock()
+                    .get(&name)
+                    .filter(|(at, _)| at.elapsed() < FRESH)
+                    .map(|(_, v)| v.clone());
+                if let Some(kept) = kept {
+                    return Some((name, kept));
+                }
+                let answer = nodes?;
+                let answer =
+                    tokio::time::timeout(REQUEST_TIMEOUT, answer.json(&name, "/stats/summary")).await;
+                match answer {
+                    Ok(Ok(summary)) => {
+                        let summary = Arc::new(summary);
+                        self.kept.lock().insert(name.clone(), (Instant::now(), summary.clone()));
+                        Some((name, summary))
+                    }
+                    Ok(Err(error)) => {
+                        tracing::debug!(
+                            node = name,
+                            message = error.message,
+                            "usage of a node is not available"
+                        );
+                        None
+                    }
+                    Err(_) => None,
+                }
+            }
+        });
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    /// Figures of nodes, as NodeMetrics; only of `name` when it is given.
+    pub async fn nodes(&self, api: &Api, name: Option<&str>) -> Result<Vec<Value>, ApiError> {
+        let kind = api.registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
+        let all = api.cache(&kind)?.list(None);
+        let wanted: Vec<_> =
+            all.into_iter().filter(|node| name.is_none_or(|name| node.meta.name == name)).collect();
+        // Figures of nodes that are gone are of no use.
+        if name.is_none() {
+            self.kept.lock().retain(|kept, _| wanted.iter().any(|node| node.meta.name == *kept));
+        }
+        let labels: HashMap<&str, Value> =
+            wanted.iter().map(|node| (node.meta.name.as_str(), json!(node.meta.labels))).collect();
+        let summaries = self.summaries(wanted.iter().map(|node| node.meta.name.clone()).collect()).await;
+        Ok(summaries
+            .iter()
+            .filter_map(|(name, summary)| node_metrics(name, &summary["node"], labels.get(name.as_str())?))
+            .collect())
+    }
+
+    /// Figures of pods, as PodMetrics: of a namespace or of all, only of `name` when it is given.
+    pub async fn pods(&self, api: &Api, namespace: &str, name: Option<&str>) -> Result<Vec<Value>, ApiError> {
+        let kind = api.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
+        let scope = Some(namespace).filter(|namespace| !namespace.is_empty());
+        let pods: HashMap<String, _> = api
+            .cache(&kind)?
+            .list(scope)
+            .into_iter()
+            .filter(|pod| name.is_none_or(|name| pod.meta.name == name))
+            .map(|pod| (format!("{}/{}", pod.meta.namespace, pod.meta.name), pod))
+            .collect();
+        let mut on: Vec<String> = pods
+            .values()
+            .filter_map(|pod| pod.value()["spec"]["nodeName"].as_str().map(str::to_owned))
+            .filter(|node| !node.is_empty())
+            .collect();
+        on.sort();
+        on.dedup();
+        let mut found = Vec::new();
+        for (_, summary) in self.summaries(on).await {
+            for figures in summary["pods"].as_array().into_iter().flatten() {
+                let of = &figures["podRef"];
+                let key = format!(
+                    "{}/{}",
+                    of["namespace"].as_str().unwrap_or_default(),
+                    of["name"].as_str().unwrap_or_default()
+                );
+                if let Some(pod) = pods.get(&key) {
+                    found.extend(pod_metrics(figures, &json!(pod.meta.labels)));
+                }
+            }
+        }
+        found.sort_by_key(|pod| {
+            pod["metadata"]["namespace"].to_string() + &pod["metadata"]["name"].to_string()
+        });
+        Ok(found)
+    }
+}
+
+/// `{cpu, memory}` of figures that have both.
+fn amounts(figures: &Value) -> Option<(Value, &str)> {
+    let cpu = figures["cpu"]["usageNanoCores"].as_u64()?;
+    let memory = figures["memory"]["workingSetBytes"].as_u64()?;
+    let usage = json!({"cpu": format!("{cpu}n"), "memory": format!("{}Ki", memory / 1024)});
+    Some((usage, figures["cpu"]["time"].as_str().unwrap_or_default()))
+}
+
+fn node_metrics(name: &str, figures: &Value, labels: &Value) -> Option<Value> {
+    let (usage, time) = amounts(figures)?;
+    Some(json!({
+        "kind": "NodeMetrics", "apiVersion": format!("{GROUP}/{VERSION}"),
+        "metadata": {"name": name, "creationTimestamp": time, "labels": labels},
+        "timestamp": time, "window": WINDOW, "usage": usage,
+    }))
+}
+
+fn pod_metrics(figures: &Value, labels: &Value) -> Option<Value> {
+    let mut newest = "";
+    let mut containers = Vec::new();
+    for container in figures["containers"].as_array()? {
+        // A pod of which a container has no figures yet would look smaller than it is.
+        let (usage, time) = amounts(container)?;
+        newest = newest.max(time);
+        containers.push(json!({"name": container["name"], "usage": usage}));
+    }
+    if containers.is_empty() {
+        return None;
+    }
+    let of = &figures["podRef"];
+    Some(json!({
+        "kind": "PodMetrics", "apiVersion": format!("{GROUP}/{VERSION}"),
+        "metadata": {"name": of["name"], "namespace": of["namespace"], "creationTimestamp": newest, "labels": labels},
+        "timestamp": newest, "window": WINDOW, "containers": containers,
+    }))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Nodes,
+    Pods,
+}
+
+struct Figures {
+    usage: Arc<ResourceMetrics>,
+    of: Of,
+}
+
+#[async_trait]
+impl Action for Figures {
+    async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
+        let name = Some(call.name).filter(|_| call.verb == Verb::Get);
+        let items = match (&call.verb, self.of) {
+            (Verb::Get | Verb::List, Of::Nodes) => self.usage.nodes(call.api, name).await?,
+            (Verb::Get | Verb::List, Of::Pods) => self.usage.pods(call.api, call.namespace, name).await?,
+            _ => return Err(ApiError::method_not_allowed()),
+        };
+        if call.verb == Verb::List {
+            let kind = if self.of == Of::Nodes { "NodeMetricsList" } else { "PodMetricsList" };
+            return Ok(Reply::Value(
+                200,
+                json!({"kind": kind, "apiVersion": format!("{GROUP}/{VERSION}"), "metadata": {}, "items": items}),
+            ));
+        }
+        let missing = || match self.of {
+            Of::Nodes => ApiError::not_found(GROUP, "nodemetrics", call.name),
+            Of::Pods => {
+                ApiError::not_found(GROUP, "podmetrics", &format!("{}/{}", call.namespace, call.name))
+            }
+        };
+        items.into_iter().next().map(|item| Reply::Value(200, item)).ok_or_else(missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn figures_become_metrics() {
+        let used = |cpu: Value| json!({"name": "c", "cpu": {"time": "T", "usageNanoCores": cpu}, "memory": {"workingSetBytes": 2048}});
+        let node = node_metrics("n", &used(json!(5)), &json!({"a": "b"})).unwrap();
+        assert_eq!(node["usage"], json!({"cpu": "5n", "memory": "2Ki"}));
+        assert_eq!((&node["metadata"]["labels"]["a"], &node["timestamp"]), (&json!("b"), &json!("T")));
+        let pod = |containers: Value| {
+            pod_metrics(
+                &json!({"podRef": {"name": "p", "namespace": "s"}, "containers": containers}),
+                &json!({}),
+            )
+        };
+        let one = pod(json!([used(json!(5))])).unwrap();
+        assert_eq!(one["containers"], json!([{"name": "c", "usage": {"cpu": "5n", "memory": "2Ki"}}]));
+        assert_eq!(pod(json!([used(json!(5)), used(Value::Null)])), None, "half of a pod is no pod");
+        assert_eq!(pod(json!([])), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! Deletion: at once, after a grace period, or when the last finalizer is removed.
+
+use super::admission::{Admitted, Operation};
+use super::api::{Api, store_failed};
+use super::conversion::object_of;
+use super::metadata;
+use super::write::{Raced, durability};
+use coracle_client::options::DeleteOptions;
+use coracle_client::pipeline::Target;
+use coracle_kinds::object::Object;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_kinds::watch::reflector::Unreadable;
+use coracle_proto::status::ApiError;
+use coracle_store::{Revision, StoreError, Write};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Dependents are removed before the object.
+pub const FOREGROUND: &str = "foregroundDeletion";
+/// Dependents are left alone.
+pub const ORPHAN: &str = "orphan";
+
+/// How a removal ended.
+pub struct Deleted {
+    /// The object's last state.
+    pub object: Arc<Object>,
+    /// Whether it is gone already; else it waits for its grace period or finalizers.
+    pub gone: bool,
+    /// Warnings.
+    pub warnings: Vec<String>,
+}
+
+impl Api {
+    /// Removes an object, or begins to.
+    pub async fn remove(&self, target: &Target<'_>, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+        let kind = target.kind;
+        loop {
+            let current = match self.get(kind, target.namespace, target.name).await {
+                Ok(current) => current,
+                Err(error) => match self.reflector.unreadable_at(&kind.key(target.namespace, target.name)) {
+                    Some(broken) => return self.delete_unreadable_one(target, &broken, options).await,
+                    None => return Err(error),
+                },
+            };
+            check_preconditions(kind, current.revision, Some(&current.meta.uid), target.name, options)?;
+            let old = self.converter.to_value(kind, &current).await?;
+            let mut at = self.attributes(target, Operation::Delete, Some(&old));
+            let admitted = self.admission.admit(&mut at, &mut Value::Null).await?;
+            let warnings = std::mem::take(&mut at.warnings);
+            drop(at);
+            let mut new = old.clone();
+            let outcome = match plan(kind, &mut new, &old, options) {
+                Plan::Erase => {
+                    self.delete_stored(target, &current, &new, admitted).await.map(|object| (object, true))
+                }
+                Plan::Mark => {
+                    self.replace(target, &current, &new, admitted).await.map(|object| (object, false))
+                }
+                Plan::Wait => Ok((object_of(kind, &old, current.revision)?, false)),
+            };
+            match outcome {
+                Ok((object, gone)) => return Ok(Deleted { object, gone, warnings }),
+                Err(Raced::Failed(error)) => return Err(error),
+                Err(Raced::Retry) => {}
+            }
+        }
+    }
+
+    /// Deletes an object that cannot be read, whatever finalizers it has: nobody could take them off. Admission sees no more
+    /// of it than its name.
+    async fn delete_unreadable_one(
+        &self,
+        target: &Target<'_>,
+        broken: &Unreadable,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        let kind = target.kind;
+        check_preconditions(kind, broken.revision, None, target.name, options)?;
+        let mut last =
+            json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {"name": target.name}});
+        if kind.namespaced() {
+            last["metadata"]["namespace"] = json!(target.namespace);
+        }
+        let mut at = self.attributes(target, Operation::Delete, Some(&last));
+        self.admission.admit(&mut at, &mut Value::Null).await?;
+        let warnings = std::mem::take(&mut at.warnings);
+        drop(at);
+        let mut revision = broken.revision;
+        if !target.options.dry_run {
+            let write = Write {
+                key: broken.key.clone(),
+                expect: broken.revision,
+                value: None,
+                durability: durability(kind),
+            };
+            revision = match self.store.write(write).await {
+                Ok(revision) => revision,
+                Err(StoreError::Conflict(_)) => {
+                    return Err(ApiError::modified(&kind.group, &kind.plural, target.name));
+                }
+                Err(error) => return Err(store_failed(error)),
+            };
+            self.reflector.wait_for(revision).await;
+            tracing::warn!(
+                key = broken.key,
+                user = target.user.name,
+                "an object that cannot be read was deleted"
+            );
+        }
+        Ok(Deleted { object: object_of(kind, &last, revision)?, gone: true, warnings })
+    }
+
+    /// Deletes all objects of a kind that cannot be read, of one namespace or of all.
+    pub async fn delete_unreadable(
+        &self,
+        target: &Target<'_>,
+        namespace: Option<&str>,
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
+        for broken in self.reflector.unreadable() {
+            let Some((within, name)) = broken.name(target.kind) else { continue };
+            if namespace.is_none_or(|namespace| namespace == within) {
+                let target = Target { namespace: within, name, ..*target };
+                match self.delete_unreadable_one(&target, &broken, options).await {
+                    Err(error) if !error.is_conflict() => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the key and gives the last state.
+    pub(super) async fn delete_stored(
+        &self,
+        target: &Target<'_>,
+        current: &Object,
+        last: &Value,
+        _admitted: Admitted,
+    ) -> Result<Arc<Object>, Raced> {
+        let kind = target.kind;
+        let mut revision = current.revision;
+        if !target.options.dry_run {
+            let key = kind.key(target.namespace, &current.meta.name);
+            let write = Write { key, expect: current.revision, value: None, durability: durability(kind) };
+            revision = match self.store.write(write).await {
+                Ok(revision) => revision,
+                Err(StoreError::Conflict(Some(_))) => return Err(Raced::Retry),
+                Err(StoreError::Conflict(None)) => {
+                    return Err(ApiError::not_found(&kind.group, &kind.plural, &current.meta.name).into());
+                }
+                Err(error) => return Err(store_failed(error).into()),
+            };
+            self.reflector.wait_for(revision).await;
+            if let Some(hook) = self.hook(kind) {
+                hook.after_delete(self, last).await;
+            }
+        }
+        // Those who may have converted it need not do so again.
+        if kind.stored_as.is_none() {
+            return Ok(object_of(kind, last, revision)?);
+        }
+        let bytes = self.converter.stored_form(kind, last, Some(current)).await?;
+        Ok(self.converter.decode_stored(kind, &bytes, revision).await?)
+    }
+}
+
+/// `is` is the uid of the object, `None` when that cannot be read.
+fn check_preconditions(
+    kind: &Kind,
+    revision: Revision,
+    is: Option<&str>,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<(), ApiError> {
+    let Some(wanted) = &options.preconditions else { return Ok(()) };
+    let conflict = |why: String| Err(ApiError::conflict(&kind.group, &kind.plural, name, why));
+    if let Some(uid) = &wanted.uid
+        && is != Some(uid.as_str())
+    {
+        return conflict(format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            is.unwrap_or_default()
+        ));
+    }
+    if let Some(version) = &wanted.resource_version
+        && *version != revision.to_string()
+    {
+        return conflict(format!(
+            "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {revision}"
+        ));
+    }
+    Ok(())
+}
+
+/// What a delete does to an object.
+#[derive(Debug, PartialEq, Eq)]
+enum Plan {
+    /// Remove it now.
+    Erase,
+    /// Store it with a deletion timestamp.
+    Mark,
+    /// It is on its way already; nothing changes.
+    Wait,
+}
+
+fn plan(kind: &Kind, new: &mut Value, old: &Value, options: &DeleteOptions) -> Plan {
+    set_propagation(new, options);
+    let grace = (kind.strategy.grace)(old, options.grace_period_seconds).max(0);
+    let deleting = !old["metadata"]["deletionTimestamp"].is_null();
+    if deleting {
+        // A second delete may only shorten the time that is left.
+        let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        if options.grace_period_seconds.is_some() && grace < left {
+            mark(new, old, grace);
+        }
+    } else {
+        mark(new, old, grace);
+        (kind.strategy.begin_delete)(new);
+    }
+    if metadata::ends_with(kind, new) {
+        Plan::Erase
+    } else if new == old {
+        Plan::Wait
+    } else {
+        Plan::Mark
+    }
+}
+
+fn mark(new: &mut Value, old: &Value, grace: i64) {
+    let begun = old["metadata"]["deletionTimestamp"].as_str().and_then(|t| t.parse::<jiff::Timestamp>().ok());
+    let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let start = match begun {
+        Some(end) => end.saturating_sub(jiff::SignedDuration::from_secs(left)).unwrap_or(end),
+        None => jiff::Timestamp::now(),
+    };
+    let end = start.saturating_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(start);
+    let meta = metadata::of(new);
+    meta.insert("deletionTimestamp".into(), json!(end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+    meta.insert("deletionGracePeriodSeconds".into(), json!(grace));
+    if let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
+        meta.insert("generation".into(), json!(generation + 1));
+    }
+}
+
+fn set_propagation(new: &mut Value, options: &DeleteOptions) {
+    let policy = match (options.propagation_policy.as_deref(), options.orphan_dependents) {
+        (Some(policy), _) => policy,
+        (None, Some(true)) => "Orphan",
+        (None, Some(false)) => "Background",
+        (None, None) => return,
+    };
+    let meta = metadata::of(new);
+    let mut finalizers: Vec<Value> =
+        meta.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
+    match policy {
+        "Foreground" => finalizers.push(json!(FOREGROUND)),
+        "Orphan" => finalizers.push(json!(ORPHAN)),
+        _ => {}
+    }
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".into(), Value::Array(finalizers));
+    }
+}

@@ -1,0 +1,150 @@
+//! Audits responses: short ones with their bodies, streams when they end.
+
+use super::{AuditContext, CompleteOnDrop, Stage};
+use crate::respond::{self, Body, BoxError, Proxied};
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, stream};
+use http::Response;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use hyper::body::{Body as _, Frame};
+
+/// The longest body that an event contains, the same as the longest body of a request.
+const LONGEST: usize = 3 << 20;
+/// The annotation of an event that had to leave something out, as upstream names it.
+const TRUNCATED: &str = "audit.k8s.io/truncated";
+
+/// Records the answer to a request and returns it for the client. `long` requests are answered with streams.
+pub async fn audited(mut context: AuditContext, long: bool, response: Response<Body>) -> Response<Body> {
+    let code = response.status().as_u16();
+    if long && response.status().is_success() {
+        context.response(code, None);
+        context.record(Stage::ResponseStarted).await;
+        let closing = CompleteOnDrop(Some(context));
+        return response.map(|body| {
+            let body = body.map_frame(move |frame| {
+                let _ = &closing;
+                frame
+            });
+            body.boxed_unsync()
+        });
+    }
+    // A backend may answer without end, and its answer is not a statement of this server.
+    let passed_on = response.extensions().get::<Proxied>().is_some();
+    if passed_on || !(context.wants_response() || code >= 400) {
+        context.response(code, None);
+        context.record(Stage::ResponseComplete).await;
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let (copy, body) = copied(body).await;
+    if copy.is_none() {
+        context.annotations.add(TRUNCATED, "true");
+    }
+    context.response(code, copy.as_deref());
+    context.record(Stage::ResponseComplete).await;
+    Response::from_parts(parts, body)
+}
+
+/// A copy of a body unless it is too long or breaks off, and a body that sends the same.
+async fn copied(mut body: Body) -> (Option<Bytes>, Body) {
+    if body.size_hint().lower() > LONGEST as u64 {
+        return (None, body);
+    }
+    let mut read: Vec<Bytes> = Vec::new();
+    let mut length = 0;
+    let mut broken = None;
+    while length <= LONGEST && broken.is_none() {
+        match body.frame().await {
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    length += data.len();
+                    read.push(data);
+                }
+            }
+            Some(Err(error)) => broken = Some(error),
+            None => {
+                let whole = joined(read);
+                return (Some(whole.clone()), respond::full(whole));
+            }
+        }
+    }
+    let read = read.into_iter().map(|data| Ok::<_, BoxError>(Frame::data(data))).chain(broken.map(Err));
+    let rest = stream::iter(read).chain(BodyStream::new(body));
+    (None, StreamBody::new(rest).boxed_unsync())
+}
+
+/// Most bodies are one piece, which is not copied.
+fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+    if pieces.len() == 1 {
+        return pieces.pop().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    for piece in &pieces {
+        whole.extend_from_slice(piece);
+    }
+    whole.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::Audit;
+    use super::*;
+    use crate::request_info::RequestInfo;
+    use coracle_client::user::User;
+    use http::HeaderMap;
+    use serde_json::{Value, json};
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// A body of so many pieces of 1 MiB.
+    fn pieces(count: usize) -> Body {
+        let piece = |_| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![b' '; 1 << 20])));
+        StreamBody::new(stream::iter((0..count).map(piece))).boxed_unsync()
+    }
+
+    async fn recorded(response: Response<Body>) -> (Arc<Value>, Response<Body>) {
+        let policy = json!({"rules": [{"level": "RequestResponse"}]});
+        let mut audit = Audit::new(serde_json::from_value(policy).unwrap());
+        let mut events = audit.sink();
+        let info = RequestInfo { verb: "get".into(), is_resource: true, ..RequestInfo::default() };
+        let (user, peer) = (User::new("ann", []), SocketAddr::from(([192, 0, 2, 7], 1)));
+        let context = audit.begin("id", &user, &info, "/", &HeaderMap::new(), peer).unwrap();
+        let response = audited(context, false, response).await;
+        (events.recv().await.unwrap(), response)
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_reaches_the_client_but_not_the_event() {
+        let (event, response) = recorded(respond::json(200, &json!({"kind": "Pod"}))).await;
+        assert_eq!((&event["responseObject"]["kind"], &event["annotations"]), (&json!("Pod"), &Value::Null));
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), r#"{"kind":"Pod"}"#);
+        for body in [pieces(5), respond::full(vec![b' '; 5 << 20])] {
+            let (event, response) = recorded(Response::new(body)).await;
+            assert_eq!(event["responseStatus"]["code"], 200);
+            assert_eq!(event["annotations"][TRUNCATED], "true");
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), 5 << 20);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_answer_of_a_backend_is_not_read() {
+        let body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, BoxError>>()).boxed_unsync();
+        let mut response = Response::new(body);
+        *response.status_mut() = http::StatusCode::BAD_GATEWAY;
+        response.extensions_mut().insert(Proxied);
+        let recorded = tokio::time::timeout(Duration::from_secs(5), recorded(response)).await;
+        let (event, _) = recorded.unwrap();
+        assert_eq!(event["responseStatus"], json!({"metadata": {}, "code": 502}));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_does_so_for_the_client() {
+        let frames = [Ok(Frame::data(Bytes::from_static(b"a"))), Err(BoxError::from("gone"))];
+        let (copy, mut body) = copied(StreamBody::new(stream::iter(frames)).boxed_unsync()).await;
+        assert_eq!(copy, None);
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "a");
+        assert_eq!(body.frame().await.unwrap().unwrap_err().to_string(), "gone");
+    }
+}

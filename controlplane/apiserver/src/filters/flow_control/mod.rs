@@ -1,0 +1,265 @@
+//! API priority and fairness: every request belongs to a flow of a priority level. A level executes a limited number of
+//! requests; the others wait in queues that are assigned to flows by shuffle sharding, so that a flow with many
+//! requests mostly delays itself.
+
+// FlowSchemas.
+mod flow_schema;
+// Priority levels: seats and queues.
+mod priority_level;
+
+use crate::api::Api;
+use crate::request_info::RequestInfo;
+use coracle_client::user::User;
+use coracle_proto::status::ApiError;
+use flow_schema::{FlowSchema, FlowSchemaWire, PriorityLevelWire};
+use parking_lot::Mutex;
+use priority_level::{PriorityLevel, SeatOutcome};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+/// Maximum time in a queue.
+const WAIT: Duration = Duration::from_secs(15);
+
+/// Concurrency limits.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Requests that change nothing.
+    pub reading: usize,
+    /// Requests that change something.
+    pub writing: usize,
+    /// Whether flows have queues.
+    pub fair: bool,
+}
+
+#[derive(Default)]
+struct State {
+    at: (u64, u64),
+    schemas: Arc<Vec<FlowSchema>>,
+    levels: HashMap<String, PriorityLevel>,
+    reading: usize,
+    writing: usize,
+}
+
+/// The filter.
+#[derive(Clone)]
+pub struct FlowControl {
+    api: Arc<Api>,
+    limits: Limits,
+    state: Arc<Mutex<State>>,
+}
+
+/// A seat of a running request, released on drop.
+pub struct Permit {
+    state: Arc<Mutex<State>>,
+    what: PermitKind,
+    /// Uids of schema and level, for the headers of the answer.
+    pub uids: Option<(String, String)>,
+}
+
+#[cfg(test)]
+impl Permit {
+    /// A permit that holds no seat.
+    pub fn exempt() -> Self {
+        Self { state: Arc::default(), what: PermitKind::Exempt, uids: None }
+    }
+}
+
+enum PermitKind {
+    Exempt,
+    Seat(String),
+    Reading,
+    Writing,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.state.lock();
+        match &self.what {
+            PermitKind::Exempt => {}
+            PermitKind::Reading => state.reading -= 1,
+            PermitKind::Writing => state.writing -= 1,
+            PermitKind::Seat(level) => {
+                if let Some(level) = state.levels.get_mut(level) {
+                    level.release_seat();
+                }
+                state.dispatch();
+            }
+        }
+    }
+}
+
+impl State {
+    /// Starts queued requests: first on every level's own seats, then on seats that other levels lend.
+    fn dispatch(&mut self) {
+        for level in self.levels.values_mut() {
+            while level.has_seat() && level.admit_next() {}
+        }
+        let mut spare = self.spare();
+        let mut names: Vec<String> = self
+            .levels
+            .iter()
+            .filter(|(_, level)| level.waiting() > 0)
+            .map(|(name, _)| name.clone())
+            .collect();
+        names.sort();
+        while spare > 0 && !names.is_empty() {
+            names.retain(|name| {
+                if spare == 0 {
+                    return false;
+                }
+                let admitted = self.levels.get_mut(name).is_some_and(PriorityLevel::admit_next);
+                spare -= usize::from(admitted);
+                admitted
+            });
+        }
+    }
+
+    /// Seats that levels lend and do not use themselves, less those that are lent already.
+    fn spare(&self) -> usize {
+        let lendable: usize = self.levels.values().map(PriorityLevel::lendable).sum();
+        let borrowed: usize = self.levels.values().map(PriorityLevel::borrowed).sum();
+        lendable.saturating_sub(borrowed)
+    }
+}
+
+fn too_many() -> ApiError {
+    let mut error = ApiError::new(429, "TooManyRequests", "Too many requests, please try again later.");
+    error.details.retry_after = 1;
+    error
+}
+
+impl FlowControl {
+    /// On the flow schemas and levels of a server.
+    pub fn new(api: Arc<Api>, limits: Limits) -> Self {
+        Self { api, limits, state: Arc::default() }
+    }
+
+    /// Waits for a seat; 429 if the queue is full or the wait times out.
+    pub async fn admit(&self, user: &User, info: &RequestInfo) -> Result<Permit, ApiError> {
+        if !self.limits.fair {
+            return self.count(info);
+        }
+        let (schema, waiter) = {
+            let mut state = self.state.lock();
+            self.refresh(&mut state);
+            let Some(schema) = state.schemas.iter().find(|schema| schema.matches(user, info)).cloned() else {
+                // No schema at all: the cluster is still being made.
+                return Ok(self.permit(PermitKind::Exempt, None));
+            };
+            let spare = state.spare();
+            let uid = state.levels.get(&schema.level).map(|level| level.uid.clone()).unwrap_or_default();
+            let Some(level) = state.levels.get_mut(&schema.level) else {
+                return Ok(self.permit(PermitKind::Exempt, None));
+            };
+            let uids = Some((schema.uid.clone(), uid));
+            match level.request_seat(schema.flow(user, info), spare) {
+                SeatOutcome::Exempt => return Ok(self.permit(PermitKind::Exempt, uids)),
+                SeatOutcome::Seat => return Ok(self.permit(PermitKind::Seat(schema.level), uids)),
+                SeatOutcome::Full => return Err(too_many()),
+                SeatOutcome::Wait(waiter) => ((schema, uids), waiter),
+            }
+        };
+        let (schema, uids) = schema;
+        // Dropped while waiting: whoever lets it in later gives the seat back at once.
+        let place = Waiting { flow: self, level: &schema.level, waiter: Some(waiter) };
+        place.wait().await.map(|()| self.permit(PermitKind::Seat(schema.level.clone()), uids))
+    }
+
+    fn permit(&self, what: PermitKind, uids: Option<(String, String)>) -> Permit {
+        Permit { state: self.state.clone(), what, uids }
+    }
+
+    fn count(&self, info: &RequestInfo) -> Result<Permit, ApiError> {
+        let mut state = self.state.lock();
+        let reads = info.verb.reads();
+        let (now, limit) = if reads {
+            (&mut state.reading, self.limits.reading)
+        } else {
+            (&mut state.writing, self.limits.writing)
+        };
+        if *now >= limit {
+            return Err(too_many());
+        }
+        *now += 1;
+        drop(state);
+        Ok(self.permit(if reads { PermitKind::Reading } else { PermitKind::Writing }, None))
+    }
+
+    /// Reads schemas and levels again when one changed.
+    fn refresh(&self, state: &mut State) {
+        let cache = |plural: &str| {
+            let kind = self.api.registry.preferred(GROUP, plural)?;
+            self.api.cache(&kind).ok()
+        };
+        let (Some(schemas), Some(levels)) = (cache("flowschemas"), cache("prioritylevelconfigurations"))
+        else {
+            return;
+        };
+        let at = (schemas.newest(), levels.newest());
+        if state.at == at && state.at != (0, 0) {
+            return;
+        }
+        state.at = at;
+        let wires: Vec<(String, String, PriorityLevelWire)> = levels
+            .list(None)
+            .iter()
+            .map(|o| (o.meta.name.clone(), o.meta.uid.clone(), o.typed().unwrap_or_default()))
+            .collect();
+        let shares: i64 = wires.iter().map(|(_, _, wire)| wire.shares()).sum();
+        let total = (self.limits.reading + self.limits.writing) as i64;
+        state.levels.retain(|name, level| wires.iter().any(|(n, _, _)| n == name) || level.busy());
+        for (name, uid, wire) in wires {
+            let seats = if shares == 0 { total } else { (total * wire.shares() + shares - 1) / shares };
+            let level = state.levels.entry(name).or_default();
+            level.uid = uid;
+            level.configure(&wire, usize::try_from(seats).unwrap_or(0));
+        }
+        let mut list: Vec<FlowSchema> = schemas
+            .list(None)
+            .iter()
+            .map(|o| {
+                FlowSchema::new(&o.meta.name, &o.meta.uid, o.typed::<FlowSchemaWire>().unwrap_or_default())
+            })
+            .collect();
+        list.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
+        state.schemas = Arc::new(list);
+        state.dispatch();
+    }
+}
+
+/// A queued request.
+struct Waiting<'a> {
+    flow: &'a FlowControl,
+    level: &'a str,
+    waiter: Option<tokio::sync::oneshot::Receiver<()>>,
+}
+
+impl Waiting<'_> {
+    async fn wait(mut self) -> Result<(), ApiError> {
+        let Some(waiter) = self.waiter.as_mut() else { return Err(too_many()) };
+        match tokio::time::timeout(WAIT, waiter).await {
+            Ok(Ok(())) => {
+                self.waiter = None;
+                Ok(())
+            }
+            _ => Err(too_many()),
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Some(mut waiter) = self.waiter.take() else { return };
+        let mut state = self.flow.state.lock();
+        // Let in between the last look and now: the seat is given back.
+        waiter.close();
+        if waiter.try_recv().is_ok() {
+            if let Some(level) = state.levels.get_mut(self.level) {
+                level.release_seat();
+            }
+            state.dispatch();
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! A small HTTPS client for JSON: webhooks, identity providers, and the commands that call a server.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use coracle_proto::causes::chain;
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde::Deserialize;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The largest answer that is read.
+const LIMIT: usize = 8 * 1024 * 1024;
+
+/// Why a remote did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpsClientError {
+    /// A file cannot be read.
+    #[error("{0}")]
+    Read(PathBuf, #[source] std::io::Error),
+    /// The kubeconfig is none.
+    #[error("{0} is not a usable kubeconfig: {1}")]
+    Kubeconfig(PathBuf, KubeconfigError),
+    /// A key or certificate cannot be used.
+    #[error("keys for {0}: {1}")]
+    Tls(String, Box<KeyError>),
+    /// No connection, or it broke.
+    #[error("{url}: {why}")]
+    Connection {
+        /// Where to.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// It took too long.
+    #[error("{0}: no answer in time")]
+    Timeout(String),
+}
+
+/// Why a file is not a kubeconfig.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// It is not YAML, or has fields of other types.
+    #[error(transparent)]
+    Yaml(Box<serde_saphyr::Error>),
+    /// A certificate or key in it is not base64.
+    #[error(transparent)]
+    Base64(#[from] base64::DecodeError),
+    /// It names no cluster.
+    #[error("it names no cluster")]
+    NoCluster,
+    /// Its cluster has no address.
+    #[error("its cluster has no server")]
+    NoServer,
+}
+
+/// Why a key or certificate cannot be used for TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// It is not PEM.
+    #[error(transparent)]
+    Pem(#[from] rustls_pki_types::pem::Error),
+    /// TLS does not take it.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    /// There is no authority to trust.
+    #[error("no certificate is in what is to be trusted")]
+    NoAuthority,
+}
+
+/// Keys of a connection, all PEM.
+#[derive(Debug, Default, Clone)]
+pub struct ClientTls {
+    /// Whom to trust; the system's authorities when none is given.
+    pub authority: Option<String>,
+    /// Our certificate and key.
+    pub client: Option<(String, String)>,
+}
+
+/// A place that takes and gives JSON.
+pub struct HttpsClient {
+    base: String,
+    token: Option<String>,
+    timeout: Duration,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Cluster {
+    server: String,
+    certificate_authority: Option<PathBuf>,
+    certificate_authority_data: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct UserEntry {
+    client_certificate: Option<PathBuf>,
+    client_certificate_data: Option<String>,
+    client_key: Option<PathBuf>,
+    client_key_data: Option<String>,
+    token: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Names {
+    cluster: String,
+    user: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    name: String,
+    cluster: Cluster,
+    user: UserEntry,
+    context: Names,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Kubeconfig {
+    clusters: Vec<Entry>,
+    users: Vec<Entry>,
+    contexts: Vec<Entry>,
+    current_context: String,
+}
+
+impl HttpsClient {
+    /// A place by its URL.
+    pub fn new(url: &str, tls: &ClientTls) -> Result<Self, HttpsClientError> {
+        let config =
+            client_config(tls).map_err(|error| HttpsClientError::Tls(url.into(), Box::new(error)))?;
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(Duration::from_secs(20))
+            .pool_max_idle_per_host(4)
+            .build(connector);
+        let base = url.trim_end_matches('/').to_owned();
+        Ok(Self { base, token: None, timeout: Duration::from_secs(10), client })
+    }
+
+    /// The server of a kubeconfig's current context, as its user.
+    pub fn from_kubeconfig(path: &Path) -> Result<Self, HttpsClientError> {
+        let text = std::fs::read_to_string(path).map_err(|e| HttpsClientError::Read(path.into(), e))?;
+        let bad = |error: KubeconfigError| HttpsClientError::Kubeconfig(path.into(), error);
+        let file: Kubeconfig =
+            serde_saphyr::from_str(&text).map_err(|e| bad(KubeconfigError::Yaml(Box::new(e))))?;
+        let context = file.contexts.iter().find(|c| c.name == file.current_context);
+        // Webhook configurations often have one cluster, one user and no context.
+        let cluster = match context {
+            Some(context) => file.clusters.iter().find(|c| c.name == context.context.cluster),
+            None => file.clusters.first(),
+        };
+        let user = match context {
+            Some(context) => file.users.iter().find(|u| u.name == context.context.user),
+            None => file.users.first(),
+        };
+        let cluster = &cluster.ok_or_else(|| bad(KubeconfigError::NoCluster))?.cluster;
+        if cluster.server.is_empty() {
+            return Err(bad(KubeconfigError::NoServer));
+        }
+        let here = path.parent().unwrap_or(Path::new("."));
+        let pem =
+            |data: &Option<String>, file: &Option<PathBuf>| -> Result<Option<String>, HttpsClientError> {
+                if let Some(data) = data {
+                    let bytes = STANDARD.decode(data.trim()).map_err(|e| bad(e.into()))?;
+                    return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
+                }
+                let Some(file) = file else { return Ok(None) };
+                let file = here.join(file);
+                std::fs::read_to_string(&file).map(Some).map_err(|e| HttpsClientError::Read(file, e))
+            };
+        let nobody = UserEntry::default();
+        let user = user.map_or(&nobody, |user| &user.user);
+        let certificate = pem(&user.client_certificate_data, &user.client_certificate)?;
+        let key = pem(&user.client_key_data, &user.client_key)?;
+        let tls = ClientTls {
+            authority: pem(&cluster.certificate_authority_data, &cluster.certificate_authority)?,
+            client: certificate.zip(key),
+        };
+        let mut remote = Self::new(&cluster.server, &tls)?;
+        remote.token.clone_from(&user.token);
+        Ok(remote)
+    }
+
+    /// The same with another patience.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Where requests go to.
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// One exchange: the status code, and the body as JSON (null when it is none).
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, Value), HttpsClientError> {
+        let url = format!("{}{path}", self.base);
+        let failed = |why: String| HttpsClientError::Connection { url: url.clone(), why };
+        let bytes = body.map(|body| serde_json::to_vec(body).unwrap_or_default()).unwrap_or_default();
+        let mut request = Request::builder().method(method).uri(&url).header("accept", "application/json");
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(Full::new(Bytes::from(bytes))).map_err(|e| failed(e.to_string()))?;
+        let exchange = async {
+            let response = self.client.request(request).await.map_err(|e| failed(chain(&e)))?;
+            let code = response.status().as_u16();
+            let body = Limited::new(response.into_body(), LIMIT).collect().await;
+            let body = body.map_err(|e| failed(e.to_string()))?.to_bytes();
+            Ok((code, serde_json::from_slice(&body).unwrap_or(Value::Null)))
+        };
+        tokio::time::timeout(self.timeout, exchange)
+            .await
+            .map_err(|_| HttpsClientError::Timeout(url.clone()))?
+    }
+}
+
+/// Whom to trust: the authorities of a PEM text and nobody else, or the system's when there is none.
+pub fn root_store(authority: Option<&[u8]>) -> Result<RootCertStore, KeyError> {
+    static SYSTEM: std::sync::OnceLock<RootCertStore> = std::sync::OnceLock::new();
+    let mut roots = RootCertStore::empty();
+    let Some(pem) = authority else {
+        // Read once: there are hundreds, and admission webhooks ask for them with every request.
+        let system = SYSTEM.get_or_init(|| {
+            let (_, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            roots
+        });
+        return Ok(system.clone());
+    };
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        roots.add(certificate?)?;
+    }
+    if roots.is_empty() {
+        return Err(KeyError::NoAuthority);
+    }
+    Ok(roots)
+}
+
+fn client_config(tls: &ClientTls) -> Result<ClientConfig, KeyError> {
+    let roots = root_store(tls.authority.as_deref().map(str::as_bytes))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    let Some((certificate, key)) = &tls.client else { return Ok(builder.with_no_client_auth()) };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+    Ok(builder.with_client_auth_cert(chain?, key)?)
+}
