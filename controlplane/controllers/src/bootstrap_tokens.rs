@@ -1,9 +1,9 @@
-//! Deletes bootstrap tokens that have expired.
+//! Deletes expired bootstrap tokens.
 
 use async_trait::async_trait;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_pki::bootstrap_token::{SECRET_TYPE, expired, field};
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ struct Tokens {
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
     let secrets = setup.resource(NAME, "", "secrets");
-    let queue = setup.feed(&secrets).queue.clone();
+    let queue = setup.enqueue_on_change(&secrets).queue.clone();
     setup.run(Tokens { secrets }, &queue, 1);
 }
 
@@ -27,18 +27,18 @@ impl Controller for Tokens {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(secret) = self.secrets.get(name).filter(|_| name.namespace == "kube-system") else {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         let value = secret.value();
         if value["type"] != SECRET_TYPE {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         if expired(&value, now) {
             self.secrets.delete(&secret).await?;
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
-        Ok(field(&value, "expiration").parse().ok().map_or(Again::No, Again::At))
+        Ok(field(&value, "expiration").parse().ok().map_or(Requeue::No, Requeue::At))
     }
 }

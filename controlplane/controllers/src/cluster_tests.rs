@@ -1,7 +1,7 @@
 //! What a user sees of the controllers, on the real pipeline.
 
 #![allow(clippy::unwrap_used)]
-use super::cluster::Cluster;
+use super::test_cluster::Cluster;
 use coracle_informer::informer::Name;
 use serde_json::{Value, json};
 

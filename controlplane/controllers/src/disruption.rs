@@ -1,13 +1,13 @@
 //! PodDisruptionBudgets: how many pods may go now.
 
-use super::amount::{Amount, Round};
+use super::int_or_percent::{IntOrPercent, Round};
 use async_trait::async_trait;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::{Pod, controller_of};
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::Selector;
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
@@ -27,8 +27,8 @@ const GRANTED_SECONDS: i64 = 120;
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
     selector: Option<Selector>,
-    min_available: Option<Amount>,
-    max_unavailable: Option<Amount>,
+    min_available: Option<IntOrPercent>,
+    max_unavailable: Option<IntOrPercent>,
 }
 
 /// A pod, as far as budgets are concerned.
@@ -112,8 +112,8 @@ pub fn start(setup: &mut Setup<'_>) {
     .map(|(kind, group, plural)| (kind, setup.resource(NAME, group, plural)))
     .collect();
     let all = budgets.cache.clone();
-    let mut feed = setup.feed(&budgets);
-    feed.also(&pods.kind, &pods.cache, move |change, add| {
+    let mut handlers = setup.enqueue_on_change(&budgets);
+    handlers.on_change(&pods.kind, &pods.cache, move |change, add| {
         let Some(pod) = change.object() else { return };
         for budget in all.list(Some(&pod.meta.namespace)) {
             let selector = budget.typed::<Wire<Spec>>().ok().and_then(|w| w.spec.selector);
@@ -124,7 +124,7 @@ pub fn start(setup: &mut Setup<'_>) {
     });
     for resource in scalable.values() {
         let all = feed_budgets(&budgets);
-        feed.also(&resource.kind, &resource.cache, move |change, add| {
+        handlers.on_change(&resource.kind, &resource.cache, move |change, add| {
             let size = |o: &Arc<coracle_kinds::object::Object>| o.value()["spec"]["replicas"].as_i64();
             if let (Some(old), Some(new)) = (change.old, change.new)
                 && size(old) != size(new)
@@ -133,7 +133,7 @@ pub fn start(setup: &mut Setup<'_>) {
             }
         });
     }
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Budgets { budgets, pods, index, scalable }, &queue, 2);
 }
 
@@ -147,8 +147,8 @@ impl Controller for Budgets {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(budget) = self.budgets.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(budget) = self.budgets.get(name) else { return Ok(Requeue::No) };
         let Wire { spec, status: old }: Wire<Spec> = budget.typed()?;
         let objects = self.pods.list(&name.namespace);
         let matching =
@@ -166,8 +166,8 @@ impl Controller for Budgets {
                 None => strays.push(pod.name().to_owned()),
             }
         }
-        let by_scale =
-            spec.max_unavailable.is_some() || spec.min_available.as_ref().is_some_and(Amount::is_percent);
+        let by_scale = spec.max_unavailable.is_some()
+            || spec.min_available.as_ref().is_some_and(IntOrPercent::is_percent);
         if by_scale && !strays.is_empty() {
             let message = format!(
                 "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the \

@@ -1,6 +1,6 @@
-//! ControllerRevisions: the templates a DaemonSet or StatefulSet had, so that pods can be told apart and rolled back.
+//! ControllerRevisions: the past templates of a DaemonSet or StatefulSet, for rolling updates and rollbacks.
 
-use super::claim::{self, Claim};
+use super::adoption::{self, Adoption};
 use coracle_informer::index::Owned;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
@@ -90,7 +90,7 @@ pub fn newest(revisions: &[Revision], data: &Value) -> Newest {
     }
 }
 
-/// Revisions that are in nobody's use, beyond the limit, oldest first.
+/// Unused revisions beyond the limit, oldest first.
 pub fn beyond<'a>(revisions: &'a [Revision], live: &BTreeSet<String>, limit: usize) -> Vec<&'a Revision> {
     let idle: Vec<&Revision> = revisions.iter().filter(|r| !live.contains(r.name())).collect();
     let excess = idle.len().saturating_sub(limit);
@@ -104,6 +104,11 @@ pub struct History {
     /// The label that carries the hash.
     label: &'static str,
 }
+
+/// An owner of this name goes away, and gets no more revisions.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is being deleted")]
+struct OwnerDeleted(String);
 
 /// An owner, as far as its revisions are concerned.
 pub struct Subject<'a> {
@@ -170,22 +175,22 @@ impl History {
         }
     }
 
-    /// Takes revisions that were let go: pods that came with them are told apart as before, and are not made anew.
-    /// Those that somebody else changes at the same time are left to the next turn.
+    /// Adopts orphaned revisions, so that the pods that belong to them are not replaced. Revisions with a write conflict are
+    /// left to the next reconcile.
     async fn adopt(&self, subject: &Subject<'_>) -> Result<(), Failure> {
         let meta = &subject.object.meta;
         let mut orphans = self.owned.orphans(&meta.namespace);
-        orphans.retain(|o| claim::plan_claim(meta, subject.selector, o) == Claim::Adopt);
+        orphans.retain(|o| adoption::plan_adoption(meta, subject.selector, o) == Adoption::Adopt);
         if orphans.is_empty() {
             return Ok(());
         }
         // An owner that went away meanwhile must not get children.
         let fresh = subject.owners.fresh(&Name::of(subject.object)).await?;
         if fresh.meta.uid != meta.uid || fresh.meta.deletion_timestamp.is_some() {
-            return Err(Failure::Other(format!("{} is being deleted", meta.name)));
+            return Err(Failure::of(OwnerDeleted(meta.name.clone())));
         }
         for orphan in orphans {
-            match self.revisions.update(claim::adopted(&orphan, subject.reference.clone())).await {
+            match self.revisions.update(adoption::adopted(&orphan, subject.reference.clone())).await {
                 Err(error) if !error.is_conflict() && !error.is_not_found() => return Err(error.into()),
                 _ => {}
             }

@@ -4,11 +4,11 @@
 //! `coracle-store` (for its revision type). It does not depend on the API server or the scheduler.
 
 // Numbers or percentages, such as `maxSurge: 25%`.
-pub mod amount;
+pub mod int_or_percent;
 // Rolling updates.
 pub mod rolling;
 // Adoption and release by controller reference.
-pub mod claim;
+pub mod adoption;
 // Creating and deleting pods of an owner.
 pub mod replicas;
 // ReplicaSets and ReplicationControllers.
@@ -32,9 +32,9 @@ pub mod autoscaler;
 // PodDisruptionBudgets.
 pub mod disruption;
 // The `default` service account and the root CA ConfigMap of every namespace.
-pub mod account;
+pub mod service_accounts;
 // Token Secrets of service accounts.
-pub mod account_tokens;
+pub mod service_account_tokens;
 // Deletion of namespaces.
 pub mod namespace;
 // Garbage collection by owner references.
@@ -56,14 +56,14 @@ pub mod bootstrap_tokens;
 // Aggregated ClusterRoles.
 pub mod roles;
 // Status of FlowSchemas and ServiceCIDRs.
-pub mod flows;
+pub mod flow_schemas;
 // Addresses of LoadBalancer services.
-pub mod balancer;
+pub mod load_balancer;
 // Identity Leases of API servers, and the endpoints of `default/kubernetes`.
 pub mod servers;
 // A cluster with all controllers, for tests.
 #[cfg(test)]
-pub(crate) mod cluster;
+pub(crate) mod test_cluster;
 #[cfg(test)]
 mod cluster_tests;
 
@@ -71,39 +71,39 @@ use coracle_informer::setup::{ClientFactory, Setup};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// What the controllers need to know of the cluster.
+/// Options of the controllers.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// The certificate of the cluster's authority, in PEM; published in every namespace.
+    /// The certificate of the cluster CA, in PEM; published in every namespace.
     pub ca: String,
-    /// What signs the tokens in secrets of service accounts; none: such secrets wait for somebody else.
+    /// Keys for tokens in Secrets of service accounts; without them such Secrets are not filled.
     pub keys: Option<Arc<coracle_pki::service_account::Keys>>,
-    /// The pods' address ranges, one per family; nodes get pieces of them. None: somebody else gives nodes theirs.
+    /// Address ranges of pods, one per family, from which nodes get their ranges; none are allocated if empty.
     pub pod_ranges: Vec<nodes::ranges::Range>,
-    /// What signs the certificates of nodes and clients; none: requests wait for somebody else.
+    /// Signer of node and client certificates; without it requests are not handled.
     pub signer: Option<csr::Signer>,
-    /// Shares of quotas that admission charged and that are not stored yet; none: nobody charges here.
-    pub charges: Option<Arc<dyn coracle_client::outside::Charges>>,
-    /// Who measures pods; none: the server's own `metrics.k8s.io`.
+    /// Charges of quota admission; none without an API server in this process.
+    pub charges: Option<Arc<dyn coracle_client::quota_charges::QuotaCharges>>,
+    /// Source of pod metrics; `metrics.k8s.io` of this server by default.
     pub metrics: Option<Arc<dyn autoscaler::metrics::Metrics>>,
-    /// The nodes' own disks; none: directories of volumes stay on them.
-    pub disks: Option<Arc<dyn coracle_client::outside::Disks>>,
-    /// API servers of others; none: nothing of theirs is looked after.
-    pub extensions: Option<Arc<dyn coracle_client::outside::Elsewhere>>,
-    /// Where the queues show what they count.
-    pub work: Arc<coracle_informer::work::Work>,
+    /// Access to volume directories on nodes; without it they are not removed.
+    pub node_volumes: Option<Arc<dyn coracle_client::node_volumes::NodeVolumes>>,
+    /// Objects of aggregated API servers; without it they are ignored.
+    pub extensions: Option<Arc<dyn coracle_client::aggregated::AggregatedObjects>>,
+    /// Metrics of the work queues.
+    pub queue_metrics: Arc<coracle_informer::queue_metrics::QueueMetrics>,
     /// Whether other servers write to the same store.
     pub shared_store: bool,
-    /// Keeps the tasks running.
+    /// Restarts the tasks.
     pub supervisor: coracle_cli::supervise::Supervisor,
 }
 
 /// Starts all controllers. They end when the returned set is dropped.
 pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
-    let mut setup = Setup::new(factory, options.work.clone(), options.supervisor.clone());
-    account::start(&mut setup, options.ca.clone());
+    let mut setup = Setup::new(factory, options.queue_metrics.clone(), options.supervisor.clone());
+    service_accounts::start(&mut setup, options.ca.clone());
     if let Some(keys) = &options.keys {
-        account_tokens::start(&mut setup, keys.clone(), options.ca.clone());
+        service_account_tokens::start(&mut setup, keys.clone(), options.ca.clone());
     }
     replicaset::start(&mut setup);
     deployment::start(&mut setup);
@@ -115,10 +115,10 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     autoscaler::start(&mut setup, options.metrics.clone());
     disruption::start(&mut setup);
     endpoints::start(&mut setup);
-    balancer::start(&mut setup);
-    volumes::start(&mut setup, options.disks.clone());
+    load_balancer::start(&mut setup);
+    volumes::start(&mut setup, options.node_volumes.clone());
     roles::start(&mut setup);
-    flows::start(&mut setup);
+    flow_schemas::start(&mut setup);
     nodes::start(&mut setup, &options.pod_ranges);
     podgc::start(&mut setup);
     if let Some(signer) = &options.signer {
@@ -130,15 +130,15 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     let client = setup.client(gc::NAME);
     let watched = (setup.recorder(gc::NAME), setup.supervisor());
     let collector = gc::Collector::new(client.clone(), options.extensions.clone(), watched);
-    setup.counted(gc::NAME, collector.queue());
+    setup.add_metrics(gc::NAME, collector.queue());
     for _ in 0..4 {
         let collector = collector.clone();
         setup.spawn(gc::NAME, move || collector.clone().work());
     }
-    let (listeners, supervisor) = (Arc::new(vec![namespaces, quotas, collector]), setup.supervisor());
-    let listeners: coracle_informer::everything::Listeners = listeners;
+    let (handlers, supervisor) = (Arc::new(vec![namespaces, quotas, collector]), setup.supervisor());
+    let handlers: coracle_informer::all_kinds::ObjectHandlers = handlers;
     setup.spawn("follower of all kinds", move || {
-        coracle_informer::everything::follow(client.clone(), listeners.clone(), supervisor.clone())
+        coracle_informer::all_kinds::watch(client.clone(), handlers.clone(), supervisor.clone())
     });
     setup.start()
 }

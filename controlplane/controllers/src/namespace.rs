@@ -1,16 +1,17 @@
-//! The end of namespaces: pods first, then everything else; what remains is told in conditions; then the finalizer goes.
+//! Deletion of namespaces: deletes the pods first, then all other objects; reports the remaining ones in conditions; then removes
+//! the finalizer.
 
 use super::gc::graph::{FOREGROUND, ORPHAN};
 use async_trait::async_trait;
 use coracle_client::Client;
-use coracle_client::outside::Elsewhere;
+use coracle_client::aggregated::AggregatedObjects;
 use coracle_client::user::User;
+use coracle_informer::all_kinds::{ObjectHandler, kinds};
 use coracle_informer::conditions::{self, Condition};
-use coracle_informer::everything::{Listener, kinds};
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::queue::Queue;
 use coracle_informer::resource::{Resource, same_uid};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
@@ -22,13 +23,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const NAME: &str = "namespace-controller";
-/// What others keep is asked for again after this long: nobody tells when it is gone.
+/// Interval of the check for objects of aggregated API servers: there is no watch on them.
 const AGAIN: SignedDuration = SignedDuration::from_secs(8);
 
 struct Namespaces {
     client: Client,
     namespaces: Resource,
-    extensions: Option<Arc<dyn Elsewhere>>,
+    extensions: Option<Arc<dyn AggregatedObjects>>,
 }
 
 /// Queues a namespace that is ending whenever something in it changes.
@@ -37,8 +38,8 @@ struct Content {
     queue: Arc<Queue<Name>>,
 }
 
-impl Listener for Content {
-    fn seen(&self, _: &Arc<Kind>, change: Change<'_>) {
+impl ObjectHandler for Content {
+    fn on_change(&self, _: &Arc<Kind>, change: Change<'_>) {
         let Some(object) = change.object().filter(|o| !o.meta.namespace.is_empty()) else { return };
         let namespace = self.namespaces.get("", &object.meta.namespace);
         if namespace.is_some_and(|n| n.meta.deletion_timestamp.is_some()) {
@@ -46,12 +47,12 @@ impl Listener for Content {
         }
     }
 
-    fn missed(&self, _: &Arc<Kind>, _: &Cache) {
+    fn on_resync(&self, _: &Arc<Kind>, _: &Cache) {
         let ending = self.namespaces.list(None).into_iter().filter(|n| n.meta.deletion_timestamp.is_some());
         ending.for_each(|n| self.queue.add(Name::of(&n)));
     }
 
-    fn gone(&self, kind: &Arc<Kind>) {
+    fn on_kind_removed(&self, kind: &Arc<Kind>) {
         // A kind that is no longer served holds no namespace back.
         let _ = kind;
         self.namespaces.list(None).iter().for_each(|n| self.queue.add(Name::of(n)));
@@ -59,10 +60,13 @@ impl Listener for Content {
 }
 
 /// Starts the controller; returns what listens to every object for it.
-pub fn start(setup: &mut Setup<'_>, extensions: Option<Arc<dyn Elsewhere>>) -> Arc<dyn Listener> {
+pub fn start(
+    setup: &mut Setup<'_>,
+    extensions: Option<Arc<dyn AggregatedObjects>>,
+) -> Arc<dyn ObjectHandler> {
     let client = setup.client(NAME);
     let namespaces = setup.resource(NAME, "", "namespaces");
-    let queue = setup.feed(&namespaces).queue.clone();
+    let queue = setup.enqueue_on_change(&namespaces).queue.clone();
     let content = Content { namespaces: namespaces.cache.clone(), queue: queue.clone() };
     setup.run(Namespaces { client, namespaces, extensions }, &queue, 5);
     Arc::new(content)
@@ -160,31 +164,36 @@ impl Remains {
     }
 }
 
+/// What kept the content of a namespace from being deleted.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join(", "))]
+struct NotEmptied(Vec<String>);
+
 #[async_trait]
 impl Controller for Namespaces {
     fn name(&self) -> &'static str {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(namespace) = self.namespaces.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(namespace) = self.namespaces.get(name) else { return Ok(Requeue::No) };
         if namespace.meta.deletion_timestamp.is_none() {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let finalizers = namespace.value()["spec"]["finalizers"].clone();
         if !finalizers.as_array().is_some_and(|list| list.iter().any(|f| f == "kubernetes")) {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let remains = self.delete_content(&name.name).await;
         self.tell(&namespace, &remains, now).await?;
         let failed: Vec<String> = remains.undiscovered().into_iter().chain(remains.errors).collect();
         if !failed.is_empty() {
-            return Err(Failure::Other(failed.join(", ")));
+            return Err(Failure::of(NotEmptied(failed)));
         }
         if remains.resources.is_empty() {
             self.finalize(name).await?;
         }
-        Ok(if remains.elsewhere { Again::At(now + AGAIN) } else { Again::No })
+        Ok(if remains.elsewhere { Requeue::At(now + AGAIN) } else { Requeue::No })
     }
 }
 
@@ -211,7 +220,8 @@ impl Namespaces {
     /// What others keep goes, too.
     async fn delete_elsewhere(&self, namespace: &str, remains: &mut Remains) {
         let Some(extensions) = &self.extensions else { return };
-        let left = extensions.empty(namespace, &User::service_account("kube-system", NAME)).await;
+        let left =
+            extensions.delete_in_namespace(namespace, &User::service_account("kube-system", NAME)).await;
         remains.elsewhere = !left.resources.is_empty();
         for (resource, count) in left.resources {
             *remains.resources.entry(resource).or_default() += count;

@@ -1,4 +1,5 @@
-//! Pods that nobody would take away: on nodes that are gone, never bound, declared lost, or ended long ago.
+//! Garbage collection of pods: on deleted nodes, terminating and never bound, on out-of-service nodes, or finished beyond the
+//! limit.
 
 use super::nodes::{disrupted, health::Node, health::OUT_OF_SERVICE};
 use async_trait::async_trait;
@@ -7,7 +8,7 @@ use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::{Pod, has_ended, node_of};
 use coracle_informer::resource::{Resource, same_uid};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
 use jiff::Timestamp;
@@ -37,13 +38,13 @@ pub fn start(setup: &mut Setup<'_>) {
     let index = setup.pods();
     let there = nodes.cache.clone();
     // Of a node that goes, or is out of service, the pods come from the node's own change.
-    let mut feed = setup.feed_only(&pods, move |pod| {
+    let mut handlers = setup.enqueue_matching(&pods, move |pod| {
         let node = node_of(pod);
         let deserted = !node.is_empty() && there.get("", node).is_none();
         deserted || pod.meta.deletion_timestamp.is_some() || has_ended(pod)
     });
     let on_node = index.clone();
-    feed.also(&nodes.kind, &nodes.cache, move |change, add| {
+    handlers.on_change(&nodes.kind, &nodes.cache, move |change, add| {
         let tainted = |n: &Arc<coracle_kinds::object::Object>| {
             n.typed::<Node>().is_ok_and(|n| n.tainted(OUT_OF_SERVICE))
         };
@@ -53,7 +54,7 @@ pub fn start(setup: &mut Setup<'_>) {
             on_node.on_node(&node.meta.name).iter().for_each(|p| add(Name::of(&p.object)));
         }
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(PodGc { pods, nodes, index, missing: Mutex::default() }, &queue, 2);
 }
 
@@ -63,25 +64,25 @@ impl Controller for PodGc {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(pod) = self.index.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(pod) = self.index.get(name) else { return Ok(Requeue::No) };
         if pod.node.is_empty() {
             if pod.terminating() {
                 self.remove(&pod, None, now).await?;
             }
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let Some(node) = self.nodes.get(&Name::new("", &pod.node)) else {
             let since = *self.missing.lock().entry(pod.node.clone()).or_insert(now);
             let due = time::after(since, QUARANTINE_SECONDS);
             if now < due {
-                return Ok(Again::At(due));
+                return Ok(Requeue::At(due));
             }
             // The cache may lag behind another server; a pod is not given up on its word alone.
             if self.nodes.fresh(&Name::new("", &pod.node)).await.is_err_and(|e| e.is_not_found()) {
                 self.remove(&pod, Some("PodGC: node no longer exists"), now).await?;
             }
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         self.missing.lock().remove(&pod.node);
         let node: Node = node.typed()?;
@@ -90,7 +91,7 @@ impl Controller for PodGc {
         } else if pod.ended() {
             self.limit_ended(now).await?;
         }
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 

@@ -3,12 +3,12 @@
 
 use async_trait::async_trait;
 use coracle_client::Client;
-use coracle_client::outside::Charges;
-use coracle_informer::everything::{Listener, kinds};
+use coracle_client::quota_charges::QuotaCharges;
+use coracle_informer::all_kinds::{ObjectHandler, kinds};
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::queue::Queue;
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
 use coracle_kinds::registry::kinds::Kind;
@@ -31,7 +31,7 @@ const QUIET_SECONDS: i64 = 3;
 struct Quotas {
     client: Client,
     quotas: Resource,
-    charges: Option<Arc<dyn Charges>>,
+    charges: Option<Arc<dyn QuotaCharges>>,
     /// Whether other servers charge the same quotas.
     shared: bool,
     /// Since when a quota is at its revision.
@@ -44,8 +44,8 @@ struct Content {
     queue: Arc<Queue<Name>>,
 }
 
-impl Listener for Content {
-    fn seen(&self, kind: &Arc<Kind>, change: Change<'_>) {
+impl ObjectHandler for Content {
+    fn on_change(&self, kind: &Arc<Kind>, change: Change<'_>) {
         let (came, went) = (change.old.is_none(), change.new.is_none());
         let sizes_change = kind.group.is_empty()
             && matches!(kind.plural.as_str(), "pods" | "services" | "persistentvolumeclaims");
@@ -59,11 +59,11 @@ impl Listener for Content {
         }
     }
 
-    fn missed(&self, _: &Arc<Kind>, _: &Cache) {
+    fn on_resync(&self, _: &Arc<Kind>, _: &Cache) {
         self.quotas.list(None).iter().for_each(|q| self.queue.add(Name::of(q)));
     }
 
-    fn gone(&self, _: &Arc<Kind>) {}
+    fn on_kind_removed(&self, _: &Arc<Kind>) {}
 }
 
 /// Whether an object uses something else than before.
@@ -75,10 +75,14 @@ fn differs(kind: &Kind, change: &Change<'_>) -> bool {
 }
 
 /// Starts the controller; returns what listens to every object for it.
-pub fn start(setup: &mut Setup<'_>, charges: Option<Arc<dyn Charges>>, shared: bool) -> Arc<dyn Listener> {
+pub fn start(
+    setup: &mut Setup<'_>,
+    charges: Option<Arc<dyn QuotaCharges>>,
+    shared: bool,
+) -> Arc<dyn ObjectHandler> {
     let client = setup.client(NAME);
     let quotas = setup.resource(NAME, "", "resourcequotas");
-    let queue = setup.feed(&quotas).queue.clone();
+    let queue = setup.enqueue_on_change(&quotas).queue.clone();
     let content = Content { quotas: quotas.cache.clone(), queue: queue.clone() };
     setup.run(Quotas { client, quotas, charges, shared, seen: Mutex::default() }, &queue, 2);
     Arc::new(content)
@@ -90,7 +94,7 @@ impl Controller for Quotas {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         if self.quotas.get(name).is_none() {
             self.seen.lock().remove(name);
             if let Some(charges) =
@@ -98,11 +102,11 @@ impl Controller for Quotas {
             {
                 charges.forget(&name.namespace);
             }
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         // Nothing may be charged and not stored while it is counted.
         let _still = match &self.charges {
-            Some(charges) => Some(charges.still(&name.namespace).await),
+            Some(charges) => Some(charges.lock(&name.namespace).await),
             None => None,
         };
         let quota = self.quotas.fresh(name).await?;
@@ -112,13 +116,13 @@ impl Controller for Quotas {
             && lowers(&value["status"]["used"], &used)
             && let Some(due) = self.quiet_at(name, quota.revision, now)
         {
-            return Ok(Again::At(due));
+            return Ok(Requeue::At(due));
         }
         let hard = value["spec"]["hard"].as_object().cloned().unwrap_or_default();
         let used: Value =
             used.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect();
         self.quotas.set_status(&quota, json!({"hard": hard, "used": used})).await?;
-        Ok(Again::At(time::after(now, RESYNC_SECONDS)))
+        Ok(Requeue::At(time::after(now, RESYNC_SECONDS)))
     }
 }
 

@@ -1,6 +1,6 @@
-//! Creating and deleting pods for an owner, with the events that tell of it.
+//! Creates and deletes pods of an owner, and records the Events.
 
-use super::claim;
+use super::adoption;
 use super::replicaset::plan::batches;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::Pod;
@@ -41,7 +41,7 @@ pub fn pod_of(template: &Value, owner: &Object, reference: Value) -> Value {
 impl PodControl {
     /// The reference to an owner.
     pub fn reference(&self, owner: &Object) -> Value {
-        claim::reference(&self.owners.kind.api_version(), &self.owners.kind.kind, &owner.meta)
+        adoption::reference(&self.owners.kind.api_version(), &self.owners.kind.kind, &owner.meta)
     }
 
     /// Creates one pod and tells of it.
@@ -102,8 +102,8 @@ impl PodControl {
         results.into_iter().find_map(Result::err).map_or(Ok(()), Err)
     }
 
-    /// Takes orphans that match and lets go what matches no more; returns the pods that are the owner's now. Pods that
-    /// somebody else changes at the same time are left to the next turn.
+    /// Adopts matching orphans and releases pods that do not match any more; returns the pods of the owner. Pods with a write
+    /// conflict are left to the next reconcile.
     pub async fn claim(
         &self,
         owner: &Arc<Object>,
@@ -113,15 +113,15 @@ impl PodControl {
         let mut mine = Vec::with_capacity(pods.len());
         let mut alive = None;
         for pod in pods {
-            match claim::plan_claim(&owner.meta, selector, &pod.object) {
-                claim::Claim::Keep => mine.push(pod),
-                claim::Claim::Ignore => {}
-                claim::Claim::Release if pod.terminating() => {}
-                claim::Claim::Release => {
-                    skip_lost(self.pods.update(claim::released(&pod.object, &owner.meta.uid)).await)?;
+            match adoption::plan_adoption(&owner.meta, selector, &pod.object) {
+                adoption::Adoption::Keep => mine.push(pod),
+                adoption::Adoption::Ignore => {}
+                adoption::Adoption::Release if pod.terminating() => {}
+                adoption::Adoption::Release => {
+                    skip_lost(self.pods.update(adoption::released(&pod.object, &owner.meta.uid)).await)?;
                 }
-                claim::Claim::Adopt if !pod.active() => {}
-                claim::Claim::Adopt => {
+                adoption::Adoption::Adopt if !pod.active() => {}
+                adoption::Adoption::Adopt => {
                     // An owner that went away meanwhile must not get children.
                     if alive.is_none() {
                         let fresh = self.owners.fresh(&Name::of(owner)).await;
@@ -130,7 +130,7 @@ impl PodControl {
                         }));
                     }
                     if alive == Some(true) {
-                        let body = claim::adopted(&pod.object, self.reference(owner));
+                        let body = adoption::adopted(&pod.object, self.reference(owner));
                         if let Some(object) = skip_lost(self.pods.update(body).await)? {
                             mine.push(Arc::new(Pod::read(&object)));
                         }

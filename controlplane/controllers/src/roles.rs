@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::Selector;
 use coracle_informer::setup::Setup;
 use coracle_informer::template::same;
@@ -36,13 +36,13 @@ struct Rule {
 pub fn start(setup: &mut Setup<'_>) {
     let roles = setup.resource(NAME, "rbac.authorization.k8s.io", "clusterroles");
     let all = roles.cache.clone();
-    let mut feed = setup.feed(&roles);
+    let mut handlers = setup.enqueue_on_change(&roles);
     // Any role may be part of any aggregate.
-    feed.also(&roles.kind, &roles.cache, move |_, add| {
+    handlers.on_change(&roles.kind, &roles.cache, move |_, add| {
         let aggregates = all.list(None).into_iter().filter(|r| !r.value()["aggregationRule"].is_null());
         aggregates.for_each(|r| add(Name::of(&r)));
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Roles { roles }, &queue, 1);
 }
 
@@ -71,12 +71,12 @@ impl Controller for Roles {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
-        let Some(role) = self.roles.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
+        let Some(role) = self.roles.get(name) else { return Ok(Requeue::No) };
         let wire: Wire = role.typed()?;
         let selectors = &wire.aggregation_rule.cluster_role_selectors;
         if selectors.is_empty() {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let rules = json!(collected(&name.name, selectors, &self.roles.all()));
         if !same(&rules, &json!(wire.rules)) {
@@ -84,7 +84,7 @@ impl Controller for Roles {
             body["rules"] = rules;
             self.roles.update(body).await?;
         }
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 

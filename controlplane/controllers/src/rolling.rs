@@ -1,6 +1,6 @@
 //! How pods get from one template to the next.
 
-use super::amount::Amount;
+use super::int_or_percent::IntOrPercent;
 use serde::Deserialize;
 
 /// How to get from one template to the next.
@@ -19,7 +19,7 @@ pub struct Strategy {
 #[serde(rename_all = "camelCase", default)]
 pub struct Limits {
     /// Pods above the wanted number, or nodes with a second, newer pod.
-    pub max_surge: Option<Amount>,
+    pub max_surge: Option<IntOrPercent>,
     /// Pods below the wanted number, or nodes without an available pod.
-    pub max_unavailable: Option<Amount>,
+    pub max_unavailable: Option<IntOrPercent>,
 }

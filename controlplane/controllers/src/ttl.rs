@@ -1,10 +1,10 @@
-//! Finished jobs that are to be forgotten after a while.
+//! Deletes finished Jobs after `ttlSecondsAfterFinished`.
 
 use super::job::{plan::finished, view};
 use async_trait::async_trait;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::{Resource, same_uid};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::wire::Wire;
 use coracle_informer::{conditions, time};
@@ -19,7 +19,7 @@ struct Ttl {
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
     let jobs = setup.resource(NAME, "batch", "jobs");
-    let queue = setup.feed(&jobs).queue.clone();
+    let queue = setup.enqueue_on_change(&jobs).queue.clone();
     setup.run(Ttl { jobs }, &queue, 1);
 }
 
@@ -29,13 +29,13 @@ impl Controller for Ttl {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(job) = self.jobs.get(name).filter(|j| j.meta.deletion_timestamp.is_none()) else {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         let Wire { spec, status }: Wire<view::Spec, view::Status> = job.typed()?;
         let (Some(ttl), true) = (spec.ttl_seconds_after_finished, finished(&status)) else {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         let ended = ["Complete", "Failed"]
             .iter()
@@ -43,11 +43,11 @@ impl Controller for Ttl {
             .find_map(|c| time::parse(c.last_transition_time.as_deref()));
         let due = time::after(ended.unwrap_or(now), ttl);
         if due > now {
-            return Ok(Again::At(due));
+            return Ok(Requeue::At(due));
         }
         let mut options = same_uid(&job);
         options.propagation_policy = Some("Foreground".into());
         self.jobs.delete_with(name, options).await?;
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }

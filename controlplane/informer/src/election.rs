@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 const LEASE_SECONDS: i64 = 12;
 /// How often the leader renews it.
 const RENEW: Duration = Duration::from_secs(3);
-/// After how long without renewal the leader stops: before anybody else may start.
+/// A leader that cannot renew stops after this time, before another candidate may start.
 const GIVE_UP_SECONDS: i64 = 7;
 // The old leader stops before a new one may start.
 const _: () = assert!(GIVE_UP_SECONDS + 4 < LEASE_SECONDS);
@@ -30,13 +30,13 @@ enum Step {
     Create(Value),
     /// Take it, or keep it.
     Write(Value),
-    /// Somebody else has it; look again then.
+    /// Another candidate holds it; check again at this time.
     Wait(Timestamp),
 }
 
-/// What a candidate saw last, and since when: clocks of different machines are not compared.
+/// The revision of the Lease that a candidate observed last, and since when. Clocks of different machines are not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
+struct ObservedLease {
     revision: u64,
     since: Timestamp,
 }
@@ -48,8 +48,13 @@ fn spec(me: &str, acquired: Timestamp, now: Timestamp, transitions: i64) -> Valu
     })
 }
 
-/// Decides by the lease as it is and since when it is so.
-fn step(lease: Option<&Object>, seen: Option<&Seen>, (name, me): (&str, &str), now: Timestamp) -> Step {
+/// Decides what to do about the Lease.
+fn step(
+    lease: Option<&Object>,
+    observed: Option<&ObservedLease>,
+    (name, me): (&str, &str),
+    now: Timestamp,
+) -> Step {
     let Some(lease) = lease else {
         let meta = json!({"name": name, "namespace": NAMESPACE});
         return Step::Create(
@@ -66,7 +71,7 @@ fn step(lease: Option<&Object>, seen: Option<&Seen>, (name, me): (&str, &str), n
         body["spec"] = spec(me, acquired, now, transitions);
         return Step::Write(body);
     }
-    let since = seen.filter(|s| s.revision == lease.revision).map_or(now, |s| s.since);
+    let since = observed.filter(|s| s.revision == lease.revision).map_or(now, |s| s.since);
     let due = time::after(since, old["leaseDurationSeconds"].as_i64().unwrap_or(LEASE_SECONDS));
     if !holder.is_empty() && due > now {
         return Step::Wait(due);
@@ -75,8 +80,9 @@ fn step(lease: Option<&Object>, seen: Option<&Seen>, (name, me): (&str, &str), n
     Step::Write(body)
 }
 
-/// Competes for the lease `name` as `me`, and has `run` working while it holds it, until `stop`. What `run` returned is
-/// dropped, and with it its tasks end, when the lease is lost. Who stops gives the lease away, so that nobody waits for it.
+/// Leader election for the Lease `name` with the identity `me`, until `stop`. `run` is called when the Lease is acquired; the
+/// tasks that it returns are aborted when the Lease is lost. On `stop` the Lease is released, so that the next leader does not
+/// wait for its expiry.
 pub async fn lead(
     client: Client,
     name: &'static str,
@@ -84,26 +90,27 @@ pub async fn lead(
     stop: CancellationToken,
     run: impl Fn() -> JoinSet<()>,
 ) {
-    let mut seen: Option<Seen> = None;
+    let mut observed: Option<ObservedLease> = None;
     let mut running: Option<JoinSet<()>> = None;
     let mut renewed = Timestamp::now();
     loop {
         let now = Timestamp::now();
         // A store that does not answer must not keep an old leader at work.
-        let turn = tokio::time::timeout(ANSWER, compete(&client, (name, &me), &mut seen, now)).await;
+        let turn =
+            tokio::time::timeout(ANSWER, acquire_or_renew(&client, (name, &me), &mut observed, now)).await;
         let mut wait = RENEW;
         match turn {
-            Ok(Ok(Standing::Leader)) => {
+            Ok(Ok(LeaseState::Leader)) => {
                 renewed = now;
                 if running.is_none() {
                     tracing::info!(lease = name, identity = me, "leading");
                     running = Some(run());
                 }
             }
-            Ok(Ok(Standing::Waiting(due))) => {
+            Ok(Ok(LeaseState::Waiting(due))) => {
                 wait = time::until(due, now).min(RENEW);
                 if running.take().is_some() {
-                    tracing::warn!(lease = name, identity = me, "somebody else leads");
+                    tracing::warn!(lease = name, identity = me, "lost leadership, another server leads");
                 }
             }
             failed => {
@@ -111,7 +118,7 @@ pub async fn lead(
                     Ok(Err(error)) => error.to_string(),
                     _ => "the store does not answer".into(),
                 };
-                tracing::warn!(lease = name, error, "the lease was not renewed");
+                tracing::warn!(lease = name, error, "cannot renew lease, will retry");
                 wait = Duration::from_millis(500);
                 if time::after(renewed, GIVE_UP_SECONDS) < Timestamp::now() && running.take().is_some() {
                     tracing::warn!(lease = name, identity = me, "no longer leading");
@@ -129,20 +136,20 @@ pub async fn lead(
     }
 }
 
-/// How a candidate stands.
-enum Standing {
-    /// It has the lease.
+/// Whether this candidate holds the Lease.
+enum LeaseState {
+    /// It holds the Lease.
     Leader,
-    /// Somebody else has it, at least until then.
+    /// Another candidate holds it, at least until this time.
     Waiting(Timestamp),
 }
 
-async fn compete(
+async fn acquire_or_renew(
     client: &Client,
     (name, me): (&str, &str),
-    seen: &mut Option<Seen>,
+    observed: &mut Option<ObservedLease>,
     now: Timestamp,
-) -> Result<Standing, ApiError> {
+) -> Result<LeaseState, ApiError> {
     let kind = client.kind("coordination.k8s.io", "leases");
     let lease = match client.get(&kind, NAMESPACE, name).await {
         Ok(lease) => Some(lease),
@@ -150,19 +157,19 @@ async fn compete(
         Err(error) => return Err(error),
     };
     if let Some(lease) = &lease
-        && seen.as_ref().is_none_or(|s| s.revision != lease.revision)
+        && observed.as_ref().is_none_or(|s| s.revision != lease.revision)
     {
-        *seen = Some(Seen { revision: lease.revision, since: now });
+        *observed = Some(ObservedLease { revision: lease.revision, since: now });
     }
-    match step(lease.as_deref(), seen.as_ref(), (name, me), now) {
+    match step(lease.as_deref(), observed.as_ref(), (name, me), now) {
         Step::Create(body) => client.create(&kind, NAMESPACE, body).await?,
         Step::Write(body) => client.update(&kind, NAMESPACE, name, "", body).await?,
-        Step::Wait(due) => return Ok(Standing::Waiting(due)),
+        Step::Wait(due) => return Ok(LeaseState::Waiting(due)),
     };
-    Ok(Standing::Leader)
+    Ok(LeaseState::Leader)
 }
 
-/// Gives a lease that is ours to whoever wants it.
+/// Releases the Lease if this candidate holds it.
 async fn release(client: &Client, name: &str, me: &str) -> Result<(), ApiError> {
     let kind = client.kind("coordination.k8s.io", "leases");
     let lease = client.get(&kind, NAMESPACE, name).await?;
@@ -188,19 +195,19 @@ mod tests {
     fn the_lease_is_taken_when_it_stood_still_for_its_time() {
         assert!(matches!(step(None, None, ("l", "a"), at(0)), Step::Create(_)));
         let lease = object(json!({"metadata": {"name": "l"}, "spec": spec("a", at(0), at(0), 4)}));
-        let seen = Seen { revision: lease.revision, since: at(0) };
-        assert_eq!(step(Some(&lease), Some(&seen), ("l", "b"), at(11)), Step::Wait(at(12)));
-        let Step::Write(taken) = step(Some(&lease), Some(&seen), ("l", "b"), at(12)) else { panic!() };
+        let observed = ObservedLease { revision: lease.revision, since: at(0) };
+        assert_eq!(step(Some(&lease), Some(&observed), ("l", "b"), at(11)), Step::Wait(at(12)));
+        let Step::Write(taken) = step(Some(&lease), Some(&observed), ("l", "b"), at(12)) else { panic!() };
         assert_eq!(
             (&taken["spec"]["holderIdentity"], &taken["spec"]["leaseTransitions"]),
             (&json!("b"), &json!(5))
         );
-        let Step::Write(kept) = step(Some(&lease), Some(&seen), ("l", "a"), at(3)) else { panic!() };
+        let Step::Write(kept) = step(Some(&lease), Some(&observed), ("l", "a"), at(3)) else { panic!() };
         assert_eq!(
             (&kept["spec"]["leaseTransitions"], &kept["spec"]["acquireTime"]),
             (&json!(4), &json!(time::micros(at(0))))
         );
-        let renewed = Seen { revision: 99, since: at(0) };
+        let renewed = ObservedLease { revision: 99, since: at(0) };
         assert_eq!(
             step(Some(&lease), Some(&renewed), ("l", "b"), at(30)),
             Step::Wait(at(42)),

@@ -1,5 +1,5 @@
-//! Events about objects: the same one again raises a count instead of making another, many alike become one, and an
-//! object that never stops is heard less often.
+//! Correlation of Events, as client-go does it: a repeated Event increments a count, many similar ones are aggregated into
+//! one, and Events about one object are rate limited.
 
 use super::informer::Name;
 use super::time;
@@ -8,28 +8,28 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// How many of a kind of event an object may have before they become one.
-const ALIKE: usize = 10;
-/// How long events count as alike, in seconds.
-const ALIKE_SECONDS: i64 = 600;
-/// How many events in a row one object may have, and after how many seconds it may have one more.
+/// Number of Events of an object with the same reason from which on they are aggregated.
+const AGGREGATION_THRESHOLD: usize = 10;
+/// Window of the aggregation, in seconds.
+const AGGREGATION_SECONDS: i64 = 600;
+/// Rate limit per object: burst, and seconds per further Event.
 const BURST: f64 = 25.0;
 const REFILL_SECONDS: f64 = 300.0;
-/// How many different events are remembered.
+/// Size of the tables.
 const REMEMBERED: usize = 4096;
 
-/// Normal or not.
+/// Type of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// As it should be.
+    /// `Normal`.
     Normal,
-    /// Somebody may want to look.
+    /// `Warning`.
     Warning,
 }
 
-/// What happened to which object.
+/// An Event to be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Note {
+pub struct EventDraft {
     /// API version of the object's kind.
     pub api_version: String,
     /// Kind of the object.
@@ -38,16 +38,16 @@ pub struct Note {
     pub name: Name,
     /// Its uid.
     pub uid: String,
-    /// Normal or not.
+    /// Type of the Event.
     pub severity: Severity,
-    /// One word.
+    /// Reason, in CamelCase.
     pub reason: &'static str,
-    /// One sentence.
+    /// Message for people.
     pub message: String,
 }
 
-impl Note {
-    /// A note about an object.
+impl EventDraft {
+    /// An Event about an object.
     pub fn new(
         (api_version, kind): (&str, &str),
         object: &Object,
@@ -67,65 +67,65 @@ impl Note {
     }
 }
 
-/// What to write for a note.
+/// The write for an Event.
 #[derive(Debug, PartialEq)]
 pub enum Write {
-    /// A new event, in a namespace.
+    /// Create an Event in a namespace.
     Create(String, Value),
-    /// A merge patch on an event that is there.
-    Bump(Name, Value),
-    /// Nothing: too many.
+    /// Merge-patch an existing Event.
+    Increment(Name, Value),
+    /// Write nothing: over the rate limit.
     Drop,
 }
 
-struct Known {
+struct WrittenEvent {
     event: Name,
     count: i64,
 }
 
 #[derive(Default)]
-struct Alike {
+struct SimilarEvents {
     messages: HashSet<String>,
     last: Timestamp,
 }
 
-/// Decides what becomes of notes; remembers a bounded number of them.
+/// Decides how Events are written; remembers a bounded number of them.
 #[derive(Default)]
 pub struct Correlator {
-    known: HashMap<Note, Known>,
-    order: VecDeque<Note>,
-    alike: HashMap<Note, Alike>,
+    known: HashMap<EventDraft, WrittenEvent>,
+    order: VecDeque<EventDraft>,
+    similar: HashMap<EventDraft, SimilarEvents>,
     budget: HashMap<String, (f64, Timestamp)>,
 }
 
 impl Correlator {
-    /// Decides on one note. `component` is who speaks, `serial` makes the name of a new event unique.
-    pub fn decide(&mut self, note: &Note, component: &str, serial: u64, now: Timestamp) -> Write {
-        if !self.afford(&note.uid, now) {
+    /// Decides about one Event. `component` is its source, `serial` makes the name of a new Event unique.
+    pub fn decide(&mut self, draft: &EventDraft, component: &str, serial: u64, now: Timestamp) -> Write {
+        if !self.allow(&draft.uid, now) {
             return Write::Drop;
         }
-        let (key, note) = self.combined(note, now);
+        let (key, draft) = self.aggregate(draft, now);
         if let Some(known) = self.known.get_mut(&key) {
             known.count += 1;
             let patch =
-                json!({"count": known.count, "lastTimestamp": time::seconds(now), "message": note.message});
-            return Write::Bump(known.event.clone(), patch);
+                json!({"count": known.count, "lastTimestamp": time::seconds(now), "message": draft.message});
+            return Write::Increment(known.event.clone(), patch);
         }
-        let namespace = if note.name.namespace.is_empty() { "default" } else { &note.name.namespace };
+        let namespace = if draft.name.namespace.is_empty() { "default" } else { &draft.name.namespace };
         let nanos = u64::try_from(now.as_nanosecond()).unwrap_or(0).wrapping_add(serial);
-        let event = Name::new(namespace, &format!("{}.{nanos:x}", note.name.name));
-        let body = body(&note, &event, component, now);
+        let event = Name::new(namespace, &format!("{}.{nanos:x}", draft.name.name));
+        let body = body(&draft, &event, component, now);
         self.remember(key, event);
         Write::Create(namespace.to_owned(), body)
     }
 
-    /// The event was not found or not written: the next one alike is created again.
-    pub fn forget(&mut self, note: &Note) {
-        self.known.remove(note);
-        self.known.remove(&group(note));
+    /// Forgets an Event that was not found or not written: the next one is created again.
+    pub fn forget(&mut self, draft: &EventDraft) {
+        self.known.remove(draft);
+        self.known.remove(&aggregate_key(draft));
     }
 
-    fn afford(&mut self, uid: &str, now: Timestamp) -> bool {
+    fn allow(&mut self, uid: &str, now: Timestamp) -> bool {
         if self.budget.len() > REMEMBERED {
             self.budget.clear();
         }
@@ -140,28 +140,28 @@ impl Correlator {
         true
     }
 
-    /// What the note is remembered by, and the note to write: its own, or that of all alike.
-    fn combined(&mut self, note: &Note, now: Timestamp) -> (Note, Note) {
-        if self.alike.len() > REMEMBERED {
-            self.alike.clear();
+    /// The key in the table, and the Event to write: the given one, or the aggregate of similar ones.
+    fn aggregate(&mut self, draft: &EventDraft, now: Timestamp) -> (EventDraft, EventDraft) {
+        if self.similar.len() > REMEMBERED {
+            self.similar.clear();
         }
-        let group = group(note);
-        let alike = self.alike.entry(group.clone()).or_default();
-        if now.duration_since(alike.last).as_secs() > ALIKE_SECONDS {
-            alike.messages.clear();
+        let group = aggregate_key(draft);
+        let similar = self.similar.entry(group.clone()).or_default();
+        if now.duration_since(similar.last).as_secs() > AGGREGATION_SECONDS {
+            similar.messages.clear();
         }
-        alike.last = now;
-        alike.messages.insert(note.message.clone());
-        if alike.messages.len() < ALIKE {
-            return (note.clone(), note.clone());
+        similar.last = now;
+        similar.messages.insert(draft.message.clone());
+        if similar.messages.len() < AGGREGATION_THRESHOLD {
+            return (draft.clone(), draft.clone());
         }
-        let message = format!("(combined from similar events): {}", note.message);
-        (group, Note { message, ..note.clone() })
+        let message = format!("(combined from similar events): {}", draft.message);
+        (group, EventDraft { message, ..draft.clone() })
     }
 
-    fn remember(&mut self, note: Note, event: Name) {
-        self.order.push_back(note.clone());
-        self.known.insert(note, Known { event, count: 1 });
+    fn remember(&mut self, draft: EventDraft, event: Name) {
+        self.order.push_back(draft.clone());
+        self.known.insert(draft, WrittenEvent { event, count: 1 });
         if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
@@ -170,13 +170,13 @@ impl Correlator {
     }
 }
 
-/// What alike events have in common.
-fn group(note: &Note) -> Note {
-    Note { message: String::new(), ..note.clone() }
+/// The key that similar Events share.
+fn aggregate_key(draft: &EventDraft) -> EventDraft {
+    EventDraft { message: String::new(), ..draft.clone() }
 }
 
-fn body(note: &Note, event: &Name, component: &str, now: Timestamp) -> Value {
-    let severity = match note.severity {
+fn body(draft: &EventDraft, event: &Name, component: &str, now: Timestamp) -> Value {
+    let severity = match draft.severity {
         Severity::Normal => "Normal",
         Severity::Warning => "Warning",
     };
@@ -185,10 +185,10 @@ fn body(note: &Note, event: &Name, component: &str, now: Timestamp) -> Value {
         "apiVersion": "v1", "kind": "Event",
         "metadata": {"name": event.name, "namespace": event.namespace},
         "involvedObject": {
-            "apiVersion": note.api_version, "kind": note.kind, "name": note.name.name,
-            "namespace": note.name.namespace, "uid": note.uid,
+            "apiVersion": draft.api_version, "kind": draft.kind, "name": draft.name.name,
+            "namespace": draft.name.namespace, "uid": draft.uid,
         },
-        "reason": note.reason, "message": note.message, "type": severity,
+        "reason": draft.reason, "message": draft.message, "type": severity,
         "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
         "firstTimestamp": at, "lastTimestamp": at, "count": 1,
     })
@@ -199,21 +199,21 @@ mod tests {
     use super::*;
     use coracle_kinds::object::testing::object;
 
-    fn note(message: &str) -> Note {
+    fn draft(message: &str) -> EventDraft {
         let about = object(json!({"metadata": {"name": "web", "namespace": "d", "uid": "u"}}));
-        Note::new(("apps/v1", "ReplicaSet"), &about, Severity::Warning, "FailedCreate", message)
+        EventDraft::new(("apps/v1", "ReplicaSet"), &about, Severity::Warning, "FailedCreate", message)
     }
 
     #[test]
     fn the_same_again_is_counted() {
         let mut correlator = Correlator::default();
         let now = Timestamp::UNIX_EPOCH;
-        let Write::Create(namespace, body) = correlator.decide(&note("a"), "c", 0, now) else { panic!() };
+        let Write::Create(namespace, body) = correlator.decide(&draft("a"), "c", 0, now) else { panic!() };
         assert_eq!((namespace.as_str(), &body["count"]), ("d", &json!(1)));
-        let Write::Bump(name, patch) = correlator.decide(&note("a"), "c", 1, now) else { panic!() };
+        let Write::Increment(name, patch) = correlator.decide(&draft("a"), "c", 1, now) else { panic!() };
         assert_eq!((json!(name.name), &patch["count"]), (body["metadata"]["name"].clone(), &json!(2)));
-        correlator.forget(&note("a"));
-        assert!(matches!(correlator.decide(&note("a"), "c", 2, now), Write::Create(..)));
+        correlator.forget(&draft("a"));
+        assert!(matches!(correlator.decide(&draft("a"), "c", 2, now), Write::Create(..)));
     }
 
     #[test]
@@ -221,12 +221,12 @@ mod tests {
         let mut correlator = Correlator::default();
         let now = Timestamp::UNIX_EPOCH;
         let writes: Vec<Write> =
-            (0..40).map(|n| correlator.decide(&note(&format!("m{n}")), "c", n, now)).collect();
+            (0..40).map(|n| correlator.decide(&draft(&format!("m{n}")), "c", n, now)).collect();
         let created = writes.iter().filter(|w| matches!(w, Write::Create(..))).count();
         let dropped = writes.iter().filter(|w| matches!(w, Write::Drop)).count();
-        assert_eq!(created, ALIKE, "nine of their own and one for the rest");
+        assert_eq!(created, AGGREGATION_THRESHOLD, "nine of their own and one for the rest");
         assert_eq!(dropped, 15);
         let later = time::after(now, 301);
-        assert_ne!(correlator.decide(&note("z"), "c", 99, later), Write::Drop, "the budget comes back");
+        assert_ne!(correlator.decide(&draft("z"), "c", 99, later), Write::Drop, "the budget comes back");
     }
 }

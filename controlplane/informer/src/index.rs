@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long changes wait to be taken in when nobody asks.
+/// Interval at which an index is updated without a query.
 const KEEP_UP: Duration = Duration::from_millis(250);
 /// What the one index that reads objects is called, and what it reads.
 const INDEX: &str = "pod-index";
@@ -112,7 +112,7 @@ impl<V> Index<V> {
             let value = Arc::new((self.read)(object));
             ((self.keys)(&value), value)
         };
-        let Ok((keys, value)) = self.supervisor.guard_now(INDEX, subject, read) else {
+        let Ok((keys, value)) = self.supervisor.isolate_sync(INDEX, subject, read) else {
             self.drop(state, &name);
             state.unreadable.insert(name, owner_key(object));
             return;

@@ -1,10 +1,11 @@
-//! From changes of objects to keys of work. One task per watched kind tells every listener; a listener that may have
-//! missed something is told so and queues all it is responsible for, so that nothing depends on having seen an event.
+//! Informers: event handlers on the watch caches, and the keys that they add to work queues. One task per kind calls all
+//! handlers of that kind. When changes may have been missed, `on_resync` is called and adds every object again, so that no
+//! controller depends on having seen an event.
 
 use super::pod::controller_of;
 use super::queue::Queue;
 use super::selector;
-use coracle_cli::supervise::{Subject, Supervisor, attempt};
+use coracle_cli::supervise::{Subject, Supervisor, catch_panic};
 pub use coracle_kinds::object::Name;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
@@ -14,17 +15,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// One change: the object before and after; without a before it is new, without an after it is gone.
+/// A change of an object. Without `old` it was created, without `new` it was deleted.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
-    /// Before.
+    /// State before the change.
     pub old: Option<&'a Arc<Object>>,
-    /// After.
+    /// State after the change.
     pub new: Option<&'a Arc<Object>>,
 }
 
 impl<'a> Change<'a> {
-    /// The change that an event tells of.
+    /// The change of a watch event.
     pub fn of(event: &'a Event) -> Self {
         match event.what {
             EventType::Added => Self { old: None, new: Some(&event.object) },
@@ -33,96 +34,96 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// The newest state there is.
+    /// The new state, or the last state of a deleted object.
     pub fn object(&self) -> Option<&'a Arc<Object>> {
         self.new.or(self.old)
     }
 
-    /// Before and after, as far as they are there.
+    /// The old state, then the new one.
     pub fn both(&self) -> impl Iterator<Item = &'a Arc<Object>> {
         self.old.into_iter().chain(self.new)
     }
 }
 
-type Seen = Box<dyn Fn(Change<'_>) + Send + Sync>;
-type Missed = Box<dyn Fn() + Send + Sync>;
+type OnChange = Box<dyn Fn(Change<'_>) + Send + Sync>;
+type OnResync = Box<dyn Fn() + Send + Sync>;
 
-struct Listener {
-    seen: Seen,
-    missed: Missed,
+struct Handler {
+    on_change: OnChange,
+    on_resync: OnResync,
 }
 
-/// Listeners by kind, until they are started.
+/// Event handlers by kind, until they are started.
 #[derive(Default)]
 pub struct Informers {
-    kinds: BTreeMap<String, Followed>,
+    kinds: BTreeMap<String, WatchedKind>,
 }
 
-/// A kind and those who listen to it.
-struct Followed {
+/// A kind and its handlers.
+struct WatchedKind {
     resource: String,
     cache: Arc<Cache>,
-    listeners: Vec<Listener>,
+    handlers: Vec<Handler>,
 }
 
 impl Informers {
-    /// Listens to a kind. `missed` is called at the start and whenever changes may have been lost.
+    /// Adds handlers for a kind. `on_resync` is called at the start and whenever changes may have been lost.
     pub fn on(
         &mut self,
         kind: &Kind,
         cache: &Arc<Cache>,
-        seen: impl Fn(Change<'_>) + Send + Sync + 'static,
-        missed: impl Fn() + Send + Sync + 'static,
+        on_change: impl Fn(Change<'_>) + Send + Sync + 'static,
+        on_resync: impl Fn() + Send + Sync + 'static,
     ) {
-        let followed = self.kinds.entry(kind.prefix()).or_insert_with(|| Followed {
+        let watched = self.kinds.entry(kind.prefix()).or_insert_with(|| WatchedKind {
             resource: qualified(&kind.group, &kind.plural),
             cache: cache.clone(),
-            listeners: Vec::new(),
+            handlers: Vec::new(),
         });
-        followed.listeners.push(Listener { seen: Box::new(seen), missed: Box::new(missed) });
+        watched.handlers.push(Handler { on_change: Box::new(on_change), on_resync: Box::new(on_resync) });
     }
 
     /// Starts one task per kind.
     pub fn start(self, supervisor: &Supervisor, tasks: &mut JoinSet<()>) {
-        for followed in self.kinds.into_values() {
-            let task = format!("informer {}", followed.resource);
-            let follower =
-                Arc::new(Follower { task: task.clone(), supervisor: supervisor.clone(), followed });
-            tasks.spawn(supervisor.clone().keep(task, move || follow(follower.clone())));
+        for watched in self.kinds.into_values() {
+            let task = format!("informer {}", watched.resource);
+            let watcher =
+                Arc::new(KindWatcher { task: task.clone(), supervisor: supervisor.clone(), watched });
+            tasks.spawn(supervisor.clone().keep(task, move || watch(watcher.clone())));
         }
     }
 }
 
-struct Follower {
+struct KindWatcher {
     task: String,
     supervisor: Supervisor,
-    followed: Followed,
+    watched: WatchedKind,
 }
 
-async fn follow(follower: Arc<Follower>) {
-    let Followed { cache, listeners, .. } = &follower.followed;
+async fn watch(watcher: Arc<KindWatcher>) {
+    let WatchedKind { cache, handlers, .. } = &watcher.watched;
     loop {
         let (_, _, mut cursor) = cache.list_and_watch(None);
-        for listener in listeners {
-            if let Err(panicked) = attempt(|| (listener.missed)()) {
-                follower.supervisor.panicked(&follower.task, &panicked);
+        for handler in handlers {
+            if let Err(panicked) = catch_panic(|| (handler.on_resync)()) {
+                watcher.supervisor.panicked(&watcher.task, &panicked);
             }
         }
         while let Ok(events) = cursor.next_batch().await {
-            events.iter().for_each(|event| follower.tell(event));
+            events.iter().for_each(|event| watcher.notify(event));
         }
-        tracing::warn!(task = follower.task, "an informer was too slow and starts again");
+        tracing::warn!(task = watcher.task, "informer fell behind the watch cache, relisting");
     }
 }
 
-impl Follower {
-    /// Tells every listener, also when one of them cannot handle the object.
-    fn tell(&self, event: &Event) {
+impl KindWatcher {
+    /// Calls every handler, also when one of them panics.
+    fn notify(&self, event: &Event) {
         let (change, meta) = (Change::of(event), &event.object.meta);
-        let subject = || Subject::new(&self.followed.resource, &meta.namespace, &meta.name);
+        let subject = || Subject::new(&self.watched.resource, &meta.namespace, &meta.name);
         let mut handled = true;
-        for listener in &self.followed.listeners {
-            if let Err(panicked) = attempt(|| (listener.seen)(change)) {
+        for handler in &self.watched.handlers {
+            if let Err(panicked) = catch_panic(|| (handler.on_change)(change)) {
                 self.supervisor.quarantine(&self.task, subject(), &panicked);
                 handled = false;
             }
@@ -133,73 +134,74 @@ impl Follower {
     }
 }
 
-/// What one controller listens to, all ending in one queue of the names of its primary kind.
-pub struct Feed<'a> {
+/// The event handlers of one controller: they add names of its primary kind to its work queue.
+pub struct EnqueueHandlers<'a> {
     informers: &'a mut Informers,
     primary: Arc<Cache>,
-    /// Of which objects of the primary kind there may be work.
+    /// Objects of the primary kind that are added on a resync.
     wanted: Arc<dyn Fn(&Object) -> bool + Send + Sync>,
     /// The controller's queue.
     pub queue: Arc<Queue<Name>>,
 }
 
-impl<'a> Feed<'a> {
-    /// Queues every object of the primary kind that changes.
+impl<'a> EnqueueHandlers<'a> {
+    /// Adds every object of the primary kind that changes.
     pub fn new(informers: &'a mut Informers, kind: &Kind, primary: Arc<Cache>) -> Self {
         let queue = Arc::new(Queue::new());
-        let mut feed = Self { informers, primary: primary.clone(), wanted: Arc::new(|_| true), queue };
-        feed.also(kind, &primary, |change, add| {
+        let mut handlers = Self { informers, primary: primary.clone(), wanted: Arc::new(|_| true), queue };
+        handlers.on_change(kind, &primary, |change, add| {
             if let Some(object) = change.object() {
                 add(Name::of(object));
             }
         });
-        feed
+        handlers
     }
 
-    /// Queues those objects of the primary kind, new or changed, of which `wanted` says that there may be work.
-    pub fn only(
+    /// Adds objects of the primary kind that were created or changed and for which `wanted` is true.
+    pub fn matching(
         informers: &'a mut Informers,
         kind: &Kind,
         primary: Arc<Cache>,
         wanted: impl Fn(&Object) -> bool + Send + Sync + 'static,
     ) -> Self {
         let (queue, wanted) = (Arc::new(Queue::new()), Arc::new(wanted));
-        let mut feed = Self { informers, primary: primary.clone(), wanted: wanted.clone(), queue };
-        feed.also(kind, &primary, move |change, add| {
+        let mut handlers = Self { informers, primary: primary.clone(), wanted: wanted.clone(), queue };
+        handlers.on_change(kind, &primary, move |change, add| {
             if let Some(object) = change.new.filter(|object| wanted(object)) {
                 add(Name::of(object));
             }
         });
-        feed
+        handlers
     }
 
-    /// Queues what `names` makes of each change of another kind.
-    pub fn also(
+    /// Adds the names that `names` derives from each change of another kind.
+    pub fn on_change(
         &mut self,
         kind: &Kind,
         cache: &Arc<Cache>,
         names: impl Fn(Change<'_>, &mut dyn FnMut(Name)) + Send + Sync + 'static,
     ) {
         let queue = self.queue.clone();
-        let seen = move |change: Change<'_>| names(change, &mut |name| queue.add(name));
+        let on_change = move |change: Change<'_>| names(change, &mut |name| queue.add(name));
         let (queue, primary, wanted) = (self.queue.clone(), self.primary.clone(), self.wanted.clone());
-        let missed = move || {
-            // What cannot be judged is queued: its own turn shows what is wrong with it.
-            let judged = |o: &Object| attempt(|| wanted(o)).unwrap_or(true);
-            primary.list(None).iter().filter(|o| judged(o)).for_each(|o| queue.add(Name::of(o)));
+        let on_resync = move || {
+            // When `wanted` panics the object is added: its reconcile reports the panic.
+            let is_wanted = |o: &Object| catch_panic(|| wanted(o)).unwrap_or(true);
+            primary.list(None).iter().filter(|o| is_wanted(o)).for_each(|o| queue.add(Name::of(o)));
         };
-        self.informers.on(kind, cache, seen, missed);
+        self.informers.on(kind, cache, on_change, on_resync);
     }
 
-    /// Queues the controller of each changed object, before and after, if it is of the kind `owner`.
+    /// Adds the controllers of each changed object, old and new, that are of the kind `owner`.
     pub fn owned(&mut self, kind: &Kind, cache: &Arc<Cache>, owner: &'static str) {
-        self.also(kind, cache, move |change, add| queue_owners(change, owner, add));
+        self.on_change(kind, cache, move |change, add| queue_owners(change, owner, add));
     }
 
-    /// Like [`Feed::owned`]; and those whose selector matches an object without controller, for they may adopt it.
+    /// Like [`EnqueueHandlers::owned`]; also adds objects of the primary kind whose selector matches an object without a
+    /// controller, because they may adopt it.
     pub fn owned_or_matching(&mut self, kind: &Kind, cache: &Arc<Cache>, owner: &'static str) {
         let primary = self.primary.clone();
-        self.also(kind, cache, move |change, add| {
+        self.on_change(kind, cache, move |change, add| {
             queue_owners(change, owner, add);
             let Some(object) = change.new.filter(|o| controller_of(o).is_none()) else { return };
             let news = change

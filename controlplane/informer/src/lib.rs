@@ -18,13 +18,13 @@ pub mod pod;
 // The rate-limited work queue.
 pub mod queue;
 // Metrics of the work queues.
-pub mod work;
-// Informers: from changes of objects to keys in work queues.
+pub mod queue_metrics;
+// Informers: event handlers that add keys to work queues.
 pub mod informer;
 // Objects indexed by owner and node.
 pub mod index;
-// Changes of objects of all kinds.
-pub mod everything;
+// Event handlers for objects of all kinds.
+pub mod all_kinds;
 // Correlation and rate limits of events.
 pub mod events;
 // The event recorder: writes events in the background.

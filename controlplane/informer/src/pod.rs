@@ -1,4 +1,4 @@
-//! What controllers need to know of a pod, read once per change.
+//! The fields of a pod that controllers use, parsed once per change.
 
 use super::conditions::{self, Condition};
 use super::selector::Labels;
@@ -15,7 +15,7 @@ pub enum Phase {
     /// Not started.
     #[default]
     Pending,
-    /// Nobody knows.
+    /// Unknown, or not defined by the API.
     Unknown,
     /// Started.
     Running,
@@ -107,7 +107,7 @@ struct WireContainer {
     restart_count: i32,
 }
 
-/// Nobody stops a kubelet from inventing a phase; such a pod is one that nobody knows of.
+/// Reads a phase; a value that the API does not define becomes `Unknown`.
 fn any_phase<'de, D: serde::Deserializer<'de>>(phase: D) -> Result<Phase, D::Error> {
     let text = Option::<String>::deserialize(phase)?;
     Ok(match text.as_deref() {

@@ -1,7 +1,7 @@
 //! The work queue between informers and a controller: a key waits at most once, is never worked on twice at the same
 //! time, comes back later after a failure, and later still after the next one.
 
-use crate::work::{BUCKETS, Counted, Counts};
+use crate::queue_metrics::{BUCKETS, MeasuredQueue, QueueStats};
 use coracle_proto::exposition::Histogram;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -126,7 +126,7 @@ impl<K: Item> State<K> {
     }
 }
 
-/// A de-duplicated, rate-limited queue of keys, shared by those who add and those who work.
+/// A deduplicated, rate-limited queue of keys, shared by producers and workers.
 #[derive(Debug)]
 pub struct Queue<K> {
     state: Mutex<State<K>>,
@@ -203,7 +203,7 @@ impl<K: Item> Queue<K> {
         }
     }
 
-    /// Ends the work on a key: it succeeded, so that its failures are forgotten.
+    /// Marks a key as done: its failures are reset.
     pub fn done(&self, key: &K) {
         let mut state = self.state.lock();
         state.failures.remove(key);
@@ -213,7 +213,7 @@ impl<K: Item> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Ends the work on a key that failed: it comes again after a delay that grows, which is returned.
+    /// Marks a key as failed: it is added again with exponential backoff. Returns the delay.
     pub fn failed(&self, key: &K) -> Duration {
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -224,7 +224,7 @@ impl<K: Item> Queue<K> {
         delay
     }
 
-    /// Ends the work on a key that panicked: it rests for long, which is returned, and for less when it changes.
+    /// Marks a key as panicked: it is added again after a long delay, which is returned, or earlier when it changes.
     pub fn panicked(&self, key: &K) -> Duration {
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -246,12 +246,12 @@ impl<K: Item> Queue<K> {
     }
 }
 
-impl<K: Item> Counted for Queue<K> {
-    fn counts(&self) -> Counts {
+impl<K: Item> MeasuredQueue for Queue<K> {
+    fn stats(&self) -> QueueStats {
         let (state, now) = (self.state.lock(), Instant::now());
         let at_work =
             || state.processing.values().map(|since| now.saturating_duration_since(*since).as_secs_f64());
-        Counts {
+        QueueStats {
             depth: state.ready.len(),
             adds: state.adds,
             retries: state.retries,
@@ -380,10 +380,10 @@ mod tests {
         queue.add("b");
         let taken = queue.state.lock().take(Instant::now() + Duration::from_secs(1));
         assert_eq!(taken, Some("a"));
-        let counts = queue.counts();
+        let counts = queue.stats();
         assert_eq!((counts.depth, counts.adds, counts.retries, counts.waited.count()), (1, 2, 0, 1));
         queue.failed(&"a");
-        let counts = queue.counts();
+        let counts = queue.stats();
         assert_eq!((counts.retries, counts.worked.count(), counts.unfinished), (1, 1, 0.0));
     }
 }

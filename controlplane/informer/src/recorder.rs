@@ -1,6 +1,6 @@
-//! Events on their way to the store: decided on one by one, written many at a time, after what is more urgent.
+//! The event recorder: correlates Events and writes them in batches, in a task of its own.
 
-use super::events::{Correlator, Note, Write};
+use super::events::{Correlator, EventDraft, Write};
 use super::resource::namespace_is_ending;
 use coracle_client::Client;
 use coracle_client::patch::Patch;
@@ -15,88 +15,87 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Where notes go; they are written by a task of their own and never hold anybody up.
+/// Records Events. Never blocks: a background task writes them.
 #[derive(Clone)]
 pub struct Recorder {
-    notes: mpsc::Sender<Note>,
+    drafts: mpsc::Sender<EventDraft>,
 }
 
 impl Recorder {
-    /// A recorder and what makes the task that writes for it. `events` must be the core kind `events`.
+    /// A recorder and the constructor of its background task.
     pub fn new(component: &'static str, events: Writer) -> (Self, Task) {
-        Self::with_room(component, events, 1000, Arc::default())
+        Self::with_capacity(component, events, 1000, Arc::default())
     }
 
-    /// A recorder for one who says very much at once. While it is `busy` with what is more urgent, its notes wait,
-    /// though not for long.
-    pub fn patient(component: &'static str, events: Writer, busy: Arc<AtomicBool>) -> (Self, Task) {
-        Self::with_room(component, events, 1 << 16, busy)
+    /// A recorder with a large buffer. While `busy` is set, its writes are delayed by two seconds at most.
+    pub fn low_priority(component: &'static str, events: Writer, busy: Arc<AtomicBool>) -> (Self, Task) {
+        Self::with_capacity(component, events, 1 << 16, busy)
     }
 
-    fn with_room(
+    fn with_capacity(
         component: &'static str,
         events: Writer,
-        room: usize,
+        capacity: usize,
         busy: Arc<AtomicBool>,
     ) -> (Self, Task) {
-        let (notes, incoming) = mpsc::channel(room);
-        // A task that is started again goes on with the notes that wait.
+        let (drafts, incoming) = mpsc::channel(capacity);
+        // A restarted task continues with the buffered Events.
         let (events, incoming) = (Arc::new(events), Arc::new(tokio::sync::Mutex::new(incoming)));
         let task = move || {
             let (events, incoming, busy) = (events.clone(), incoming.clone(), busy.clone());
             let record = async move { record(component, &events, &mut *incoming.lock().await, busy).await };
             Box::pin(record) as BoxFuture<'static, ()>
         };
-        (Self { notes }, Box::new(task))
+        (Self { drafts }, Box::new(task))
     }
 
-    /// Says something; dropped when too much is waiting.
-    pub fn send(&self, note: Note) {
-        if self.notes.try_send(note).is_err() {
-            tracing::debug!("an event was dropped: too many at once");
+    /// Records an Event; dropped when the buffer is full.
+    pub fn send(&self, draft: EventDraft) {
+        if self.drafts.try_send(draft).is_err() {
+            tracing::debug!("event dropped: the buffer is full");
         }
     }
 }
 
-/// Makes the task that writes; it ends when nobody can say anything any more.
+/// Creates the background task; it ends when all recorders are dropped.
 pub type Task = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// What writes events.
+/// The client and kind that Events are written with.
 pub struct Writer {
-    /// The identity.
+    /// The client of the component.
     pub client: Client,
     /// The core kind `events`.
     pub kind: Arc<Kind>,
 }
 
-/// Notes that are written together.
-const TOGETHER: usize = 64;
-/// How long notes wait for more urgent writes.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Events per batch.
+const BATCH: usize = 64;
+/// Longest delay while the component is busy.
+const MAX_DELAY: Duration = Duration::from_secs(2);
 
 async fn record(
     component: &'static str,
     events: &Writer,
-    incoming: &mut mpsc::Receiver<Note>,
+    incoming: &mut mpsc::Receiver<EventDraft>,
     busy: Arc<AtomicBool>,
 ) {
     let mut correlator = Correlator::default();
-    let (mut serial, mut notes) = (0, Vec::new());
+    let (mut serial, mut drafts) = (0, Vec::new());
     let mut waits_since = None;
-    while incoming.recv_many(&mut notes, TOGETHER).await > 0 {
-        give_way(&busy, &mut waits_since).await;
+    while incoming.recv_many(&mut drafts, BATCH).await > 0 {
+        wait_while_busy(&busy, &mut waits_since).await;
         let mut new = Vec::new();
-        for note in notes.drain(..) {
+        for draft in drafts.drain(..) {
             serial += 1;
-            match correlator.decide(&note, component, serial, Timestamp::now()) {
+            match correlator.decide(&draft, component, serial, Timestamp::now()) {
                 Write::Drop => {}
-                Write::Create(namespace, body) => new.push((note, namespace, body)),
-                Write::Bump(event, patch) => {
-                    // The one to be counted up may be among those.
+                Write::Create(namespace, body) => new.push((draft, namespace, body)),
+                Write::Increment(event, patch) => {
+                    // The Event to increment may be among those.
                     create(events, &mut correlator, std::mem::take(&mut new)).await;
                     let (client, patch) = (&events.client, Patch::Merge(patch));
                     let bumped = client.patch(&events.kind, &event.namespace, &event.name, "", patch).await;
-                    settle(&mut correlator, &note, bumped);
+                    handle_result(&mut correlator, &draft, bumped);
                 }
             }
         }
@@ -104,10 +103,10 @@ async fn record(
     }
 }
 
-/// Lets more urgent writes go first; `since` is when that began, until there were none.
-async fn give_way(busy: &AtomicBool, since: &mut Option<Instant>) {
+/// Waits while the component is busy, at most [`MAX_DELAY`]; `since` is when the waiting began.
+async fn wait_while_busy(busy: &AtomicBool, since: &mut Option<Instant>) {
     while busy.load(Ordering::Relaxed) {
-        if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+        if since.get_or_insert_with(Instant::now).elapsed() > MAX_DELAY {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -115,21 +114,21 @@ async fn give_way(busy: &AtomicBool, since: &mut Option<Instant>) {
     *since = None;
 }
 
-async fn create(events: &Writer, correlator: &mut Correlator, new: Vec<(Note, String, Value)>) {
+async fn create(events: &Writer, correlator: &mut Correlator, new: Vec<(EventDraft, String, Value)>) {
     let mut created = Vec::new();
-    for (note, namespace, body) in new {
-        created.push(async move { (note, events.client.create(&events.kind, &namespace, body).await) });
+    for (draft, namespace, body) in new {
+        created.push(async move { (draft, events.client.create(&events.kind, &namespace, body).await) });
     }
-    for (note, result) in join_all(created).await {
-        settle(correlator, &note, result);
+    for (draft, result) in join_all(created).await {
+        handle_result(correlator, &draft, result);
     }
 }
 
-fn settle(correlator: &mut Correlator, note: &Note, result: Result<Arc<Object>, ApiError>) {
+fn handle_result(correlator: &mut Correlator, draft: &EventDraft, result: Result<Arc<Object>, ApiError>) {
     let Err(error) = result else { return };
-    correlator.forget(note);
+    correlator.forget(draft);
     if !namespace_is_ending(&error) {
-        tracing::debug!(%error, "an event was not written");
+        tracing::debug!(%error, "cannot write event");
     }
 }
 
@@ -146,15 +145,16 @@ mod tests {
     async fn notes_wait_for_what_is_urgent_and_are_counted_in_order() {
         let cluster = Cluster::bare().await;
         let about = object(json!({"metadata": {"name": "web", "namespace": "default", "uid": "u"}}));
-        let say =
-            |reason, message: String| Note::new(("v1", "Pod"), &about, Severity::Normal, reason, message);
+        let say = |reason, message: String| {
+            EventDraft::new(("v1", "Pod"), &about, Severity::Normal, reason, message)
+        };
         let count = |c: &Cluster, reason: &str| -> i64 {
             let events = c.list("events", "default").into_iter().filter(|e| e["reason"] == reason);
             events.map(|e| e["count"].as_i64().unwrap_or(0)).sum()
         };
         let (client, busy) = (&cluster.client, Arc::new(AtomicBool::new(true)));
         let writer = Writer { client: client.clone(), kind: client.kind("", "events") };
-        let (recorder, task) = Recorder::patient("me", writer, busy.clone());
+        let (recorder, task) = Recorder::low_priority("me", writer, busy.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(task());
         // The second of the same finds the first in the same batch.

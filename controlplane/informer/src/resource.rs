@@ -1,6 +1,6 @@
-//! One kind through one identity: reads from the cache, writes through the pipeline, and notes about its objects.
+//! Access of a controller to one kind: reads from the cache, writes through the pipeline, Events about its objects.
 
-use super::events::{Note, Severity};
+use super::events::{EventDraft, Severity};
 use super::informer::Name;
 use super::recorder::Recorder;
 use coracle_client::Client;
@@ -108,17 +108,17 @@ impl Resource {
 
     /// Says that something went as it should.
     pub fn normal(&self, about: &Object, reason: &'static str, message: impl Into<String>) {
-        self.note(about, Severity::Normal, reason, message.into());
+        self.record(about, Severity::Normal, reason, message.into());
     }
 
     /// Says that something did not.
     pub fn warn(&self, about: &Object, reason: &'static str, message: impl Into<String>) {
-        self.note(about, Severity::Warning, reason, message.into());
+        self.record(about, Severity::Warning, reason, message.into());
     }
 
-    fn note(&self, about: &Object, severity: Severity, reason: &'static str, message: String) {
+    fn record(&self, about: &Object, severity: Severity, reason: &'static str, message: String) {
         let kind = (&*self.kind.api_version(), &*self.kind.kind);
-        self.recorder.send(Note::new(kind, about, severity, reason, message));
+        self.recorder.send(EventDraft::new(kind, about, severity, reason, message));
     }
 }
 
@@ -142,5 +142,5 @@ pub fn same_uid(object: &Object) -> DeleteOptions {
 
 /// Whether a creation failed because the namespace is going away, so that there is no point in trying again.
 pub fn namespace_is_ending(error: &ApiError) -> bool {
-    error.code == 403 && error.message.contains("because it is being terminated")
+    error.code == 403 && error.details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
 }

@@ -1,4 +1,4 @@
-//! The loop around a controller: take a key, reconcile, come back when it says or when it failed.
+//! The reconcile loop of a controller: take a key, reconcile, requeue it when asked to or after a failure.
 
 use super::informer::Name;
 use super::queue::Queue;
@@ -11,65 +11,70 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Why a turn failed; it is tried again.
+/// Why a reconcile failed; it is retried with backoff.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The API refused.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// An object is not what its kind says.
+    /// An object does not have the form of its kind.
     #[error("unreadable object")]
     Unreadable(#[from] serde_json::Error),
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
+    /// An error of the controller itself.
+    #[error(transparent)]
+    Controller(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Failure {
-    /// Whether someone else was faster: nothing to worry about.
+    /// Wraps an error of the controller.
+    pub fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Controller(Box::new(error))
+    }
+
+    /// Whether the object was changed or deleted in the meantime; such failures are logged at debug level.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Api(error) if error.is_conflict() || error.is_not_found())
     }
 }
 
-/// When to come back to a key although nothing changed.
+/// Whether to reconcile a key again although nothing changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Again {
+pub enum Requeue {
     /// Never.
     #[default]
     No,
     /// At this time.
     At(Timestamp),
-    /// Right away: there is more to do.
+    /// At once: there is more to do.
     Now,
 }
 
-impl From<Option<Timestamp>> for Again {
+impl From<Option<Timestamp>> for Requeue {
     fn from(at: Option<Timestamp>) -> Self {
         at.map_or(Self::No, Self::At)
     }
 }
 
-/// A control loop's body.
+/// A controller.
 #[async_trait]
 pub trait Controller: Send + Sync + 'static {
-    /// Its name in logs.
+    /// Name in logs, metrics and Events.
     fn name(&self) -> &'static str;
 
-    /// Brings one object closer to what is wanted. Never called for the same name twice at a time; may be called any
-    /// time, also when nothing is to be done.
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure>;
+    /// Brings one object closer to its desired state. Never runs twice at the same time for the same name. May be called when
+    /// there is nothing to do.
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure>;
 }
 
-/// A controller with what its workers need.
+/// A controller and its workers.
 pub struct Runner {
-    /// The body.
+    /// The controller.
     pub controller: Arc<dyn Controller>,
-    /// The names it is to look at.
+    /// Names to reconcile.
     pub queue: Arc<Queue<Name>>,
-    /// The kind that the names are of, where known.
+    /// The kind of the names, if known.
     pub primary: Option<Resource>,
-    /// Who counts panics and knows what is in quarantine.
+    /// Counts panics and quarantines objects.
     pub supervisor: Supervisor,
 }
 
@@ -88,8 +93,8 @@ impl Runner {
         Subject::new(resource.unwrap_or("objects"), &name.namespace, &name.name)
     }
 
-    /// A turn panicked: the object waits for long and says so, the others go on.
-    fn put_aside(&self, name: &Name, panicked: &Panicked) {
+    /// Requeues an object whose reconcile panicked after a long delay, and records an Event about it.
+    fn report_panic(&self, name: &Name, panicked: &Panicked) {
         let delay = self.queue.panicked(name);
         let object = self.primary.as_ref().and_then(|primary| Some((primary, primary.get(name)?)));
         if let Some((primary, object)) = object {
@@ -106,23 +111,23 @@ async fn work(runner: Arc<Runner>) {
     loop {
         let name = queue.take().await;
         let turn = controller.reconcile(&name, Timestamp::now());
-        match supervisor.guard(controller.name(), || runner.subject(&name), turn).await {
-            Err(panicked) => runner.put_aside(&name, &panicked),
+        match supervisor.isolate(controller.name(), || runner.subject(&name), turn).await {
+            Err(panicked) => runner.report_panic(&name, &panicked),
             Ok(Ok(again)) => {
                 queue.done(&name);
                 match again {
-                    Again::No => {}
-                    Again::Now => queue.add(name),
-                    Again::At(at) => queue.add_after(name, time::until(at, Timestamp::now())),
+                    Requeue::No => {}
+                    Requeue::Now => queue.add(name),
+                    Requeue::At(at) => queue.add_after(name, time::until(at, Timestamp::now())),
                 }
             }
             Ok(Err(error)) => {
                 let delay = queue.failed(&name);
                 let controller = controller.name();
                 if error.is_conflict() {
-                    tracing::debug!(controller, %name, %error, "someone was faster, trying again");
+                    tracing::debug!(controller, %name, %error, "write conflict, will retry");
                 } else {
-                    tracing::warn!(controller, %name, error = &error as &dyn std::error::Error, ?delay, "trying again");
+                    tracing::warn!(controller, %name, error = &error as &dyn std::error::Error, ?delay, "reconcile failed, will retry");
                 }
             }
         }
@@ -147,11 +152,11 @@ mod tests {
             "odd-controller"
         }
 
-        async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+        async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
             *self.0.lock().entry(name.name.clone()).or_default() += 1;
             tokio::task::yield_now().await;
             assert_ne!(name.name, "bad", "cannot handle it");
-            Ok(Again::No)
+            Ok(Requeue::No)
         }
     }
 

@@ -60,7 +60,7 @@ impl Selector {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// Whether labels fit. An empty selector fits everything; an operator nobody knows fits nothing.
+    /// Whether labels match. An empty selector matches everything; an unknown operator matches nothing.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v))
             && self.match_expressions.iter().all(|r| r.matches(labels))

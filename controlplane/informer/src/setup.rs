@@ -1,12 +1,12 @@
-//! What controllers are built from: identities, informers, shared indexes and tasks.
+//! Builds and starts controllers: clients, informers, shared indexes and tasks.
 
 use super::index::Pods;
-use super::informer::{Feed, Informers, Name};
+use super::informer::{EnqueueHandlers, Informers, Name};
 use super::queue::Queue;
 use super::recorder::{Recorder, Writer};
 use super::resource::Resource;
 use super::runner::{Controller, Runner};
-use crate::work::{Counted, Work};
+use crate::queue_metrics::{MeasuredQueue, QueueMetrics};
 use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
 use coracle_kinds::object::Object;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Gives out the client of an identity, by the controller's name.
+/// Creates the client of a controller, by its name.
 pub type ClientFactory = dyn Fn(&str) -> Client + Send + Sync;
 
 /// Everything a controller's constructor needs.
@@ -24,22 +24,22 @@ pub struct Setup<'a> {
     tasks: JoinSet<()>,
     pods: Option<Arc<Pods>>,
     recorders: HashMap<&'static str, (Client, Recorder)>,
-    work: Arc<Work>,
+    queue_metrics: Arc<QueueMetrics>,
     supervisor: Supervisor,
     /// Queues, and the kinds that their names are of.
     primaries: Vec<(Arc<Queue<Name>>, Resource)>,
 }
 
 impl<'a> Setup<'a> {
-    /// An empty setup; `work` shows what the queues count, `supervisor` keeps the tasks running.
-    pub fn new(factory: &'a ClientFactory, work: Arc<Work>, supervisor: Supervisor) -> Self {
+    /// An empty setup; `queue_metrics` collects the metrics of the queues, `supervisor` keeps the tasks running.
+    pub fn new(factory: &'a ClientFactory, queue_metrics: Arc<QueueMetrics>, supervisor: Supervisor) -> Self {
         Self {
             factory,
             informers: Informers::default(),
             tasks: JoinSet::new(),
             pods: None,
             recorders: HashMap::new(),
-            work,
+            queue_metrics,
             supervisor,
             primaries: Vec::new(),
         }
@@ -84,32 +84,33 @@ impl<'a> Setup<'a> {
         pods
     }
 
-    /// The queue of a controller, fed by its primary kind; more feeds can be added.
-    pub fn feed(&mut self, primary: &Resource) -> Feed<'_> {
-        let feed = Feed::new(&mut self.informers, &primary.kind, primary.cache.clone());
-        self.primaries.push((feed.queue.clone(), primary.clone()));
-        feed
+    /// The work queue of a controller, with handlers for its primary kind; more handlers can be added.
+    pub fn enqueue_on_change(&mut self, primary: &Resource) -> EnqueueHandlers<'_> {
+        let handlers = EnqueueHandlers::new(&mut self.informers, &primary.kind, primary.cache.clone());
+        self.primaries.push((handlers.queue.clone(), primary.clone()));
+        handlers
     }
 
-    /// Like [`Setup::feed`], of those objects only that may mean work.
-    pub fn feed_only(
+    /// Like [`Setup::enqueue_on_change`], only for objects for which `wanted` is true.
+    pub fn enqueue_matching(
         &mut self,
         primary: &Resource,
         wanted: impl Fn(&Object) -> bool + Send + Sync + 'static,
-    ) -> Feed<'_> {
-        let feed = Feed::only(&mut self.informers, &primary.kind, primary.cache.clone(), wanted);
-        self.primaries.push((feed.queue.clone(), primary.clone()));
-        feed
+    ) -> EnqueueHandlers<'_> {
+        let handlers =
+            EnqueueHandlers::matching(&mut self.informers, &primary.kind, primary.cache.clone(), wanted);
+        self.primaries.push((handlers.queue.clone(), primary.clone()));
+        handlers
     }
 
-    /// The informers, for listeners that are no queue of names.
+    /// The informers, for handlers without a work queue.
     pub fn informers(&mut self) -> &mut Informers {
         &mut self.informers
     }
 
     /// Starts workers for a controller once all is set up.
     pub fn run(&mut self, controller: impl Controller, queue: &Arc<Queue<Name>>, workers: usize) {
-        self.counted(controller.name(), queue.clone());
+        self.add_metrics(controller.name(), queue.clone());
         let primary = self.primaries.iter().find(|(of, _)| Arc::ptr_eq(of, queue));
         let runner = Runner {
             controller: Arc::new(controller),
@@ -120,27 +121,27 @@ impl<'a> Setup<'a> {
         runner.start(workers, &mut self.tasks);
     }
 
-    /// Says of what kind the names in a queue are that was made by hand.
-    pub fn names_are_of(&mut self, queue: &Arc<Queue<Name>>, primary: &Resource) {
+    /// Sets the kind of the names in a queue that was created by the controller.
+    pub fn set_primary(&mut self, queue: &Arc<Queue<Name>>, primary: &Resource) {
         self.primaries.push((queue.clone(), primary.clone()));
     }
 
-    /// Who says what there is to say about a controller's objects.
+    /// The event recorder of a controller.
     pub fn recorder(&mut self, name: &'static str) -> Recorder {
         self.identity(name).1
     }
 
-    /// Who counts panics and knows what is in quarantine.
+    /// The supervisor: counts panics and quarantines objects.
     pub fn supervisor(&self) -> Supervisor {
         self.supervisor.clone()
     }
 
-    /// Shows what a queue counts.
-    pub fn counted(&self, name: &'static str, queue: Arc<dyn Counted>) {
-        self.work.put(name, queue);
+    /// Adds a queue to the metrics.
+    pub fn add_metrics(&self, name: &'static str, queue: Arc<dyn MeasuredQueue>) {
+        self.queue_metrics.add(name, queue);
     }
 
-    /// Runs a task without end beside the controllers; it is made anew after a failure.
+    /// Runs a task that is not meant to end; it is created again after a failure.
     pub fn spawn<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         task: &'static str,
@@ -149,7 +150,7 @@ impl<'a> Setup<'a> {
         self.tasks.spawn(self.supervisor.clone().keep(task, make));
     }
 
-    /// Runs a task beside the controllers until it is done; it is made anew after a panic.
+    /// Runs a task until it returns; it is created again after a panic.
     pub fn finish<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         task: &'static str,

@@ -1,16 +1,16 @@
-//! The halves of an object: what is wanted, and what was told of it.
+//! Spec and status of an object.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Wanted and told; what is not there is as a new one has it.
+/// Spec and status; missing fields have their defaults.
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "S: Default + Deserialize<'de>, T: Default + Deserialize<'de>"))]
 pub struct Wire<S, T = Value> {
-    /// Wanted.
+    /// Desired state.
     #[serde(default)]
     pub spec: S,
-    /// Told.
+    /// Observed state.
     #[serde(default)]
     pub status: T,
 }

@@ -32,9 +32,17 @@ pub enum ConfigError {
         #[source]
         source: std::io::Error,
     },
-    /// It is no such file.
+    /// It is no YAML of this form.
     #[error("not a KubeSchedulerConfiguration: {0}")]
-    Malformed(String),
+    Malformed(Box<serde_saphyr::Error>),
+    /// It is of another kind.
+    #[error("not a KubeSchedulerConfiguration: {api_version} {kind}")]
+    Kind {
+        /// The group and version of the file.
+        api_version: String,
+        /// The kind of the file.
+        kind: String,
+    },
     /// Two profiles have one name.
     #[error("profiles[{1}].schedulerName: Duplicate value: \"{0}\"")]
     Duplicate(String, usize),
@@ -93,11 +101,11 @@ impl Profiles {
 
     /// From YAML or JSON; without profiles, the default one.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let file: File = serde_saphyr::from_str(text).map_err(|e| ConfigError::Malformed(e.to_string()))?;
+        let file: File = serde_saphyr::from_str(text).map_err(|e| ConfigError::Malformed(Box::new(e)))?;
         if file.kind != "KubeSchedulerConfiguration"
             || !file.api_version.starts_with("kubescheduler.config.k8s.io/")
         {
-            return Err(ConfigError::Malformed(format!("{} {}", file.api_version, file.kind)));
+            return Err(ConfigError::Kind { api_version: file.api_version, kind: file.kind });
         }
         let mut made = BTreeMap::new();
         for (at, profile) in file.profiles.iter().enumerate() {
@@ -121,7 +129,7 @@ fn weights(profile: &Profile, at: usize) -> Result<Weights, ConfigError> {
                     taints: 0,
                     node_affinity: 0,
                     spread: 0,
-                    neighbours: 0,
+                    pod_affinity: 0,
                     fit: 0,
                     balance: 0,
                     images: 0,
@@ -153,7 +161,7 @@ fn weight<'w>(weights: &'w mut Weights, name: &str, at: usize) -> Result<Option<
         "TaintToleration" => &mut weights.taints,
         "NodeAffinity" => &mut weights.node_affinity,
         "PodTopologySpread" => &mut weights.spread,
-        "InterPodAffinity" => &mut weights.neighbours,
+        "InterPodAffinity" => &mut weights.pod_affinity,
         "NodeResourcesFit" => &mut weights.fit,
         "NodeResourcesBalancedAllocation" => &mut weights.balance,
         "ImageLocality" => &mut weights.images,

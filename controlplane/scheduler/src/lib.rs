@@ -29,26 +29,26 @@ pub mod filters;
 // Scores: where a pod runs best.
 pub mod scores;
 // Identical pods, scheduled as a batch.
-pub mod class;
+pub mod equivalence;
 // Chooses the node of the next pod.
 pub mod place;
 // Preemption.
 pub mod preempt;
 // Why a pod is pending, per node.
-pub mod why;
+pub mod diagnosis;
 // Profiles and weights.
 pub mod config;
-// From changes of objects to the snapshot and the queue.
-pub mod intake;
+// Event handlers: update the snapshot and the queue.
+pub mod event_handlers;
 // Writes: bindings, conditions, evictions, claims, events.
 pub mod writes;
 // The scheduling loop.
 pub mod run;
 // Metrics of scheduling attempts.
-pub mod scheduling;
+pub mod metrics;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod run_tests;
 
-pub use run::{Verdicts, start};
+pub use run::{PendingReasons, start};

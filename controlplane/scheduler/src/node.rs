@@ -23,7 +23,7 @@ pub struct NodeInfo {
     pub comparable: (i64, i64),
     pub pods: Vec<Arc<PodInfo>>,
     pub ports: Vec<HostPort>,
-    /// Pods that made room here and wait for it.
+    /// Pods that are nominated to this node.
     pub nominated: Vec<Arc<PodInfo>>,
     /// Counts changes of what it is, not of what runs there.
     pub shape: u32,

@@ -1,13 +1,13 @@
 //! Where the next pod goes: the snapshot, the classes of pods that are scheduled as batches, and refusals that still hold.
 
-use super::class::Class;
 use super::config::Profiles;
+use super::diagnosis::Diagnosis;
+use super::equivalence::EquivalenceClass;
 use super::filters::{self, Plugin, Query};
 use super::pod::PodInfo;
-use super::preempt::{self, Budget, Plan};
+use super::preempt::{self, Budget, Plan, PreemptionError};
 use super::scores::Weights;
 use super::snapshot::{NodeId, Snapshot};
-use super::why::Diagnosis;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -19,13 +19,13 @@ const CLASS_ROOM: usize = 1 << 20;
 /// Up to this many nodes are always all compared.
 const SMALL: usize = 100;
 
-/// A verdict that holds as long as nothing changes.
+/// A cached rejection; valid until the snapshot changes.
 #[derive(Debug)]
 struct Refusal {
     version: u64,
     why: Arc<Diagnosis>,
-    /// Why making room did not help either.
-    no_room: Option<String>,
+    /// Why preemption did not help either.
+    preemption_error: Option<PreemptionError>,
 }
 
 /// The deciding part of the scheduler: pure but for its own memory.
@@ -34,7 +34,7 @@ pub struct Placer {
     /// The cluster.
     pub snapshot: Snapshot,
     profiles: Profiles,
-    classes: HashMap<u64, Class>,
+    classes: HashMap<u64, EquivalenceClass>,
     refusals: HashMap<u64, Refusal>,
     /// Classes of which one pod came so far.
     singles: HashSet<u64>,
@@ -88,30 +88,32 @@ impl Placer {
         if self.refusals.len() > 4 * MIN_CLASSES {
             self.refusals.clear();
         }
-        let refusal = Refusal { version: self.snapshot.version(), why: why.clone(), no_room: None };
+        let refusal = Refusal { version: self.snapshot.version(), why: why.clone(), preemption_error: None };
         self.refusals.insert(key, refusal);
         Err(why)
     }
 
     /// Which pods would have to go for this one, or why that does not help.
-    pub fn make_room(
+    pub fn preempt(
         &mut self,
         pod: &Arc<PodInfo>,
         why: &Diagnosis,
         budgets: &[Budget],
-    ) -> Result<Plan, String> {
+    ) -> Result<Plan, PreemptionError> {
         let key = self.key(pod);
         let version = self.snapshot.version();
         let known = self.refusals.get(&key).filter(|r| r.version == version);
-        if let Some(no_room) = known.and_then(|r| r.no_room.clone()).filter(|_| pod.nominated.is_empty()) {
-            return Err(no_room);
+        if let Some(preemption_error) =
+            known.and_then(|r| r.preemption_error.clone()).filter(|_| pod.nominated.is_empty())
+        {
+            return Err(preemption_error);
         }
         let current = known.is_some();
         let plan = preempt::plan(&mut self.snapshot, pod, why, budgets);
-        if let (Err(no_room), true, Some(refusal)) = (&plan, current, self.refusals.get_mut(&key)) {
+        if let (Err(preemption_error), true, Some(refusal)) = (&plan, current, self.refusals.get_mut(&key)) {
             // Trying put everything back: what was found before still holds.
             refusal.version = self.snapshot.version();
-            refusal.no_room = Some(no_room.clone());
+            refusal.preemption_error = Some(preemption_error.clone());
         }
         plan
     }
@@ -126,17 +128,17 @@ impl Placer {
     /// For pods whose affinity names their nodes, as those of DaemonSets: only these are looked at.
     fn place_named(&mut self, pod: &Arc<PodInfo>, names: &[&str]) -> Result<NodeId, Arc<Diagnosis>> {
         let query = Query::new(&mut self.snapshot, pod.clone());
-        let mut verdicts = Vec::new();
+        let mut rejections = Vec::new();
         for name in names {
             let Some(id) = self.snapshot.node_named(name) else { continue };
             match filters::check(&self.snapshot, &query, id) {
                 Ok(()) => return Ok(id),
-                Err(rejection) => verdicts.push(((*name).to_owned(), rejection)),
+                Err(rejection) => rejections.push(((*name).to_owned(), rejection)),
             }
         }
-        verdicts.sort_by(|a, b| a.0.cmp(&b.0));
+        rejections.sort_by(|a, b| a.0.cmp(&b.0));
         let others = Some("node(s) didn't satisfy plugin(s) [NodeAffinity]".to_owned());
-        Err(Arc::new(Diagnosis { nodes: self.snapshot.node_count(), verdicts, others, general: None }))
+        Err(Arc::new(Diagnosis { nodes: self.snapshot.node_count(), rejections, others, general: None }))
     }
 
     fn key(&self, pod: &PodInfo) -> u64 {
@@ -156,7 +158,7 @@ impl Placer {
                 return Some(id);
             }
             // Rules about pods elsewhere may have come to allow what they refused.
-            if !class.is_entangled() {
+            if !class.depends_on_pods() {
                 return None;
             }
         }
@@ -164,7 +166,7 @@ impl Placer {
         if self.is_single(key) {
             return self.sample(pod, weights);
         }
-        let mut class = Class::new(&mut self.snapshot, pod.clone(), weights);
+        let mut class = EquivalenceClass::new(&mut self.snapshot, pod.clone(), weights);
         class.used = self.clock;
         let chosen = class.choose(&mut self.snapshot);
         if pod.claims.is_empty() {
@@ -208,17 +210,18 @@ impl Placer {
                 }
             }
         }
-        Class::among(&mut self.snapshot, pod.clone(), weights, &possible).choose(&mut self.snapshot)
+        EquivalenceClass::among(&mut self.snapshot, pod.clone(), weights, &possible)
+            .choose(&mut self.snapshot)
     }
 
-    /// The verdict of every node.
+    /// The rejection of every node.
     pub fn diagnose(&mut self, pod: &Arc<PodInfo>) -> Diagnosis {
         let query = Query::new(&mut self.snapshot, pod.clone());
-        let verdicts = self.snapshot.nodes().filter_map(|(id, node)| {
+        let rejections = self.snapshot.nodes().filter_map(|(id, node)| {
             Some((node.name.clone(), filters::check(&self.snapshot, &query, id).err()?))
         });
-        let mut verdicts: Vec<_> = verdicts.collect();
-        verdicts.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Diagnosis { nodes: self.snapshot.node_count(), verdicts, general: None, others: None }
+        let mut rejections: Vec<_> = rejections.collect();
+        rejections.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Diagnosis { nodes: self.snapshot.node_count(), rejections, general: None, others: None }
     }
 }

@@ -85,7 +85,7 @@ pub struct PodInfo {
     /// Claims of devices, by their names in the pod.
     pub device_claims: Vec<String>,
     pub deleting: bool,
-    /// Being deleted to make room.
+    /// Being deleted by preemption.
     pub preempted: bool,
     pub finished: bool,
     pub nominated: String,

@@ -1,10 +1,10 @@
-//! Making room: which pods of lower priority would have to go, and where that hurts least.
+//! Preemption: selects the node and the victims of lower priority at the lowest cost.
 
+use super::diagnosis::{Diagnosis, histogram};
 use super::filters::{self, Query};
 use super::pod::PodInfo;
 use super::snapshot::{NodeId, Snapshot};
 use super::terms::selects;
-use super::why::{Diagnosis, histogram};
 use coracle_proto::selector::LabelSelector;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -22,34 +22,68 @@ pub struct Budget {
     pub disrupted: Vec<String>,
 }
 
-/// A node to clear, and of what.
+/// The node and the victims of a preemption.
 #[derive(Debug)]
 pub struct Plan {
     /// The node.
     pub node: NodeId,
     /// Pods to remove, most important first.
     pub victims: Vec<Arc<PodInfo>>,
-    /// How many of them a budget protects.
+    /// Number of victims that violate a PodDisruptionBudget.
     pub violations: usize,
 }
 
-/// Finds the node where removing pods of lower priority hurts least, or says why it does not help. The snapshot is
-/// changed while trying and put back.
+/// Why there is no preemption for a pod.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PreemptionError {
+    /// A preemption for the pod is in progress.
+    #[error("waiting for the preemption for this pod to be finished")]
+    UnderWay,
+    /// Its preemptionPolicy is Never.
+    #[error("not eligible due to preemptionPolicy=Never.")]
+    Never,
+    /// Victims on the nominated node are still terminating.
+    #[error("not eligible due to a terminating pod on the nominated node.")]
+    Terminating,
+    /// Preemption does not help on any node.
+    #[error("0/{nodes} nodes are available: {reasons}.")]
+    NoNode {
+        /// Number of nodes.
+        nodes: usize,
+        /// Number of nodes per reason.
+        reasons: String,
+    },
+}
+
+impl PreemptionError {
+    /// Whether the pod was not eligible, so that the nominated node stays.
+    pub fn is_ineligible(&self) -> bool {
+        matches!(self, Self::Never | Self::Terminating)
+    }
+}
+
+/// Why preemption does not help on a node.
+enum NodeRejected {
+    NoVictims,
+    Rejected(filters::Rejection),
+}
+
+/// Finds the node with the cheapest preemption. The snapshot is changed during the search and restored.
 pub fn plan(
     snapshot: &mut Snapshot,
     pod: &Arc<PodInfo>,
     diagnosis: &Diagnosis,
     budgets: &[Budget],
-) -> Result<Plan, String> {
+) -> Result<Plan, PreemptionError> {
     if pod.never_preempts {
-        return Err("not eligible due to preemptionPolicy=Never.".into());
+        return Err(PreemptionError::Never);
     }
     if awaits_victims(snapshot, pod, diagnosis) {
-        return Err("not eligible due to a terminating pod on the nominated node.".into());
+        return Err(PreemptionError::Terminating);
     }
     let nodes = diagnosis.nodes;
     let hopeful: Vec<NodeId> = diagnosis
-        .verdicts
+        .rejections
         .iter()
         .filter(|(_, r)| !r.hopeless)
         .filter_map(|(name, _)| snapshot.node_named(name))
@@ -60,7 +94,12 @@ pub fn plan(
     for node in &hopeful {
         match try_node(snapshot, pod, *node, budgets) {
             Ok(plan) => plans.push(plan),
-            Err(why) => reasons.extend(why),
+            Err(NodeRejected::NoVictims) => {
+                reasons.push("No preemption victims found for incoming pod".into())
+            }
+            Err(NodeRejected::Rejected(rejection)) => {
+                reasons.extend(rejection.reasons.iter().map(ToString::to_string));
+            }
         }
         if plans.len() >= enough {
             break;
@@ -69,8 +108,8 @@ pub fn plan(
     let best = plans.into_iter().min_by(|a, b| cost(a).cmp(&cost(b)));
     best.ok_or_else(|| {
         let unhelpful = ("Preemption is not helpful for scheduling", nodes - hopeful.len());
-        let text = histogram(reasons.iter().map(|r| (r.as_str(), 1)).chain([unhelpful]));
-        format!("0/{nodes} nodes are available: {text}.")
+        let reasons = histogram(reasons.iter().map(|r| (r.as_str(), 1)).chain([unhelpful]));
+        PreemptionError::NoNode { nodes, reasons }
     })
 }
 
@@ -79,8 +118,8 @@ fn awaits_victims(snapshot: &Snapshot, pod: &PodInfo, diagnosis: &Diagnosis) -> 
     if pod.nominated.is_empty() {
         return false;
     }
-    let verdict = diagnosis.verdicts.iter().find(|(name, _)| *name == pod.nominated);
-    if verdict.is_some_and(|(_, r)| r.hopeless) {
+    let rejection = diagnosis.rejections.iter().find(|(name, _)| *name == pod.nominated);
+    if rejection.is_some_and(|(_, r)| r.hopeless) {
         return false;
     }
     let node = snapshot.node_named(&pod.nominated).and_then(|id| snapshot.node(id));
@@ -101,20 +140,20 @@ fn try_node(
     pod: &Arc<PodInfo>,
     id: NodeId,
     budgets: &[Budget],
-) -> Result<Plan, Vec<String>> {
+) -> Result<Plan, NodeRejected> {
     let lower: Vec<Arc<PodInfo>> = match snapshot.node(id) {
         Some(node) => node.pods.iter().filter(|p| p.priority < pod.priority).cloned().collect(),
         None => Vec::new(),
     };
     if lower.is_empty() {
-        return Err(vec!["No preemption victims found for incoming pod".into()]);
+        return Err(NodeRejected::NoVictims);
     }
     for victim in &lower {
         snapshot.detach(id, victim);
     }
     let mut removed = lower.clone();
     let outcome = match fits(snapshot, pod, id) {
-        Err(rejection) => Err(rejection.reasons.iter().map(ToString::to_string).collect()),
+        Err(rejection) => Err(NodeRejected::Rejected(rejection)),
         Ok(()) => {
             let (mut protected, mut free) = split_by_budget(lower, budgets);
             sort_by_importance(&mut protected);

@@ -2,11 +2,11 @@
 //!
 //! Time is passed in as milliseconds, so that tests need no clock.
 
+use super::diagnosis::Diagnosis;
 use super::filters::{self, Plugin};
 use super::pod::{PodInfo, PodKey};
 use super::snapshot::{NodeId, Snapshot};
-use super::why::Diagnosis;
-use crate::scheduling::Size;
+use crate::metrics::Size;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -38,8 +38,8 @@ enum Stage {
     /// May be taken early.
     BackingOff,
     /// After an error: not before its time.
-    Healing,
-    Stuck,
+    Retrying,
+    Unschedulable,
     Gated,
 }
 
@@ -52,7 +52,7 @@ struct Waiting {
     arrived: u64,
     attempts: u32,
     backoff_until: Millis,
-    stuck_since: Millis,
+    unschedulable_since: Millis,
     rejected: BTreeSet<Plugin>,
     why: Option<(Arc<Diagnosis>, String)>,
 }
@@ -63,8 +63,8 @@ pub struct Queue {
     pods: HashMap<PodKey, Waiting>,
     ready: BinaryHeap<(i32, Reverse<u64>, u64, PodKey)>,
     backing_off: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
-    healing: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
-    stuck: HashMap<u64, Vec<PodKey>>,
+    retrying: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
+    unschedulable: HashMap<u64, Vec<PodKey>>,
     /// How many pods are in each stage.
     stages: [usize; 5],
     stamp: u64,
@@ -94,7 +94,7 @@ impl Queue {
                     arrived: self.stamp,
                     attempts: 0,
                     backoff_until: 0,
-                    stuck_since: 0,
+                    unschedulable_since: 0,
                     rejected: BTreeSet::new(),
                     why: None,
                 };
@@ -119,13 +119,15 @@ impl Queue {
             Stage::BackingOff => {
                 self.backing_off.push((Reverse(waiting.backoff_until), self.stamp, key.clone()))
             }
-            Stage::Healing => self.healing.push((Reverse(waiting.backoff_until), self.stamp, key.clone())),
-            Stage::Stuck => self.stuck.entry(waiting.pod.class).or_default().push(key.clone()),
+            Stage::Retrying => self.retrying.push((Reverse(waiting.backoff_until), self.stamp, key.clone())),
+            Stage::Unschedulable => {
+                self.unschedulable.entry(waiting.pod.class).or_default().push(key.clone())
+            }
             Stage::Gated => {}
         }
     }
 
-    /// A pod went, or got a node from somebody else.
+    /// A pod was deleted or bound.
     pub fn remove(&mut self, key: &str) {
         if let Some(waiting) = self.pods.remove(key) {
             self.stages[waiting.stage as usize] -= 1;
@@ -135,7 +137,7 @@ impl Queue {
     /// The next pod to try: the most important, then the one that waits longest. When none is ready, pods that back off
     /// are taken early rather than to sit idle.
     pub fn pop(&mut self, now: Millis) -> Option<Arc<PodInfo>> {
-        for heap in [&mut self.backing_off, &mut self.healing] {
+        for heap in [&mut self.backing_off, &mut self.retrying] {
             while heap.peek().is_some_and(|(Reverse(until), ..)| *until <= now) {
                 if let Some((_, stamp, key)) = heap.pop()
                     && let Some(waiting) = self.pods.get_mut(&key).filter(|w| w.stamp == stamp)
@@ -164,31 +166,37 @@ impl Queue {
         }
     }
 
-    /// A popped pod found no node. Returns whether what it says to people is new.
-    pub fn stuck(&mut self, key: &PodKey, why: Arc<Diagnosis>, message: String, now: Millis) -> bool {
+    /// A popped pod is unschedulable. Returns whether its message has changed.
+    pub fn mark_unschedulable(
+        &mut self,
+        key: &PodKey,
+        why: Arc<Diagnosis>,
+        message: String,
+        now: Millis,
+    ) -> bool {
         let Some(waiting) = self.pods.get_mut(key) else { return false };
         waiting.rejected = why.plugins();
-        waiting.stuck_since = now;
+        waiting.unschedulable_since = now;
         waiting.backoff_until = now + backoff(waiting.attempts);
         let news = waiting.why.as_ref().is_none_or(|(_, before)| *before != message);
         waiting.why = Some((why, message));
-        self.enter(key, Stage::Stuck);
+        self.enter(key, Stage::Unschedulable);
         news
     }
 
-    /// A popped pod failed for a reason that time may heal, such as a lost race.
+    /// A popped pod failed temporarily, such as by a conflict: it is retried with backoff.
     pub fn retry(&mut self, key: &PodKey, now: Millis) {
         let Some(waiting) = self.pods.get_mut(key) else { return };
         waiting.backoff_until = now + backoff(waiting.attempts);
-        self.enter(key, Stage::Healing);
+        self.enter(key, Stage::Retrying);
     }
 
-    /// Something happened: pods that it may help are tried again.
-    pub fn wake(&mut self, event: Event, snapshot: &Snapshot, now: Millis) {
+    /// Requeues the unschedulable pods that an event may help.
+    pub fn on_event(&mut self, event: Event, snapshot: &Snapshot, now: Millis) {
         let mut helped: Vec<PodKey> = Vec::new();
-        self.stuck.retain(|_, keys| {
+        self.unschedulable.retain(|_, keys| {
             let pods = &self.pods;
-            keys.retain(|key| pods.get(key).is_some_and(|w| w.stage == Stage::Stuck && w.stamp != 0));
+            keys.retain(|key| pods.get(key).is_some_and(|w| w.stage == Stage::Unschedulable && w.stamp != 0));
             // Pods of a class are alike: what helps one helps all.
             let sample = keys.first().and_then(|key| pods.get(key));
             let Some(sample) = sample else { return false };
@@ -199,37 +207,36 @@ impl Queue {
             false
         });
         for key in helped {
-            self.revive(&key, now);
+            self.requeue(&key, now);
         }
     }
 
-    fn revive(&mut self, key: &PodKey, now: Millis) {
+    fn requeue(&mut self, key: &PodKey, now: Millis) {
         let until = self.pods.get(key).map_or(0, |w| w.backoff_until);
         self.enter(key, if until <= now { Stage::Ready } else { Stage::BackingOff });
     }
 
-    /// Tries a stuck pod again.
+    /// Requeues an unschedulable pod.
     pub fn activate(&mut self, key: &PodKey, now: Millis) {
-        if self.pods.get(key).is_some_and(|w| w.stage == Stage::Stuck && w.stamp != 0) {
-            self.revive(key, now);
+        if self.pods.get(key).is_some_and(|w| w.stage == Stage::Unschedulable && w.stamp != 0) {
+            self.requeue(key, now);
         }
     }
 
-    /// Tries pods again that have waited very long. To be called now and then.
+    /// Requeues pods that have been unschedulable for long. Call it periodically.
     pub fn flush(&mut self, now: Millis) {
-        let old = self
-            .pods
-            .iter()
-            .filter(|(_, w)| w.stage == Stage::Stuck && now.saturating_sub(w.stuck_since) > PATIENCE);
+        let old = self.pods.iter().filter(|(_, w)| {
+            w.stage == Stage::Unschedulable && now.saturating_sub(w.unschedulable_since) > PATIENCE
+        });
         let old: Vec<PodKey> = old.map(|(key, _)| key.clone()).collect();
         for key in old {
-            self.revive(&key, now);
+            self.requeue(&key, now);
         }
     }
 
     /// When the next pod that failed is to be tried again.
     pub fn next_due(&self) -> Option<Millis> {
-        self.healing.peek().map(|(Reverse(until), ..)| *until)
+        self.retrying.peek().map(|(Reverse(until), ..)| *until)
     }
 
     /// Whether a pod can be popped without waiting.
@@ -242,7 +249,7 @@ impl Queue {
         self.pods.get(key).map(|w| &w.pod)
     }
 
-    /// Why a pod waits: the verdict of each node and the sentence that sums it up.
+    /// Why a pod is pending: the diagnosis and its summary.
     pub fn why(&self, key: &str) -> Option<&(Arc<Diagnosis>, String)> {
         self.pods.get(key)?.why.as_ref()
     }
@@ -262,8 +269,8 @@ impl Queue {
         let of = |stage: Stage| self.stages[stage as usize];
         Size {
             active: of(Stage::Ready),
-            backoff: of(Stage::BackingOff) + of(Stage::Healing),
-            unschedulable: of(Stage::Stuck),
+            backoff: of(Stage::BackingOff) + of(Stage::Retrying),
+            unschedulable: of(Stage::Unschedulable),
             gated: of(Stage::Gated),
             ..Size::default()
         }

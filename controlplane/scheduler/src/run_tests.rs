@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use crate::config::Profiles;
 use crate::tests::cluster;
-use crate::{Verdicts, start};
+use crate::{PendingReasons, start};
 use coracle_client::options::DeleteOptions;
 use coracle_client::patch::Patch;
 use coracle_kinds::object::Name;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 struct Fixture {
     cluster: Cluster,
-    verdicts: Verdicts,
+    pending: PendingReasons,
     _tasks: JoinSet<()>,
 }
 
@@ -22,9 +22,9 @@ async fn fixture() -> Fixture {
     let cluster = cluster().await;
     let account = Name::new("default", "default");
     cluster.until("a service account", |c| !c.get("serviceaccounts", &account).is_null()).await;
-    let verdicts = Verdicts::default();
-    let tasks = start(&cluster.client, Profiles::default(), Arc::default(), &verdicts, &Default::default());
-    Fixture { cluster, verdicts, _tasks: tasks }
+    let pending = PendingReasons::default();
+    let tasks = start(&cluster.client, Profiles::default(), Arc::default(), &pending, &Default::default());
+    Fixture { cluster, pending, _tasks: tasks }
 }
 
 impl Fixture {
@@ -110,8 +110,8 @@ async fn a_pod_that_waits_says_why_and_goes_when_the_cause_is_gone() {
     f.cluster
         .until("an event", |c| c.list("events", "default").iter().any(|e| e["reason"] == "FailedScheduling"))
         .await;
-    let (why, _) = f.verdicts.of("default", "big").unwrap();
-    assert_eq!(why.verdicts[0].0, "small");
+    let (why, _) = f.pending.of("default", "big").unwrap();
+    assert_eq!(why.rejections[0].0, "small");
     let start = Instant::now();
     f.node("large", "4").await;
     assert_eq!(f.bound("big").await, "large");
@@ -183,7 +183,7 @@ async fn a_claim_gets_its_volume_before_its_pod_gets_its_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bindings_are_answered_one_by_one() {
     let cluster = cluster().await;
-    let f = Fixture { cluster, verdicts: Verdicts::default(), _tasks: JoinSet::new() };
+    let f = Fixture { cluster, pending: PendingReasons::default(), _tasks: JoinSet::new() };
     for name in ["a", "b", "c", "gated"] {
         f.pod(name, "1", |p| {
             if name == "gated" {

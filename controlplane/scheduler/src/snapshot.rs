@@ -264,7 +264,7 @@ impl Snapshot {
         Some((placed.info, placed.node))
     }
 
-    /// Lets a pod claim room at a node ahead of those of lower priority; an empty name gives it up.
+    /// Nominates a node for a pod, ahead of pods of lower priority; an empty name removes the nomination.
     pub fn nominate(&mut self, pod: &Arc<PodInfo>, node: &str) {
         if let Some(id) = self.nominated.remove(&pod.key) {
             if let Some(info) = self.nodes[id].as_mut() {
@@ -357,7 +357,7 @@ impl Snapshot {
         self.holding.len() - 1
     }
 
-    /// Rules that nobody carries any more are dropped once they are the most.
+    /// Drops unused terms once they are the majority.
     fn compact_holdings(&mut self) {
         let idle = self.holding.iter().filter(|h| h.holders == 0).count();
         if idle < 64 || idle * 2 < self.holding.len() {
@@ -425,7 +425,7 @@ impl Snapshot {
         &self.holding
     }
 
-    /// A namespace's labels changed: rules that select namespaces count anew.
+    /// The labels of a namespace changed: terms with a namespace selector are counted again.
     pub fn set_namespace(&mut self, name: &str, labels: Option<super::wire::Labels>) {
         let same = self.namespaces.get(name) == labels.as_ref();
         match labels {

@@ -44,7 +44,7 @@ pub struct Volume {
 
 /// A storage class.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Class {
+pub struct StorageClass {
     waits: bool,
     provisions: bool,
     topologies: Option<NodeSelector>,
@@ -72,7 +72,7 @@ pub enum Decision {
 pub struct Volumes {
     claims: HashMap<String, Claim>,
     volumes: HashMap<String, Volume>,
-    classes: HashMap<String, Class>,
+    classes: HashMap<String, StorageClass>,
     used: HashMap<String, u32>,
     /// Counts changes.
     pub version: u64,
@@ -133,7 +133,7 @@ impl Volumes {
 
     /// A storage class came, changed or went.
     pub fn set_class(&mut self, key: &str, object: Option<&Value>) -> bool {
-        let made = object.map(|o| Class {
+        let made = object.map(|o| StorageClass {
             waits: o["volumeBindingMode"] == "WaitForFirstConsumer",
             provisions: o["provisioner"].as_str().is_some_and(|p| p != NO_PROVISIONER),
             topologies: allowed(&o["allowedTopologies"]),
@@ -151,7 +151,7 @@ impl Volumes {
         }
     }
 
-    /// What keeps the pod from every node: a claim that is missing, going, or to be bound by somebody else first.
+    /// Why the pod fits no node: a claim that is missing, terminating, or to be bound by the volume controller first.
     pub fn blocked(&self, pod: &PodInfo) -> Option<String> {
         let mut immediate = false;
         for name in &pod.claims {

@@ -1,6 +1,6 @@
 //! What the scheduler writes: bindings, conditions, evictions, claims, events.
 
-use super::intake::{SOURCES, Source};
+use super::event_handlers::{SOURCES, Source};
 use super::pod::PodInfo;
 use super::volumes::Decision;
 use coracle_client::Client;
@@ -33,7 +33,7 @@ impl Writes {
     pub fn new(client: &Client) -> (Self, Task) {
         let writer = Writer { client: client.clone(), kind: client.kind("", "events") };
         let busy = Arc::new(AtomicBool::new(false));
-        let (recorder, task) = Recorder::patient("default-scheduler", writer, busy.clone());
+        let (recorder, task) = Recorder::low_priority("default-scheduler", writer, busy.clone());
         let kind = client.kind("", "pods");
         let cache = client.cache(&kind);
         let pods = Resource::new(client, &recorder, kind, cache);
@@ -45,7 +45,7 @@ impl Writes {
         self.busy.store(busy, Ordering::Relaxed);
     }
 
-    /// Gives pods their nodes; the answers are in order. A conflict means that somebody else was faster or the pod is going.
+    /// Binds pods to nodes; the results are in order. A conflict means that the pod was bound or deleted in the meantime.
     pub async fn bind(&self, placed: &[Placed]) -> Vec<Result<(), ApiError>> {
         let placements: Vec<Placement<'_>> = placed
             .iter()
@@ -61,7 +61,7 @@ impl Writes {
         answers
     }
 
-    /// Says why a pod waits, and on which node it will make room, if on any.
+    /// Writes the `PodScheduled` condition and the nominated node, if any.
     pub async fn explain(
         &self,
         pod: &PodInfo,
@@ -84,7 +84,7 @@ impl Writes {
         self.patch_status(pod, status).await
     }
 
-    /// Removes a pod to make room for another.
+    /// Evicts a victim of a preemption.
     pub async fn evict(&self, victim: &PodInfo, pod: &PodInfo, node: &str) -> Result<(), ApiError> {
         if victim.deleting {
             return Ok(());

@@ -1,9 +1,10 @@
-//! What pods use, from whoever measures it.
+//! Resource usage of pods from the metrics API.
 
 use async_trait::async_trait;
 use coracle_client::Client;
 use coracle_informer::time;
 use coracle_kinds::registry::usage::quantity;
+use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -33,11 +34,22 @@ impl PodUsage {
     }
 }
 
-/// Somebody who measures pods.
+/// Why it is not known what pods use.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricsError {
+    /// No server has `metrics.k8s.io`.
+    #[error("the server could not find the requested resource (get pods.metrics.k8s.io)")]
+    NotServed,
+    /// The metrics API refused.
+    #[error(transparent)]
+    Api(ApiError),
+}
+
+/// A source of pod metrics.
 #[async_trait]
 pub trait Metrics: Send + Sync {
-    /// What the pods of a namespace used, by name; why it is not known.
-    async fn pods(&self, namespace: &str) -> Result<BTreeMap<String, PodUsage>, String>;
+    /// What the pods of a namespace used, by name.
+    async fn pods(&self, namespace: &str) -> Result<BTreeMap<String, PodUsage>, MetricsError>;
 }
 
 /// The server's own `metrics.k8s.io`, when it serves one.
@@ -45,13 +57,14 @@ pub struct Served(pub Client);
 
 #[async_trait]
 impl Metrics for Served {
-    async fn pods(&self, namespace: &str) -> Result<BTreeMap<String, PodUsage>, String> {
-        let missing =
-            || "the server could not find the requested resource (get pods.metrics.k8s.io)".to_owned();
+    async fn pods(&self, namespace: &str) -> Result<BTreeMap<String, PodUsage>, MetricsError> {
         let client = &self.0;
-        let kind = client.registry().preferred("metrics.k8s.io", "pods").ok_or_else(missing)?;
-        let list = client.list_virtual(&kind, namespace).await;
-        let list = list.map_err(|error| if error.is_not_found() { missing() } else { error.to_string() })?;
+        let kind = client.registry().preferred("metrics.k8s.io", "pods").ok_or(MetricsError::NotServed)?;
+        let list =
+            client.list_virtual(&kind, namespace).await.map_err(|error| match error.is_not_found() {
+                true => MetricsError::NotServed,
+                false => MetricsError::Api(error),
+            })?;
         Ok(list["items"].as_array().into_iter().flatten().filter_map(read).collect())
     }
 }

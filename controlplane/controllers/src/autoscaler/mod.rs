@@ -15,7 +15,7 @@ use coracle_client::Client;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
 use coracle_kinds::object::Object;
@@ -24,10 +24,11 @@ use coracle_kinds::registry::scale;
 use coracle_kinds::registry::usage::quantity;
 use coracle_proto::quantity::{Format, Quantity};
 use coracle_proto::selector::LabelSelector;
+use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use metrics::Metrics;
 use parking_lot::Mutex;
-use replicas::{Answer, Question, Target, Tolerance};
+use replicas::{Recommendation, ReplicaCalculation, Target, Tolerance};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub fn start(setup: &mut Setup<'_>, metrics: Option<Arc<dyn Metrics>>) {
     let client = setup.client(NAME);
     let autoscalers = setup.resource(NAME, "autoscaling", "horizontalpodautoscalers");
     let pods = setup.resource(NAME, "", "pods");
-    let queue = setup.feed(&autoscalers).queue.clone();
+    let queue = setup.enqueue_on_change(&autoscalers).queue.clone();
     let metrics = metrics.unwrap_or_else(|| Arc::new(metrics::Served(client.clone())));
     let (histories, selectors) = Default::default();
     let controller = Autoscalers { client, autoscalers, pods, metrics, histories, selectors };
@@ -66,11 +67,11 @@ impl Controller for Autoscalers {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(object) = self.autoscalers.get(name) else {
             self.histories.lock().remove(name);
             self.selectors.lock().remove(name);
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         let mut turn = Turn::new(&object.value(), now);
         let outcome = self.scale(name, &object, &mut turn).await;
@@ -78,11 +79,20 @@ impl Controller for Autoscalers {
             self.autoscalers.warn(&object, reason, why);
         }
         self.autoscalers.set_status(&object, turn.status()).await?;
-        Ok(Again::At(time::after(now, PERIOD)))
+        Ok(Requeue::At(time::after(now, PERIOD)))
     }
 }
 
-/// Why an autoscaler did nothing: a reason for its event, and a sentence.
+/// Why the target of an autoscaler is not known.
+#[derive(Debug, thiserror::Error)]
+enum TargetError {
+    #[error("no matches for kind \"{kind}\" in version \"{version}\"")]
+    NoKind { kind: String, version: String },
+    #[error(transparent)]
+    Api(ApiError),
+}
+
+/// The event of an autoscaler that did nothing: its reason and its message.
 type Refusal = (&'static str, String);
 
 /// What one look at an autoscaler finds.
@@ -199,23 +209,24 @@ impl Autoscalers {
         let kind = kind.filter(|kind| kind.subresources.contains(&Subresource::Scale));
         let found = match &kind {
             None => {
-                Err(format!("no matches for kind \"{}\" in version \"{}\"", text("kind"), text("apiVersion")))
+                let (kind, version) = (text("kind").to_owned(), text("apiVersion").to_owned());
+                Err(TargetError::NoKind { kind, version })
             }
             Some(kind) => {
                 let target = async {
                     let object = self.client.get(kind, &name.namespace, text("name")).await?;
                     self.client.view(kind, &object).await
                 };
-                target.await.map_err(|error| error.to_string())
+                target.await.map_err(TargetError::Api)
             }
         };
         match (kind, found) {
             (Some(kind), Ok(object)) => Ok((kind, object)),
-            (_, Err(why)) => {
+            (_, Err(error)) => {
                 let message =
-                    format!("the HPA controller was unable to get the target's current scale: {why}");
+                    format!("the HPA controller was unable to get the target's current scale: {error}");
                 turn.condition("AbleToScale", false, "FailedGetScale", message);
-                Err(("FailedGetScale", why))
+                Err(("FailedGetScale", error.to_string()))
             }
             (None, Ok(_)) => Err(("FailedGetScale", String::new())),
         }
@@ -277,7 +288,7 @@ impl Autoscalers {
                         format!("{head}: unable to get metrics for resource {}: {why}", source.resource);
                     (source.failure, why)
                 })?;
-                let question = Question {
+                let question = ReplicaCalculation {
                     resource: source.resource,
                     container: source.container,
                     target: source.target,
@@ -287,7 +298,7 @@ impl Autoscalers {
                     usage,
                     now: turn.now,
                 };
-                let answer = question.answer().map_err(|why| {
+                let answer = question.calculate().map_err(|why| {
                     (source.failure, format!("failed to get {} {}: {why}", source.resource, source.what()))
                 })?;
                 Ok((answer, source))
@@ -407,7 +418,7 @@ impl Source<'_> {
     }
 
     /// Its line in the status.
-    fn status(&self, answer: &Answer) -> Value {
+    fn status(&self, answer: &Recommendation) -> Value {
         let average = if self.resource == "cpu" {
             Quantity::milli(answer.average, Format::DecimalSi)
         } else {

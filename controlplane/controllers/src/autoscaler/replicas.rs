@@ -37,7 +37,7 @@ impl Tolerance {
 }
 
 /// What is measured of which pods.
-pub struct Question<'a> {
+pub struct ReplicaCalculation<'a> {
     /// Such as `cpu`.
     pub resource: &'a str,
     /// Only this container.
@@ -58,13 +58,37 @@ pub struct Question<'a> {
 
 /// The answer.
 #[derive(Debug, PartialEq)]
-pub struct Answer {
+pub struct Recommendation {
     /// How many there should be.
     pub replicas: i64,
     /// Percent of what is requested, for utilization.
     pub utilization: Option<i64>,
     /// Thousandths per pod.
     pub average: i64,
+}
+
+/// Why a metric says nothing about replicas.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplicasError {
+    /// The target has no pods.
+    #[error("no pods returned by selector while calculating replica count")]
+    NoPods,
+    /// None of the pods that count is measured.
+    #[error("did not receive metrics for targeted pods (pods might be unready)")]
+    NoMetrics,
+    /// What is measured has no requests to compare with.
+    #[error("no metrics returned matched known pods")]
+    NoRequests,
+    /// A container does not say what it asks for.
+    #[error("missing request for {resource} in container {container} of Pod {pod}")]
+    MissingRequest {
+        /// The resource that is measured.
+        resource: String,
+        /// The container.
+        container: String,
+        /// Its pod.
+        pod: String,
+    },
 }
 
 #[derive(Default)]
@@ -79,11 +103,11 @@ fn name(pod: &Value) -> String {
     pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-impl Question<'_> {
-    /// Answers, or says why it cannot.
-    pub fn answer(&self) -> Result<Answer, String> {
+impl ReplicaCalculation<'_> {
+    /// How many replicas there should be.
+    pub fn calculate(&self) -> Result<Recommendation, ReplicasError> {
         if self.pods.is_empty() {
-            return Err("no pods returned by selector while calculating replica count".into());
+            return Err(ReplicasError::NoPods);
         }
         let groups = self.group();
         let mut values: BTreeMap<String, i64> = BTreeMap::new();
@@ -97,14 +121,14 @@ impl Question<'_> {
             }
         }
         if values.is_empty() {
-            return Err("did not receive metrics for targeted pods (pods might be unready)".into());
+            return Err(ReplicasError::NoMetrics);
         }
         let requests = match self.target {
             Target::Utilization(_) => self.requests()?,
             Target::Average(_) => BTreeMap::new(),
         };
         let (ratio, utilization, average) = self.ratio(&values, &requests)?;
-        let done = |replicas: i64| Ok(Answer { replicas, utilization, average });
+        let done = |replicas: i64| Ok(Recommendation { replicas, utilization, average });
         let starting = !groups.unready.is_empty() && ratio > 1.0;
         if !starting && groups.missing.is_empty() {
             let wanted = (ratio * groups.ready as f64).ceil() as i64;
@@ -144,7 +168,7 @@ impl Question<'_> {
         &self,
         values: &BTreeMap<String, i64>,
         requests: &BTreeMap<String, i64>,
-    ) -> Result<(f64, Option<i64>, i64), String> {
+    ) -> Result<(f64, Option<i64>, i64), ReplicasError> {
         match self.target {
             Target::Average(target) => {
                 let average =
@@ -158,7 +182,7 @@ impl Question<'_> {
                     (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1))
                 });
                 if asked == 0 {
-                    return Err("no metrics returned matched known pods".into());
+                    return Err(ReplicasError::NoRequests);
                 }
                 let percent = used.saturating_mul(100) / asked;
                 Ok((percent as f64 / target.max(1) as f64, Some(percent), used / known.len() as i64))
@@ -204,7 +228,7 @@ impl Question<'_> {
     }
 
     /// What each pod asks for, in thousandths.
-    fn requests(&self) -> Result<BTreeMap<String, i64>, String> {
+    fn requests(&self) -> Result<BTreeMap<String, i64>, ReplicasError> {
         let mut all = BTreeMap::new();
         for pod in self.pods {
             let whole = quantity(&pod["spec"]["resources"]["requests"][self.resource]);
@@ -218,13 +242,10 @@ impl Question<'_> {
             let mut sum = 0;
             for container in list("containers").chain(sidecars).filter(wanted) {
                 let request = quantity(&container["resources"]["requests"][self.resource]);
-                let missing = || {
-                    let container = container["name"].as_str().unwrap_or_default();
-                    format!(
-                        "missing request for {} in container {container} of Pod {}",
-                        self.resource,
-                        name(pod)
-                    )
+                let missing = || ReplicasError::MissingRequest {
+                    resource: self.resource.to_owned(),
+                    container: container["name"].as_str().unwrap_or_default().to_owned(),
+                    pod: name(pod),
                 };
                 sum += request.ok_or_else(missing)?.milli_value();
             }
@@ -255,9 +276,9 @@ mod tests {
         PodUsage { at: at(990), window: 30, containers: BTreeMap::from([("c".into(), usage)]) }
     }
 
-    fn ask(target: Target, pods: &[Value], usage: &[(&str, i64)]) -> Result<i64, String> {
+    fn ask(target: Target, pods: &[Value], usage: &[(&str, i64)]) -> Result<i64, ReplicasError> {
         let usage = usage.iter().map(|(pod, cpu)| ((*pod).to_owned(), used(*cpu))).collect();
-        let question = Question {
+        let question = ReplicaCalculation {
             resource: "cpu",
             container: None,
             target,
@@ -267,7 +288,7 @@ mod tests {
             usage: &usage,
             now: at(1000),
         };
-        question.answer().map(|answer| answer.replicas)
+        question.calculate().map(|answer| answer.replicas)
     }
 
     #[test]
@@ -288,12 +309,12 @@ mod tests {
         assert_eq!(ask(half, &pods, &[("a", 2000)]), Ok(4), "the other may use nothing");
         let starting = [pod("a", "Running"), pod("b", "Pending")];
         assert_eq!(ask(half, &starting, &[("a", 1000)]), Ok(2));
-        assert!(ask(half, &pods, &[]).unwrap_err().starts_with("did not receive metrics"));
-        assert!(ask(half, &[], &[]).unwrap_err().starts_with("no pods returned"));
+        assert_eq!(ask(half, &pods, &[]), Err(ReplicasError::NoMetrics));
+        assert_eq!(ask(half, &[], &[]), Err(ReplicasError::NoPods));
         let mut silent = pod("a", "Running");
         silent["spec"]["containers"][0]["resources"] = json!({});
         assert_eq!(
-            ask(half, &[silent], &[("a", 1)]).unwrap_err(),
+            ask(half, &[silent], &[("a", 1)]).unwrap_err().to_string(),
             "missing request for cpu in container c of Pod a"
         );
     }
@@ -304,6 +325,6 @@ mod tests {
         fresh["status"]["startTime"] = json!("1970-01-01T00:16:00Z");
         fresh["status"]["conditions"][0]["lastTransitionTime"] = json!("1970-01-01T00:16:30Z");
         let refused = ask(Target::Utilization(50), &[fresh], &[("a", 9000)]).unwrap_err();
-        assert!(refused.starts_with("did not receive metrics"), "{refused}");
+        assert!(refused.to_string().starts_with("did not receive metrics"), "{refused}");
     }
 }

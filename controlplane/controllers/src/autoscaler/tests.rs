@@ -1,10 +1,10 @@
 //! An autoscaler in a cluster whose pods use what the test says.
 #![allow(clippy::unwrap_used)]
 
-use super::metrics::PodUsage;
+use super::metrics::{MetricsError, PodUsage};
 use super::*;
 use crate::Options;
-use crate::cluster::Cluster;
+use crate::test_cluster::Cluster;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -17,8 +17,8 @@ struct Said {
 
 #[async_trait]
 impl Metrics for Said {
-    async fn pods(&self, namespace: &str) -> Result<BTreeMap<String, PodUsage>, String> {
-        let client = self.client.get().ok_or("not yet")?;
+    async fn pods(&self, namespace: &str) -> Result<BTreeMap<String, PodUsage>, MetricsError> {
+        let client = self.client.get().ok_or(MetricsError::NotServed)?;
         let pods = client.cache(&client.kind("", "pods")).list(Some(namespace));
         let used = BTreeMap::from([("memory".to_owned(), self.milli)]);
         let usage = PodUsage {

@@ -5,12 +5,12 @@ pub mod schedule;
 // The next step.
 pub mod plan;
 
-use super::claim;
+use super::adoption;
 use async_trait::async_trait;
 use coracle_informer::index::Owned;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::{Resource, namespace_is_ending, same_uid};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
 use jiff::Timestamp;
@@ -47,9 +47,9 @@ struct WireMeta {
 pub fn start(setup: &mut Setup<'_>) {
     let crons = setup.resource(NAME, "batch", "cronjobs");
     let jobs = setup.resource(NAME, "batch", "jobs");
-    let mut feed = setup.feed(&crons);
-    feed.owned(&jobs.kind, &jobs.cache, "CronJob");
-    let queue = feed.queue.clone();
+    let mut handlers = setup.enqueue_on_change(&crons);
+    handlers.owned(&jobs.kind, &jobs.cache, "CronJob");
+    let queue = handlers.queue.clone();
     let owned = Owned::by_owner(jobs.cache.clone());
     setup.run(CronJobs { crons, jobs, owned }, &queue, 2);
 }
@@ -60,15 +60,15 @@ impl Controller for CronJobs {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let cron = self.crons.get(name).filter(|c| c.meta.deletion_timestamp.is_none());
-        let Some(cron) = cron else { return Ok(Again::No) };
+        let Some(cron) = cron else { return Ok(Requeue::No) };
         let Wire { metadata, spec, status } = cron.typed()?;
         let jobs: Vec<Job> = self.owned.of(&cron.meta.uid).iter().map(Job::read).collect();
         let created = time::parse(metadata.creation_timestamp.as_deref()).unwrap_or(now);
         let zone = match &spec.time_zone {
             None => Ok(TimeZone::UTC),
-            Some(name) => TimeZone::get(name).map_err(|_| name.clone()),
+            Some(name) => TimeZone::get(name).map_err(|_| plan::UnknownTimeZone(name.clone())),
         };
         let plan = plan::plan(&spec, &status, created, &jobs, zone.clone(), now);
         for (warning, reason, message) in plan.events {
@@ -86,7 +86,7 @@ impl Controller for CronJobs {
         }
         let mut told = plan.status;
         if let Some(at) = plan.start {
-            let reference = claim::reference("batch/v1", "CronJob", &cron.meta);
+            let reference = adoption::reference("batch/v1", "CronJob", &cron.meta);
             let body = plan::job(&cron, &spec, at, &zone.unwrap_or(TimeZone::UTC), reference);
             match self.jobs.create(&name.namespace, body).await {
                 Ok(job) => {
@@ -100,7 +100,7 @@ impl Controller for CronJobs {
                     }
                 }
                 Err(error) if error.is_already_exists() => {}
-                Err(error) if namespace_is_ending(&error) => return Ok(Again::No),
+                Err(error) if namespace_is_ending(&error) => return Ok(Requeue::No),
                 Err(error) => {
                     self.crons.warn(&cron, "FailedCreate", format!("Error creating job: {error}"));
                     return Err(error.into());

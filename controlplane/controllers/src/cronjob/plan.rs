@@ -48,7 +48,7 @@ pub struct Job {
     pub started: Option<Timestamp>,
     /// When it succeeded.
     pub completed: Option<Timestamp>,
-    /// Whether somebody made it by hand from the CronJob: it is nobody's turn.
+    /// Whether it was created manually from the CronJob, and belongs to no scheduled time.
     pub manual: bool,
 }
 
@@ -95,6 +95,11 @@ impl Job {
     }
 }
 
+/// No time zone has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid timeZone: \"{0}\": unknown time zone {0}")]
+pub struct UnknownTimeZone(pub String);
+
 /// What to do now.
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -116,7 +121,7 @@ pub fn plan(
     status: &Value,
     created: Timestamp,
     jobs: &[Job],
-    zone: Result<TimeZone, String>,
+    zone: Result<TimeZone, UnknownTimeZone>,
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan { delete: beyond_history(spec, jobs), ..Plan::default() };
@@ -173,12 +178,8 @@ pub fn plan(
     };
     let zone = match zone {
         Ok(zone) => zone,
-        Err(name) => {
-            plan.events.push((
-                true,
-                "UnknownTimeZone",
-                format!("invalid timeZone: \"{name}\": unknown time zone {name}"),
-            ));
+        Err(error) => {
+            plan.events.push((true, "UnknownTimeZone", error.to_string()));
             return plan;
         }
     };

@@ -1,7 +1,7 @@
 //! Approves and denies requests of nodes, from what the cluster knows of them.
 
 use super::Requests;
-use super::judge::{Verdict, judge};
+use super::approval::{Approval, evaluate};
 use super::subject::{Subject, compared};
 use super::wire::Spec;
 use crate::servers::lease::reserved_names;
@@ -76,18 +76,18 @@ impl Requests {
         let node = subject.node().and_then(|name| self.nodes.get("", name)).map(|node| node.value());
         let own = subject.node().unwrap_or_default();
         let claimed = |wanted: &str| self.claimed(own, wanted);
-        let verdict = judge(spec, subject, node.as_ref(), &self.reserved(), &claimed);
+        let verdict = evaluate(spec, subject, node.as_ref(), &self.reserved(), &claimed);
         let (kind, reason, message) = match verdict {
-            Verdict::Leave => return Ok(Decided::Not),
-            Verdict::Wait => return Ok(Decided::Later),
-            Verdict::Approve(sub) if !sub.is_empty() && !self.may(spec, sub).await? => {
+            Approval::Leave => return Ok(Decided::Not),
+            Approval::Wait => return Ok(Decided::Later),
+            Approval::Approve(sub) if !sub.is_empty() && !self.may(spec, sub).await? => {
                 return Ok(Decided::Not);
             }
-            Verdict::Approve(_) => {
+            Approval::Approve(_) => {
                 let message = "Auto approving kubelet certificate after its identity was checked.".to_owned();
                 ("Approved", "AutoApproved", message)
             }
-            Verdict::Deny(reason, message) => ("Denied", reason, message),
+            Approval::Deny(reason, message) => ("Denied", reason, message),
         };
         let mut condition = Condition::new(kind, true, reason, message, now);
         condition.last_update_time = Some(time::seconds(now));

@@ -7,6 +7,27 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer;
 
+/// Why a subject, or one of its names, is not certified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SubjectError {
+    #[error("the subject has more than one common name")]
+    CommonNames,
+    #[error("the subject is not written as text")]
+    NotText,
+    #[error("a DNS subjectAltName is no DNS subdomain")]
+    NotSubdomain,
+    #[error("a DNS subjectAltName looks like an IP address")]
+    LooksLikeAddress,
+    #[error("an IP subjectAltName is no IP address")]
+    NotAddress,
+    #[error("email subjectAltNames are not allowed")]
+    Email,
+    #[error("URI subjectAltNames are not allowed")]
+    Uri,
+    #[error("subjectAltNames other than DNS and IP are not allowed")]
+    Other,
+}
+
 /// What a request asks to be certified.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Subject {
@@ -14,10 +35,10 @@ pub(super) struct Subject {
     pub(super) organizations: Vec<String>,
     /// Names and addresses that it serves under, in the form that they are compared in: lower case, IPv4 as IPv4.
     pub(super) names: Vec<String>,
-    /// Why nobody gets it certified, whoever approves: somebody else could read it as another one.
-    pub(super) wrong: Option<&'static str>,
-    /// Why no server gets these names certified, whoever approves.
-    pub(super) unserved: Option<&'static str>,
+    /// Why it is never signed, even if approved: it can be read as another subject.
+    pub(super) wrong: Option<SubjectError>,
+    /// Why these names are never signed for a server, even if approved.
+    pub(super) unserved: Option<SubjectError>,
 }
 
 impl Subject {
@@ -35,9 +56,9 @@ pub(super) fn subject(pem: &str) -> Option<Subject> {
     let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().ok().map(str::to_owned);
     let mut said = info.subject.iter_common_name().chain(info.subject.iter_organization());
     let wrong = if info.subject.iter_common_name().count() > 1 {
-        Some("the subject has more than one common name")
+        Some(SubjectError::CommonNames)
     } else if said.any(|value| value.as_str().is_err()) {
-        Some("the subject is not written as text")
+        Some(SubjectError::NotText)
     } else {
         None
     };
@@ -63,24 +84,24 @@ pub(super) fn subject(pem: &str) -> Option<Subject> {
 /// A name that a server can have, in the form that names are compared in. Clients compare DNS names without regard to case,
 /// and some of them know wildcards, trailing dots and addresses written as names: what is not compared here as they do it
 /// would be certified under another name.
-fn served_name(name: &GeneralName<'_>) -> Result<String, &'static str> {
+fn served_name(name: &GeneralName<'_>) -> Result<String, SubjectError> {
     match name {
         GeneralName::DNSName(name) => {
             let name = name.to_ascii_lowercase();
             if !names::subdomain(&name, false).is_empty() {
-                return Err("a DNS subjectAltName is no DNS subdomain");
+                return Err(SubjectError::NotSubdomain);
             }
             // A name whose last part is a number is an address to many.
             let last = name.rsplit('.').next().unwrap_or_default();
             if last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x") {
-                return Err("a DNS subjectAltName looks like an IP address");
+                return Err(SubjectError::LooksLikeAddress);
             }
             Ok(name)
         }
-        GeneralName::IPAddress(raw) => address(raw).ok_or("an IP subjectAltName is no IP address"),
-        GeneralName::RFC822Name(_) => Err("email subjectAltNames are not allowed"),
-        GeneralName::URI(_) => Err("URI subjectAltNames are not allowed"),
-        _ => Err("subjectAltNames other than DNS and IP are not allowed"),
+        GeneralName::IPAddress(raw) => address(raw).ok_or(SubjectError::NotAddress),
+        GeneralName::RFC822Name(_) => Err(SubjectError::Email),
+        GeneralName::URI(_) => Err(SubjectError::Uri),
+        _ => Err(SubjectError::Other),
     }
 }
 

@@ -13,7 +13,7 @@ use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::Pod;
 use coracle_informer::resource::{Resource, namespace_is_ending};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::wire::Wire;
 use coracle_kinds::object::Object;
@@ -41,16 +41,16 @@ pub fn start(setup: &mut Setup<'_>) {
     let revisions = setup.resource(NAME, "apps", "controllerrevisions");
     let index = setup.pods();
     let all = owners.cache.clone();
-    let mut feed = setup.feed(&owners);
-    feed.owned_or_matching(&pods.kind, &pods.cache, "DaemonSet");
-    feed.owned(&revisions.kind, &revisions.cache, "DaemonSet");
-    feed.also(&nodes.kind, &nodes.cache, move |change, add| {
+    let mut handlers = setup.enqueue_on_change(&owners);
+    handlers.owned_or_matching(&pods.kind, &pods.cache, "DaemonSet");
+    handlers.owned(&revisions.kind, &revisions.cache, "DaemonSet");
+    handlers.on_change(&nodes.kind, &nodes.cache, move |change, add| {
         let view = |o: &Arc<Object>| node_of(o).map(|n| (n.labels, n.taints));
         if change.old.and_then(view) != change.new.and_then(view) {
             all.list(None).iter().for_each(|o| add(Name::of(o)));
         }
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     let history = History::new(revisions, REVISION_LABEL);
     setup.run(Daemons { control: PodControl { owners, pods }, nodes, history, pods: index }, &queue, 2);
 }
@@ -67,13 +67,13 @@ impl Controller for Daemons {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(set) = self.control.owners.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(set) = self.control.owners.get(name) else { return Ok(Requeue::No) };
         let Wire { spec, status }: Wire<Spec> = set.typed()?;
         if spec.selector.is_empty() {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.";
             self.control.owners.warn(&set, "SelectingAll", message);
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let nodes: Vec<Node> = self.nodes.all().iter().filter_map(node_of).collect();
         let mut candidates = self.pods.owned(&set.meta.uid);
@@ -89,10 +89,10 @@ impl Controller for Daemons {
             collisions: status["collisionCount"].as_i64().unwrap_or(0),
         };
         let (revisions, collisions) = match self.history.sync(&subject).await {
-            Err(Failure::Api(error)) if namespace_is_ending(&error) => return Ok(Again::No),
+            Err(Failure::Api(error)) if namespace_is_ending(&error) => return Ok(Requeue::No),
             result => result?,
         };
-        let Some(newest) = revisions.last() else { return Ok(Again::No) };
+        let Some(newest) = revisions.last() else { return Ok(Requeue::No) };
         let hash = newest.object.meta.labels.get(REVISION_LABEL).cloned().unwrap_or_default();
 
         let mut again = None;

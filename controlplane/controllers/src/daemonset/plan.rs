@@ -1,7 +1,7 @@
 //! The next step of a DaemonSet: one pod on each node it belongs to. No clock, no tasks.
 
 use super::fit::{self, Node, Placement};
-use crate::amount::{Amount, Round};
+use crate::int_or_percent::{IntOrPercent, Round};
 use crate::rolling::Strategy;
 use coracle_informer::pod::{Phase, Pod};
 use coracle_informer::selector::Selector;
@@ -31,7 +31,7 @@ impl Spec {
     /// `maxSurge` and `maxUnavailable` for so many nodes; never both zero.
     fn limits(&self, nodes: usize) -> (usize, usize) {
         let nodes = i32::try_from(nodes).unwrap_or(i32::MAX);
-        let of = |amount: &Option<Amount>, unset: i32| {
+        let of = |amount: &Option<IntOrPercent>, unset: i32| {
             let number = amount.as_ref().map_or(Some(unset), |a| a.of(nodes, Round::Up)).unwrap_or(0);
             usize::try_from(number).unwrap_or(0)
         };
@@ -51,7 +51,7 @@ pub struct Plan {
     pub create: Vec<String>,
     /// Pods that go.
     pub delete: Vec<Arc<Pod>>,
-    /// Pods that ended badly; they go too, and are told of.
+    /// Failed pods; they are deleted, with an Event.
     pub failed: Vec<Arc<Pod>>,
     /// When time alone may change something.
     pub again: Option<Timestamp>,

@@ -13,12 +13,12 @@ pub mod plan;
 #[cfg(test)]
 mod plan_tests;
 
-use super::claim;
+use super::adoption;
 use async_trait::async_trait;
 use coracle_informer::index::{Owned, Pods};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::{Resource, namespace_is_ending};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::Selector;
 use coracle_informer::setup::Setup;
 use coracle_informer::template;
@@ -47,10 +47,10 @@ pub fn start(setup: &mut Setup<'_>) {
     let pods = setup.pods();
     let owned = Owned::by_owner(sets.cache.clone());
     let sets_cache = sets.cache.clone();
-    let mut feed = setup.feed(&deployments);
-    feed.owned_or_matching(&sets.kind, &sets.cache, "Deployment");
+    let mut handlers = setup.enqueue_on_change(&deployments);
+    handlers.owned_or_matching(&sets.kind, &sets.cache, "Deployment");
     // Recreate waits for the last old pod to be gone.
-    feed.also(&pods_kind.kind, &pods_kind.cache, move |change, add| {
+    handlers.on_change(&pods_kind.kind, &pods_kind.cache, move |change, add| {
         let (Some(pod), None) = (change.old, change.new) else { return };
         let set = coracle_informer::pod::controller_of(pod).filter(|o| o.kind == "ReplicaSet");
         let set = set.and_then(|o| sets_cache.get(&pod.meta.namespace, &o.name));
@@ -58,7 +58,7 @@ pub fn start(setup: &mut Setup<'_>) {
             add(Name::new(&pod.meta.namespace, &owner.name));
         }
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Deployments { deployments, sets, owned, pods }, &queue, 5);
 }
 
@@ -68,14 +68,14 @@ impl Controller for Deployments {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(object) = self.deployments.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(object) = self.deployments.get(name) else { return Ok(Requeue::No) };
         let deployment = Deployment::read(&object)?;
         let selector = deployment.selector();
         if selector.is_empty() {
             let message = "This deployment is selecting all pods. A non-empty selector is required.";
             self.deployments.warn(&object, "SelectingAll", message);
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let sets = self.claim(&object, &selector).await?;
         let old_pods = !deployment.rolling() && self.old_pods(&deployment, &sets);
@@ -96,17 +96,17 @@ impl Deployments {
         sets.extend(self.owned.orphans(&deployment.meta.namespace));
         let mut mine = Vec::new();
         for set in sets {
-            match claim::plan_claim(&deployment.meta, selector, &set) {
-                claim::Claim::Ignore => {}
-                claim::Claim::Keep => mine.push(Set::read(&set)?),
-                claim::Claim::Release => {
-                    self.sets.update(claim::released(&set, &deployment.meta.uid)).await?;
+            match adoption::plan_adoption(&deployment.meta, selector, &set) {
+                adoption::Adoption::Ignore => {}
+                adoption::Adoption::Keep => mine.push(Set::read(&set)?),
+                adoption::Adoption::Release => {
+                    self.sets.update(adoption::released(&set, &deployment.meta.uid)).await?;
                 }
-                claim::Claim::Adopt => {
+                adoption::Adoption::Adopt => {
                     let fresh = self.deployments.fresh(&Name::of(deployment)).await?;
                     if fresh.meta.uid == deployment.meta.uid && fresh.meta.deletion_timestamp.is_none() {
-                        let reference = claim::reference("apps/v1", "Deployment", &deployment.meta);
-                        mine.push(Set::read(&self.sets.update(claim::adopted(&set, reference)).await?)?);
+                        let reference = adoption::reference("apps/v1", "Deployment", &deployment.meta);
+                        mine.push(Set::read(&self.sets.update(adoption::adopted(&set, reference)).await?)?);
                     }
                 }
             }

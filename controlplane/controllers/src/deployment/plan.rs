@@ -166,7 +166,7 @@ fn create(
     sets.len() - 1
 }
 
-/// Grows the new set if there is room, else shrinks old ones if they may go.
+/// Scales the new ReplicaSet up within `maxSurge`, otherwise the old ones down within `maxUnavailable`.
 fn roll(deployment: &Deployment, sets: &mut [Set], new: Option<usize>) {
     let Some(new) = new else { return };
     let wanted = deployment.spec.replicas;

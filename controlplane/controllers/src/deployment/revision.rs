@@ -1,7 +1,7 @@
 //! Revisions: the annotations by which `kubectl rollout history` and `undo` find their way.
 
 use super::view::{DESIRED, Deployment, HASH, MAX, REVISION, REVISION_HISTORY, Set};
-use crate::claim;
+use crate::adoption;
 use coracle_informer::selector::Labels;
 use coracle_informer::template;
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ pub fn new_set(deployment: &Deployment, replicas: i32, newest_old: i64) -> Value
         "metadata": {
             "name": name, "namespace": meta.namespace, "labels": template["metadata"]["labels"],
             "annotations": annotations,
-            "ownerReferences": [claim::reference("apps/v1", "Deployment", meta)],
+            "ownerReferences": [adoption::reference("apps/v1", "Deployment", meta)],
         },
         "spec": {
             "replicas": replicas, "minReadySeconds": deployment.spec.min_ready_seconds,

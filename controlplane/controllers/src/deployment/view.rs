@@ -1,6 +1,6 @@
 //! Deployments and their ReplicaSets as the plan sees them.
 
-use crate::amount::{Amount, Round};
+use crate::int_or_percent::{IntOrPercent, Round};
 use crate::rolling::Strategy;
 use coracle_informer::conditions::Condition;
 use coracle_informer::selector::{Labels, Selector};
@@ -31,7 +31,7 @@ pub struct Deployment {
     pub annotations: Labels,
     /// Wanted state.
     pub spec: Spec,
-    /// Told state.
+    /// Observed state.
     pub status: Status,
 }
 
@@ -62,7 +62,7 @@ fn one() -> i32 {
     1
 }
 
-/// The told state.
+/// Observed state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)] // the API's own names
@@ -137,7 +137,7 @@ impl Deployment {
             return (0, 0);
         }
         let limits = &self.spec.strategy.rolling_update;
-        let of = |amount: &Option<Amount>, round| {
+        let of = |amount: &Option<IntOrPercent>, round| {
             amount.as_ref().and_then(|a| a.of(self.spec.replicas, round)).unwrap_or(0)
         };
         let surge = of(&limits.max_surge, Round::Up);
@@ -155,7 +155,7 @@ impl Deployment {
         self.spec.replicas.saturating_sub(self.limits().1.min(self.spec.replicas))
     }
 
-    /// Whether lack of progress is to be told.
+    /// The progress deadline, if there is one.
     pub fn deadline(&self) -> Option<i32> {
         self.spec.progress_deadline_seconds.filter(|s| *s != i32::MAX)
     }
@@ -172,7 +172,7 @@ pub struct Set {
     pub created: Option<Timestamp>,
     /// Wanted state.
     pub spec: SetSpec,
-    /// Told state.
+    /// Observed state.
     pub status: SetStatus,
 }
 
@@ -187,7 +187,7 @@ pub struct SetSpec {
     pub template: Value,
 }
 
-/// The told state of a ReplicaSet.
+/// Observed state of a ReplicaSet.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)] // the API's own names

@@ -1,16 +1,16 @@
-//! The pods behind services: EndpointSlices, the older Endpoints, and slices for Endpoints that somebody else writes.
+//! EndpointSlices and Endpoints of Services, and mirrored EndpointSlices of custom Endpoints.
 
 // Which pods, addresses and ports.
 pub mod service;
 // Endpoints into slices.
 pub mod slices;
 
-use super::claim;
+use super::adoption;
 use async_trait::async_trait;
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::has_address;
 use coracle_informer::resource::{Resource, namespace_is_ending};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::{Labels, Selector};
 use coracle_informer::setup::Setup;
 use coracle_informer::template::same;
@@ -52,38 +52,38 @@ pub fn start(setup: &mut Setup<'_>) {
     };
 
     let p = parts(setup, SLICES);
-    let mut feed = setup.feed(&p.services);
+    let mut handlers = setup.enqueue_on_change(&p.services);
     let services = p.services.cache.clone();
-    feed.also(&p.pods.kind, &p.pods.cache, move |change, add| pod_services(&services, change, add));
-    feed.also(&p.slices.kind, &p.slices.cache, |change, add| {
+    handlers.on_change(&p.pods.kind, &p.pods.cache, move |change, add| pod_services(&services, change, add));
+    handlers.on_change(&p.slices.kind, &p.slices.cache, |change, add| {
         slice_services(change, "endpointslice-controller.k8s.io", add);
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Slices(p), &queue, 5);
 
     let p = parts(setup, ENDPOINTS);
-    let mut feed = setup.feed(&p.services);
+    let mut handlers = setup.enqueue_on_change(&p.services);
     let services = p.services.cache.clone();
-    feed.also(&p.pods.kind, &p.pods.cache, move |change, add| pod_services(&services, change, add));
-    feed.also(&p.endpoints.kind, &p.endpoints.cache, |change, add| {
+    handlers.on_change(&p.pods.kind, &p.pods.cache, move |change, add| pod_services(&services, change, add));
+    handlers.on_change(&p.endpoints.kind, &p.endpoints.cache, |change, add| {
         if let Some(object) = change.object() {
             add(Name::of(object));
         }
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Endpoints(p), &queue, 5);
 
     let p = parts(setup, MIRROR);
-    let mut feed = setup.feed(&p.endpoints);
-    feed.also(&p.services.kind, &p.services.cache, |change, add| {
+    let mut handlers = setup.enqueue_on_change(&p.endpoints);
+    handlers.on_change(&p.services.kind, &p.services.cache, |change, add| {
         if let Some(object) = change.object() {
             add(Name::of(object));
         }
     });
-    feed.also(&p.slices.kind, &p.slices.cache, |change, add| {
+    handlers.on_change(&p.slices.kind, &p.slices.cache, |change, add| {
         slice_services(change, "endpointslicemirroring-controller.k8s.io", add);
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Mirror(p), &queue, 2);
 }
 
@@ -98,7 +98,7 @@ fn pod_services(services: &Cache, change: Change<'_>, add: &mut dyn FnMut(Name))
     }
 }
 
-/// Queues the service of a slice that somebody touched.
+/// Adds the Service of a slice that was changed.
 fn slice_services(change: Change<'_>, manager: &str, add: &mut dyn FnMut(Name)) {
     for slice in change.both() {
         if let Some(service) = slice.meta.labels.get(SERVICE_NAME)
@@ -184,10 +184,10 @@ fn copied(labels: &Labels) -> Labels {
     labels.iter().filter(|(k, _)| !own.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-fn settled(result: Result<(), ApiError>) -> Result<Again, Failure> {
+fn settled(result: Result<(), ApiError>) -> Result<Requeue, Failure> {
     match result {
         Err(error) if !namespace_is_ending(&error) => Err(error.into()),
-        _ => Ok(Again::No),
+        _ => Ok(Requeue::No),
     }
 }
 
@@ -199,12 +199,12 @@ impl Controller for Slices {
         SLICES
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
-        let Some(service) = self.0.services.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
+        let Some(service) = self.0.services.get(name) else { return Ok(Requeue::No) };
         let Service { spec } = service.typed()?;
-        let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Again::No) };
+        let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Requeue::No) };
         if spec.kind == "ExternalName" || service.meta.deletion_timestamp.is_some() {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let backends = self.0.backends(&name.namespace, &selector);
         let groups = service::groups(&name.name, &spec, &backends, &|node| self.0.zone(node));
@@ -212,7 +212,7 @@ impl Controller for Slices {
         if spec.headless() {
             labels.insert(HEADLESS.into(), String::new());
         }
-        let owner = claim::reference("v1", "Service", &service.meta);
+        let owner = adoption::reference("v1", "Service", &service.meta);
         settled(self.0.sync(name, ("endpointslice-controller.k8s.io", labels, owner), groups).await)
     }
 }
@@ -225,7 +225,7 @@ impl Controller for Endpoints {
         ENDPOINTS
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         let current = self.0.endpoints.get(name);
         let service = self.0.services.get(name);
         let Some(service) = service.filter(|s| s.meta.deletion_timestamp.is_none()) else {
@@ -234,12 +234,12 @@ impl Controller for Endpoints {
             if let Some(endpoints) = mine {
                 self.0.endpoints.delete(&endpoints).await?;
             }
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         let Service { spec } = service.typed()?;
-        let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Again::No) };
+        let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Requeue::No) };
         if spec.kind == "ExternalName" {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let backends = self.0.backends(&name.namespace, &selector);
         let (subsets, truncated) = service::subsets(&name.name, &spec, &backends);
@@ -261,7 +261,7 @@ impl Controller for Endpoints {
             && body["metadata"]["labels"] == json!(labels)
             && *annotation == json!(capacity)
         {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         body["subsets"] = json!(subsets);
         body["metadata"]["labels"] = json!(labels);
@@ -282,7 +282,7 @@ impl Controller for Mirror {
         MIRROR
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
         let service = self.0.services.get(name);
         let selectorless = service.as_ref().is_some_and(|s| selector_of(s).is_none());
@@ -291,9 +291,9 @@ impl Controller for Mirror {
             for slice in self.0.managed(name, MANAGER) {
                 self.0.slices.delete(&slice).await?;
             }
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
-        let owner = claim::reference("v1", "Endpoints", &endpoints.meta);
+        let owner = adoption::reference("v1", "Endpoints", &endpoints.meta);
         let groups = mirror_groups(&endpoints.value());
         settled(self.0.sync(name, (MANAGER, copied(&endpoints.meta.labels), owner), groups).await)
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
-    /// Labels of its pods; without them somebody else makes the endpoints.
+    /// Selector of its pods; without it the endpoints are managed by somebody else.
     pub selector: Option<Labels>,
     /// Ports.
     pub ports: Vec<Port>,

@@ -1,4 +1,4 @@
-//! Who owns whom: all objects by uid with their owners, and what is to be looked at after a change. No clock, no tasks.
+//! The ownership graph: all objects by uid, with their owners and dependents. No clock, no tasks.
 
 use coracle_informer::informer::Name;
 use coracle_kinds::object::{Object, Owner};
@@ -22,7 +22,7 @@ pub struct Node {
     pub deleting: bool,
     /// Whether it waits for its dependents to be deleted.
     pub foreground: bool,
-    /// Whether it waits for its dependents to be let go.
+    /// Whether it has the finalizer `orphan`.
     pub orphaning: bool,
 }
 
@@ -51,7 +51,7 @@ impl Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerState {
     /// It is there.
-    Solid,
+    Present,
     /// It is there and waits for its dependents to be deleted.
     Waiting,
     /// There is no such object.
@@ -63,15 +63,15 @@ pub enum OwnerState {
 pub enum Decision {
     /// Nothing.
     Leave,
-    /// Let go the dependents, then take off the finalizer.
+    /// Orphan the dependents, then remove the finalizer.
     Orphan(Vec<String>),
     /// All blocking dependents are gone: take off the finalizer.
     Finish,
     /// Look at these dependents: they are to be deleted first.
     Descend(Vec<String>),
     /// Take off the references to these owners; others remain.
-    Cut(Vec<String>),
-    /// Delete it; dependents first if so said. Blocking references are made harmless if they could close a circle.
+    RemoveOwners(Vec<String>),
+    /// Delete it, dependents first if `foreground`. `unblock` clears `blockOwnerDeletion`, which could form a cycle.
     Delete {
         /// Whether dependents go first.
         foreground: bool,
@@ -177,10 +177,10 @@ impl Graph {
             return Decision::Leave;
         }
         let in_state = |state| owners.iter().filter(move |(_, s)| *s == state).map(|(uid, _)| uid.clone());
-        if in_state(OwnerState::Solid).next().is_some() {
+        if in_state(OwnerState::Present).next().is_some() {
             let cut: Vec<String> =
                 in_state(OwnerState::Absent).chain(in_state(OwnerState::Waiting)).collect();
-            return if cut.is_empty() { Decision::Leave } else { Decision::Cut(cut) };
+            return if cut.is_empty() { Decision::Leave } else { Decision::RemoveOwners(cut) };
         }
         let waiting = in_state(OwnerState::Waiting).next().is_some();
         if waiting && !dependents.is_empty() {
@@ -220,8 +220,8 @@ mod tests {
         assert!(graph.put("c", node("c", &[("a", true), ("b", true)], &[])).is_empty());
         assert_eq!(graph.remove("a"), ["c"]);
         let states = |a, b| [("a".to_owned(), a), ("b".to_owned(), b)];
-        let cut = graph.decide("c", &states(OwnerState::Absent, OwnerState::Solid));
-        assert_eq!(cut, Decision::Cut(vec!["a".into()]));
+        let cut = graph.decide("c", &states(OwnerState::Absent, OwnerState::Present));
+        assert_eq!(cut, Decision::RemoveOwners(vec!["a".into()]));
         let gone = graph.decide("c", &states(OwnerState::Absent, OwnerState::Absent));
         assert_eq!(gone, Decision::Delete { foreground: false, unblock: false });
     }
@@ -293,13 +293,13 @@ mod tests {
                 let states: Vec<(String, OwnerState)> = n.owners.iter().map(|o| (o.uid.clone(), match objects.get(&o.uid) {
                     None => OwnerState::Absent,
                     Some(o) if o.foreground => OwnerState::Waiting,
-                    Some(_) => OwnerState::Solid,
+                    Some(_) => OwnerState::Present,
                 })).collect();
                 match graph.decide(&uid, &states) {
                     Decision::Leave => {}
                     Decision::Orphan(_) => unreachable!(),
                     Decision::Descend(more) => queue.extend(more),
-                    Decision::Cut(owners) => {
+                    Decision::RemoveOwners(owners) => {
                         let n = objects.get_mut(&uid).unwrap();
                         n.owners.retain(|o| !owners.contains(&o.uid));
                         queue.extend(graph.put(&uid, n.clone()));

@@ -1,15 +1,15 @@
-//! The garbage collector: what lost its last owner goes; owners wait for their dependents, or let them go.
+//! The garbage collector: deletes objects whose last owner is gone, and implements foreground and orphan deletion.
 
 // Who owns whom.
 pub mod graph;
 
 use coracle_cli::supervise::{Panicked, Subject, Supervisor};
 use coracle_client::Client;
+use coracle_client::aggregated::AggregatedObjects;
 use coracle_client::options::{DeleteOptions, Preconditions};
-use coracle_client::outside::Elsewhere;
 use coracle_client::user::User;
-use coracle_informer::events::{Note, Severity};
-use coracle_informer::everything::{Listener, kinds};
+use coracle_informer::all_kinds::{ObjectHandler, kinds};
+use coracle_informer::events::{EventDraft, Severity};
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::queue::Queue;
 use coracle_informer::recorder::Recorder;
@@ -28,21 +28,29 @@ use std::time::Duration;
 /// The collector's identity.
 pub const NAME: &str = "generic-garbage-collector";
 
-/// How often owners are asked for that others keep: nobody tells when they are gone.
-const ELSEWHERE: Duration = Duration::from_secs(60);
+/// Interval of the check for owners on aggregated API servers: there is no watch on them.
+const AGGREGATED_RECHECK: Duration = Duration::from_secs(60);
+
+/// The kind of an owner is not served, so that its state is unknown.
+#[derive(Debug, thiserror::Error)]
+#[error("no matches for kind \"{kind}\" in version \"{version}\"")]
+struct NotServed {
+    kind: String,
+    version: String,
+}
 
 /// The collector: a graph fed with every change, and a queue of uids to look at.
 pub struct Collector {
     client: Client,
-    extensions: Option<Arc<dyn Elsewhere>>,
+    extensions: Option<Arc<dyn AggregatedObjects>>,
     graph: Mutex<Graph>,
     queue: Arc<Queue<String>>,
     recorder: Recorder,
     supervisor: Supervisor,
 }
 
-impl Listener for Collector {
-    fn seen(&self, kind: &Arc<Kind>, change: Change<'_>) {
+impl ObjectHandler for Collector {
+    fn on_change(&self, kind: &Arc<Kind>, change: Change<'_>) {
         let mut graph = self.graph.lock();
         let mut look = Vec::new();
         if let Some(new) = change.new {
@@ -56,7 +64,7 @@ impl Listener for Collector {
         look.into_iter().for_each(|uid| self.queue.add(uid));
     }
 
-    fn missed(&self, kind: &Arc<Kind>, cache: &Cache) {
+    fn on_resync(&self, kind: &Arc<Kind>, cache: &Cache) {
         let prefix = kind.prefix();
         let objects = cache.list(None);
         let there: BTreeSet<&str> = objects.iter().map(|o| o.meta.uid.as_str()).collect();
@@ -71,7 +79,7 @@ impl Listener for Collector {
         look.into_iter().for_each(|uid| self.queue.add(uid));
     }
 
-    fn gone(&self, kind: &Arc<Kind>) {
+    fn on_kind_removed(&self, kind: &Arc<Kind>) {
         let mut graph = self.graph.lock();
         for uid in graph.of_kind(&kind.prefix()) {
             graph.remove(&uid).into_iter().for_each(|uid| self.queue.add(uid));
@@ -83,7 +91,7 @@ impl Collector {
     /// A collector with an empty graph.
     pub fn new(
         client: Client,
-        extensions: Option<Arc<dyn Elsewhere>>,
+        extensions: Option<Arc<dyn AggregatedObjects>>,
         (recorder, supervisor): (Recorder, Supervisor),
     ) -> Arc<Self> {
         let (graph, queue) = (Mutex::default(), Arc::new(Queue::new()));
@@ -99,14 +107,20 @@ impl Collector {
     pub async fn work(self: Arc<Self>) {
         loop {
             let uid = self.queue.take().await;
-            match self.supervisor.guard(NAME, || self.subject(&uid), self.process(&uid)).await {
-                Err(panicked) => self.put_aside(&uid, &panicked),
+            match self.supervisor.isolate(NAME, || self.subject(&uid), self.process(&uid)).await {
+                Err(panicked) => self.report_panic(&uid, &panicked),
                 Ok(Ok(())) => self.queue.done(&uid),
                 Ok(Err(error)) => {
                     let delay = self.queue.failed(&uid);
                     if !error.is_conflict() {
                         let error: &dyn std::error::Error = &error;
-                        tracing::warn!(controller = NAME, uid, error, ?delay, "trying again");
+                        tracing::warn!(
+                            controller = NAME,
+                            uid,
+                            error,
+                            ?delay,
+                            "garbage collection failed, will retry"
+                        );
                     }
                 }
             }
@@ -127,13 +141,13 @@ impl Collector {
     }
 
     /// A turn panicked: the object waits for long and says so, the others go on.
-    fn put_aside(&self, uid: &str, panicked: &Panicked) {
+    fn report_panic(&self, uid: &str, panicked: &Panicked) {
         self.queue.panicked(&uid.to_owned());
         let Some((kind, name)) = self.find(uid) else { return };
         if let Some(object) = self.client.cache(&kind).get(&name.namespace, &name.name) {
             let text = format!("{NAME} panicked and tries again later: {panicked}");
             let of = (&*kind.api_version(), &*kind.kind);
-            self.recorder.send(Note::new(of, &object, Severity::Warning, "ReconcilePanicked", text));
+            self.recorder.send(EventDraft::new(of, &object, Severity::Warning, "ReconcilePanicked", text));
         }
     }
 
@@ -150,8 +164,8 @@ impl Collector {
         if !node.deleting {
             for owner in &latest.meta.owner_references {
                 owners.push((owner.uid.clone(), self.owner(owner, &kind, &node.name.namespace).await?));
-                if self.is_elsewhere(owner) {
-                    self.queue.add_after(uid.to_owned(), ELSEWHERE);
+                if self.is_aggregated(owner) {
+                    self.queue.add_after(uid.to_owned(), AGGREGATED_RECHECK);
                 }
             }
         }
@@ -162,15 +176,15 @@ impl Collector {
                 dependents.into_iter().for_each(|uid| self.queue.add(uid));
                 Ok(())
             }
-            Decision::Finish => self.take_off(&kind, &latest, FOREGROUND).await,
+            Decision::Finish => self.remove_finalizer(&kind, &latest, FOREGROUND).await,
             Decision::Orphan(dependents) => {
                 for dependent in dependents {
-                    self.let_go(&dependent, uid).await?;
+                    self.orphan(&dependent, uid).await?;
                 }
-                self.let_go_unseen(uid, &node.name.namespace).await?;
-                self.take_off(&kind, &latest, ORPHAN).await
+                self.orphan_unseen(uid, &node.name.namespace).await?;
+                self.remove_finalizer(&kind, &latest, ORPHAN).await
             }
-            Decision::Cut(gone) => self.cut(&kind, &latest, &gone).await,
+            Decision::RemoveOwners(gone) => self.remove_owners(&kind, &latest, &gone).await,
             Decision::Delete { foreground, unblock } => {
                 if unblock {
                     self.unblock(&kind, &latest).await?;
@@ -180,7 +194,7 @@ impl Collector {
         }
     }
 
-    fn is_elsewhere(&self, owner: &Owner) -> bool {
+    fn is_aggregated(&self, owner: &Owner) -> bool {
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         self.client.registry().kind(group, version, &owner.kind).is_none()
     }
@@ -192,18 +206,18 @@ impl Collector {
         let registry = self.client.registry();
         let Some(kind) = registry.kind(group, version, &owner.kind) else {
             let namespace = if dependent.namespaced() { namespace } else { "" };
-            return self.elsewhere(owner, namespace).await;
+            return self.aggregated_owner(owner, namespace).await;
         };
         if kind.namespaced() && !dependent.namespaced() {
             // Such a reference cannot be resolved; upstream leaves the dependent alone, too.
-            return Ok(OwnerState::Solid);
+            return Ok(OwnerState::Present);
         }
         let namespace = if kind.namespaced() { namespace } else { "" };
         match self.client.get(&kind, namespace, &owner.name).await {
             Ok(found) if found.meta.uid == owner.uid => {
                 let waiting = found.meta.deletion_timestamp.is_some()
                     && found.meta.finalizers.iter().any(|f| f == FOREGROUND);
-                Ok(if waiting { OwnerState::Waiting } else { OwnerState::Solid })
+                Ok(if waiting { OwnerState::Waiting } else { OwnerState::Present })
             }
             Ok(_) => Ok(OwnerState::Absent),
             Err(error) if error.is_not_found() => Ok(OwnerState::Absent),
@@ -211,20 +225,20 @@ impl Collector {
         }
     }
 
-    /// The same of an owner that somebody else keeps.
-    async fn elsewhere(&self, owner: &Owner, namespace: &str) -> Result<OwnerState, Failure> {
+    /// The same for an owner on an aggregated API server.
+    async fn aggregated_owner(&self, owner: &Owner, namespace: &str) -> Result<OwnerState, Failure> {
         let user = User::service_account("kube-system", NAME);
         let kept = match &self.extensions {
-            Some(extensions) => extensions.keeps(owner, namespace, &user).await,
+            Some(extensions) => extensions.owner_exists(owner, namespace, &user).await,
             None => None,
         };
         match kept {
-            Some(Ok(true)) => Ok(OwnerState::Solid),
+            Some(Ok(true)) => Ok(OwnerState::Present),
             Some(Ok(false)) => Ok(OwnerState::Absent),
-            Some(Err(why)) => Err(Failure::Other(why)),
+            Some(Err(error)) => Err(Failure::of(error)),
             None => {
-                let (kind, version) = (&owner.kind, &owner.api_version);
-                Err(Failure::Other(format!("no matches for kind \"{kind}\" in version \"{version}\"")))
+                let (kind, version) = (owner.kind.clone(), owner.api_version.clone());
+                Err(Failure::of(NotServed { kind, version }))
             }
         }
     }
@@ -245,7 +259,7 @@ impl Collector {
         ignore_gone(self.client.modify(kind, &name.namespace, &name.name, "", same).await.map(|_| ()))
     }
 
-    async fn take_off(&self, kind: &Kind, object: &Object, finalizer: &str) -> Result<(), Failure> {
+    async fn remove_finalizer(&self, kind: &Kind, object: &Object, finalizer: &str) -> Result<(), Failure> {
         self.change(kind, object, |meta| {
             if let Some(list) = meta["finalizers"].as_array_mut() {
                 list.retain(|f| f != finalizer);
@@ -254,7 +268,7 @@ impl Collector {
         .await
     }
 
-    async fn cut(&self, kind: &Kind, object: &Object, owners: &[String]) -> Result<(), Failure> {
+    async fn remove_owners(&self, kind: &Kind, object: &Object, owners: &[String]) -> Result<(), Failure> {
         self.change(kind, object, |meta| {
             if let Some(list) = meta["ownerReferences"].as_array_mut() {
                 list.retain(|r| !owners.iter().any(|o| r["uid"] == **o));
@@ -272,25 +286,27 @@ impl Collector {
         .await
     }
 
-    async fn let_go(&self, dependent: &str, owner: &str) -> Result<(), Failure> {
+    async fn orphan(&self, dependent: &str, owner: &str) -> Result<(), Failure> {
         let Some(node) = self.graph.lock().get(dependent).cloned() else { return Ok(()) };
         let Some(kind) = kinds(&self.client).get(&node.kind).cloned() else { return Ok(()) };
         match self.client.get(&kind, &node.name.namespace, &node.name.name).await {
-            Ok(object) if object.meta.uid == dependent => self.cut(&kind, &object, &[owner.to_owned()]).await,
+            Ok(object) if object.meta.uid == dependent => {
+                self.remove_owners(&kind, &object, &[owner.to_owned()]).await
+            }
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Dependents that the graph has not heard of yet: one that kept its reference would be taken for garbage.
-    async fn let_go_unseen(&self, owner: &str, namespace: &str) -> Result<(), Failure> {
+    /// Orphans dependents that are not in the graph yet: with their reference they would be collected.
+    async fn orphan_unseen(&self, owner: &str, namespace: &str) -> Result<(), Failure> {
         let within = Some(namespace).filter(|namespace| !namespace.is_empty());
         let kinds: Vec<_> = kinds(&self.client).values().cloned().collect();
         for kind in kinds {
             for object in self.client.cache(&kind).list(within) {
                 if object.meta.owner_references.iter().any(|reference| reference.uid == owner) {
-                    self.cut(&kind, &object, &[owner.to_owned()]).await?;
+                    self.remove_owners(&kind, &object, &[owner.to_owned()]).await?;
                 }
             }
         }

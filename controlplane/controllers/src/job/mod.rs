@@ -9,7 +9,7 @@ mod policy;
 // The next step.
 pub mod plan;
 // Pods that outlive their Job.
-mod strays;
+mod orphans;
 #[cfg(test)]
 mod plan_tests;
 
@@ -17,7 +17,7 @@ use super::replicas::{PodControl, pod_of};
 use async_trait::async_trait;
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector;
 use coracle_informer::setup::Setup;
 use coracle_informer::wire::Wire;
@@ -43,11 +43,11 @@ pub fn start(setup: &mut Setup<'_>) {
     let owners = setup.resource(NAME, "batch", "jobs");
     let pods = setup.resource(NAME, "", "pods");
     let index = setup.pods();
-    let mut feed = setup.feed(&owners);
-    feed.owned_or_matching(&pods.kind, &pods.cache, "Job");
-    let queue = feed.queue.clone();
+    let mut handlers = setup.enqueue_on_change(&owners);
+    handlers.owned_or_matching(&pods.kind, &pods.cache, "Job");
+    let queue = handlers.queue.clone();
     setup.run(Jobs { control: PodControl { owners, pods }, pods: index }, &queue, 5);
-    strays::start(setup);
+    orphans::start(setup);
 }
 
 #[async_trait]
@@ -56,18 +56,18 @@ impl Controller for Jobs {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(job) = self.control.owners.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(job) = self.control.owners.get(name) else { return Ok(Requeue::No) };
         let Wire { spec, status }: Wire<Spec, Status> = job.typed()?;
         if spec.managed_by.as_ref().is_some_and(|m| m != MANAGER) {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let own = self.pods.owned(&job.meta.uid);
         if plan::finished(&status) || job.meta.deletion_timestamp.is_some() {
             // Nobody counts any more: nothing is held back.
             let held = own.iter().map(JobPod::read).filter(JobPod::tracked);
             try_join_all(held.map(|pod| self.release(pod))).await?;
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let selector = selector::of_workload(&job).unwrap_or_default();
         let mut candidates = own;
@@ -102,7 +102,7 @@ impl Controller for Jobs {
 
 impl Jobs {
     async fn release(&self, pod: JobPod) -> Result<(), Failure> {
-        strays::release(&self.control.pods, &Name::of(&pod.pod.object), pod.pod.uid()).await
+        orphans::release(&self.control.pods, &Name::of(&pod.pod.object), pod.pod.uid()).await
     }
 
     fn body(&self, job: &Object, spec: &Spec, new: New) -> Value {

@@ -2,7 +2,7 @@
 //! goes, then it is in the counts; whoever comes after a crash finds which of these was done.
 
 use super::indexes::Indexes;
-use super::policy::{Verdict, judge, succeeded_early};
+use super::policy::{FailureAction, evaluate, succeeded_early};
 use super::view::{JobPod, Spec, Status};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::pod::deletion_order;
@@ -145,11 +145,11 @@ fn note_ended(spec: &Spec, plan: &mut Plan, pods: &[JobPod]) -> Option<String> {
                 uncounted.succeeded.push(uid);
             }
         } else if pod.failed(spec) {
-            let verdict = judge(spec.pod_failure_policy.as_ref(), pod);
-            if let Verdict::FailJob(reason) = &verdict {
+            let verdict = evaluate(spec.pod_failure_policy.as_ref(), pod);
+            if let FailureAction::FailJob(reason) = &verdict {
                 why.get_or_insert(reason.clone());
             }
-            if verdict != Verdict::Ignore && !uncounted.failed.contains(&uid) {
+            if verdict != FailureAction::Ignore && !uncounted.failed.contains(&uid) {
                 uncounted.failed.push(uid);
             }
         } else {
@@ -167,9 +167,9 @@ fn exhausted(spec: &Spec, pods: &[JobPod]) -> BTreeSet<i32> {
         if !pod.failed(spec) {
             return false;
         }
-        match judge(spec.pod_failure_policy.as_ref(), pod) {
-            Verdict::FailIndex => true,
-            Verdict::Ignore => false,
+        match evaluate(spec.pod_failure_policy.as_ref(), pod) {
+            FailureAction::FailIndex => true,
+            FailureAction::Ignore => false,
             _ => pod.earlier_failures >= limit,
         }
     };
@@ -302,7 +302,7 @@ fn failures_by_index(spec: &Spec, pods: &[JobPod]) -> BTreeMap<i32, i32> {
     let mut map: BTreeMap<i32, i32> = BTreeMap::new();
     for pod in pods.iter().filter(|p| p.failed(spec)) {
         let Some(index) = pod.index else { continue };
-        let counts = judge(spec.pod_failure_policy.as_ref(), pod) != Verdict::Ignore;
+        let counts = evaluate(spec.pod_failure_policy.as_ref(), pod) != FailureAction::Ignore;
         let failures = pod.earlier_failures.saturating_add(i32::from(counts));
         let most = map.entry(index).or_default();
         *most = (*most).max(failures);

@@ -1,11 +1,11 @@
-//! Rules by which a job judges its pods. No clock, no tasks.
+//! Pod failure policy and success policy. No clock, no tasks.
 
 use super::indexes::Indexes;
 use super::view::{FailurePolicy, FailureRule, JobPod, SuccessPolicy};
 
 /// What a failure means.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FailureAction {
     /// The job fails, and why.
     FailJob(String),
     /// The pod's index fails.
@@ -17,19 +17,19 @@ pub enum Verdict {
 }
 
 /// What a failed pod means by the policy.
-pub fn judge(policy: Option<&FailurePolicy>, pod: &JobPod) -> Verdict {
-    let Some(policy) = policy else { return Verdict::Count };
+pub fn evaluate(policy: Option<&FailurePolicy>, pod: &JobPod) -> FailureAction {
+    let Some(policy) = policy else { return FailureAction::Count };
     for (at, rule) in policy.rules.iter().enumerate() {
         if let Some(why) = matches(rule, pod, at) {
             return match rule.action.as_str() {
-                "FailJob" => Verdict::FailJob(why),
-                "FailIndex" => Verdict::FailIndex,
-                "Ignore" => Verdict::Ignore,
-                _ => Verdict::Count,
+                "FailJob" => FailureAction::FailJob(why),
+                "FailIndex" => FailureAction::FailIndex,
+                "Ignore" => FailureAction::Ignore,
+                _ => FailureAction::Count,
             };
         }
     }
-    Verdict::Count
+    FailureAction::Count
 }
 
 fn matches(rule: &FailureRule, pod: &JobPod, at: usize) -> Option<String> {

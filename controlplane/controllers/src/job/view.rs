@@ -121,7 +121,7 @@ pub struct SuccessRule {
     pub succeeded_count: Option<i32>,
 }
 
-/// The told state.
+/// Observed state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)] // the API's own names

@@ -1,4 +1,4 @@
-//! What a node's silence means: conditions and taints from what is known of it. No clock, no tasks.
+//! Node health: conditions and taints of nodes without heartbeats. No clock, no tasks.
 
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::time;
@@ -36,7 +36,7 @@ pub struct Taint {
 pub struct Node {
     /// Wanted state.
     pub spec: Spec,
-    /// Told state.
+    /// Observed state.
     pub status: Status,
 }
 
@@ -59,7 +59,7 @@ pub struct Status {
 }
 
 impl Node {
-    /// Its state of readiness: `True`, `False` or `Unknown`; empty for a node that has never said.
+    /// Status of the `Ready` condition: `True`, `False` or `Unknown`; empty if there is none.
     pub fn readiness(&self) -> &str {
         conditions::find(&self.status.conditions, "Ready").map_or("", |c| c.status.as_str())
     }

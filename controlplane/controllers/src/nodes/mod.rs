@@ -11,7 +11,7 @@ use coracle_informer::index::Pods;
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::{Pod, node_of};
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
 use coracle_kinds::object::Object;
@@ -41,13 +41,13 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
     let pods = setup.resource(LIFECYCLE, "", "pods");
     let index = setup.pods();
     // Leases are not listened to: they are looked at when a node's time is up.
-    let queue = setup.feed(&nodes).queue.clone();
+    let queue = setup.enqueue_on_change(&nodes).queue.clone();
     let lifecycle = Lifecycle {
         nodes,
         leases,
         pods,
         index: index.clone(),
-        signs: Mutex::default(),
+        heartbeats: Mutex::default(),
         well: Mutex::default(),
         queue: queue.clone(),
     };
@@ -57,10 +57,11 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
     let nodes = setup.resource(EVICTION, "", "nodes");
     let tainted = nodes.cache.clone();
     // Of a node that gets a taint, the pods come from the node's own change.
-    let mut feed =
-        setup.feed_only(&pods, move |pod| tainted.get("", node_of(pod)).is_some_and(|node| may_evict(&node)));
+    let mut handlers = setup.enqueue_matching(&pods, move |pod| {
+        tainted.get("", node_of(pod)).is_some_and(|node| may_evict(&node))
+    });
     let on_node = index.clone();
-    feed.also(&nodes.kind, &nodes.cache, move |change, add| {
+    handlers.on_change(&nodes.kind, &nodes.cache, move |change, add| {
         let taints = |o: &Arc<Object>| o.typed::<Node>().map(|n| n.spec.taints).unwrap_or_default();
         let Some(node) = change.new.filter(|n| taints(n) != change.old.map(taints).unwrap_or_default())
         else {
@@ -68,7 +69,7 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
         };
         on_node.on_node(&node.meta.name).iter().for_each(|p| add(Name::of(&p.object)));
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Eviction { nodes, pods, index }, &queue, 4);
 }
 
@@ -88,27 +89,27 @@ fn start_ranges(setup: &mut Setup<'_>, ranges: &[Range]) {
     };
     let pieces: Arc<Mutex<Vec<Pieces>>> = Arc::new(Mutex::new(ranges.iter().map(cut).collect()));
     let noted = pieces.clone();
-    let mut feed = setup.feed(&nodes);
-    feed.also(&nodes.kind, &nodes.cache, move |change: Change<'_>, _| {
+    let mut handlers = setup.enqueue_on_change(&nodes);
+    handlers.on_change(&nodes.kind, &nodes.cache, move |change: Change<'_>, _| {
         let mut pieces = noted.lock();
         for old in change.old.filter(|_| change.new.is_none()).iter().flat_map(|n| held(n)) {
             pieces.iter_mut().for_each(|p| p.free(&old));
         }
     });
-    let queue = feed.queue.clone();
-    // One worker: whoever takes a piece notes it before the next looks.
+    let queue = handlers.queue.clone();
+    // One worker, so that no range is allocated twice.
     setup.run(Ranges { nodes, pieces, loaded: Mutex::new(false) }, &queue, 1);
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Holder {
-    spec: HolderSpec,
+struct NodeCidrs {
+    spec: NodeCidrsSpec,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct HolderSpec {
+struct NodeCidrsSpec {
     #[serde(rename = "podCIDR")]
     first: Option<String>,
     #[serde(rename = "podCIDRs")]
@@ -117,7 +118,7 @@ struct HolderSpec {
 
 /// The ranges a node has.
 fn held(node: &Object) -> Vec<String> {
-    let spec = node.typed::<Holder>().unwrap_or_default().spec;
+    let spec = node.typed::<NodeCidrs>().unwrap_or_default().spec;
     spec.all.into_iter().chain(spec.first).collect()
 }
 
@@ -127,13 +128,18 @@ struct Ranges {
     loaded: Mutex<bool>,
 }
 
+/// Every range of the cluster has a node.
+#[derive(Debug, thiserror::Error)]
+#[error("CIDR allocation failed; there are no remaining CIDRs left")]
+struct RangesExhausted;
+
 #[async_trait]
 impl Controller for Ranges {
     fn name(&self) -> &'static str {
         "node-ipam"
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         // Before the first piece is given, all that nodes have from earlier is noted.
         if !std::mem::replace(&mut *self.loaded.lock(), true) {
             let mut pieces = self.pieces.lock();
@@ -142,13 +148,13 @@ impl Controller for Ranges {
             }
         }
         let Some(node) = self.nodes.get(name).filter(|n| n.meta.deletion_timestamp.is_none()) else {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         let own = held(&node);
         if !own.is_empty() {
             let mut pieces = self.pieces.lock();
             own.iter().for_each(|range| pieces.iter_mut().for_each(|p| p.take(range)));
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let given: Option<Vec<String>> = {
             let mut pieces = self.pieces.lock();
@@ -156,7 +162,7 @@ impl Controller for Ranges {
         };
         let Some(given) = given else {
             self.nodes.normal(&node, "CIDRNotAvailable", "Node has no pod CIDR: all ranges are taken");
-            return Err(Failure::Other("CIDR allocation failed; there are no remaining CIDRs left".into()));
+            return Err(Failure::of(RangesExhausted));
         };
         let change = json!({"spec": {"podCIDR": given.first(), "podCIDRs": given}});
         if let Err(error) = self.nodes.merge(name, change).await {
@@ -164,12 +170,12 @@ impl Controller for Ranges {
             given.iter().for_each(|range| pieces.iter_mut().for_each(|p| p.free(range)));
             return Err(error.into());
         }
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 
-/// The last sign of life of a node, and when it was noticed.
-struct Sign {
+/// The last heartbeat of a node, and when it was observed.
+struct Heartbeat {
     what: (Option<String>, Option<String>),
     at: Timestamp,
 }
@@ -179,7 +185,7 @@ struct Lifecycle {
     leases: Resource,
     pods: Resource,
     index: Arc<Pods>,
-    signs: Mutex<HashMap<String, Sign>>,
+    heartbeats: Mutex<HashMap<String, Heartbeat>>,
     /// Nodes that are ready, once all have been looked at.
     well: Mutex<Option<HashSet<String>>>,
     queue: Arc<coracle_informer::queue::Queue<Name>>,
@@ -191,18 +197,18 @@ impl Controller for Lifecycle {
         "node-lifecycle"
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(mut object) = self.nodes.get(name) else {
-            self.signs.lock().remove(&name.name);
-            self.note(&name.name, false);
-            return Ok(Again::No);
+            self.heartbeats.lock().remove(&name.name);
+            self.set_ready(&name.name, false);
+            return Ok(Requeue::No);
         };
         let mut node: Node = object.typed()?;
-        if !self.signs.lock().contains_key(&name.name) {
+        if !self.heartbeats.lock().contains_key(&name.name) {
             let message = format!("Node {name} event: Registered Node {name} in Controller");
             self.nodes.normal(&object, "RegisteredNode", message);
         }
-        let seen = self.sign(&name.name, &node, now);
+        let seen = self.heartbeat(&name.name, &node, now);
         let due = time::after(seen, GRACE_SECONDS);
         if due <= now
             && let Some(conditions) = health::silenced(&node, now)
@@ -217,7 +223,7 @@ impl Controller for Lifecycle {
                 self.nodes.normal(&object, "NodeNotReady", message);
             }
         }
-        let all_down = self.note(&name.name, node.readiness() == "True");
+        let all_down = self.set_ready(&name.name, node.readiness() == "True");
         if let Some(taints) = health::taints(&node, all_down, now) {
             let mut body = object.value();
             body["spec"]["taints"] = json!(taints);
@@ -227,30 +233,31 @@ impl Controller for Lifecycle {
             self.unready_pods(&name.name, now).await?;
         }
         let silent = due <= now;
-        Ok(if silent { Again::No } else { Again::At(due) })
+        Ok(if silent { Requeue::No } else { Requeue::At(due) })
     }
 }
 
 impl Lifecycle {
-    /// When the node was last heard of: its lease or its status moved.
-    fn sign(&self, name: &str, node: &Node, now: Timestamp) -> Timestamp {
+    /// Time of the last heartbeat: a change of the Lease or of the status.
+    fn heartbeat(&self, name: &str, node: &Node, now: Timestamp) -> Timestamp {
         let lease = self.leases.get(&Name::new(LEASES, name));
         let renewed = lease.and_then(|l| l.value()["spec"]["renewTime"].as_str().map(str::to_owned));
         let what = (renewed.clone(), node.heartbeat().map(str::to_owned));
-        let mut signs = self.signs.lock();
-        let sign = signs.entry(name.to_owned()).or_insert_with(|| Sign { what: what.clone(), at: now });
-        if sign.what != what {
-            // It moved some time since the last look; the node's own clock is believed within those limits.
+        let mut heartbeats = self.heartbeats.lock();
+        let heartbeat =
+            heartbeats.entry(name.to_owned()).or_insert_with(|| Heartbeat { what: what.clone(), at: now });
+        if heartbeat.what != what {
+            // It changed since the last check; the time of the node is used within these limits.
             let told = time::parse(renewed.as_deref()).or(time::parse(what.1.as_deref())).unwrap_or(now);
-            sign.at = told.clamp(sign.at.min(now), now);
-            sign.what = what;
+            heartbeat.at = told.clamp(heartbeat.at.min(now), now);
+            heartbeat.what = what;
         }
-        sign.at
+        heartbeat.at
     }
 
-    /// Notes whether a node is well; says whether none is. When that changes, every node is looked at again: it decides
-    /// for all whether pods leave.
-    fn note(&self, name: &str, is_well: bool) -> bool {
+    /// Records whether a node is ready; returns whether none is. When that changes, every node is queued again, because it
+    /// decides about evictions everywhere.
+    fn set_ready(&self, name: &str, is_well: bool) -> bool {
         let mut known = self.well.lock();
         let well = known.get_or_insert_with(|| {
             let nodes = self.nodes.all();
@@ -271,7 +278,7 @@ impl Lifecycle {
         all_down
     }
 
-    /// Pods on a node that is not ready are not ready, so that nobody sends them requests.
+    /// Sets pods on a node that is not ready to not ready, so that they get no requests.
     async fn unready_pods(&self, node: &str, now: Timestamp) -> Result<(), Failure> {
         for pod in self.index.on_node(node).into_iter().filter(|p| p.ready) {
             let mut body = pod.object.value();
@@ -299,13 +306,13 @@ struct Eviction {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Guest {
-    spec: GuestSpec,
+struct PodTolerations {
+    spec: PodTolerationsSpec,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct GuestSpec {
+struct PodTolerationsSpec {
     tolerations: Vec<Toleration>,
 }
 
@@ -315,22 +322,22 @@ impl Controller for Eviction {
         EVICTION
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let pod = self.index.get(name).filter(|p| !p.node.is_empty() && !p.terminating());
-        let Some(pod) = pod else { return Ok(Again::No) };
-        let Some(node) = self.nodes.get(&Name::new("", &pod.node)) else { return Ok(Again::No) };
+        let Some(pod) = pod else { return Ok(Requeue::No) };
+        let Some(node) = self.nodes.get(&Name::new("", &pod.node)) else { return Ok(Requeue::No) };
         let node: Node = node.typed()?;
         if !node.spec.taints.iter().any(|t| t.effect == "NoExecute") {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
-        let guest: Guest = pod.object.typed()?;
+        let tolerating: PodTolerations = pod.object.typed()?;
         let since = pod.created.unwrap_or(now);
-        match health::leave_at(&node.spec.taints, &guest.spec.tolerations, since) {
-            None => Ok(Again::No),
-            Some(at) if at > now => Ok(Again::At(at)),
+        match health::leave_at(&node.spec.taints, &tolerating.spec.tolerations, since) {
+            None => Ok(Requeue::No),
+            Some(at) if at > now => Ok(Requeue::At(at)),
             Some(_) => {
                 self.evict(&pod, now).await?;
-                Ok(Again::No)
+                Ok(Requeue::No)
             }
         }
     }

@@ -84,14 +84,14 @@ impl Pieces {
         u64::try_from(index).ok().filter(|i| fits && *i < self.count())
     }
 
-    /// Notes that a piece is taken; a range from elsewhere is nobody's business.
+    /// Marks a piece as allocated; ranges outside of the cluster range are ignored.
     pub fn take(&mut self, piece: &str) {
         if let Some(index) = self.index(piece) {
             self.taken.insert(index);
         }
     }
 
-    /// Notes that a piece is free again.
+    /// Marks a piece as free.
     pub fn free(&mut self, piece: &str) {
         if let Some(index) = self.index(piece) {
             self.taken.remove(&index);

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use coracle_informer::index::{Owned, Pods};
 use coracle_informer::informer::Name;
 use coracle_informer::pod::{Pod, controller_of};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::wire::Wire;
 use coracle_kinds::object::Object;
@@ -34,9 +34,9 @@ fn start_one(setup: &mut Setup<'_>, name: &'static str, (group, plural): (&str, 
     let owners = setup.resource(name, group, plural);
     let pods = setup.resource(name, "", "pods");
     let index = setup.pods();
-    let mut feed = setup.feed(&owners);
-    feed.owned_or_matching(&pods.kind, &pods.cache, kind);
-    let queue = feed.queue.clone();
+    let mut handlers = setup.enqueue_on_change(&owners);
+    handlers.owned_or_matching(&pods.kind, &pods.cache, kind);
+    let queue = handlers.queue.clone();
     let siblings = Owned::by_owner(owners.cache.clone());
     let control = PodControl { owners, pods };
     setup.run(Replicas { name, control, pods: index, siblings }, &queue, 5);
@@ -48,11 +48,11 @@ impl Controller for Replicas {
         self.name
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(set) = self.control.owners.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(set) = self.control.owners.get(name) else { return Ok(Requeue::No) };
         let Wire { spec, status }: Wire<Spec> = set.typed()?;
         if spec.selector.is_empty() {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let mut pods = self.pods.owned(&set.meta.uid);
         if set.meta.deletion_timestamp.is_none() {

@@ -2,7 +2,7 @@
 //! renewals that the server runs.
 
 use coracle_client::Client;
-use coracle_client::servers::{IDENTITY, NAMESPACE, SERVER};
+use coracle_client::identity_lease::{IDENTITY, NAMESPACE, SERVER};
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
 use coracle_validation::tree::Tree;

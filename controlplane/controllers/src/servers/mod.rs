@@ -14,15 +14,15 @@ mod tests;
 
 use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
+use coracle_client::identity_lease::NAMESPACE;
 use coracle_client::options::{DeleteOptions, Preconditions};
-use coracle_client::servers::NAMESPACE;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use lease::Identity;
 use objects::Objects;
-use peers::{Peers, Standing};
+use peers::{PeerState, Peers};
 use published::Step;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,13 +42,13 @@ const ANSWER: Duration = Duration::from_secs(3);
 // A renewal that was due and failed is noticed before others' Leases seem to expire.
 const _: () = assert!(RENEW.as_secs() + RETRY.as_secs() + ANSWER.as_secs() < lease::HOLDS.as_secs());
 
-/// How this server ends.
+/// How this server stops.
 #[derive(Clone, Default)]
-pub struct Ending {
-    /// Cancelled when it ends.
+pub struct Shutdown {
+    /// Cancelled when it stops.
     pub stop: CancellationToken,
-    /// Whether a newer program goes on at the same address: then the server stays published.
-    pub again: Arc<AtomicBool>,
+    /// Whether a new process takes over the address: then the server stays published.
+    pub restart: Arc<AtomicBool>,
 }
 
 /// Publishes this server and keeps what is published about all of them right, until the server ends. `shared` says whether
@@ -58,15 +58,15 @@ pub async fn announce(
     own: Identity,
     shared: bool,
     supervisor: &Supervisor,
-    ending: &Ending,
+    shutdown: &Shutdown,
 ) -> JoinSet<()> {
-    let parts = (client.clone(), own, ending.clone());
+    let parts = (client.clone(), own, shutdown.clone());
     let start = move || {
-        let (client, own, ending) = parts.clone();
+        let (client, own, shutdown) = parts.clone();
         async move {
             let mut announcement = Announcement::new(client, own, shared);
             announcement.turn().await;
-            (announcement, ending)
+            (announcement, shutdown)
         }
     };
     let mut first = Some(start().await);
@@ -74,11 +74,11 @@ pub async fn announce(
     tasks.spawn(supervisor.clone().finish("api-servers", move || {
         let (first, again) = (first.take(), start());
         async move {
-            let (announcement, ending) = match first {
+            let (announcement, shutdown) = match first {
                 Some(started) => started,
                 None => again.await,
             };
-            announcement.keep(ending).await;
+            announcement.keep(shutdown).await;
         }
     }));
     tasks
@@ -115,13 +115,13 @@ impl Announcement {
     }
 
     /// Takes turns until the server ends, then withdraws it.
-    async fn keep(mut self, ending: Ending) {
-        while ending.stop.run_until_cancelled(self.wait(Instant::now())).await.is_some() {
+    async fn keep(mut self, shutdown: Shutdown) {
+        while shutdown.stop.run_until_cancelled(self.wait(Instant::now())).await.is_some() {
             self.turn().await;
         }
         // Without another server nobody reads it, and the next start writes it anew.
         if self.shared
-            && !ending.again.load(Ordering::Acquire)
+            && !shutdown.restart.load(Ordering::Acquire)
             && let Err(error) = self.withdraw(Instant::now()).await
         {
             tracing::warn!(lease = self.own.name, %error, "server not withdrawn: it stays published until its lease expires");
@@ -176,7 +176,7 @@ impl Announcement {
         }
         let leases = self.look(now);
         self.collect_garbage(&leases, now).await?;
-        self.publish(self.own.address, &self.judge(&leases, now)).await
+        self.publish(self.own.address, &self.peer_states(&leases, now)).await
     }
 
     /// Whether the own Lease is to be written. On a store of its own it is not renewed, only put right.
@@ -209,22 +209,22 @@ impl Announcement {
     }
 
     /// How the server with this Lease stands. On a store of its own any other Lease is of this server's past.
-    fn standing(&self, lease: &Object, now: Instant) -> Standing {
+    fn state(&self, lease: &Object, now: Instant) -> PeerState {
         match self.shared {
-            true => self.peers.standing(&lease.meta.name, now),
-            false => Standing::Garbage,
+            true => self.peers.state(&lease.meta.name, now),
+            false => PeerState::Garbage,
         }
     }
 
-    fn judge(&self, leases: &[Arc<Object>], now: Instant) -> Vec<(Identity, Standing)> {
+    fn peer_states(&self, leases: &[Arc<Object>], now: Instant) -> Vec<(Identity, PeerState)> {
         let servers =
-            leases.iter().filter_map(|lease| Some((Identity::read(lease)?, self.standing(lease, now))));
+            leases.iter().filter_map(|lease| Some((Identity::read(lease)?, self.state(lease, now))));
         servers.collect()
     }
 
-    /// Deletes Leases that nobody renews any more; one that was renewed since stays.
+    /// Deletes Leases that have not been renewed for long; one that was renewed since is kept.
     async fn collect_garbage(&self, leases: &[Arc<Object>], now: Instant) -> Result<(), ApiError> {
-        for lease in leases.iter().filter(|lease| self.standing(lease, now) == Standing::Garbage) {
+        for lease in leases.iter().filter(|lease| self.state(lease, now) == PeerState::Garbage) {
             let (name, version) = (&lease.meta.name, lease.revision.to_string());
             self.remove(&self.leases.kind, NAMESPACE, (name, &lease.meta.uid, &version)).await?;
             tracing::info!(lease = name, "lease of an API server deleted: not renewed for long");
@@ -236,7 +236,7 @@ impl Announcement {
     async fn publish(
         &self,
         own: Option<SocketAddr>,
-        others: &[(Identity, Standing)],
+        others: &[(Identity, PeerState)],
     ) -> Result<(), ApiError> {
         let endpoints = self.endpoints.cache.get(published::NAMESPACE, published::NAME);
         let before = published::published(endpoints.as_deref());
@@ -287,13 +287,13 @@ impl Announcement {
         settled(answered(self.client.delete(kind, namespace, name, options)).await)
     }
 
-    /// Takes back what was said about this server: its Lease, then its address.
+    /// Withdraws this server: deletes its Lease, then its address.
     async fn withdraw(&mut self, now: Instant) -> Result<(), ApiError> {
         let options = DeleteOptions::default();
         let deletion = self.client.delete(&self.leases.kind, NAMESPACE, &self.own.name, options);
         settled(answered(deletion).await)?;
         let leases = self.look(now);
-        self.publish(None, &self.judge(&leases, now)).await
+        self.publish(None, &self.peer_states(&leases, now)).await
     }
 }
 
@@ -303,7 +303,7 @@ async fn answered<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<
     answer.unwrap_or_else(|_| Err(ApiError::unavailable("the store does not answer")))
 }
 
-/// Somebody else was faster: no failure.
+/// A write conflict is no failure.
 fn settled(outcome: Result<Arc<Object>, ApiError>) -> Result<(), ApiError> {
     match outcome {
         Err(error) if !(error.is_already_exists() || error.is_conflict() || error.is_not_found()) => {

@@ -13,7 +13,7 @@ const GARBAGE: Duration = Duration::from_secs(3600);
 
 /// Whether a server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum PeerState {
     /// It renewed its Lease in time.
     Running,
     /// Its Lease was there at the first look and has not been due since: what was published about the server stays.
@@ -54,17 +54,17 @@ impl Peers {
     }
 
     /// How the server with this Lease stands.
-    pub fn standing(&self, lease: &str, now: Instant) -> Standing {
-        let Some(seen) = self.seen.get(lease) else { return Standing::Dead };
+    pub fn state(&self, lease: &str, now: Instant) -> PeerState {
+        let Some(seen) = self.seen.get(lease) else { return PeerState::Dead };
         match now.saturating_duration_since(seen.since) {
-            age if age >= GARBAGE => Standing::Garbage,
-            age if age >= HOLDS => Standing::Dead,
-            _ if seen.witnessed => Standing::Running,
-            _ => Standing::Unknown,
+            age if age >= GARBAGE => PeerState::Garbage,
+            age if age >= HOLDS => PeerState::Dead,
+            _ if seen.witnessed => PeerState::Running,
+            _ => PeerState::Unknown,
         }
     }
 
-    /// When the standing of a server changes next unless its Lease is renewed.
+    /// When the state of a server changes next unless its Lease is renewed.
     pub fn next(&self, now: Instant) -> Option<Instant> {
         let changes = self.seen.values().flat_map(|seen| [seen.since + HOLDS, seen.since + GARBAGE]);
         changes.filter(|change| *change > now).min()
@@ -96,18 +96,18 @@ mod tests {
         let (mut peers, start) = (Peers::default(), Instant::now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         peers.look(&[lease("a", 1)], at(0));
-        assert_eq!(peers.standing("a", at(14)), Standing::Unknown, "nobody saw when it was written");
+        assert_eq!(peers.state("a", at(14)), PeerState::Unknown, "nobody saw when it was written");
         assert_eq!(peers.next(at(14)), Some(at(15)));
         assert_eq!(peers.next(at(15)), Some(at(3600)));
-        assert_eq!(peers.standing("a", at(15)), Standing::Dead);
+        assert_eq!(peers.state("a", at(15)), PeerState::Dead);
         peers.look(&[lease("a", 2)], at(16));
-        assert_eq!(peers.standing("a", at(30)), Standing::Running, "it came back");
+        assert_eq!(peers.state("a", at(30)), PeerState::Running, "it came back");
         peers.look(&[lease("a", 2), lease("b", 3)], at(31));
-        assert_eq!(peers.standing("a", at(31)), Standing::Dead);
-        assert_eq!(peers.standing("b", at(31)), Standing::Running, "a new one");
-        assert_eq!(peers.standing("a", at(16 + 3600)), Standing::Garbage);
+        assert_eq!(peers.state("a", at(31)), PeerState::Dead);
+        assert_eq!(peers.state("b", at(31)), PeerState::Running, "a new one");
+        assert_eq!(peers.state("a", at(16 + 3600)), PeerState::Garbage);
         peers.look(&[], at(32));
-        assert_eq!(peers.standing("b", at(32)), Standing::Dead, "its lease is gone");
+        assert_eq!(peers.state("b", at(32)), PeerState::Dead, "its lease is gone");
     }
 
     #[test]
@@ -118,9 +118,9 @@ mod tests {
         peers.look(&[lease("a", 1)], at(1));
         peers.look(&[lease("a", 1), lease("b", 2)], at(10));
         peers.extend(at(14));
-        assert_eq!(peers.standing("a", at(28)), Standing::Running);
+        assert_eq!(peers.state("a", at(28)), PeerState::Running);
         peers.extend(at(29));
-        assert_eq!(peers.standing("a", at(30)), Standing::Dead, "what had expired stays so");
-        assert_eq!(peers.standing("b", at(30)), Standing::Dead);
+        assert_eq!(peers.state("a", at(30)), PeerState::Dead, "what had expired stays so");
+        assert_eq!(peers.state("b", at(30)), PeerState::Dead);
     }
 }

@@ -1,7 +1,7 @@
 //! What is published about the running API servers: the Endpoints and EndpointSlices of the Service `default/kubernetes`.
 
 use super::lease::Identity;
-use super::peers::Standing;
+use super::peers::PeerState;
 use coracle_kinds::object::Object;
 use coracle_validation::tree::{Tree, same};
 use serde_json::{Value, json};
@@ -42,16 +42,16 @@ pub enum Step {
 /// `published`.
 pub fn plan_addresses(
     own: Option<SocketAddr>,
-    others: &[(Identity, Standing)],
+    others: &[(Identity, PeerState)],
     published: &BTreeSet<SocketAddr>,
 ) -> BTreeSet<SocketAddr> {
-    let runs = |address: &SocketAddr, standing: Standing| match standing {
-        Standing::Running => true,
-        Standing::Unknown => published.contains(address),
-        Standing::Dead | Standing::Garbage => false,
+    let runs = |address: &SocketAddr, state: PeerState| match state {
+        PeerState::Running => true,
+        PeerState::Unknown => published.contains(address),
+        PeerState::Dead | PeerState::Garbage => false,
     };
-    let others = others.iter().filter_map(|(server, standing)| Some((server.address?, *standing)));
-    let running = others.filter(|(address, standing)| runs(address, *standing));
+    let others = others.iter().filter_map(|(server, state)| Some((server.address?, *state)));
+    let running = others.filter(|(address, state)| runs(address, *state));
     running.map(|(address, _)| address).chain(own).collect()
 }
 
@@ -181,14 +181,14 @@ mod tests {
     #[test]
     fn running_servers_are_published_and_what_cannot_be_judged_stays() {
         let at = |text: &str| text.parse::<SocketAddr>().ok();
-        let other = |address: &str, standing| (Identity::new(&[address], at(address), Vec::new()), standing);
+        let other = |address: &str, state| (Identity::new(&[address], at(address), Vec::new()), state);
         let others = [
-            other("192.0.2.2:6443", Standing::Running),
-            other("192.0.2.3:6443", Standing::Unknown),
-            other("192.0.2.4:6443", Standing::Unknown),
-            other("192.0.2.5:6443", Standing::Dead),
-            other("192.0.2.6:6443", Standing::Garbage),
-            (Identity::new(&["loopback"], None, Vec::new()), Standing::Running),
+            other("192.0.2.2:6443", PeerState::Running),
+            other("192.0.2.3:6443", PeerState::Unknown),
+            other("192.0.2.4:6443", PeerState::Unknown),
+            other("192.0.2.5:6443", PeerState::Dead),
+            other("192.0.2.6:6443", PeerState::Garbage),
+            (Identity::new(&["loopback"], None, Vec::new()), PeerState::Running),
         ];
         let before = servers(&["192.0.2.3:6443", "192.0.2.5:6443", "192.0.2.9:6443"]);
         let planned = plan_addresses(at("192.0.2.10:6443"), &others, &before);

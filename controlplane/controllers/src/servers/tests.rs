@@ -1,7 +1,7 @@
 //! Servers on one store, through the real pipeline; time is passed in.
 
 use super::*;
-use crate::cluster::Cluster;
+use crate::test_cluster::Cluster;
 use coracle_client::user::User;
 use coracle_informer::informer::Name;
 use serde_json::{Value, json};
@@ -112,8 +112,8 @@ async fn changes_wake_a_server_for_which_nothing_is_due() {
     let mut server = server(&cluster, "192.0.2.1", false);
     server.turn().await;
     assert_eq!((server.failure.take(), server.due(Instant::now())), (None, None));
-    let ending = Ending::default();
-    let kept = tokio::spawn(server.keep(ending.clone()));
+    let shutdown = Shutdown::default();
+    let kept = tokio::spawn(server.keep(shutdown.clone()));
     let name = Name::new("default", "kubernetes");
     for resource in ["endpoints", "discovery.k8s.io/endpointslices"] {
         let uid = cluster.get(resource, &name)["metadata"]["uid"].clone();
@@ -126,7 +126,7 @@ async fn changes_wake_a_server_for_which_nothing_is_due() {
         };
         cluster.until("published again", again).await;
     }
-    ending.stop.cancel();
+    shutdown.stop.cancel();
     kept.await.expect("it ends");
 }
 

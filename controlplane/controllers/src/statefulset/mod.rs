@@ -12,7 +12,7 @@ use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::Pod;
 use coracle_informer::resource::{Resource, namespace_is_ending};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::wire::Wire;
 use coracle_kinds::object::Object;
@@ -40,6 +40,11 @@ struct Status {
     collision_count: i64,
 }
 
+/// The claim of a pod goes away, and the pod waits for the next one.
+#[derive(Debug, thiserror::Error)]
+#[error("pvc {0} is being deleted")]
+struct ClaimDeleted(String);
+
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
     let owners = setup.resource(NAME, "apps", "statefulsets");
@@ -47,10 +52,10 @@ pub fn start(setup: &mut Setup<'_>) {
     let claims = setup.resource(NAME, "", "persistentvolumeclaims");
     let revisions = setup.resource(NAME, "apps", "controllerrevisions");
     let index = setup.pods();
-    let mut feed = setup.feed(&owners);
-    feed.owned_or_matching(&pods.kind, &pods.cache, "StatefulSet");
-    feed.owned(&revisions.kind, &revisions.cache, "StatefulSet");
-    let queue = feed.queue.clone();
+    let mut handlers = setup.enqueue_on_change(&owners);
+    handlers.owned_or_matching(&pods.kind, &pods.cache, "StatefulSet");
+    handlers.owned(&revisions.kind, &revisions.cache, "StatefulSet");
+    let queue = handlers.queue.clone();
     let history = History::new(revisions, "controller.kubernetes.io/hash");
     setup.run(Sets { control: PodControl { owners, pods }, claims, history, pods: index }, &queue, 5);
 }
@@ -61,11 +66,11 @@ impl Controller for Sets {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(set) = self.control.owners.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(set) = self.control.owners.get(name) else { return Ok(Requeue::No) };
         let Wire { spec, status }: Wire<Spec, Status> = set.typed()?;
         if spec.selector.is_empty() {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let orphans = self.pods.orphans(&name.namespace).into_iter();
         let mut candidates = self.pods.owned(&set.meta.uid);
@@ -84,10 +89,10 @@ impl Controller for Sets {
             collisions: status.collision_count,
         };
         let (revisions, collisions) = match self.history.sync(&subject).await {
-            Err(Failure::Api(error)) if namespace_is_ending(&error) => return Ok(Again::No),
+            Err(Failure::Api(error)) if namespace_is_ending(&error) => return Ok(Requeue::No),
             result => result?,
         };
-        let Some(update) = revisions.last() else { return Ok(Again::No) };
+        let Some(update) = revisions.last() else { return Ok(Requeue::No) };
         let current = revisions.iter().find(|r| r.name() == status.current_revision).unwrap_or(update);
         let names = Revisions { current: current.name(), update: update.name() };
 
@@ -188,7 +193,7 @@ impl Sets {
             let name = Name::new(&set.meta.namespace, claim["metadata"]["name"].as_str().unwrap_or_default());
             if let Some(there) = self.claims.get(&name) {
                 if there.meta.deletion_timestamp.is_some() {
-                    return Err(Failure::Other(format!("pvc {} is being deleted", name.name)));
+                    return Err(Failure::of(ClaimDeleted(name.name)));
                 }
                 continue;
             }

@@ -1,6 +1,6 @@
 //! The next step of a StatefulSet: pods with ordinals, in order or all at once. No clock, no tasks.
 
-use crate::amount::{Amount, Round};
+use crate::int_or_percent::{IntOrPercent, Round};
 use coracle_informer::pod::{Phase, Pod};
 use coracle_informer::selector::Selector;
 use jiff::Timestamp;
@@ -67,7 +67,7 @@ pub struct Rolling {
     /// Ordinals below keep the old template.
     pub partition: i32,
     /// How many pods may be unavailable.
-    pub max_unavailable: Option<Amount>,
+    pub max_unavailable: Option<IntOrPercent>,
 }
 
 /// What becomes of claims when the set is deleted or scaled.

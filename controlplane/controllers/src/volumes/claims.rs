@@ -5,7 +5,7 @@ use super::{DEFAULT_CLASS, Parts, SELECTED_NODE, add_finalizer, claims_of, read,
 use async_trait::async_trait;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::has_ended;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_kinds::object::Object;
 use coracle_proto::local_path::PROVISIONER;
 use jiff::Timestamp;
@@ -25,8 +25,8 @@ impl Controller for Claims {
         "persistentvolumeclaim-binder"
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
-        let Some(claim) = self.0.claims.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
+        let Some(claim) = self.0.claims.get(name) else { return Ok(Requeue::No) };
         if claim.meta.deletion_timestamp.is_some() {
             return self.unprotect(&claim).await;
         }
@@ -34,7 +34,7 @@ impl Controller for Claims {
             let mut body = claim.value();
             add_finalizer(&mut body, CLAIM_PROTECTION);
             self.0.claims.update(body).await?;
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let spec: Claim = read(&claim)?;
         if !spec.volume_name.is_empty() {
@@ -55,12 +55,12 @@ impl Controller for Claims {
             };
             let reason = if class.is_empty() { "FailedBinding" } else { "ProvisioningFailed" };
             self.0.claims.warn(&claim, reason, message);
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         if waits && selected.is_none() {
             let message = "waiting for first consumer to be created before binding";
             self.0.claims.normal(&claim, "WaitForFirstConsumer", message);
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         if row["provisioner"] != PROVISIONER {
             let provisioner = row["provisioner"].as_str().unwrap_or_default();
@@ -74,21 +74,21 @@ impl Controller for Claims {
                 let change = json!({"metadata": {"annotations": {key: provisioner}}});
                 self.0.claims.merge(name, change).await?;
             }
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         self.provision(&claim, &spec, &row, selected.as_deref()).await
     }
 }
 
 impl Claims {
-    async fn default_class(&self, claim: &Arc<Object>) -> Result<Again, Failure> {
+    async fn default_class(&self, claim: &Arc<Object>) -> Result<Requeue, Failure> {
         let classes = self.0.classes.all();
         let is_default = |c: &&Arc<Object>| c.value()["metadata"]["annotations"][DEFAULT_CLASS] == "true";
-        let Some(class) = classes.iter().find(is_default) else { return Ok(Again::No) };
+        let Some(class) = classes.iter().find(is_default) else { return Ok(Requeue::No) };
         let mut body = claim.value();
         body["spec"]["storageClassName"] = json!(class.meta.name);
         self.0.claims.update(body).await?;
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 
     /// The volume that is kept for the claim, or the smallest that suits it.
@@ -121,8 +121,8 @@ impl Claims {
         Ok(best.map(|(_, object)| object))
     }
 
-    /// Writes the volume first: whoever dies in between, the volume is kept for this claim.
-    pub(super) async fn bind(&self, claim: &Arc<Object>, volume: &Arc<Object>) -> Result<Again, Failure> {
+    /// Writes the volume first: after a crash in between, the volume is still reserved for this claim.
+    pub(super) async fn bind(&self, claim: &Arc<Object>, volume: &Arc<Object>) -> Result<Requeue, Failure> {
         let spec: Volume = read(volume)?;
         if spec.claim_ref.as_ref().is_none_or(|r| r.uid != claim.meta.uid) {
             let mut body = volume.value();
@@ -139,11 +139,11 @@ impl Claims {
         body["metadata"]["annotations"][BOUND] = json!("yes");
         body["metadata"]["annotations"][BY_CONTROLLER] = json!("yes");
         self.0.claims.update(body).await?;
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 
-    /// A claim that names its volume: told as bound once the volume agrees.
-    async fn bound(&self, claim: &Arc<Object>, spec: &Claim) -> Result<Again, Failure> {
+    /// A claim with a volume name: its phase becomes Bound once the volume refers to it.
+    async fn bound(&self, claim: &Arc<Object>, spec: &Claim) -> Result<Requeue, Failure> {
         let value = claim.value();
         let once = value["metadata"]["annotations"][BOUND] == "yes";
         let Some(volume) = self.0.volumes.get(&Name::new("", &spec.volume_name)) else {
@@ -154,7 +154,7 @@ impl Claims {
                 let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
                 self.0.claims.warn(claim, "ClaimLost", message);
             }
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         let row: Volume = read(&volume)?;
         match &row.claim_ref {
@@ -166,7 +166,7 @@ impl Claims {
                         format!("volume \"{}\" already bound to a different claim.", spec.volume_name),
                     );
                 }
-                return Ok(Again::No);
+                return Ok(Requeue::No);
             }
             Some(kept) if kept.uid == claim.meta.uid && once => {}
             _ => return self.bind(claim, &volume).await,
@@ -180,13 +180,13 @@ impl Claims {
             told[key] = status[key].clone();
         }
         self.0.claims.set_status(claim, told).await?;
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 
     /// Lets a claim go that no pod uses.
-    async fn unprotect(&self, claim: &Arc<Object>) -> Result<Again, Failure> {
+    async fn unprotect(&self, claim: &Arc<Object>) -> Result<Requeue, Failure> {
         if !claim.meta.finalizers.iter().any(|f| f == CLAIM_PROTECTION) {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let pods = self.0.pods.list(&claim.meta.namespace);
         let uses = |p: &Arc<Object>| !has_ended(p) && claims_of(p).contains(&claim.meta.name);
@@ -195,7 +195,7 @@ impl Claims {
             remove_finalizer(&mut body, CLAIM_PROTECTION);
             self.0.claims.update(body).await?;
         }
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 

@@ -5,10 +5,10 @@
 use super::{NAME, VOLUME_PROTECTION, remove_finalizer};
 use crate::nodes::health;
 use async_trait::async_trait;
-use coracle_client::outside::Disks;
+use coracle_client::node_volumes::NodeVolumes;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
 use coracle_proto::local_path::DIRECTORIES;
@@ -27,16 +27,16 @@ const WORKERS: usize = 4;
 struct Directories {
     volumes: Resource,
     nodes: Resource,
-    disks: Option<Arc<dyn Disks>>,
+    node_volumes: Option<Arc<dyn NodeVolumes>>,
 }
 
 /// Starts the controller.
-pub(super) fn start(setup: &mut Setup<'_>, disks: Option<Arc<dyn Disks>>) {
+pub(super) fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) {
     let volumes = setup.resource(NAME, "", "persistentvolumes");
     let nodes = setup.resource(NAME, "", "nodes");
     let all = volumes.cache.clone();
-    let mut feed = setup.feed(&volumes);
-    feed.also(&nodes.kind, &nodes.cache, move |change, add| {
+    let mut handlers = setup.enqueue_on_change(&volumes);
+    handlers.on_change(&nodes.kind, &nodes.cache, move |change, add| {
         let Some(node) = change.object() else { return };
         if change.old.map(|old| is_ready(old)) != change.new.map(|new| is_ready(new)) {
             let all = all.list(None);
@@ -46,8 +46,8 @@ pub(super) fn start(setup: &mut Setup<'_>, disks: Option<Arc<dyn Disks>>) {
             its.for_each(|volume| add(Name::of(volume)));
         }
     });
-    let queue = feed.queue.clone();
-    setup.run(Directories { volumes, nodes, disks }, &queue, WORKERS);
+    let queue = handlers.queue.clone();
+    setup.run(Directories { volumes, nodes, node_volumes }, &queue, WORKERS);
 }
 
 /// The directories that a node keeps volumes in, as its agent says.
@@ -74,7 +74,7 @@ enum Fate {
     Removed,
     /// It stays where it is.
     Kept,
-    /// It stays although it should not, and somebody may want to know.
+    /// It cannot be removed; an Event is recorded.
     Lost(String),
     /// Its node is not there to remove it now.
     Waits(String),
@@ -105,30 +105,30 @@ impl Controller for Directories {
         "local-path-directories"
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         let Some(volume) = self.volumes.get(name).filter(|volume| is_going(volume)) else {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         let mut value = volume.value();
         let node = value["metadata"]["annotations"][NODE].as_str().unwrap_or_default().to_owned();
         let failed = |why: &str| self.volumes.warn(&volume, "VolumeFailedDelete", why);
-        match (plan(&value, self.nodes.get(&Name::new("", &node)).as_deref()), &self.disks) {
-            (Fate::Removed, Some(disks)) => {
-                if let Err(why) = disks.remove(&node, &name.name).await {
-                    failed(&why);
-                    return Err(Failure::Other(why));
+        match (plan(&value, self.nodes.get(&Name::new("", &node)).as_deref()), &self.node_volumes) {
+            (Fate::Removed, Some(node_volumes)) => {
+                if let Err(error) = node_volumes.remove(&node, &name.name).await {
+                    failed(&error.to_string());
+                    return Err(Failure::of(error));
                 }
             }
             (Fate::Waits(why), _) => {
                 failed(&why);
-                return Ok(Again::No);
+                return Ok(Requeue::No);
             }
             (Fate::Lost(why), _) => failed(&why),
             (Fate::Kept | Fate::Removed, _) => {}
         }
         remove_finalizer(&mut value, FINALIZER);
         self.volumes.update(value).await?;
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 

@@ -1,22 +1,32 @@
 //! Generic ephemeral volumes: a claim of a pod's own, made from the template in its volume. The claim belongs to the pod
 //! and goes with it.
 
-use crate::claim;
+use crate::adoption;
 use async_trait::async_trait;
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::controller_of;
 use coracle_informer::queue::Queue;
 use coracle_informer::resource::{Resource, namespace_is_ending};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::wire::Wire;
 use coracle_kinds::object::Object;
+use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 const NAME: &str = "ephemeral-volume-controller";
+
+/// Why a pod has no claim for one of its volumes.
+#[derive(Debug, thiserror::Error)]
+enum ClaimError {
+    #[error("ephemeral volume {volume}: PVC {claim} was not created for pod {pod} (pod is not owner)")]
+    NotOwner { volume: String, claim: Name, pod: Name },
+    #[error("ephemeral volume {volume}: create PVC {claim}: {error}")]
+    Create { volume: String, claim: String, error: ApiError },
+}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -74,7 +84,7 @@ pub fn start(setup: &mut Setup<'_>) {
         },
         || (),
     );
-    setup.names_are_of(&queue, &pods);
+    setup.set_primary(&queue, &pods);
     setup.run(Volumes { pods, claims }, &queue, 1);
 }
 
@@ -95,7 +105,7 @@ fn plan_claim(pod: &Object, volume: &str, template: &Value) -> Value {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {
             "name": format!("{}-{volume}", pod.meta.name), "namespace": pod.meta.namespace,
-            "ownerReferences": [claim::reference("v1", "Pod", &pod.meta)],
+            "ownerReferences": [adoption::reference("v1", "Pod", &pod.meta)],
         },
         "spec": template["spec"],
     });
@@ -113,32 +123,29 @@ impl Controller for Volumes {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         let pod = self.pods.get(name).filter(|pod| pod.meta.deletion_timestamp.is_none());
-        let Some(pod) = pod else { return Ok(Again::No) };
+        let Some(pod) = pod else { return Ok(Requeue::No) };
         for volume in volumes(&pod) {
             let Some(ephemeral) = &volume.ephemeral else { continue };
             let body = plan_claim(&pod, &volume.name, &ephemeral.volume_claim_template);
-            let claim = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let why = match self.claims.get(&Name::new(&name.namespace, &claim)) {
+            let claim = Name::new(&name.namespace, body["metadata"]["name"].as_str().unwrap_or_default());
+            let volume = volume.name;
+            let error = match self.claims.get(&claim) {
                 Some(there) if controller_of(&there).is_some_and(|owner| owner.uid == pod.meta.uid) => {
                     continue;
                 }
-                Some(_) => format!(
-                    "PVC {}/{claim} was not created for pod {name} (pod is not owner)",
-                    name.namespace
-                ),
+                Some(_) => ClaimError::NotOwner { volume, claim, pod: name.clone() },
                 None => match self.claims.create(&name.namespace, body).await {
                     Ok(_) => continue,
-                    Err(error) if namespace_is_ending(&error) => return Ok(Again::No),
-                    Err(error) => format!("create PVC {claim}: {error}"),
+                    Err(error) if namespace_is_ending(&error) => return Ok(Requeue::No),
+                    Err(error) => ClaimError::Create { volume, claim: claim.name, error },
                 },
             };
-            let why = format!("ephemeral volume {}: {why}", volume.name);
-            self.pods.warn(&pod, "FailedBinding", why.clone());
-            return Err(Failure::Other(why));
+            self.pods.warn(&pod, "FailedBinding", error.to_string());
+            return Err(Failure::of(error));
         }
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 

@@ -16,7 +16,7 @@ pub mod ephemeral;
 mod tests;
 
 use claims::Claims;
-use coracle_client::outside::Disks;
+use coracle_client::node_volumes::NodeVolumes;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::has_ended;
 use coracle_informer::resource::Resource;
@@ -48,9 +48,9 @@ fn read<S: Default + serde::de::DeserializeOwned>(object: &Object) -> Result<S, 
     Ok(object.typed::<Wire<S>>()?.spec)
 }
 
-/// Starts the controllers, and makes the class `local-path` if there is no class at all. Without `disks` the directories of
+/// Starts the controllers, and makes the class `local-path` if there is no class at all. Without `node_volumes` the directories of
 /// volumes stay on their nodes.
-pub fn start(setup: &mut Setup<'_>, disks: Option<Arc<dyn Disks>>) {
+pub fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) {
     let parts = Parts {
         claims: setup.resource(NAME, "", "persistentvolumeclaims"),
         volumes: setup.resource(NAME, "", "persistentvolumes"),
@@ -61,9 +61,9 @@ pub fn start(setup: &mut Setup<'_>, disks: Option<Arc<dyn Disks>>) {
     let client = setup.client(NAME);
     setup.finish("storage-class", move || provision::ensure_class(client.clone()));
 
-    let mut feed = setup.feed(&parts.claims);
+    let mut handlers = setup.enqueue_on_change(&parts.claims);
     let pending = parts.claims.cache.clone();
-    feed.also(&parts.volumes.kind, &parts.volumes.cache, move |change, add| {
+    handlers.on_change(&parts.volumes.kind, &parts.volumes.cache, move |change, add| {
         for volume in change.both() {
             if let Some(claim) = read::<Volume>(volume).ok().and_then(|v| v.claim_ref) {
                 add(Name::new(&claim.namespace, &claim.name));
@@ -74,8 +74,8 @@ pub fn start(setup: &mut Setup<'_>, disks: Option<Arc<dyn Disks>>) {
         }
     });
     let pending = parts.claims.cache.clone();
-    feed.also(&parts.classes.kind, &parts.classes.cache, move |_, add| all_pending(&pending, add));
-    feed.also(&parts.pods.kind, &parts.pods.cache, |change, add| {
+    handlers.on_change(&parts.classes.kind, &parts.classes.cache, move |_, add| all_pending(&pending, add));
+    handlers.on_change(&parts.pods.kind, &parts.pods.cache, |change, add| {
         // The end of a pod may free a claim.
         if change.new.is_none_or(|p| has_ended(p))
             && let Some(pod) = change.old
@@ -83,21 +83,21 @@ pub fn start(setup: &mut Setup<'_>, disks: Option<Arc<dyn Disks>>) {
             claims_of(pod).into_iter().for_each(|claim| add(Name::new(&pod.meta.namespace, &claim)));
         }
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     // One worker: a volume is given to one claim.
     setup.run(Claims(parts.clone()), &queue, 1);
 
-    let mut feed = setup.feed(&parts.volumes);
-    feed.also(&parts.claims.kind, &parts.claims.cache, |change, add| {
+    let mut handlers = setup.enqueue_on_change(&parts.volumes);
+    handlers.on_change(&parts.claims.kind, &parts.claims.cache, |change, add| {
         for claim in change.both() {
             if let Some(volume) = read::<Claim>(claim).ok().map(|c| c.volume_name).filter(|v| !v.is_empty()) {
                 add(Name::new("", &volume));
             }
         }
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Volumes(parts), &queue, 1);
-    directories::start(setup, disks);
+    directories::start(setup, node_volumes);
     ephemeral::start(setup);
 }
 

@@ -7,7 +7,7 @@ use super::fit::Claim;
 use super::{DEFAULT_CLASS, SELECTED_NODE, VOLUME_PROTECTION};
 use coracle_client::Client;
 use coracle_informer::informer::Name;
-use coracle_informer::runner::{Again, Failure};
+use coracle_informer::runner::{Failure, Requeue};
 use coracle_kinds::object::Object;
 use coracle_proto::local_path::{DIRECTORY, PROVISIONED_BY, PROVISIONER, directory_name};
 use serde_json::{Value, json};
@@ -27,12 +27,27 @@ pub(super) async fn ensure_class(client: Client) {
     if let Err(error) = client.create(&kind, "", class).await
         && !error.is_already_exists()
     {
-        tracing::warn!(%error, "the class local-path was not created");
+        tracing::warn!(%error, "cannot create the storage class local-path");
     }
 }
 
+/// Why a claim gets no volume.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum ProvisionError {
+    #[error("configuration error, no node was specified")]
+    NoNode,
+    #[error("node {0:?} not found")]
+    NodeNotFound(String),
+    #[error("block volume provisioning is not supported")]
+    Block,
+    #[error("claim.Spec.Selector is not supported")]
+    Selector,
+    #[error("config doesn't contain path {path} on node {node}")]
+    Directory { path: String, node: String },
+}
+
 /// The directory on a node that a class's volumes are put in, and whether the node will remove them.
-fn plan_directory(class: &Value, node: &Object) -> Result<(String, bool), String> {
+fn plan_directory(class: &Value, node: &Object) -> Result<(String, bool), ProvisionError> {
     let offered = announced(node);
     let wanted = class["parameters"]["path"].as_str().map(|path| path.trim_end_matches('/'));
     match (wanted, offered.first()) {
@@ -41,18 +56,18 @@ fn plan_directory(class: &Value, node: &Object) -> Result<(String, bool), String
         (None, Some(first)) => Ok((first.clone(), true)),
         (Some(path), Some(_)) if offered.iter().any(|dir| dir == path) => Ok((path.to_owned(), true)),
         (Some(path), Some(_)) => {
-            Err(format!("config doesn't contain path {path} on node {}", node.meta.name))
+            Err(ProvisionError::Directory { path: path.to_owned(), node: node.meta.name.clone() })
         }
     }
 }
 
 /// The volume of a claim.
-fn plan_volume(claim: &Object, spec: &Claim, class: &Value, node: &Object) -> Result<Value, String> {
+fn plan_volume(claim: &Object, spec: &Claim, class: &Value, node: &Object) -> Result<Value, ProvisionError> {
     if spec.volume_mode == "Block" {
-        return Err("block volume provisioning is not supported".into());
+        return Err(ProvisionError::Block);
     }
     if spec.selector.is_some() {
-        return Err("claim.Spec.Selector is not supported".into());
+        return Err(ProvisionError::Selector);
     }
     let (directory, removes) = plan_directory(class, node)?;
     let name = format!("pvc-{}", claim.meta.uid);
@@ -85,28 +100,28 @@ impl Claims {
         spec: &Claim,
         class: &Value,
         node: Option<&str>,
-    ) -> Result<Again, Failure> {
-        let failed = |why: &str| {
+    ) -> Result<Requeue, Failure> {
+        let failed = |why: &dyn std::error::Error| {
             let class = class["metadata"]["name"].as_str().unwrap_or_default();
             let message = format!("failed to provision volume with StorageClass {class:?}: {why}");
             self.0.claims.warn(claim, "ProvisioningFailed", message);
         };
         let Some(node) = node else {
-            failed("configuration error, no node was specified");
-            return Ok(Again::No);
+            failed(&ProvisionError::NoNode);
+            return Ok(Requeue::No);
         };
         let Some(node) = self.0.nodes.get(&Name::new("", node)) else {
             // The scheduler chooses another.
-            failed(&format!("node {node:?} not found"));
+            failed(&ProvisionError::NodeNotFound(node.to_owned()));
             let change = json!({"metadata": {"annotations": {SELECTED_NODE: null}}});
             self.0.claims.merge(&Name::of(claim), change).await?;
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         let body = match plan_volume(claim, spec, class, &node) {
             Ok(body) => body,
-            Err(why) => {
-                failed(&why);
-                return Ok(Again::No);
+            Err(error) => {
+                failed(&error);
+                return Ok(Requeue::No);
             }
         };
         let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -117,13 +132,13 @@ impl Claims {
             }
             Err(error) if error.is_already_exists() => {}
             Err(error) => {
-                failed(&error.to_string());
+                failed(&error);
                 return Err(error.into());
             }
         }
         match self.0.volumes.get(&Name::new("", &name)) {
             Some(volume) => self.bind(claim, &volume).await,
-            None => Ok(Again::Now),
+            None => Ok(Requeue::Now),
         }
     }
 }
@@ -146,7 +161,7 @@ mod tests {
     #[test]
     fn directories_are_the_nodes() {
         let two = Some(r#"["/a", "/b"]"#);
-        let refused = Err("config doesn't contain path /c on node n".to_owned());
+        let refused = Err(ProvisionError::Directory { path: "/c".to_owned(), node: "n".to_owned() });
         for (dirs, path, want) in [
             (two, None, Ok(("/a".to_owned(), true))),
             (two, Some("/b/"), Ok(("/b".to_owned(), true))),

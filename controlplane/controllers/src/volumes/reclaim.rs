@@ -4,7 +4,7 @@ use super::fit::Volume;
 use super::{NAME, Parts, VOLUME_PROTECTION, add_finalizer, read, remove_finalizer};
 use async_trait::async_trait;
 use coracle_informer::informer::Name;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_proto::local_path::{PROVISIONED_BY, PROVISIONER};
 use jiff::Timestamp;
 use serde_json::json;
@@ -18,8 +18,8 @@ impl Controller for Volumes {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
-        let Some(volume) = self.0.volumes.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
+        let Some(volume) = self.0.volumes.get(name) else { return Ok(Requeue::No) };
         let value = volume.value();
         let protected = volume.meta.finalizers.iter().any(|f| f == VOLUME_PROTECTION);
         if volume.meta.deletion_timestamp.is_some() {
@@ -27,13 +27,13 @@ impl Controller for Volumes {
                 let mut body = value;
                 remove_finalizer(&mut body, VOLUME_PROTECTION);
                 self.0.volumes.update(body).await?;
-                return Ok(Again::No);
+                return Ok(Requeue::No);
             }
         } else if !protected {
             let mut body = value;
             add_finalizer(&mut body, VOLUME_PROTECTION);
             self.0.volumes.update(body).await?;
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let spec: Volume = read(&volume)?;
         let phase = match &spec.claim_ref {
@@ -57,11 +57,11 @@ impl Controller for Volumes {
         let goes = spec.persistent_volume_reclaim_policy == "Delete" && own;
         if phase == "Released" && goes && volume.meta.deletion_timestamp.is_none() {
             if self.is_claimed(&spec).await? {
-                return Ok(Again::Now);
+                return Ok(Requeue::Now);
             }
             self.0.volumes.delete(&volume).await?;
         }
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 

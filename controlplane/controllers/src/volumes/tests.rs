@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used)]
 use super::directories::FINALIZER;
 use crate::Options;
-use crate::cluster::Cluster;
+use crate::test_cluster::Cluster;
 use async_trait::async_trait;
-use coracle_client::outside::Disks;
+use coracle_client::node_volumes::{NodeVolumeError, NodeVolumes};
 use coracle_informer::informer::Name;
 use coracle_proto::local_path::DIRECTORIES;
+use coracle_proto::status::ApiError;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -20,12 +21,12 @@ struct Noted {
 }
 
 #[async_trait]
-impl Disks for Noted {
-    async fn remove(&self, node: &str, volume: &str) -> Result<(), String> {
+impl NodeVolumes for Noted {
+    async fn remove(&self, node: &str, volume: &str) -> Result<(), NodeVolumeError> {
         let mut failures = self.failures.lock();
         if *failures > 0 {
             *failures -= 1;
-            return Err("disk is on fire".into());
+            return Err(ApiError::new(500, "InternalError", "disk is on fire").into());
         }
         self.removed.lock().push((node.into(), volume.into()));
         Ok(())
@@ -40,7 +41,7 @@ struct Fixture {
 impl Fixture {
     async fn start() -> Self {
         let disks = Arc::new(Noted::default());
-        let options = Options { disks: Some(disks.clone()), ..Options::default() };
+        let options = Options { node_volumes: Some(disks.clone()), ..Options::default() };
         let cluster = Cluster::start_with(options).await;
         cluster.node("node-1", json!({"kubernetes.io/hostname": "host-1"})).await;
         let dirs = json!({"metadata": {"annotations": {DIRECTORIES: r#"["/storage"]"#}}});

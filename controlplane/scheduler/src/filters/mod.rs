@@ -12,7 +12,7 @@ pub mod resources;
 // Topology spread.
 pub mod spread;
 // Affinity and anti-affinity to pods.
-pub mod neighbours;
+pub mod pod_affinity;
 
 use super::node::NodeInfo;
 use super::pod::PodInfo;
@@ -68,17 +68,17 @@ pub struct Query {
     /// The pod.
     pub pod: Arc<PodInfo>,
     /// Its hard spread constraints.
-    pub spread: spread::Hard,
+    pub spread: spread::RequiredSpread,
     /// Its rules about pods, and those of pods about it.
-    pub neighbours: neighbours::Hard,
+    pub pod_affinity: pod_affinity::RequiredAffinity,
 }
 
 impl Query {
     /// Looks up counts for the pod's rules.
     pub fn new(snapshot: &mut Snapshot, pod: Arc<PodInfo>) -> Self {
-        let neighbours = neighbours::Hard::new(snapshot, &pod);
-        let spread = spread::Hard::new(snapshot, &pod);
-        Self { pod, spread, neighbours }
+        let pod_affinity = pod_affinity::RequiredAffinity::new(snapshot, &pod);
+        let spread = spread::RequiredSpread::new(snapshot, &pod);
+        Self { pod, spread, pod_affinity }
     }
 }
 
@@ -90,7 +90,7 @@ pub fn fixed(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     placement::affinity(pod, node)
 }
 
-/// Whether the node has room for the pod beside what runs there and what was promised to more important pods.
+/// Whether the pod fits beside the pods on the node and nominated pods of higher priority.
 pub fn local(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     let promised: Vec<&PodInfo> = node
         .nominated
@@ -111,5 +111,5 @@ pub fn check(snapshot: &Snapshot, query: &Query, id: NodeId) -> Result<(), Rejec
     local(&query.pod, node)?;
     snapshot.volumes.check(&query.pod, node)?;
     query.spread.check(snapshot, id)?;
-    query.neighbours.check(snapshot, id)
+    query.pod_affinity.check(snapshot, id)
 }

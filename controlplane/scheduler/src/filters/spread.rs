@@ -7,7 +7,7 @@ use super::{Plugin, Rejection, placement, taints};
 
 /// A pod's hard constraints with their counts.
 #[derive(Debug, Default)]
-pub struct Hard {
+pub struct RequiredSpread {
     constraints: Vec<Counted>,
 }
 
@@ -23,7 +23,7 @@ struct Counted {
     domains: Vec<i64>,
 }
 
-impl Hard {
+impl RequiredSpread {
     /// Counts for the pod's constraints, as of now.
     pub fn new(snapshot: &mut Snapshot, pod: &PodInfo) -> Self {
         let hard: Vec<&Spread> = pod.spread.iter().filter(|s| s.hard).collect();

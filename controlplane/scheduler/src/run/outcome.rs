@@ -1,54 +1,54 @@
-//! What becomes of a decision: the pod has its node, or says why not, or others make room for it.
+//! Results of a scheduling decision: binding, `PodScheduled` condition, or preemption.
 
 use super::{Bound, Done, Runner};
+use crate::diagnosis::Diagnosis;
+use crate::metrics::AttemptResult;
 use crate::pod::PodInfo;
-use crate::preempt::Plan;
+use crate::preempt::{Plan, PreemptionError};
 use crate::queue::{Event, Millis};
-use crate::scheduling::Ended;
-use crate::why::Diagnosis;
 use std::sync::Arc;
 use tokio::task::JoinError;
 
 impl Runner {
-    /// The pod waits: tells why, and makes room if that helps.
-    pub(super) fn refuse(&mut self, pod: &Arc<PodInfo>, why: Arc<Diagnosis>, now: Millis) {
+    /// No node fits: updates the condition of the pod and starts a preemption if that helps.
+    pub(super) fn mark_unschedulable(&mut self, pod: &Arc<PodInfo>, why: Arc<Diagnosis>, now: Millis) {
         let budgets: Vec<_> = self.state.budgets.values().cloned().collect();
-        let plan = if self.clearing.contains(&pod.key) {
-            Err("waiting for the preemption for this pod to be finished".into())
+        let plan = if self.preempting.contains(&pod.key) {
+            Err(PreemptionError::UnderWay)
         } else {
-            let plan = self.state.placer.make_room(pod, &why, &budgets);
-            self.counted.preempted(plan.as_ref().ok().map(|plan| plan.victims.len()));
+            let plan = self.state.placer.preempt(pod, &why, &budgets);
+            self.metrics.preempted(plan.as_ref().ok().map(|plan| plan.victims.len()));
             plan
         };
-        let no_room = plan.as_ref().err().cloned().unwrap_or_default();
-        let message = why.message(if why.nodes == 0 { "" } else { &no_room });
-        self.verdicts.0.write().insert(pod.key.clone(), (why.clone(), message.clone()));
-        let news = self.state.queue.stuck(&pod.key, why, message.clone(), now);
+        let preemption_error = plan.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let message = why.message(if why.nodes == 0 { "" } else { &preemption_error });
+        self.pending.0.write().insert(pod.key.clone(), (why.clone(), message.clone()));
+        let news = self.state.queue.mark_unschedulable(&pod.key, why, message.clone(), now);
         match plan {
-            Ok(plan) => self.clear(pod, plan, message),
-            Err(_) if news && !self.clearing.contains(&pod.key) => {
-                // A node that was to be cleared but will not do after all is given up.
-                let giving_up = !pod.nominated.is_empty() && !no_room.starts_with("not eligible");
+            Ok(plan) => self.start_preemption(pod, plan, message),
+            Err(preemption_error) if news && !self.preempting.contains(&pod.key) => {
+                // The nominated node does not fit any more.
+                let giving_up = !pod.nominated.is_empty() && !preemption_error.is_ineligible();
                 if giving_up {
                     self.state.placer.snapshot.nominate(pod, "");
                 }
                 let nominated = (!giving_up && !pod.nominated.is_empty()).then(|| pod.nominated.clone());
-                self.tell(pod.clone(), message, nominated, Vec::new());
+                self.report(pod.clone(), message, nominated, Vec::new());
             }
             Err(_) => {}
         }
     }
 
-    /// Removes the pods that are in the way and keeps the room for this one.
-    fn clear(&mut self, pod: &Arc<PodInfo>, plan: Plan, message: String) {
+    /// Evicts the victims and nominates the node for the pod.
+    fn start_preemption(&mut self, pod: &Arc<PodInfo>, plan: Plan, message: String) {
         let Some(node) = self.state.placer.snapshot.node(plan.node).map(|n| n.name.clone()) else { return };
         tracing::info!(pod = %pod.key, node, victims = plan.victims.len(), "preempting");
         self.state.placer.snapshot.nominate(pod, &node);
-        self.clearing.insert(pod.key.clone());
-        self.tell(pod.clone(), message, Some(node), plan.victims);
+        self.preempting.insert(pod.key.clone());
+        self.report(pod.clone(), message, Some(node), plan.victims);
     }
 
-    fn tell(
+    fn report(
         &mut self,
         pod: Arc<PodInfo>,
         message: String,
@@ -62,46 +62,46 @@ impl Runner {
                 let evicted = writes.evict(victim, &pod, nominated.as_deref().unwrap_or_default()).await;
                 result = result.and(evicted);
             }
-            Done::Told(pod, result)
+            Done::Reported(pod, result)
         });
     }
 
     pub(super) fn finish(&mut self, done: Result<Done, JoinError>) {
-        if let Ok(Done::Told(pod, _)) = &done
-            && self.clearing.remove(&pod.key)
+        if let Ok(Done::Reported(pod, _)) = &done
+            && self.preempting.remove(&pod.key)
         {
-            // Those in the way may have gone while the pod was not to be tried.
+            // The victims may have terminated in the meantime.
             let now = self.now();
             self.state.queue.activate(&pod.key, now);
         }
         match done {
             Ok(Done::Decided(pod, Err(error))) => {
                 self.awaiting.remove(&pod.key);
-                self.give_up(&pod, &error.message);
+                self.undo_binding(&pod, &error.message);
             }
-            Ok(Done::Told(pod, Err(error))) if !error.is_not_found() => {
-                tracing::warn!(pod = %pod.key, %error, "a waiting pod could not be told why");
+            Ok(Done::Reported(pod, Err(error))) if !error.is_not_found() => {
+                tracing::warn!(pod = %pod.key, %error, "cannot update the PodScheduled condition");
             }
-            Ok(Done::Decided(_, Ok(())) | Done::Told(..)) => {}
-            Err(error) => tracing::error!(%error, "a write of the scheduler broke off"),
+            Ok(Done::Decided(_, Ok(())) | Done::Reported(..)) => {}
+            Err(error) => tracing::error!(%error, "write task failed"),
         }
     }
 
     pub(super) fn bound(&mut self, bound: Result<Bound, JoinError>) {
         let bound = bound.unwrap_or_else(|error| {
-            tracing::error!(%error, "bindings broke off");
+            tracing::error!(%error, "binding task failed");
             Vec::new()
         });
         for (pod, answer) in bound {
             if let Err(error) = answer {
-                self.give_up(&pod, &error.message);
+                self.undo_binding(&pod, &error.message);
                 continue;
             }
             if let Some(tries) = self.tries.remove(&pod.key) {
-                self.counted.attempted(&pod.scheduler, Ended::Scheduled, tries.latest.elapsed());
-                self.counted.placed(tries.count, tries.first.elapsed());
+                self.metrics.attempted(&pod.scheduler, AttemptResult::Scheduled, tries.latest.elapsed());
+                self.metrics.placed(tries.count, tries.first.elapsed());
             }
-            self.verdicts.0.write().remove(&pod.key);
+            self.pending.0.write().remove(&pod.key);
             // Another one of its name may be waiting by now.
             if self.state.queue.get(&pod.key).is_some_and(|waiting| waiting.uid == pod.uid) {
                 self.state.queue.remove(&pod.key);
@@ -109,15 +109,15 @@ impl Runner {
         }
     }
 
-    /// Takes back a decision that could not be written; the pod is tried again after a while, if it is still there.
-    pub(super) fn give_up(&mut self, pod: &Arc<PodInfo>, why: &str) {
-        tracing::warn!(pod = %pod.key, why, "not bound");
+    /// Undoes a placement that could not be written; the pod is retried with backoff.
+    pub(super) fn undo_binding(&mut self, pod: &Arc<PodInfo>, why: &str) {
+        tracing::warn!(pod = %pod.key, why, "cannot bind pod, will retry");
         let took = self.tries.get(&pod.key).map(|tries| tries.latest.elapsed()).unwrap_or_default();
-        self.counted.attempted(&pod.scheduler, Ended::Error, took);
+        self.metrics.attempted(&pod.scheduler, AttemptResult::Error, took);
         let now = self.now();
         let node = self.state.placer.snapshot.pod_node(&pod.key);
         self.state.placer.snapshot.forget(&pod.key);
-        self.state.queue.wake(Event::Gone(pod, node), &self.state.placer.snapshot, now);
+        self.state.queue.on_event(Event::Gone(pod, node), &self.state.placer.snapshot, now);
         self.state.queue.retry(&pod.key, now);
     }
 }

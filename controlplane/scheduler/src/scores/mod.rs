@@ -3,9 +3,9 @@
 // How much is left, how evenly.
 pub mod allocation;
 // Preferred node affinity, tolerated taints, images that are there.
-pub mod fondness;
-// Even spread and preferred neighbours, by domain.
-pub mod domains;
+pub mod preferred_affinity;
+// Even spread and preferred pod_affinity, by domain.
+pub mod topology;
 
 /// The best score. Finer than upstream's 100, so that nodes that differ a little are told apart.
 pub const FULL: i64 = 100_000;
@@ -27,7 +27,7 @@ pub struct Weights {
     pub taints: i64,
     pub node_affinity: i64,
     pub spread: i64,
-    pub neighbours: i64,
+    pub pod_affinity: i64,
     pub fit: i64,
     pub balance: i64,
     pub images: i64,
@@ -40,7 +40,7 @@ impl Default for Weights {
             taints: 3,
             node_affinity: 2,
             spread: 2,
-            neighbours: 2,
+            pod_affinity: 2,
             fit: 1,
             balance: 1,
             images: 1,

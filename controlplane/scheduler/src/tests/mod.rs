@@ -10,7 +10,7 @@ mod preempt;
 // Pods that wait.
 mod queue;
 // What the API says of what was decided.
-mod intake;
+mod event_handlers;
 // Any sequence of events.
 mod model;
 
@@ -100,7 +100,7 @@ pub(super) async fn cluster() -> Cluster {
         let options = controllers::Options {
             keys: Some(parts.keys.clone()),
             pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
-            charges: Some(parts.ledger.clone()),
+            charges: Some(parts.quota_charges.clone()),
             ..controllers::Options::default()
         };
         let client = parts.client.clone();

@@ -12,7 +12,7 @@ fn preemption_takes_the_least_important_and_spares_what_it_can() {
     }
     let high = ranked("high", "2", 10);
     let why = placer.place(&high).unwrap_err();
-    let plan = placer.make_room(&high, &why, &[]).unwrap();
+    let plan = placer.preempt(&high, &why, &[]).unwrap();
     assert_eq!(plan.victims.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["lower"]);
     assert_eq!(placer.snapshot.node(plan.node).unwrap().pods.len(), 2, "trying changed nothing");
     // A budget on the cheapest victim makes the next best one go.
@@ -28,13 +28,13 @@ fn preemption_takes_the_least_important_and_spares_what_it_can() {
     let equal = ranked("equal", "2", 0);
     let why = placer.place(&equal).unwrap_err();
     assert_eq!(
-        placer.make_room(&equal, &why, &[]).unwrap_err(),
+        placer.preempt(&equal, &why, &[]).unwrap_err().to_string(),
         "0/2 nodes are available: 2 No preemption victims found for incoming pod."
     );
     let huge = ranked("huge", "64", 10);
     let why = placer.place(&huge).unwrap_err();
     assert_eq!(
-        placer.make_room(&huge, &why, &[]).unwrap_err(),
+        placer.preempt(&huge, &why, &[]).unwrap_err().to_string(),
         "0/2 nodes are available: 2 Preemption is not helpful for scheduling."
     );
 }
@@ -61,7 +61,7 @@ proptest! {
         }
         let high = ranked("high", &format!("{asked}00m"), 3);
         if let Err(why) = placer.place(&high)
-            && let Ok(plan) = placer.make_room(&high, &why, &[])
+            && let Ok(plan) = placer.preempt(&high, &why, &[])
         {
             prop_assert!(!plan.victims.is_empty());
             prop_assert!(plan.victims.iter().all(|v| v.priority < 3));

@@ -1,6 +1,6 @@
 use super::*;
+use crate::diagnosis::Diagnosis;
 use crate::queue::{Event, Queue};
-use crate::why::Diagnosis;
 
 #[test]
 fn the_queue_orders_by_priority_then_age_and_holds_gated_pods() {
@@ -23,14 +23,14 @@ fn a_stuck_pod_is_tried_again_only_when_something_may_help() {
     queue.add(big.clone());
     let popped = queue.pop(0).unwrap();
     let why = placer.place(&popped).unwrap_err();
-    assert!(queue.stuck(&popped.key, why.clone(), why.message(""), 0));
+    assert!(queue.mark_unschedulable(&popped.key, why.clone(), why.message(""), 0));
     let id = placer.snapshot.set_node(node("b")).unwrap();
-    queue.wake(Event::Node(id), &placer.snapshot, 10);
-    queue.wake(Event::Storage, &placer.snapshot, 10);
+    queue.on_event(Event::Node(id), &placer.snapshot, 10);
+    queue.on_event(Event::Storage, &placer.snapshot, 10);
     assert!(queue.pop(10).is_none(), "a node that is too small does not help");
     let id =
         placer.snapshot.set_node(node_with("c", |n| n["status"]["allocatable"]["cpu"] = json!("8"))).unwrap();
-    queue.wake(Event::Node(id), &placer.snapshot, 10);
+    queue.on_event(Event::Node(id), &placer.snapshot, 10);
     let popped = queue.pop(10).unwrap();
     assert_eq!(put(&mut placer, &popped).unwrap(), "c");
     // The next one waits for the room that it takes.
@@ -39,9 +39,9 @@ fn a_stuck_pod_is_tried_again_only_when_something_may_help() {
     queue.add(next.clone());
     let waiting = queue.pop(20).unwrap();
     let why = placer.place(&waiting).unwrap_err();
-    queue.stuck(&waiting.key, why.clone(), why.message(""), 20);
+    queue.mark_unschedulable(&waiting.key, why.clone(), why.message(""), 20);
     let (gone, at) = placer.snapshot.remove_pod("default/big").unwrap();
-    queue.wake(Event::Gone(&gone, at), &placer.snapshot, 30);
+    queue.on_event(Event::Gone(&gone, at), &placer.snapshot, 30);
     assert_eq!(queue.pop(30).unwrap().name, "next");
 }
 
@@ -51,8 +51,8 @@ fn the_same_refusal_is_no_news() {
     queue.add(pod("p"));
     let key = queue.pop(0).unwrap().key.clone();
     let why = Arc::new(Diagnosis::default());
-    assert!(queue.stuck(&key, why.clone(), why.message(""), 0));
+    assert!(queue.mark_unschedulable(&key, why.clone(), why.message(""), 0));
     queue.flush(300_001);
     assert_eq!(queue.pop(300_001).unwrap().name, "p");
-    assert!(!queue.stuck(&key, why.clone(), why.message(""), 300_001));
+    assert!(!queue.mark_unschedulable(&key, why.clone(), why.message(""), 300_001));
 }

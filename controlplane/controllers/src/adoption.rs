@@ -1,5 +1,5 @@
-//! Adoption and release: which objects a controller may call its own. An object with a controller is never taken from
-//! it; the write that adopts is a compare-and-swap, so that of two who try one wins.
+//! Adoption and release of objects by controller reference. An object of another controller is never adopted. Adoption is a
+//! compare-and-swap, so that only one of two controllers succeeds.
 
 use super::job::view::TRACKING;
 use coracle_informer::pod::controller_of;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// What a controller does with an object it may own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claim {
+pub enum Adoption {
     /// It is mine and matches.
     Keep,
     /// It has no controller and matches: add my reference.
@@ -22,18 +22,18 @@ pub enum Claim {
 }
 
 /// Decides on one object. An owner that is being deleted neither adopts nor releases.
-pub fn plan_claim(owner: &Meta, selector: &Selector, object: &Object) -> Claim {
+pub fn plan_adoption(owner: &Meta, selector: &Selector, object: &Object) -> Adoption {
     let matches = selector.matches(&object.meta.labels);
     match controller_of(object) {
-        Some(controller) if controller.uid != owner.uid => Claim::Ignore,
-        Some(_) if matches => Claim::Keep,
-        Some(_) if owner.deletion_timestamp.is_some() => Claim::Ignore,
-        Some(_) => Claim::Release,
-        None if !matches || owner.deletion_timestamp.is_some() => Claim::Ignore,
+        Some(controller) if controller.uid != owner.uid => Adoption::Ignore,
+        Some(_) if matches => Adoption::Keep,
+        Some(_) if owner.deletion_timestamp.is_some() => Adoption::Ignore,
+        Some(_) => Adoption::Release,
+        None if !matches || owner.deletion_timestamp.is_some() => Adoption::Ignore,
         None if object.meta.deletion_timestamp.is_some() || object.meta.namespace != owner.namespace => {
-            Claim::Ignore
+            Adoption::Ignore
         }
-        None => Claim::Adopt,
+        None => Adoption::Adopt,
     }
 }
 
@@ -59,7 +59,7 @@ pub fn adopted(object: &Arc<Object>, reference: Value) -> Value {
     value
 }
 
-/// The object without the references to an owner, and without what held it for a Job to count: nobody else counts it.
+/// The object without the references to an owner, and without the tracking finalizer of a Job.
 pub fn released(object: &Arc<Object>, uid: &str) -> Value {
     let mut value = object.value();
     if let Some(list) = value["metadata"]["finalizers"].as_array_mut() {
@@ -94,16 +94,16 @@ mod tests {
         };
         let web = || json!({"app": "web"});
         for (owner, pod, want) in [
-            (&owner, pod(web(), None, false), Claim::Adopt),
-            (&owner, pod(web(), Some("u1"), false), Claim::Keep),
-            (&owner, pod(web(), Some("u2"), false), Claim::Ignore),
-            (&owner, pod(json!({}), Some("u1"), false), Claim::Release),
-            (&owner, pod(json!({}), None, false), Claim::Ignore),
-            (&owner, pod(web(), None, true), Claim::Ignore),
-            (&dying, pod(web(), None, false), Claim::Ignore),
-            (&dying, pod(json!({}), Some("u1"), false), Claim::Ignore),
+            (&owner, pod(web(), None, false), Adoption::Adopt),
+            (&owner, pod(web(), Some("u1"), false), Adoption::Keep),
+            (&owner, pod(web(), Some("u2"), false), Adoption::Ignore),
+            (&owner, pod(json!({}), Some("u1"), false), Adoption::Release),
+            (&owner, pod(json!({}), None, false), Adoption::Ignore),
+            (&owner, pod(web(), None, true), Adoption::Ignore),
+            (&dying, pod(web(), None, false), Adoption::Ignore),
+            (&dying, pod(json!({}), Some("u1"), false), Adoption::Ignore),
         ] {
-            assert_eq!(plan_claim(&owner.meta, &selector, &pod), want);
+            assert_eq!(plan_adoption(&owner.meta, &selector, &pod), want);
         }
         let taken = adopted(&pod(web(), None, false), reference("apps/v1", "ReplicaSet", &owner.meta));
         assert_eq!(taken["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);

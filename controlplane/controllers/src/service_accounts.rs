@@ -1,9 +1,9 @@
-//! What every namespace gets: the service account `default` and the certificate of the cluster's authority.
+//! The service account `default` and the ConfigMap `kube-root-ca.crt` of every namespace.
 
 use async_trait::async_trait;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::{Resource, namespace_is_ending};
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
@@ -28,31 +28,31 @@ struct Publisher {
 pub fn start(setup: &mut Setup<'_>, ca: String) {
     let namespaces = setup.resource(ACCOUNTS, "", "namespaces");
     let accounts = setup.resource(ACCOUNTS, "", "serviceaccounts");
-    let mut feed = setup.feed(&namespaces);
-    feed.also(&accounts.kind, &accounts.cache, |change, add| {
+    let mut handlers = setup.enqueue_on_change(&namespaces);
+    handlers.on_change(&accounts.kind, &accounts.cache, |change, add| {
         if let (Some(old), None) = (change.old, change.new) {
             add(Name::new("", &old.meta.namespace));
         }
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Accounts { namespaces, accounts }, &queue, 1);
 
     let namespaces = setup.resource(PUBLISHER, "", "namespaces");
     let maps = setup.resource(PUBLISHER, "", "configmaps");
-    let mut feed = setup.feed(&namespaces);
-    feed.also(&maps.kind, &maps.cache, |change, add| {
+    let mut handlers = setup.enqueue_on_change(&namespaces);
+    handlers.on_change(&maps.kind, &maps.cache, |change, add| {
         if let Some(map) = change.object().filter(|m| m.meta.name == MAP) {
             add(Name::new("", &map.meta.namespace));
         }
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Publisher { namespaces, maps, ca }, &queue, 1);
 }
 
-fn settled(result: Result<impl Sized, ApiError>) -> Result<Again, Failure> {
+fn settled(result: Result<impl Sized, ApiError>) -> Result<Requeue, Failure> {
     match result {
         Err(error) if !error.is_already_exists() && !namespace_is_ending(&error) => Err(error.into()),
-        _ => Ok(Again::No),
+        _ => Ok(Requeue::No),
     }
 }
 
@@ -62,10 +62,10 @@ impl Controller for Accounts {
         ACCOUNTS
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         let namespace = self.namespaces.get(name).filter(|n| n.meta.deletion_timestamp.is_none());
         if namespace.is_none() || self.accounts.get(&Name::new(&name.name, "default")).is_some() {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let body = json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "default", "namespace": name.name}});
@@ -79,9 +79,9 @@ impl Controller for Publisher {
         PUBLISHER
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         if self.namespaces.get(name).is_none_or(|n| n.meta.deletion_timestamp.is_some()) {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let Some(map) = self.maps.get(&Name::new(&name.name, MAP)) else {
             return settled(self.maps.create(&name.name, published(&self.ca, &name.name)).await);
@@ -89,7 +89,7 @@ impl Controller for Publisher {
         let mut body = map.value();
         let wanted = published(&self.ca, &name.name);
         if body["data"] == wanted["data"] {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         body["data"] = wanted["data"].clone();
         settled(self.maps.update(body).await)

@@ -5,12 +5,13 @@ mod wire;
 // What a request asks to be certified.
 mod subject;
 // What is signed, and what is approved. Pure.
-mod judge;
+mod approval;
 // Approving and denying.
 mod approve;
 
 pub use subject::node_of;
 
+use approval::{Refused, permitted};
 use approve::Decided;
 use async_trait::async_trait;
 use base64::Engine;
@@ -18,13 +19,13 @@ use coracle_client::Client;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
 use coracle_kinds::watch::cache::Cache;
+use coracle_pki::PkiError;
 use coracle_pki::authority::Authority;
 use jiff::Timestamp;
-use judge::permitted;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,15 @@ pub struct Signer {
     pub reserved: Vec<String>,
 }
 
+/// Why an approved request gets no certificate.
+#[derive(Debug, thiserror::Error)]
+enum SignError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+}
+
 struct Requests {
     requests: Resource,
     nodes: Arc<Cache>,
@@ -74,7 +84,7 @@ pub fn start(setup: &mut Setup<'_>, signer: Signer) {
     let lists = client.cache(&client.kind("", "configmaps"));
     let slices = client.cache(&client.kind("discovery.k8s.io", "endpointslices"));
     let endpoints = client.cache(&client.kind("", "endpoints"));
-    let queue = setup.feed(&requests).queue.clone();
+    let queue = setup.enqueue_on_change(&requests).queue.clone();
     setup.run(Requests { requests, nodes, lists, slices, endpoints, client, signer }, &queue, 1);
 }
 
@@ -95,11 +105,11 @@ impl Controller for Requests {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(request) = self.requests.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(request) = self.requests.get(name) else { return Ok(Requeue::No) };
         let Wire { metadata, spec, mut status } = request.typed()?;
         if ![CLIENT, NODE_CLIENT, NODE_SERVING].contains(&spec.signer_name.as_str()) {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let decided = |kind: &str| conditions::is_true(&status.conditions, kind);
         let keep = if decided("Denied") || decided("Failed") {
@@ -112,14 +122,14 @@ impl Controller for Requests {
         let due = time::after(time::parse(metadata.creation_timestamp.as_deref()).unwrap_or(now), keep);
         if due <= now {
             self.requests.delete(&request).await?;
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         if decided("Denied") || decided("Failed") || !status.certificate.is_empty() {
-            return Ok(Again::At(due));
+            return Ok(Requeue::At(due));
         }
         let decoded = base64::engine::general_purpose::STANDARD.decode(&spec.request).unwrap_or_default();
         let pem = String::from_utf8(decoded).unwrap_or_default();
-        let Some(subject) = subject(&pem) else { return Ok(Again::At(due)) };
+        let Some(subject) = subject(&pem) else { return Ok(Requeue::At(due)) };
         let mut body = request.value();
         let approved = decided("Approved");
         // Asked for before its node was shut out: approved or not, nothing comes of it any more.
@@ -133,7 +143,7 @@ impl Controller for Requests {
             status.conditions.push(condition);
             body["status"]["conditions"] = json!(status.conditions);
             self.requests.write(if approved { "status" } else { "approval" }, body).await?;
-            return Ok(Again::At(due));
+            return Ok(Requeue::At(due));
         }
         if !approved {
             match self.decide(&spec, &subject, now).await? {
@@ -142,22 +152,23 @@ impl Controller for Requests {
                     body["status"]["conditions"] = json!(status.conditions);
                     self.requests.write("approval", body).await?;
                 }
-                Decided::Later => return Ok(Again::At(time::after(now, WAIT_FOR_NODE))),
+                Decided::Later => return Ok(Requeue::At(time::after(now, WAIT_FOR_NODE))),
                 Decided::Not => {}
             }
-            return Ok(Again::At(due));
+            return Ok(Requeue::At(due));
         }
         let asked = spec.expiration_seconds.map_or(self.signer.life, |s| Duration::from_secs(s.max(600)));
         let life = asked.min(self.signer.life);
-        let signed = permitted(&spec, &subject).and_then(|usages| {
-            self.signer.authority.sign_request(&pem, &usages, life, revoked).map_err(|e| e.to_string())
-        });
+        let signed = permitted(&spec, &subject)
+            .map_err(SignError::from)
+            .and_then(|usages| Ok(self.signer.authority.sign_request(&pem, &usages, life, revoked)?));
         match signed {
             Ok(certificate) => {
                 let encoded = base64::engine::general_purpose::STANDARD.encode(certificate);
                 body["status"]["certificate"] = json!(encoded);
             }
-            Err(why) => {
+            Err(error) => {
+                let why = error.to_string();
                 let mut condition = Condition::new("Failed", true, "SignerValidationFailure", why, now);
                 condition.last_update_time = Some(time::seconds(now));
                 status.conditions.push(condition);
@@ -165,6 +176,6 @@ impl Controller for Requests {
             }
         }
         self.requests.write("status", body).await?;
-        Ok(Again::At(due))
+        Ok(Requeue::At(due))
     }
 }

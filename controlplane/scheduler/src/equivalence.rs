@@ -1,5 +1,5 @@
-//! Pods that are the same to every node are one class, scheduled as a batch: nodes are filtered and scored once, and
-//! after each placement only the nodes that changed again.
+//! Equivalence classes: pods that filters and scores cannot tell apart are scheduled as a batch. Nodes are filtered and scored
+//! once; after each placement only the changed nodes are scored again.
 //!
 //! Nodes are kept in heaps by score, one heap per cell: nodes that share the domains of every rule of the class. A
 //! score that depends on domains is the same for the whole cell, so that only the best node of each cell is compared.
@@ -7,13 +7,13 @@
 
 use super::filters::{self, Query};
 use super::pod::PodInfo;
-use super::scores::{FULL, Weights, allocation, domains, fondness};
+use super::scores::{FULL, Weights, allocation, preferred_affinity, topology};
 use super::snapshot::{NodeId, Snapshot};
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-/// Less than any score: the node is not in its heap, or has no room.
-const NOWHERE: i64 = i64::MIN;
+/// Less than any score: the node is not in its heap, or does not fit.
+const NO_SCORE: i64 = i64::MIN;
 
 /// A node in a heap; the best is on top. The score is the node's own, or was and it has got worse.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,30 +33,30 @@ struct Cell {
     sample: NodeId,
 }
 
-/// What does not depend on the pods at a node.
+/// Scores that do not depend on the pods on a node.
 #[derive(Debug, Clone, Copy, Default)]
-struct Fixed {
+struct StaticScores {
     shape: u32,
     known: bool,
     fits: bool,
     affinity: i64,
-    discouragements: i64,
+    untolerated_taints: i64,
     images: i64,
 }
 
-/// A class of pods with the nodes they may go to.
+/// An equivalence class of pods, with the feasible nodes by score.
 #[derive(Debug)]
-pub struct Class {
+pub struct EquivalenceClass {
     query: Query,
-    soft: domains::Soft,
+    soft: topology::TopologyScores,
     weights: Weights,
     layout: u64,
     rules: u64,
     position: u64,
-    opening: bool,
-    fixed: Vec<Fixed>,
+    may_be_first: bool,
+    fixed: Vec<StaticScores>,
     most_affinity: i64,
-    most_discouragements: i64,
+    most_untolerated_taints: i64,
     cells: Vec<Cell>,
     cell_of: Vec<u32>,
     /// Each node's present score.
@@ -68,7 +68,7 @@ pub struct Class {
     pub used: u64,
 }
 
-impl Class {
+impl EquivalenceClass {
     /// Looks at every node once.
     pub fn new(snapshot: &mut Snapshot, pod: Arc<PodInfo>, weights: Weights) -> Self {
         let all: Vec<NodeId> = snapshot.nodes().map(|(id, _)| id).collect();
@@ -78,23 +78,23 @@ impl Class {
     /// Looks at some nodes only, for a pod that is the only one of its kind.
     pub fn among(snapshot: &mut Snapshot, pod: Arc<PodInfo>, weights: Weights, nodes: &[NodeId]) -> Self {
         let query = Query::new(snapshot, pod);
-        let soft = domains::Soft::new(snapshot, &query.pod);
+        let soft = topology::TopologyScores::new(snapshot, &query.pod);
         let seed = query.pod.class as u32;
         let mut class = Self {
-            opening: query.neighbours.opens(snapshot),
+            may_be_first: query.pod_affinity.may_be_first(snapshot),
             query,
             soft,
             weights,
             layout: snapshot.layout,
             rules: snapshot.rules,
             position: snapshot.log_end(),
-            fixed: vec![Fixed::default(); snapshot.slots()],
+            fixed: vec![StaticScores::default(); snapshot.slots()],
             most_affinity: 0,
-            most_discouragements: 0,
+            most_untolerated_taints: 0,
             cells: Vec::new(),
             cell_of: vec![0; snapshot.slots()],
-            scores: vec![NOWHERE; snapshot.slots()],
-            entered: vec![(NOWHERE, 0); snapshot.slots()],
+            scores: vec![NO_SCORE; snapshot.slots()],
+            entered: vec![(NO_SCORE, 0); snapshot.slots()],
             seed,
             used: 0,
         };
@@ -109,7 +109,7 @@ impl Class {
         }
         let fitting = self.fixed.iter().filter(|f| f.fits);
         self.most_affinity = fitting.clone().map(|f| f.affinity).max().unwrap_or(0);
-        self.most_discouragements = fitting.map(|f| f.discouragements).max().unwrap_or(0);
+        self.most_untolerated_taints = fitting.map(|f| f.untolerated_taints).max().unwrap_or(0);
         for id in nodes {
             self.enter(snapshot, *id);
         }
@@ -119,7 +119,7 @@ impl Class {
     /// decide is part of the node's own score.
     fn group(&mut self, snapshot: &Snapshot, nodes: &[NodeId]) {
         let mut topologies = self.soft.topologies(snapshot);
-        topologies.extend(self.query.neighbours.topologies(snapshot));
+        topologies.extend(self.query.pod_affinity.topologies(snapshot));
         topologies.extend(self.query.spread.topologies());
         topologies.sort_unstable();
         topologies.dedup();
@@ -146,19 +146,19 @@ impl Class {
         let Some(node) = snapshot.node(id) else { return };
         let pod = &self.query.pod;
         let fits = filters::fixed(pod, node).is_ok();
-        self.fixed[id] = Fixed {
+        self.fixed[id] = StaticScores {
             shape: node.shape,
             known: true,
             fits,
-            affinity: if fits { fondness::affinity(pod, node) } else { 0 },
-            discouragements: if fits { fondness::discouragements(pod, node) } else { 0 },
-            images: if fits { fondness::images(pod, node, snapshot) } else { 0 },
+            affinity: if fits { preferred_affinity::affinity(pod, node) } else { 0 },
+            untolerated_taints: if fits { preferred_affinity::untolerated_taints(pod, node) } else { 0 },
+            images: if fits { preferred_affinity::image_locality(pod, node, snapshot) } else { 0 },
         };
     }
 
     /// Notes a node's present score. When it is better than its entry, it gets another.
     fn enter(&mut self, snapshot: &Snapshot, id: NodeId) {
-        let score = self.score(snapshot, id).unwrap_or(NOWHERE);
+        let score = self.score(snapshot, id).unwrap_or(NO_SCORE);
         self.scores[id] = score;
         if score > self.entered[id].0 {
             self.push(id, score);
@@ -178,7 +178,7 @@ impl Class {
         }
     }
 
-    /// The node's own score, or `None` when it has no room.
+    /// The node's own score, or `None` when the pod does not fit.
     fn score(&self, snapshot: &Snapshot, id: NodeId) -> Option<i64> {
         let fixed = self.fixed[id];
         if !fixed.fits {
@@ -189,23 +189,23 @@ impl Class {
         let mut score = weights.fit * allocation::fit(pod, node, weights.packing)
             + weights.balance * allocation::balance(pod, node)
             + weights.images * fixed.images
-            + weights.spread * self.soft.roominess(snapshot, id);
+            + weights.spread * self.soft.per_node_spread(snapshot, id);
         if self.most_affinity > 0 {
             score +=
                 weights.node_affinity * FULL * fixed.affinity.min(self.most_affinity) / self.most_affinity;
         }
-        if self.most_discouragements > 0 {
-            let fewer = (self.most_discouragements - fixed.discouragements).max(0);
-            score += weights.taints * FULL * fewer / self.most_discouragements;
+        if self.most_untolerated_taints > 0 {
+            let fewer = (self.most_untolerated_taints - fixed.untolerated_taints).max(0);
+            score += weights.taints * FULL * fewer / self.most_untolerated_taints;
         }
         Some(score)
     }
 
-    /// Whether what it knows can be brought up to date; otherwise it must be made anew.
+    /// Whether it can be updated from the log of changes; otherwise it must be built again.
     pub fn follows(&self, snapshot: &Snapshot) -> bool {
         self.layout == snapshot.layout
             && self.rules == snapshot.rules
-            && self.opening == self.query.neighbours.opens(snapshot)
+            && self.may_be_first == self.query.pod_affinity.may_be_first(snapshot)
             && snapshot.changes_since(self.position).is_some()
     }
 
@@ -228,25 +228,26 @@ impl Class {
     pub fn choose(&mut self, snapshot: &mut Snapshot) -> Option<NodeId> {
         self.catch_up(snapshot);
         if !self.query.spread.is_empty() {
-            self.query.spread = filters::spread::Hard::new(snapshot, &self.query.pod);
+            self.query.spread = filters::spread::RequiredSpread::new(snapshot, &self.query.pod);
         }
         let mut cells: Vec<(usize, NodeId)> =
             (0..self.cells.len()).map(|at| (at, self.cells[at].sample)).collect();
         // In a cell, the rules about domains hold for all nodes or none; a rule about single nodes is checked below.
-        if self.cells.len() > 1 || self.is_entangled() {
-            let (spread, neighbours) = (&self.query.spread, &self.query.neighbours);
+        if self.cells.len() > 1 || self.depends_on_pods() {
+            let (spread, pod_affinity) = (&self.query.spread, &self.query.pod_affinity);
             cells.retain(|(at, id)| {
                 !self.cells[*at].heap.is_empty()
                     && spread.check_shared(snapshot, *id).is_ok()
-                    && neighbours.check_shared(snapshot, *id).is_ok()
+                    && pod_affinity.check_shared(snapshot, *id).is_ok()
             });
         }
-        let (crowding, company) = (self.rank_crowding(snapshot, &cells), self.rank_company(snapshot, &cells));
+        let (spread_scores, affinity_scores) =
+            (self.spread_scores(snapshot, &cells), self.affinity_scores(snapshot, &cells));
         loop {
             let mut best: Option<(i64, u32, usize)> = None;
             for (n, (at, _)) in cells.iter().enumerate() {
                 let Some((score, tie)) = self.top(*at) else { continue };
-                let total = score + crowding.get(n).unwrap_or(&0) + company.get(n).unwrap_or(&0);
+                let total = score + spread_scores.get(n).unwrap_or(&0) + affinity_scores.get(n).unwrap_or(&0);
                 if best.is_none_or(|(s, t, _)| (total, tie) > (s, t)) {
                     best = Some((total, tie, *at));
                 }
@@ -259,7 +260,7 @@ impl Class {
                 return Some(id);
             }
             // Refused by a rule about pods: it comes back when something there changes, or with a new class.
-            self.entered[id].0 = NOWHERE;
+            self.entered[id].0 = NO_SCORE;
         }
     }
 
@@ -275,35 +276,37 @@ impl Class {
             }
             self.cells[cell].heap.pop();
             if valid {
-                self.entered[id].0 = NOWHERE;
-                if score != NOWHERE {
+                self.entered[id].0 = NO_SCORE;
+                if score != NO_SCORE {
                     self.push(id, score);
                 }
             }
         }
     }
 
-    fn rank_crowding(&self, snapshot: &Snapshot, cells: &[(usize, NodeId)]) -> Vec<i64> {
+    fn spread_scores(&self, snapshot: &Snapshot, cells: &[(usize, NodeId)]) -> Vec<i64> {
         if !self.soft.spreads() {
             return Vec::new();
         }
-        let raw: Vec<i64> = cells.iter().map(|(_, id)| self.soft.crowding(snapshot, *id)).collect();
+        let raw: Vec<i64> = cells.iter().map(|(_, id)| self.soft.spread_sum(snapshot, *id)).collect();
         let (least, most) = bounds(&raw);
-        raw.into_iter().map(|n| self.weights.spread * domains::scale_crowding(n, least, most)).collect()
+        raw.into_iter().map(|n| self.weights.spread * topology::normalize_spread(n, least, most)).collect()
     }
 
-    fn rank_company(&self, snapshot: &Snapshot, cells: &[(usize, NodeId)]) -> Vec<i64> {
-        if !self.soft.has_neighbours() {
+    fn affinity_scores(&self, snapshot: &Snapshot, cells: &[(usize, NodeId)]) -> Vec<i64> {
+        if !self.soft.has_affinity() {
             return Vec::new();
         }
-        let raw: Vec<i64> = cells.iter().map(|(_, id)| self.soft.company(snapshot, *id)).collect();
+        let raw: Vec<i64> = cells.iter().map(|(_, id)| self.soft.affinity_sum(snapshot, *id)).collect();
         let (least, most) = bounds(&raw);
-        raw.into_iter().map(|n| self.weights.neighbours * domains::scale_company(n, least, most)).collect()
+        raw.into_iter()
+            .map(|n| self.weights.pod_affinity * topology::normalize_affinity(n, least, most))
+            .collect()
     }
 
-    /// Whether a refusal may be out of date because rules about pods changed elsewhere.
-    pub fn is_entangled(&self) -> bool {
-        !(self.query.spread.is_empty() && self.query.neighbours.is_empty())
+    /// Whether the result depends on pods of other nodes (spread constraints, affinity).
+    pub fn depends_on_pods(&self) -> bool {
+        !(self.query.spread.is_empty() && self.query.pod_affinity.is_empty())
     }
 }
 

@@ -1,4 +1,4 @@
-//! From changes of API objects to the snapshot and the queue.
+//! Event handlers: apply changes of API objects to the snapshot and the queue.
 
 use super::node::NodeInfo;
 use super::place::Placer;
@@ -127,7 +127,7 @@ impl State {
         match NodeInfo::parse(&object.json) {
             Ok(node) => {
                 if let Some(id) = self.placer.snapshot.set_node(node) {
-                    self.queue.wake(Event::Node(id), &self.placer.snapshot, now);
+                    self.queue.on_event(Event::Node(id), &self.placer.snapshot, now);
                 }
             }
             Err(error) => tracing::warn!(node = object.meta.name, %error, "a node cannot be read"),
@@ -142,7 +142,7 @@ impl State {
             _ => volumes.set_class(key, object),
         };
         if changed {
-            self.queue.wake(Event::Storage, &self.placer.snapshot, now);
+            self.queue.on_event(Event::Storage, &self.placer.snapshot, now);
         }
     }
 
@@ -211,9 +211,9 @@ impl State {
         let node = self.placer.snapshot.node_named(&pod.node);
         let before = self.placer.snapshot.set_pod(pod.clone());
         if let Some(before) = before {
-            self.queue.wake(Event::Gone(&before, node), &self.placer.snapshot, now);
+            self.queue.on_event(Event::Gone(&before, node), &self.placer.snapshot, now);
         } else if !known {
-            self.queue.wake(Event::Placed(&pod), &self.placer.snapshot, now);
+            self.queue.on_event(Event::Placed(&pod), &self.placer.snapshot, now);
         }
     }
 
@@ -224,7 +224,7 @@ impl State {
             self.placer.snapshot.nominate(&pod, "");
         }
         if let Some((pod, node)) = self.placer.snapshot.remove_pod(key) {
-            self.queue.wake(Event::Gone(&pod, node), &self.placer.snapshot, now);
+            self.queue.on_event(Event::Gone(&pod, node), &self.placer.snapshot, now);
         }
     }
 }

@@ -1,70 +1,70 @@
-//! The loop: takes in what changed, decides on a batch of pods, and lets the writes go on beside.
+//! The scheduling loop: applies changes, schedules a batch of pods, and writes in the background.
 
-// What becomes of decisions.
+// Results of decisions: bindings, conditions, preemptions.
 mod outcome;
-// Objects that made the scheduler panic.
-mod aside;
+// Quarantine of objects that made the scheduler panic.
+mod quarantine;
 #[cfg(test)]
-mod panics;
+mod panic_tests;
 
 use super::config::Profiles;
-use super::intake::{SOURCES, Source, State};
+use super::diagnosis::Diagnosis;
+use super::event_handlers::{SOURCES, Source, State};
 use super::place::Placer;
 use super::pod::{PodInfo, PodKey};
 use super::queue::{Event, Millis};
 use super::volumes::Decision;
-use super::why::Diagnosis;
 use super::writes::{Placed, Writes};
-use crate::scheduling::{Ended, Scheduling, Size};
-use aside::{Aside, TASK};
-use coracle_cli::supervise::{Supervisor, attempt};
+use crate::metrics::{AttemptResult, SchedulerMetrics, Size};
+use coracle_cli::supervise::{Supervisor, catch_panic};
 use coracle_client::Client;
-use coracle_client::shown::Waiting;
+use coracle_client::diagnostics::PendingPods;
 use coracle_client::user::User;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::{Cache, Cursor, EventType};
 use coracle_proto::status::ApiError;
 use futures::future::select_all;
 use parking_lot::{Mutex, RwLock};
+use quarantine::{Quarantine, TASK};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How long writes under way are waited for before everything is read anew.
+/// How long to wait for pending writes before the state is rebuilt.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Pods decided on before changes are taken in again.
+/// Pods scheduled before changes are applied again.
 const BATCH: usize = 128;
-/// Batches of bindings under way at most: while one is on its way to the disk, others are decided on.
+/// Limit of concurrent batches of bindings.
 const BATCHES: usize = 4;
-/// Other writes under way at most.
+/// Limit of other concurrent writes.
 const IN_FLIGHT: usize = 256;
 /// How long a claim may take to get its volume.
 const VOLUME_PATIENCE: Millis = 600_000;
-/// How often pods are looked for that have waited very long.
+/// Interval of the check for pods that are unschedulable for long.
 const FLUSH_EVERY: Duration = Duration::from_secs(30);
 
-/// The verdict of each node on a pod, and the sentence that sums them up.
-pub type Verdict = (Arc<Diagnosis>, String);
+/// The diagnosis of a pod and its summary.
+pub type PendingReason = (Arc<Diagnosis>, String);
 
-/// Why pods wait, for those who ask.
+/// Why pods are pending, for debug pages.
 #[derive(Clone, Default)]
-pub struct Verdicts(Arc<RwLock<HashMap<PodKey, Verdict>>>);
+pub struct PendingReasons(Arc<RwLock<HashMap<PodKey, PendingReason>>>);
 
-impl Verdicts {
+impl PendingReasons {
     fn drop(&self, pod: &Object) {
         let key = format!("{}/{}", pod.meta.namespace, pod.meta.name);
         self.0.write().remove(key.as_str());
     }
 
-    /// What was found for a waiting pod.
-    pub fn of(&self, namespace: &str, name: &str) -> Option<Verdict> {
+    /// The reason of a pending pod.
+    pub fn of(&self, namespace: &str, name: &str) -> Option<PendingReason> {
         self.0.read().get(format!("{namespace}/{name}").as_str()).cloned()
     }
 }
 
-impl Waiting for Verdicts {
-    fn sentences(&self) -> BTreeMap<String, String> {
+impl PendingPods for PendingReasons {
+    fn reasons(&self) -> BTreeMap<String, String> {
         self.0.read().iter().map(|(pod, (_, sentence))| (pod.to_string(), sentence.clone())).collect()
     }
 
@@ -74,13 +74,12 @@ impl Waiting for Verdicts {
     }
 }
 
-/// Starts the scheduler; it ends when the set is dropped. `counted` shows what it counts, `verdicts` why pods wait for as
-/// long as it runs, `supervisor` keeps it running.
+/// Starts the scheduler; it ends when the set is dropped. It updates `metrics` and `pending`; `supervisor` restarts it.
 pub fn start(
     client: &Client,
     profiles: Profiles,
-    counted: Arc<Scheduling>,
-    verdicts: &Verdicts,
+    metrics: Arc<SchedulerMetrics>,
+    pending: &PendingReasons,
     supervisor: &Supervisor,
 ) -> JoinSet<()> {
     let client = client.acting_as(User::new("system:kube-scheduler", []));
@@ -91,28 +90,28 @@ pub fn start(
         client,
         profiles,
         writes,
-        verdicts: verdicts.clone(),
-        counted,
+        pending: pending.clone(),
+        metrics,
         supervisor: supervisor.clone(),
-        aside: Arc::default(),
+        quarantine: Arc::default(),
     };
     tasks.spawn(supervisor.clone().keep(TASK, move || run(parts.clone())));
     tasks
 }
 
-/// What a runner is made from, time and again.
+/// What a runner is built from at each restart.
 #[derive(Clone)]
 struct Parts {
     client: Client,
     profiles: Profiles,
     writes: Writes,
-    verdicts: Verdicts,
-    counted: Arc<Scheduling>,
+    pending: PendingReasons,
+    metrics: Arc<SchedulerMetrics>,
     supervisor: Supervisor,
-    aside: Arc<Mutex<Aside>>,
+    quarantine: Arc<Mutex<Quarantine>>,
 }
 
-/// Schedules without end. When an object made it panic, everything is read anew without that object.
+/// Schedules forever. After a panic the state is rebuilt without the object that caused it.
 async fn run(parts: Parts) {
     loop {
         Runner::new(parts.clone()).run().await;
@@ -140,12 +139,12 @@ type Bound = Vec<(Arc<PodInfo>, Result<(), ApiError>)>;
 enum Done {
     /// Claims were decided; the pod is bound once they have their volumes.
     Decided(Arc<PodInfo>, Result<(), ApiError>),
-    Told(Arc<PodInfo>, Result<(), ApiError>),
+    Reported(Arc<PodInfo>, Result<(), ApiError>),
 }
 
 struct Runner {
     writes: Writes,
-    verdicts: Verdicts,
+    pending: PendingReasons,
     state: State,
     followers: Vec<Follower>,
     under_way: JoinSet<Done>,
@@ -155,14 +154,14 @@ struct Runner {
     /// Pods whose claims are being bound, with their node and since when.
     awaiting: HashMap<PodKey, (Arc<PodInfo>, String, Millis)>,
     /// Pods for which others are being removed.
-    clearing: HashSet<PodKey>,
+    preempting: HashSet<PodKey>,
     /// Attempts of pods that have no node yet.
     tries: HashMap<PodKey, Tries>,
-    counted: Arc<Scheduling>,
+    metrics: Arc<SchedulerMetrics>,
     begin: Instant,
     flushed: Instant,
     supervisor: Supervisor,
-    aside: Arc<Mutex<Aside>>,
+    quarantine: Arc<Mutex<Quarantine>>,
     /// A panic may have left the state half changed.
     broken: bool,
 }
@@ -170,29 +169,29 @@ struct Runner {
 impl Drop for Runner {
     /// Another server may decide from now on: what was found here is no longer true.
     fn drop(&mut self) {
-        self.verdicts.0.write().clear();
+        self.pending.0.write().clear();
     }
 }
 
 impl Runner {
     fn new(parts: Parts) -> Self {
-        let Parts { client, profiles, writes, verdicts, counted, supervisor, aside } = parts;
+        let Parts { client, profiles, writes, pending, metrics, supervisor, quarantine } = parts;
         let mut runner = Self {
             writes,
-            verdicts,
+            pending,
             state: State::new(Placer::with_profiles(profiles)),
             followers: Vec::new(),
             under_way: JoinSet::new(),
             decided: Vec::new(),
             bindings: JoinSet::new(),
             awaiting: HashMap::new(),
-            clearing: HashSet::new(),
+            preempting: HashSet::new(),
             tries: HashMap::new(),
-            counted,
+            metrics,
             begin: Instant::now(),
             flushed: Instant::now(),
             supervisor,
-            aside,
+            quarantine,
             broken: false,
         };
         for (source, group, plural) in SOURCES {
@@ -206,24 +205,24 @@ impl Runner {
         runner
     }
 
-    /// Takes in an object that came or changed, unless it is put aside.
+    /// Takes in an object that came or changed, unless it is quarantined.
     fn set(&mut self, source: Source, object: &Arc<Object>, mut before: Option<&Object>) {
-        let any_aside = !self.aside.lock().is_empty();
-        if any_aside {
-            let mut aside = self.aside.lock();
-            if aside.holds(source, object, Instant::now()) {
+        let any_quarantined = !self.quarantine.lock().is_empty();
+        if any_quarantined {
+            let mut quarantine = self.quarantine.lock();
+            if quarantine.holds(source, object, Instant::now()) {
                 return;
             }
             // What was left out is not known as it was before.
-            before = before.filter(|_| !aside.knows(source, object));
+            before = before.filter(|_| !quarantine.knows(source, object));
         }
         let now = self.now();
-        match attempt(|| self.state.set(source, object, before, now)) {
-            Ok(()) if !any_aside => {}
+        match catch_panic(|| self.state.set(source, object, before, now)) {
+            Ok(()) if !any_quarantined => {}
             // A pod was only read so far; what becomes of it is seen when it is decided on.
             Ok(()) if source == Source::Pods && self.is_waiting(object) => {}
             Ok(()) => self.handled(source, object),
-            Err(panicked) => self.put_aside(source, object, &panicked),
+            Err(panicked) => self.quarantine_object(source, object, &panicked),
         }
     }
 
@@ -271,7 +270,7 @@ impl Runner {
         self.write_bindings();
         let snapshot = &self.state.placer.snapshot;
         let (nodes, pods) = (snapshot.node_count(), snapshot.pod_count());
-        self.counted.size(Size { nodes, pods, ..self.state.queue.size() });
+        self.metrics.size(Size { nodes, pods, ..self.state.queue.size() });
         self.writes.set_busy(self.state.queue.has_ready() || !self.bindings.is_empty());
         if self.has_work() {
             tokio::task::yield_now().await;
@@ -292,7 +291,8 @@ impl Runner {
     async fn wait(&mut self) {
         let now = self.now();
         let due = self.state.queue.next_due().map(|due| Duration::from_millis(due.saturating_sub(now)));
-        let rested = self.aside.lock().next_due().map(|due| due.saturating_duration_since(Instant::now()));
+        let rested =
+            self.quarantine.lock().next_due().map(|due| due.saturating_duration_since(Instant::now()));
         let pause = due.into_iter().chain(rested).fold(FLUSH_EVERY, Duration::min);
         let news = select_all(self.followers.iter_mut().map(|f| Box::pin(f.cursor.changed())));
         let (done, bound) = tokio::select! {
@@ -340,12 +340,12 @@ impl Runner {
 
     fn removed(&mut self, source: Source, object: &Arc<Object>) {
         let now = self.now();
-        match attempt(|| self.state.remove(source, object, now)) {
+        match catch_panic(|| self.state.remove(source, object, now)) {
             Ok(()) => self.forget(source, &object.meta.namespace, &object.meta.name),
-            Err(panicked) => self.put_aside(source, object, &panicked),
+            Err(panicked) => self.quarantine_object(source, object, &panicked),
         }
         if source == Source::Pods {
-            self.verdicts.drop(object);
+            self.pending.drop(object);
             let key = format!("{}/{}", object.meta.namespace, object.meta.name);
             self.tries.remove(key.as_str());
         }
@@ -359,13 +359,13 @@ impl Runner {
             }
             let now = self.now();
             let Some(pod) = self.state.queue.pop(now) else { return };
-            let decided = attempt(|| self.decide_one(&pod, now));
-            if decided.is_ok() && self.aside.lock().is_empty() {
+            let decided = catch_panic(|| self.decide_one(&pod, now));
+            if decided.is_ok() && self.quarantine.lock().is_empty() {
                 continue;
             }
             match (decided, self.writes.pod(&pod)) {
                 (Ok(()), Some(object)) => self.handled(Source::Pods, &object),
-                (Err(panicked), Some(object)) => self.put_aside(Source::Pods, &object, &panicked),
+                (Err(panicked), Some(object)) => self.quarantine_object(Source::Pods, &object, &panicked),
                 (Ok(()), None) => {}
                 (Err(panicked), None) => {
                     self.supervisor.panicked(TASK, &panicked);
@@ -381,14 +381,14 @@ impl Runner {
         let tries = tries.or_insert(Tries { count: 0, first: begun, latest: begun });
         (tries.count, tries.latest) = (tries.count + 1, begun);
         #[cfg(test)]
-        panics::trap(pod);
+        panic_tests::trap(pod);
         let placed = self.state.placer.place(pod);
-        self.counted.decided(begun.elapsed());
+        self.metrics.decided(begun.elapsed());
         match placed {
             Ok(node) => self.settle(pod, node),
             Err(why) => {
-                self.refuse(pod, why, now);
-                self.counted.attempted(&pod.scheduler, Ended::Unschedulable, begun.elapsed());
+                self.mark_unschedulable(pod, why, now);
+                self.metrics.attempted(&pod.scheduler, AttemptResult::Unschedulable, begun.elapsed());
             }
         }
     }
@@ -402,7 +402,7 @@ impl Runner {
         snapshot.assume(pod, id);
         snapshot.nominate(pod, "");
         let now = self.now();
-        self.state.queue.wake(Event::Placed(pod), &self.state.placer.snapshot, now);
+        self.state.queue.on_event(Event::Placed(pod), &self.state.placer.snapshot, now);
         if decisions.is_empty() {
             self.bind(pod.clone(), name);
         } else {
@@ -445,7 +445,7 @@ impl Runner {
             if self.state.placer.snapshot.volumes.ready(&pod) {
                 self.bind(pod, node);
             } else {
-                self.give_up(&pod, "binding volumes: context deadline exceeded");
+                self.undo_binding(&pod, "binding volumes: context deadline exceeded");
             }
         }
     }

@@ -1,14 +1,14 @@
-//! Secrets of the type `kubernetes.io/service-account-token`: filled with a token that does not end by itself, and gone
-//! with their account.
+//! Secrets of the type `kubernetes.io/service-account-token`: filled with a token that does not expire, and deleted with their
+//! service account.
 
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
-use coracle_pki::service_account::{Keys, LegacyClaims, TOKEN_SECRET};
+use coracle_pki::service_account::{Keys, LegacyClaims, TOKEN_SECRET, TokenError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -28,15 +28,15 @@ struct Tokens {
 pub fn start(setup: &mut Setup<'_>, keys: Arc<Keys>, ca: String) {
     let secrets = setup.resource(NAME, "", "secrets");
     let accounts = setup.resource(NAME, "", "serviceaccounts");
-    let mut feed = setup.feed(&secrets);
+    let mut handlers = setup.enqueue_on_change(&secrets);
     let all = secrets.cache.clone();
-    feed.also(&accounts.kind, &accounts.cache, move |change, add| {
+    handlers.on_change(&accounts.kind, &accounts.cache, move |change, add| {
         let (Some(account), None) = (change.old, change.new) else { return };
         let here = all.list(Some(&account.meta.namespace));
         let its = here.iter().filter(|secret| is_token_of(&secret.value(), &account.meta.name));
         its.for_each(|secret| add(Name::of(secret)));
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Tokens { secrets, accounts, keys, ca }, &queue, 1);
 }
 
@@ -49,8 +49,8 @@ fn plan_fill(
     secret: &Value,
     account: &Object,
     ca: &str,
-    sign: impl FnOnce(&LegacyClaims) -> Result<String, String>,
-) -> Result<Option<Value>, String> {
+    sign: impl FnOnce(&LegacyClaims) -> Result<String, TokenError>,
+) -> Result<Option<Value>, TokenError> {
     let has = |key: &str| secret["data"][key].as_str().is_some_and(|text| !text.is_empty());
     let certificate = STANDARD.encode(ca);
     let stale = !ca.is_empty() && secret["data"]["ca.crt"] != certificate;
@@ -79,14 +79,14 @@ impl Controller for Tokens {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         let secret = self.secrets.get(name).filter(|secret| secret.meta.deletion_timestamp.is_none());
-        let Some(secret) = secret else { return Ok(Again::No) };
+        let Some(secret) = secret else { return Ok(Requeue::No) };
         let value = secret.value();
         let annotation = |key: &str| value["metadata"]["annotations"][key].as_str().unwrap_or_default();
         let owner = annotation(ACCOUNT);
         if value["type"] != TOKEN_SECRET || owner.is_empty() {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let uid = annotation(ACCOUNT_UID);
         let account = match self.accounts.fresh(&Name::new(&name.namespace, owner)).await {
@@ -96,13 +96,13 @@ impl Controller for Tokens {
         };
         let Some(account) = account else {
             self.secrets.delete(&secret).await?;
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         let filled = plan_fill(&value, &account, &self.ca, |claims| self.keys.sign(claims));
-        if let Some(filled) = filled.map_err(Failure::Other)? {
+        if let Some(filled) = filled.map_err(Failure::of)? {
             self.secrets.update(filled).await?;
         }
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 
@@ -122,8 +122,8 @@ mod tests {
         assert_eq!(data("token"), Some(b"signed system:serviceaccount:d:bot".to_vec()));
         assert_eq!((data("ca.crt"), data("namespace")), (Some(b"PEM".to_vec()), Some(b"d".to_vec())));
         assert_eq!(filled["metadata"]["annotations"][ACCOUNT_UID], "u");
-        let again = |ca: &str| plan_fill(&filled, &account, ca, |_| Err("signed twice".into()));
-        assert_eq!(again("PEM"), Ok(None));
-        assert_eq!(again("new").map(|filled| filled.is_some()), Ok(true), "another authority");
+        let again = |ca: &str| plan_fill(&filled, &account, ca, |_| Err(TokenError::Subject));
+        assert!(matches!(again("PEM"), Ok(None)), "not signed again");
+        assert!(again("new").is_ok_and(|filled| filled.is_some()), "another authority");
     }
 }

@@ -1,6 +1,6 @@
-//! Attempts to find nodes for pods.
+//! Metrics of the scheduler, with the names of Kubernetes.
 
-use coracle_client::shown::Counters;
+use coracle_client::diagnostics::MetricsSource;
 use coracle_proto::exposition::{Histogram, Page};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -20,18 +20,18 @@ const VICTIMS: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 /// Pods with more attempts than this are shown together.
 const MOST_TRIES: u32 = 15;
 
-/// How an attempt ended.
+/// Result of a scheduling attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ended {
+pub enum AttemptResult {
     /// The pod has a node.
     Scheduled,
-    /// No node will do.
+    /// No node fits.
     Unschedulable,
-    /// Something went wrong.
+    /// An error.
     Error,
 }
 
-impl Ended {
+impl AttemptResult {
     fn as_str(self) -> &'static str {
         match self {
             Self::Scheduled => "scheduled",
@@ -41,16 +41,16 @@ impl Ended {
     }
 }
 
-/// How much there is to do, and to do it with.
+/// Sizes of the queues and of the snapshot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Pods that are to be tried.
+    /// Pods in the active queue.
     pub active: usize,
-    /// Pods that back off after a failure.
+    /// Pods in backoff.
     pub backoff: usize,
-    /// Pods for which no node will do.
+    /// Unschedulable pods.
     pub unschedulable: usize,
-    /// Pods that are not to be tried yet.
+    /// Pods with scheduling gates.
     pub gated: usize,
     /// Nodes.
     pub nodes: usize,
@@ -58,9 +58,9 @@ pub struct Size {
     pub pods: usize,
 }
 
-struct Figures {
+struct Values {
     size: Size,
-    attempts: BTreeMap<(String, Ended), Histogram>,
+    attempts: BTreeMap<(String, AttemptResult), Histogram>,
     algorithm: Histogram,
     tries: Histogram,
     whole: BTreeMap<u32, Histogram>,
@@ -68,12 +68,12 @@ struct Figures {
     victims: Histogram,
 }
 
-/// What the scheduler counts.
-pub struct Scheduling(Mutex<Figures>);
+/// The metrics of the scheduler.
+pub struct SchedulerMetrics(Mutex<Values>);
 
-impl Default for Scheduling {
+impl Default for SchedulerMetrics {
     fn default() -> Self {
-        Self(Mutex::new(Figures {
+        Self(Mutex::new(Values {
             size: Size::default(),
             attempts: BTreeMap::new(),
             algorithm: Histogram::new(&ATTEMPT),
@@ -85,50 +85,50 @@ impl Default for Scheduling {
     }
 }
 
-impl Scheduling {
-    /// How large everything is now.
+impl SchedulerMetrics {
+    /// Sets the current sizes.
     pub fn size(&self, size: Size) {
         self.0.lock().size = size;
     }
 
-    /// How long it took to find a node, or that there is none.
+    /// Records the time of the scheduling algorithm.
     pub fn decided(&self, took: Duration) {
         self.0.lock().algorithm.observe(took.as_secs_f64());
     }
 
-    /// An attempt ended; with a node it includes writing it.
-    pub fn attempted(&self, profile: &str, ended: Ended, took: Duration) {
-        let mut figures = self.0.lock();
-        let key = (profile.to_owned(), ended);
-        let times = figures.attempts.entry(key).or_insert_with(|| Histogram::new(&ATTEMPT));
+    /// Records an attempt; the time of a successful one includes the binding.
+    pub fn attempted(&self, profile: &str, result: AttemptResult, took: Duration) {
+        let mut values = self.0.lock();
+        let key = (profile.to_owned(), result);
+        let times = values.attempts.entry(key).or_insert_with(|| Histogram::new(&ATTEMPT));
         times.observe(took.as_secs_f64());
     }
 
-    /// A pod has its node, after so many attempts and so long after the first one.
+    /// Records a scheduled pod: number of attempts, and time since the first one.
     pub fn placed(&self, tries: u32, took: Duration) {
-        let mut figures = self.0.lock();
-        figures.tries.observe(f64::from(tries));
-        let whole = figures.whole.entry(tries.min(MOST_TRIES + 1)).or_insert_with(|| Histogram::new(&WHOLE));
+        let mut values = self.0.lock();
+        values.tries.observe(f64::from(tries));
+        let whole = values.whole.entry(tries.min(MOST_TRIES + 1)).or_insert_with(|| Histogram::new(&WHOLE));
         whole.observe(took.as_secs_f64());
     }
 
-    /// Others were looked for that could make room: so many, when it helps.
+    /// Records a preemption attempt, with the number of victims if it succeeded.
     pub fn preempted(&self, victims: Option<usize>) {
-        let mut figures = self.0.lock();
-        figures.preemptions += 1;
+        let mut values = self.0.lock();
+        values.preemptions += 1;
         if let Some(victims) = victims {
-            figures.victims.observe(victims as f64);
+            values.victims.observe(victims as f64);
         }
     }
 }
 
-impl Counters for Scheduling {
+impl MetricsSource for SchedulerMetrics {
     fn render(&self, page: &mut Page) {
-        let figures = self.0.lock();
+        let values = self.0.lock();
         let name = "scheduler_schedule_attempts_total";
         page.family(name, "counter", "Number of attempts to schedule pods, by the result.");
-        for ((profile, ended), times) in &figures.attempts {
-            page.value(name, &[("profile", profile), ("result", ended.as_str())], times.count());
+        for ((profile, result), times) in &values.attempts {
+            page.value(name, &[("profile", profile), ("result", result.as_str())], times.count());
         }
         let name = "scheduler_scheduling_attempt_duration_seconds";
         page.family(
@@ -136,13 +136,13 @@ impl Counters for Scheduling {
             "histogram",
             "Scheduling attempt latency in seconds (scheduling algorithm + binding).",
         );
-        for ((profile, ended), times) in &figures.attempts {
-            page.histogram(name, &[("profile", profile), ("result", ended.as_str())], times);
+        for ((profile, result), times) in &values.attempts {
+            page.histogram(name, &[("profile", profile), ("result", result.as_str())], times);
         }
         let name = "scheduler_scheduling_algorithm_duration_seconds";
         page.family(name, "histogram", "Scheduling algorithm latency in seconds.");
-        page.histogram(name, &[], &figures.algorithm);
-        let size = figures.size;
+        page.histogram(name, &[], &values.algorithm);
+        let size = values.size;
         let name = "scheduler_pending_pods";
         page.family(name, "gauge", "Number of pending pods, by the queue type.");
         for (queue, count) in [
@@ -160,22 +160,17 @@ impl Counters for Scheduling {
         }
         let name = "scheduler_pod_scheduling_attempts";
         page.family(name, "histogram", "Number of attempts to successfully schedule a pod.");
-        page.histogram(name, &[], &figures.tries);
+        page.histogram(name, &[], &values.tries);
         let name = "scheduler_pod_scheduling_sli_duration_seconds";
         page.family(name, "histogram", "Latency from a pod's first attempt until it has a node.");
-        for (tries, times) in &figures.whole {
+        for (tries, times) in &values.whole {
             let tries = if *tries > MOST_TRIES { format!("{MOST_TRIES}+") } else { tries.to_string() };
             page.histogram(name, &[("attempts", &tries)], times);
         }
         let name = "scheduler_preemption_attempts_total";
-        page.single(
-            name,
-            "counter",
-            "Total preemption attempts in the cluster till now",
-            figures.preemptions,
-        );
+        page.single(name, "counter", "Total preemption attempts in the cluster till now", values.preemptions);
         let name = "scheduler_preemption_victims";
         page.family(name, "histogram", "Number of selected preemption victims");
-        page.histogram(name, &[], &figures.victims);
+        page.histogram(name, &[], &values.victims);
     }
 }

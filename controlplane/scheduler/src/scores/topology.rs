@@ -1,25 +1,25 @@
-//! Scores that a whole domain shares: even spread, and neighbours that are liked or not.
+//! Scores by topology domain: preferred spread constraints and preferred affinity between pods.
 
 use super::super::counts::NONE;
 use super::super::pod::PodInfo;
 use super::super::snapshot::{NodeId, Snapshot};
 use super::FULL;
 
-/// Places of the counts that matter for a pod's soft rules.
+/// Indexes of the counts that a pod's preferred spread and affinity terms use.
 #[derive(Debug, Default)]
-pub struct Soft {
-    /// Soft spread constraints over domains of several nodes: counts, weight of a pod, skew that is free.
+pub struct TopologyScores {
+    /// Spread constraints over domains of several nodes: index of the counts, weight of a pod, `maxSkew`.
     spread: Vec<(usize, f64, i64)>,
     /// The same for topologies in which each node is its own domain.
     per_node: Vec<usize>,
-    /// The pod's preferences: weight and counts.
+    /// The pod's preferred affinity terms: weight, and index of the counts.
     own: Vec<(i64, usize)>,
-    /// Preferences of others about the pod.
+    /// Terms of other pods that match the pod.
     others: Vec<usize>,
 }
 
-impl Soft {
-    /// Looks up counts for a pod's soft rules and for those of others about it.
+impl TopologyScores {
+    /// Looks up the counts for the pod's terms and for those of other pods that match it.
     pub fn new(snapshot: &mut Snapshot, pod: &PodInfo) -> Self {
         let mut made = Self::default();
         for spread in pod.spread.iter().filter(|s| !s.hard) {
@@ -38,25 +38,25 @@ impl Soft {
         made
     }
 
-    /// Topologies that matter, as places.
+    /// Indexes of the topologies that these terms use.
     pub fn topologies(&self, snapshot: &Snapshot) -> Vec<usize> {
         let matching = self.spread.iter().map(|(at, ..)| at).chain(self.own.iter().map(|(_, at)| at));
         let matching = matching.map(|at| snapshot.matching_at(*at).topology);
         matching.chain(self.others.iter().map(|at| snapshot.holdings()[*at].topology)).collect()
     }
 
-    /// Whether spread over domains is to be scored.
+    /// Whether there are spread constraints over domains.
     pub fn spreads(&self) -> bool {
         !self.spread.is_empty()
     }
 
-    /// Whether neighbours are to be scored.
-    pub fn has_neighbours(&self) -> bool {
+    /// Whether there are affinity terms.
+    pub fn has_affinity(&self) -> bool {
         !(self.own.is_empty() && self.others.is_empty())
     }
 
-    /// How crowded the node's domains are with pods that should be spread; less is better.
-    pub fn crowding(&self, snapshot: &Snapshot, id: NodeId) -> i64 {
+    /// Weighted number of matching pods in the node's domains; less is better.
+    pub fn spread_sum(&self, snapshot: &Snapshot, id: NodeId) -> i64 {
         let mut sum = 0.0;
         for (at, weight, max_skew) in &self.spread {
             let matching = snapshot.matching_at(*at);
@@ -68,14 +68,14 @@ impl Soft {
         sum.round() as i64
     }
 
-    /// How few of the pods that should be spread are on the node itself: full for none, half for one, …
-    pub fn roominess(&self, snapshot: &Snapshot, id: NodeId) -> i64 {
+    /// Score by the number of matching pods on the node itself: full for none, half for one, …
+    pub fn per_node_spread(&self, snapshot: &Snapshot, id: NodeId) -> i64 {
         let here: i64 = self.per_node.iter().map(|at| snapshot.matching_at(*at).tally.at_node(id)).sum();
         FULL / (1 + here.max(0))
     }
 
-    /// Sum of weights of neighbours in the node's domains that are liked, less those that are not.
-    pub fn company(&self, snapshot: &Snapshot, id: NodeId) -> i64 {
+    /// Sum of the affinity weights of pods in the node's domains, less those of anti-affinity.
+    pub fn affinity_sum(&self, snapshot: &Snapshot, id: NodeId) -> i64 {
         let mut sum = 0;
         for (weight, at) in &self.own {
             let matching = snapshot.matching_at(*at);
@@ -95,12 +95,12 @@ impl Soft {
     }
 }
 
-/// Scales crowding so that the least crowded is best.
-pub fn scale_crowding(value: i64, least: i64, most: i64) -> i64 {
+/// Normalizes the spread sum: the smallest gets the highest score.
+pub fn normalize_spread(value: i64, least: i64, most: i64) -> i64 {
     if most == 0 { FULL } else { FULL * (most + least - value) / most }
 }
 
-/// Scales company so that the best is full and the worst nothing.
-pub fn scale_company(value: i64, least: i64, most: i64) -> i64 {
+/// Normalizes the affinity sum to 0 … [`FULL`].
+pub fn normalize_affinity(value: i64, least: i64, most: i64) -> i64 {
     if most == least { 0 } else { FULL * (value - least) / (most - least) }
 }

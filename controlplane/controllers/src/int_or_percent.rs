@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// An `intstr.IntOrString` that stands for a share of a total.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub enum Amount {
+pub enum IntOrPercent {
     /// A number.
     Number(i32),
     /// Text such as `25%`.
@@ -21,7 +21,7 @@ pub enum Round {
     Down,
 }
 
-impl Amount {
+impl IntOrPercent {
     /// The share of `total`; `None` for text that is no percentage.
     pub fn of(&self, total: i32, round: Round) -> Option<i32> {
         match self {
@@ -50,9 +50,9 @@ mod tests {
 
     #[test]
     fn shares_round_as_asked() {
-        let text = |t: &str| Amount::Text(t.into());
+        let text = |t: &str| IntOrPercent::Text(t.into());
         for (amount, total, round, want) in [
-            (Amount::Number(3), 10, Round::Up, Some(3)),
+            (IntOrPercent::Number(3), 10, Round::Up, Some(3)),
             (text("25%"), 10, Round::Up, Some(3)),
             (text("25%"), 10, Round::Down, Some(2)),
             (text("100%"), 7, Round::Down, Some(7)),

@@ -1,9 +1,9 @@
-//! Objects that made the scheduler panic. It goes on without them, and tries them again after a while that grows with every
-//! panic: each one costs that everything is read anew. A change lets an object be tried earlier, though not at once, and
-//! what the scheduler does not read is no change. The same as for controllers, see `controllers/queue.rs`.
+//! Quarantine of objects that made the scheduler panic. They are skipped and retried with exponential backoff, because every
+//! panic rebuilds the whole state. A change of fields that the scheduler reads shortens the delay. The work queue of the
+//! controllers does the same (`informer/src/queue.rs`).
 
 use super::Runner;
-use crate::intake::{SOURCES, Source, same_for_scheduling};
+use crate::event_handlers::{SOURCES, Source, same_for_scheduling};
 use coracle_cli::supervise::{Panicked, Subject};
 use coracle_kinds::object::Object;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the scheduler is called in metrics and health pages.
+/// Name of the scheduler task in metrics and on health pages.
 pub(super) const TASK: &str = "scheduler";
 /// The rests after the first panic, of an object that stays as it is and of one that changes; they double with each further
 /// panic.
@@ -27,9 +27,9 @@ type Key = (Source, String, String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It is left out until then.
+    /// Skipped until then.
     Resting(Instant),
-    /// It has rested and counts as put aside until it is handled.
+    /// Retried; quarantined until it is handled.
     Tried,
     /// It was handled; its panics still count.
     Recovered,
@@ -49,9 +49,9 @@ impl Entry {
     }
 }
 
-/// The objects that are put aside. They outlive the state that they made useless.
+/// The quarantined objects. They are kept when the state is rebuilt.
 #[derive(Default)]
-pub(super) struct Aside(HashMap<Key, Entry>);
+pub(super) struct Quarantine(HashMap<Key, Entry>);
 
 fn key(source: Source, object: &Object) -> Key {
     (source, object.meta.namespace.clone(), object.meta.name.clone())
@@ -75,7 +75,7 @@ fn content(object: &Object) -> Option<Value> {
     Some(value)
 }
 
-impl Aside {
+impl Quarantine {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -110,7 +110,7 @@ impl Aside {
         rest
     }
 
-    /// An object was handled. Whether it was put aside until now.
+    /// An object was handled. Whether it was quarantined until now.
     fn recovered(&mut self, source: Source, object: &Object) -> bool {
         let key = key(source, object);
         if !self.knows(source, object) {
@@ -121,7 +121,7 @@ impl Aside {
         entry.is_some_and(|entry| std::mem::replace(&mut entry.stage, Stage::Recovered) != Stage::Recovered)
     }
 
-    /// An object is gone. Whether it was put aside until now.
+    /// An object is gone. Whether it was quarantined until now.
     fn remove(&mut self, key: &Key) -> bool {
         self.0.remove(key).is_some_and(|entry| entry.stage != Stage::Recovered)
     }
@@ -156,10 +156,10 @@ fn subject(source: Source, namespace: &str, name: &str) -> Subject {
 }
 
 impl Runner {
-    /// Leaves an object out from now on. What is known may be half changed by the panic: it is read anew.
-    pub(super) fn put_aside(&mut self, source: Source, object: &Arc<Object>, panicked: &Panicked) {
+    /// Quarantines an object. The state may be inconsistent after the panic, so it is rebuilt.
+    pub(super) fn quarantine_object(&mut self, source: Source, object: &Arc<Object>, panicked: &Panicked) {
         self.broken = true;
-        let rest = self.aside.lock().put(source, object, Instant::now());
+        let rest = self.quarantine.lock().put(source, object, Instant::now());
         let meta = &object.meta;
         self.supervisor.quarantine(TASK, subject(source, &meta.namespace, &meta.name), panicked);
         let seconds = rest.as_secs();
@@ -171,7 +171,7 @@ impl Runner {
 
     /// An object was handled.
     pub(super) fn handled(&mut self, source: Source, object: &Object) {
-        if self.aside.lock().recovered(source, object) {
+        if self.quarantine.lock().recovered(source, object) {
             let meta = &object.meta;
             self.supervisor.release(TASK, || subject(source, &meta.namespace, &meta.name));
         }
@@ -179,17 +179,17 @@ impl Runner {
 
     /// An object is gone.
     pub(super) fn forget(&mut self, source: Source, namespace: &str, name: &str) {
-        if self.aside.lock().remove(&(source, namespace.to_owned(), name.to_owned())) {
+        if self.quarantine.lock().remove(&(source, namespace.to_owned(), name.to_owned())) {
             self.supervisor.release(TASK, || subject(source, namespace, name));
         }
     }
 
     /// Tries objects again that have rested.
     pub(super) fn try_again(&mut self) {
-        if self.aside.lock().is_empty() {
+        if self.quarantine.lock().is_empty() {
             return;
         }
-        let due = self.aside.lock().due(Instant::now());
+        let due = self.quarantine.lock().due(Instant::now());
         for (source, namespace, name) in due {
             let follower = self.followers.iter().find(|follower| follower.source == source);
             match follower.and_then(|follower| follower.cache.get(&namespace, &name)) {

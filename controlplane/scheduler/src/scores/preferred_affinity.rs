@@ -1,4 +1,4 @@
-//! What a pod likes about a node as such: labels it prefers, taints it need not endure, images that are there.
+//! Scores by node: preferred node affinity, `PreferNoSchedule` taints and image locality.
 
 use super::super::filters::placement::term_matches;
 use super::super::filters::taints::tolerates;
@@ -15,14 +15,15 @@ pub fn affinity(pod: &PodInfo, node: &NodeInfo) -> i64 {
     pod.node_preferred.iter().filter(|(_, term)| term_matches(term, node)).map(|(weight, _)| weight).sum()
 }
 
-/// How many taints ask the pod to stay away, softly.
-pub fn discouragements(pod: &PodInfo, node: &NodeInfo) -> i64 {
+/// Number of `PreferNoSchedule` taints that the pod does not tolerate.
+pub fn untolerated_taints(pod: &PodInfo, node: &NodeInfo) -> i64 {
     let soft = node.taints.iter().filter(|t| t.effect == "PreferNoSchedule");
     soft.filter(|t| !tolerates(&pod.tolerations, t)).count() as i64
 }
 
-/// How much of the pod's images is there; images that few nodes have count little, so that no node gets all pods.
-pub fn images(pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64 {
+/// Score by the size of the pod's images that the node has. Images on few nodes count less, so that one node does not attract
+/// all pods.
+pub fn image_locality(pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64 {
     if node.images.is_empty() || pod.images.is_empty() {
         return 0;
     }

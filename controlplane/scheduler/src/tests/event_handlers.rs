@@ -1,5 +1,5 @@
 use super::*;
-use crate::intake::{Source, State};
+use crate::event_handlers::{Source, State};
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::fields;
 use coracle_kinds::watch::render;

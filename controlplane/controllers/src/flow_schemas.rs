@@ -1,10 +1,10 @@
-//! FlowSchemas say whether the priority level they name exists; ServiceCIDRs say that addresses may be taken from them.
+//! Status conditions of FlowSchemas (whether their priority level exists) and of ServiceCIDRs.
 
 use async_trait::async_trait;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_validation::tree::Tree;
 use jiff::Timestamp;
@@ -40,15 +40,15 @@ pub fn start(setup: &mut Setup<'_>) {
     let schemas = setup.resource(FLOWS, "flowcontrol.apiserver.k8s.io", "flowschemas");
     let levels = setup.resource(FLOWS, "flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations");
     let all = schemas.cache.clone();
-    let mut feed = setup.feed(&schemas);
+    let mut handlers = setup.enqueue_on_change(&schemas);
     // A level may come or go for any schema.
-    feed.also(&levels.kind, &levels.cache, move |_, add| {
+    handlers.on_change(&levels.kind, &levels.cache, move |_, add| {
         all.list(None).iter().for_each(|schema| add(Name::of(schema)));
     });
-    let queue = feed.queue.clone();
+    let queue = handlers.queue.clone();
     setup.run(Flows { schemas, levels }, &queue, 1);
     let ranges = setup.resource(RANGES, "networking.k8s.io", "servicecidrs");
-    let queue = setup.feed(&ranges).queue.clone();
+    let queue = setup.enqueue_on_change(&ranges).queue.clone();
     setup.run(Ranges { ranges }, &queue, 1);
 }
 
@@ -67,15 +67,15 @@ impl Controller for Flows {
         FLOWS
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(schema) = self.schemas.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(schema) = self.schemas.get(name) else { return Ok(Requeue::No) };
         let object = schema.value();
         let level = object.text("spec.priorityLevelConfiguration.name");
         let exists = self.levels.cache.get("", level).is_some();
         if let Some(status) = with(&object, dangling(level, exists, now)) {
             self.schemas.set_status(&schema, status).await?;
         }
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 
@@ -85,16 +85,16 @@ impl Controller for Ranges {
         RANGES
     }
 
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Again, Failure> {
-        let Some(range) = self.ranges.get(name) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+        let Some(range) = self.ranges.get(name) else { return Ok(Requeue::No) };
         if range.meta.deletion_timestamp.is_some() {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let ready = Condition::new("Ready", true, "", "Kubernetes Service CIDR is ready", now);
         if let Some(status) = with(&range.value(), ready) {
             self.ranges.set_status(&range, status).await?;
         }
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 

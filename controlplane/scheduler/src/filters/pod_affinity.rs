@@ -5,18 +5,18 @@ use super::super::pod::PodInfo;
 use super::super::snapshot::{NodeId, Snapshot};
 use super::{Plugin, Rejection};
 
-/// The places of the counts that decide.
+/// Indexes of the counts that the required terms use.
 #[derive(Debug, Default)]
-pub struct Hard {
+pub struct RequiredAffinity {
     affinity: Vec<usize>,
     anti: Vec<usize>,
-    /// Rules that pods carry against this one.
+    /// Anti-affinity terms of other pods that match this one.
     against: Vec<usize>,
-    /// Whether the pod satisfies its own affinity.
+    /// Whether the pod matches its own affinity terms.
     own: bool,
 }
 
-impl Hard {
+impl RequiredAffinity {
     /// Looks up the counts for a pod's rules and for those of others about it.
     pub fn new(snapshot: &mut Snapshot, pod: &PodInfo) -> Self {
         let affinity = pod.affinity.iter().map(|t| snapshot.matching(t)).collect();
@@ -33,29 +33,29 @@ impl Hard {
         self.affinity.is_empty() && self.anti.is_empty() && self.against.is_empty()
     }
 
-    /// Topologies that decide, as places.
+    /// Indexes of the topologies that these terms use.
     pub fn topologies(&self, snapshot: &Snapshot) -> Vec<usize> {
         let matching = self.affinity.iter().chain(&self.anti).map(|at| snapshot.matching_at(*at).topology);
         let holding = self.against.iter().map(|at| snapshot.holdings()[*at].topology);
         matching.chain(holding).collect()
     }
 
-    /// Whether the pod may be the first that its affinity asks for.
-    pub fn opens(&self, snapshot: &Snapshot) -> bool {
+    /// Whether the pod may be the first pod that matches its own affinity terms.
+    pub fn may_be_first(&self, snapshot: &Snapshot) -> bool {
         self.own && self.affinity.iter().all(|at| snapshot.matching_at(*at).tally.total == 0)
     }
 
-    /// Whether the pod and its neighbours-to-be at a node accept each other.
+    /// Checks the terms of the pod and of existing pods for a node.
     pub fn check(&self, snapshot: &Snapshot, id: NodeId) -> Result<(), Rejection> {
-        self.judge(snapshot, id, false)
+        self.check_domains(snapshot, id, false)
     }
 
-    /// The same by rules whose domains have several nodes: the answer holds for all nodes of the domain.
+    /// Checks only terms whose domains have several nodes: the result holds for all nodes of the domain.
     pub fn check_shared(&self, snapshot: &Snapshot, id: NodeId) -> Result<(), Rejection> {
-        self.judge(snapshot, id, true)
+        self.check_domains(snapshot, id, true)
     }
 
-    fn judge(&self, snapshot: &Snapshot, id: NodeId, shared: bool) -> Result<(), Rejection> {
+    fn check_domains(&self, snapshot: &Snapshot, id: NodeId, shared: bool) -> Result<(), Rejection> {
         let skip = |topology: usize| shared && snapshot.topology_at(topology).is_per_node();
         let mut all_met = true;
         for at in &self.affinity {
@@ -72,7 +72,7 @@ impl Hard {
             }
             all_met &= matching.tally.in_domain(domain) > 0;
         }
-        if !all_met && !self.opens(snapshot) {
+        if !all_met && !self.may_be_first(snapshot) {
             return Err(Rejection::hopeless(
                 Plugin::InterPodAffinity,
                 "node(s) didn't match pod affinity rules",

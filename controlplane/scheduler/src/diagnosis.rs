@@ -1,44 +1,44 @@
-//! Why a pod waits: the verdict of every node, and the sentence in which events and conditions sum it up.
+//! Why a pod is unschedulable: the rejection of every node, and the summary for Events and conditions.
 
 use super::filters::{Plugin, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was found when no node would do.
+/// Result of an attempt that found no node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Diagnosis {
     /// How many nodes there are.
     pub nodes: usize,
-    /// What holds for every node, such as a missing claim.
+    /// A reason that holds for all nodes, such as a missing claim.
     pub general: Option<(Plugin, String)>,
-    /// The verdict of each node, sorted by name.
-    pub verdicts: Vec<(String, Rejection)>,
-    /// The verdict of nodes that were not looked at.
+    /// The rejection of each node, sorted by name.
+    pub rejections: Vec<(String, Rejection)>,
+    /// The reason for nodes that were not checked.
     pub others: Option<String>,
 }
 
 impl Diagnosis {
-    /// Nothing was even tried.
+    /// A reason for all nodes; none was checked.
     pub fn of_all(nodes: usize, plugin: Plugin, why: String) -> Self {
         Self { nodes, general: Some((plugin, why)), ..Self::default() }
     }
 
-    /// The rules that refused.
+    /// The plugins that rejected nodes.
     pub fn plugins(&self) -> BTreeSet<Plugin> {
         let general = self.general.iter().map(|(plugin, _)| *plugin);
         let unseen = self.others.iter().map(|_| Plugin::NodeAffinity);
-        general.chain(unseen).chain(self.verdicts.iter().map(|(_, r)| r.plugin)).collect()
+        general.chain(unseen).chain(self.rejections.iter().map(|(_, r)| r.plugin)).collect()
     }
 
-    /// The verdict of one node.
+    /// The rejection of one node.
     pub fn of_node(&self, name: &str) -> Option<&Rejection> {
-        let at = self.verdicts.binary_search_by(|(n, _)| n.as_str().cmp(name)).ok()?;
-        Some(&self.verdicts[at].1)
+        let at = self.rejections.binary_search_by(|(n, _)| n.as_str().cmp(name)).ok()?;
+        Some(&self.rejections[at].1)
     }
 
-    /// A line for each node: which rule refuses it, why, and whether fewer pods there could change that.
+    /// A table with a line per node: the plugin that rejected it, whether preemption may help, and the reasons.
     pub fn table(&self) -> String {
         let mut rows = vec![["NODE", "RULE", "PREEMPTION", "REASONS"].map(str::to_owned)];
-        for (node, rejection) in &self.verdicts {
+        for (node, rejection) in &self.rejections {
             let helps = if rejection.hopeless { "cannot help" } else { "may help" };
             let rule = format!("{:?}", rejection.plugin);
             rows.push([node.clone(), rule, helps.into(), rejection.reasons.join(", ")]);
@@ -65,8 +65,8 @@ impl Diagnosis {
         if let Some((_, why)) = &self.general {
             text.push_str(&format!(" {why}."));
         } else {
-            let reasons = self.verdicts.iter().flat_map(|(_, r)| r.reasons.iter().map(AsRef::as_ref));
-            let unseen = self.nodes - self.verdicts.len();
+            let reasons = self.rejections.iter().flat_map(|(_, r)| r.reasons.iter().map(AsRef::as_ref));
+            let unseen = self.nodes - self.rejections.len();
             let others = self.others.iter().map(|why| (why.as_str(), unseen));
             text.push_str(&format!(" {}.", histogram(reasons.map(|r| (r, 1)).chain(others))));
         }
@@ -102,7 +102,7 @@ mod tests {
         };
         let why = Diagnosis {
             nodes: 3,
-            verdicts: vec![("a".into(), taint), ("b".into(), fit.clone()), ("c".into(), fit)],
+            rejections: vec![("a".into(), taint), ("b".into(), fit.clone()), ("c".into(), fit)],
             ..Diagnosis::default()
         };
         assert_eq!(

@@ -41,7 +41,7 @@ async fn objects_that_make_the_scheduler_panic_hold_up_no_pod() {
     let supervisor = Supervisor::default();
     node(&cluster).await;
     let _tasks =
-        start(&cluster.client, Profiles::default(), Arc::default(), &Verdicts::default(), &supervisor);
+        start(&cluster.client, Profiles::default(), Arc::default(), &PendingReasons::default(), &supervisor);
     pod(&cluster, "before", json!({})).await;
     cluster.until("bound", |c| is_bound(c, "before")).await;
     // One that cannot be decided on, and a claim whose bytes are no JSON.
@@ -55,8 +55,8 @@ async fn objects_that_make_the_scheduler_panic_hold_up_no_pod() {
     claims.push("default/odd", event);
     claims.announce();
     cluster.until("both are put aside", |_| supervisor.quarantined().len() == 2).await;
-    let aside: Vec<String> = supervisor.quarantined().iter().map(|q| q.subject.to_string()).collect();
-    assert_eq!(aside, ["persistentvolumeclaims default/odd", "pods default/bad"]);
+    let quarantine: Vec<String> = supervisor.quarantined().iter().map(|q| q.subject.to_string()).collect();
+    assert_eq!(quarantine, ["persistentvolumeclaims default/odd", "pods default/bad"]);
     for name in ["a", "b", "c"] {
         pod(&cluster, name, json!({})).await;
     }

@@ -1,19 +1,19 @@
-//! Addresses of LoadBalancer services: those of the nodes, each of which forwards for every service. A port of an address
-//! is one service's; another that wants it waits.
+//! Addresses of LoadBalancer Services: those of the nodes, which forward to all Services. A port of an address belongs to one
+//! Service; others that want it wait.
 
 // Who has which port of which address.
-mod claims;
+mod port_allocations;
 
 use async_trait::async_trait;
-use claims::{Claims, Port};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use port_allocations::{Port, PortAllocations};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -89,7 +89,7 @@ struct Balancer {
     nodes: Resource,
     slices: Resource,
     /// None until what services have from earlier is noted.
-    claims: Mutex<Option<Claims>>,
+    port_allocations: Mutex<Option<PortAllocations>>,
     queue: Arc<coracle_informer::queue::Queue<Name>>,
 }
 
@@ -98,9 +98,9 @@ pub fn start(setup: &mut Setup<'_>) {
     let services = setup.resource(NAME, "", "services");
     let nodes = setup.resource(NAME, "", "nodes");
     let slices = setup.resource(NAME, "discovery.k8s.io", "endpointslices");
-    let mut feed = setup.feed(&services);
+    let mut handlers = setup.enqueue_on_change(&services);
     let all = services.cache.clone();
-    feed.also(&nodes.kind, &nodes.cache, move |change, add| {
+    handlers.on_change(&nodes.kind, &nodes.cache, move |change, add| {
         let offer = |node: &Arc<Object>| Offer::of(node);
         if change.old.and_then(offer) != change.new.and_then(offer) {
             let balanced = all.list(None).into_iter().filter(|s| is_balanced(&s.value()["spec"]));
@@ -108,7 +108,7 @@ pub fn start(setup: &mut Setup<'_>) {
         }
     });
     let all = services.cache.clone();
-    feed.also(&slices.kind, &slices.cache, move |change, add| {
+    handlers.on_change(&slices.kind, &slices.cache, move |change, add| {
         let Some(slice) = change.object() else { return };
         let service = slice.meta.labels.get(SERVICE_NAME);
         let service = service.and_then(|name| all.get(&slice.meta.namespace, name));
@@ -116,13 +116,14 @@ pub fn start(setup: &mut Setup<'_>) {
             add(Name::of(&service));
         }
     });
-    let queue = feed.queue.clone();
-    // One worker: whoever takes a port notes it before the next looks.
-    let balancer = Balancer { services, nodes, slices, claims: Mutex::default(), queue: queue.clone() };
+    let queue = handlers.queue.clone();
+    // One worker, so that no port is allocated twice.
+    let balancer =
+        Balancer { services, nodes, slices, port_allocations: Mutex::default(), queue: queue.clone() };
     setup.run(balancer, &queue, 1);
 }
 
-/// Balanced, and not by somebody else.
+/// Whether this controller handles the Service: type LoadBalancer without a `loadBalancerClass`.
 fn is_balanced(spec: &Value) -> bool {
     spec["type"] == "LoadBalancer" && spec["loadBalancerClass"].is_null()
 }
@@ -147,14 +148,16 @@ fn held(service: &Value) -> BTreeSet<String> {
 
 /// The addresses a service wants: those of the nodes that are well; of nodes with endpoints only when connections must
 /// stay there.
-fn wanted(spec: &Value, offers: &[Offer], homes: &dyn Fn() -> BTreeSet<String>) -> BTreeSet<String> {
+fn wanted(spec: &Value, offers: &[Offer], endpoint_nodes: &dyn Fn() -> BTreeSet<String>) -> BTreeSet<String> {
     if !is_balanced(spec) {
         return BTreeSet::new();
     }
     let families: Vec<&str> =
         spec["ipFamilies"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let homes = is_local(spec).then(homes);
-    let near = offers.iter().filter(|offer| homes.as_ref().is_none_or(|homes| homes.contains(&offer.node)));
+    let endpoint_nodes = is_local(spec).then(endpoint_nodes);
+    let near = offers.iter().filter(|offer| {
+        endpoint_nodes.as_ref().is_none_or(|endpoint_nodes| endpoint_nodes.contains(&offer.node))
+    });
     near.flat_map(|offer| offer.addresses(&families)).collect()
 }
 
@@ -167,28 +170,37 @@ fn ready_on(slice: &Value) -> impl Iterator<Item = String> {
 
 impl Balancer {
     /// The nodes where a service has endpoints.
-    fn homes(&self, name: &Name) -> BTreeSet<String> {
+    fn endpoint_nodes(&self, name: &Name) -> BTreeSet<String> {
         let slices = self.slices.list(&name.namespace).into_iter();
         let own = slices.filter(|slice| slice.meta.labels.get(SERVICE_NAME) == Some(&name.name));
         own.flat_map(|slice| ready_on(&slice.value()).collect::<Vec<_>>()).collect()
     }
 
-    fn settle(&self, name: &Name, wanted: &BTreeSet<String>, ports: &[Port]) -> claims::Settled {
-        let mut claims = self.claims.lock();
-        let claims = claims.get_or_insert_with(|| {
-            let mut claims = Claims::default();
+    fn allocate(
+        &self,
+        name: &Name,
+        wanted: &BTreeSet<String>,
+        ports: &[Port],
+    ) -> port_allocations::Allocation {
+        let mut port_allocations = self.port_allocations.lock();
+        let port_allocations = port_allocations.get_or_insert_with(|| {
+            let mut port_allocations = PortAllocations::default();
             for service in self.oldest_first(self.services.all()) {
                 let value = service.value();
                 if is_balanced(&value["spec"]) {
-                    claims.settle(&Name::of(&service), &held(&value), &self::ports(&value["spec"]));
+                    port_allocations.allocate(
+                        &Name::of(&service),
+                        &held(&value),
+                        &self::ports(&value["spec"]),
+                    );
                 }
             }
-            claims
+            port_allocations
         });
-        let settled = claims.settle(name, wanted, ports);
-        let heirs = settled.heirs.iter().filter_map(|heir| self.services.get(heir));
-        self.oldest_first(heirs.collect()).iter().for_each(|heir| self.queue.add(Name::of(heir)));
-        settled
+        let allocation = port_allocations.allocate(name, wanted, ports);
+        let unblocked = allocation.unblocked.iter().filter_map(|waiter| self.services.get(waiter));
+        self.oldest_first(unblocked.collect()).iter().for_each(|waiter| self.queue.add(Name::of(waiter)));
+        allocation
     }
 
     fn oldest_first(&self, mut services: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
@@ -206,14 +218,14 @@ impl Controller for Balancer {
         NAME
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         let Some(service) = self.services.get(name) else {
-            self.settle(name, &BTreeSet::new(), &[]);
-            return Ok(Again::No);
+            self.allocate(name, &BTreeSet::new(), &[]);
+            return Ok(Requeue::No);
         };
         // Until it is gone it has what it had.
         if service.meta.deletion_timestamp.is_some() {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let value = service.value();
         let spec = &value["spec"];
@@ -221,19 +233,19 @@ impl Controller for Balancer {
             true => self.nodes.all().iter().filter_map(|node| Offer::of(node)).collect(),
             false => Vec::new(),
         };
-        let wanted = wanted(spec, &offers, &|| self.homes(name));
-        let settled = self.settle(name, &wanted, &ports(spec));
-        if let Some(why) = &settled.news {
+        let wanted = wanted(spec, &offers, &|| self.endpoint_nodes(name));
+        let allocation = self.allocate(name, &wanted, &ports(spec));
+        if let Some(why) = &allocation.news {
             let message = format!("Error syncing load balancer: {why}");
             self.services.warn(&service, "SyncLoadBalancerFailed", message);
         }
         if spec["type"] == "LoadBalancer" && !is_balanced(spec) {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
-        let list: Vec<Value> = settled.given.iter().map(|ip| json!({"ip": ip, "ipMode": "VIP"})).collect();
+        let list: Vec<Value> = allocation.given.iter().map(|ip| json!({"ip": ip, "ipMode": "VIP"})).collect();
         let balancer = if list.is_empty() { json!({}) } else { json!({"ingress": list}) };
         if coracle_informer::template::same(&value["status"]["loadBalancer"], &balancer) {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let mut status = value["status"].clone();
         if !status.is_object() {
@@ -241,7 +253,7 @@ impl Controller for Balancer {
         }
         status["loadBalancer"] = balancer;
         self.services.set_status(&service, status).await?;
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 
@@ -249,7 +261,7 @@ impl Controller for Balancer {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::cluster::Cluster;
+    use crate::test_cluster::Cluster;
     use coracle_kinds::object::testing::object;
 
     fn node(name: &str, ready: &str, ips: &[(&str, &str)]) -> Arc<Object> {
@@ -308,7 +320,7 @@ mod tests {
         let offers: Vec<Offer> = nodes.iter().filter_map(|node| Offer::of(node)).collect();
         let slice = json!({"endpoints": [{"nodeName": "n1"}, {"nodeName": "n2", "conditions": {"ready": false}},
             {"nodeName": "n3", "conditions": {"ready": true}}]});
-        let homes = || ready_on(&slice).collect();
+        let endpoint_nodes = || ready_on(&slice).collect();
         for (spec, want) in [
             (json!({"type": "LoadBalancer"}), vec!["192.0.2.1", "198.51.100.2", "2001:db8::1"]),
             (json!({"type": "LoadBalancer", "ipFamilies": ["IPv4"]}), vec!["192.0.2.1", "198.51.100.2"]),
@@ -320,7 +332,7 @@ mod tests {
             (json!({"type": "LoadBalancer", "loadBalancerClass": "x"}), vec![]),
             (json!({"type": "ClusterIP"}), vec![]),
         ] {
-            let given: Vec<String> = wanted(&spec, &offers, &homes).into_iter().collect();
+            let given: Vec<String> = wanted(&spec, &offers, &endpoint_nodes).into_iter().collect();
             assert_eq!(given, want, "{spec}");
         }
     }

@@ -21,7 +21,7 @@ impl Cluster {
         Self::start_with(Options::default()).await
     }
 
-    /// The same with somebody who measures pods, or with disks.
+    /// The same with other options.
     pub async fn start_with(options: Options) -> Self {
         Self(Self::build(options).await.running_pods())
     }
@@ -37,7 +37,7 @@ impl Cluster {
                 ca: "PEM".into(),
                 keys: Some(parts.keys.clone()),
                 pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
-                charges: Some(parts.ledger.clone()),
+                charges: Some(parts.quota_charges.clone()),
                 ..options
             };
             let client = parts.client.clone();

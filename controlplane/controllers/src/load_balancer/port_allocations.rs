@@ -1,4 +1,4 @@
-//! Who has which port of which address: the first who asks keeps it for as long as it wants it. No clock, no tasks.
+//! Allocation of ports of node addresses to Services, first come, first served. No clock, no tasks.
 
 use coracle_informer::informer::Name;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -6,29 +6,29 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Protocol and number.
 pub type Port = (String, u64);
 
-/// What all services hold and wait for.
+/// The ports of all Services, and the Services that wait for one.
 #[derive(Default)]
-pub struct Claims {
+pub struct PortAllocations {
     holders: HashMap<(String, Port), Name>,
     held: HashMap<Name, BTreeSet<(String, Port)>>,
-    /// With what each was told.
+    /// Waiting Services, with the last message.
     waiting: BTreeMap<Name, String>,
 }
 
-/// What becomes of one service's wishes.
+/// Result of the allocation for one Service.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Settled {
-    /// Addresses it has now.
+pub struct Allocation {
+    /// Allocated addresses.
     pub given: BTreeSet<String>,
-    /// Why it has not all of them, when it was not told so before.
+    /// Why some are missing, if this has changed.
     pub news: Option<String>,
-    /// Those who wait, when something became free.
-    pub heirs: Vec<Name>,
+    /// Waiting Services that may be retried, because ports were freed.
+    pub unblocked: Vec<Name>,
 }
 
-impl Claims {
-    /// Gives a service the addresses it wants where none of its ports is somebody else's; what it had besides is free.
-    pub fn settle(&mut self, name: &Name, wanted: &BTreeSet<String>, ports: &[Port]) -> Settled {
+impl PortAllocations {
+    /// Allocates the wanted addresses on which all ports are free, and releases all others of the Service.
+    pub fn allocate(&mut self, name: &Name, wanted: &BTreeSet<String>, ports: &[Port]) -> Allocation {
         let mut given = BTreeSet::new();
         let mut taken: BTreeMap<(&Port, &Name), Vec<&str>> = BTreeMap::new();
         for ip in wanted {
@@ -53,9 +53,9 @@ impl Claims {
         let freed: Vec<_> = before.difference(&now).collect();
         freed.iter().for_each(|key| drop(self.holders.remove(*key)));
         now.iter().for_each(|key| drop(self.holders.insert(key.clone(), name.clone())));
-        let heirs = match freed.is_empty() {
+        let unblocked = match freed.is_empty() {
             true => Vec::new(),
-            false => self.waiting.keys().filter(|heir| *heir != name).cloned().collect(),
+            false => self.waiting.keys().filter(|waiter| *waiter != name).cloned().collect(),
         };
         if !now.is_empty() {
             self.held.insert(name.clone(), now);
@@ -64,7 +64,7 @@ impl Claims {
             true => self.waiting.remove(name).unwrap_or_default(),
             false => self.waiting.insert(name.clone(), why.clone()).unwrap_or_default(),
         };
-        Settled { given, news: (!why.is_empty() && why != told).then_some(why), heirs }
+        Allocation { given, news: (!why.is_empty() && why != told).then_some(why), unblocked }
     }
 }
 
@@ -77,26 +77,39 @@ mod tests {
         let (web, other) = (Name::new("a", "web"), Name::new("b", "other"));
         let nodes: BTreeSet<String> = ["192.0.2.1".into(), "192.0.2.2".into()].into();
         let (http, both) = ([("TCP".to_owned(), 80)], [("TCP".to_owned(), 80), ("UDP".to_owned(), 53)]);
-        let mut claims = Claims::default();
-        assert_eq!(claims.settle(&web, &nodes, &http).given, nodes);
-        let refused = claims.settle(&other, &nodes, &both);
+        let mut port_allocations = PortAllocations::default();
+        assert_eq!(port_allocations.allocate(&web, &nodes, &http).given, nodes);
+        let refused = port_allocations.allocate(&other, &nodes, &both);
         assert!(refused.given.is_empty());
         assert_eq!(
             refused.news.as_deref(),
             Some("port 80/TCP of 192.0.2.1, 192.0.2.2 is in use by service a/web")
         );
-        assert_eq!(claims.settle(&other, &nodes, &both), Settled::default(), "it was told");
-        assert_eq!(claims.settle(&other, &nodes, &both[1..]).given, nodes, "another port, another protocol");
-        assert!(claims.settle(&other, &nodes, &both).given.is_empty());
+        assert_eq!(port_allocations.allocate(&other, &nodes, &both), Allocation::default(), "it was told");
+        assert_eq!(
+            port_allocations.allocate(&other, &nodes, &both[1..]).given,
+            nodes,
+            "another port, another protocol"
+        );
+        assert!(port_allocations.allocate(&other, &nodes, &both).given.is_empty());
 
         // The first one leaves one address: that one is free, the other is not.
         let one: BTreeSet<String> = ["192.0.2.1".into()].into();
-        assert_eq!(claims.settle(&web, &one, &http).heirs, std::slice::from_ref(&other));
-        let half = claims.settle(&other, &nodes, &both);
+        assert_eq!(port_allocations.allocate(&web, &one, &http).unblocked, std::slice::from_ref(&other));
+        let half = port_allocations.allocate(&other, &nodes, &both);
         assert_eq!(half.given, BTreeSet::from(["192.0.2.2".to_owned()]));
         assert_eq!(half.news.as_deref(), Some("port 80/TCP of 192.0.2.1 is in use by service a/web"));
-        assert_eq!(claims.settle(&web, &BTreeSet::new(), &[]).heirs, std::slice::from_ref(&other));
-        assert_eq!(claims.settle(&other, &nodes, &both), Settled { given: nodes, ..Settled::default() });
-        assert!(claims.settle(&other, &BTreeSet::new(), &[]).heirs.is_empty() && claims.holders.is_empty());
+        assert_eq!(
+            port_allocations.allocate(&web, &BTreeSet::new(), &[]).unblocked,
+            std::slice::from_ref(&other)
+        );
+        assert_eq!(
+            port_allocations.allocate(&other, &nodes, &both),
+            Allocation { given: nodes, ..Allocation::default() }
+        );
+        assert!(
+            port_allocations.allocate(&other, &BTreeSet::new(), &[]).unblocked.is_empty()
+                && port_allocations.holders.is_empty()
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! The queues of the controllers.
+//! Metrics of the work queues, with the names of Kubernetes.
 
-use coracle_client::shown::Counters;
+use coracle_client::diagnostics::MetricsSource;
 use coracle_proto::exposition::{Histogram, Page};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Upper bounds of times in a queue and at work, in seconds: upstream's.
 pub const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
-/// Names of queues that upstream does not call like their controllers.
+/// Queue names of Kubernetes that differ from the names of their controllers.
 const OTHER_NAMES: [(&str, &str); 6] = [
     ("endpointslice-controller", "endpoint_slice"),
     ("endpointslicemirroring-controller", "endpoint_slice_mirroring"),
@@ -19,53 +19,54 @@ const OTHER_NAMES: [(&str, &str); 6] = [
     ("ttl-after-finished-controller", "ttl_jobs_to_delete"),
 ];
 
-/// The name that upstream shows a controller's queue by.
-fn shown(controller: &'static str) -> &'static str {
+/// The `name` label of a controller's queue in the metrics of Kubernetes.
+fn queue_name(controller: &'static str) -> &'static str {
     let other = OTHER_NAMES.iter().find(|(name, _)| *name == controller).map(|(_, other)| *other);
     other.unwrap_or_else(|| controller.strip_suffix("-controller").unwrap_or(controller))
 }
 
-/// What a queue has counted so far, and how it is now.
+/// Statistics of a work queue.
 #[derive(Debug, Clone)]
-pub struct Counts {
-    /// Keys that wait.
+pub struct QueueStats {
+    /// Keys in the queue.
     pub depth: usize,
-    /// Keys that came.
+    /// Keys added.
     pub adds: u64,
-    /// Keys that came again after a failure.
+    /// Keys added again after a failure.
     pub retries: u64,
-    /// How long keys waited, in seconds.
+    /// Time that keys spent in the queue, in seconds.
     pub waited: Histogram,
-    /// How long the work on a key took, in seconds.
+    /// Time to process a key, in seconds.
     pub worked: Histogram,
-    /// Seconds of work on keys that are not done, all together.
+    /// Total processing time of keys in progress, in seconds.
     pub unfinished: f64,
-    /// Seconds of work on the key that is longest at it.
+    /// Longest processing time of a key in progress, in seconds.
     pub longest: f64,
 }
 
-/// A queue that counts.
-pub trait Counted: Send + Sync {
-    /// What it has counted.
-    fn counts(&self) -> Counts;
+/// A queue with statistics.
+pub trait MeasuredQueue: Send + Sync {
+    /// The current statistics.
+    fn stats(&self) -> QueueStats;
 }
 
-/// Queues by the controller's name. A controller that starts again begins to count anew.
+/// Queues by the name of the controller. The counters of a restarted controller begin at zero.
 #[derive(Default)]
-pub struct Work(Mutex<BTreeMap<&'static str, Arc<dyn Counted>>>);
+pub struct QueueMetrics(Mutex<BTreeMap<&'static str, Arc<dyn MeasuredQueue>>>);
 
-impl Work {
-    /// Shows a controller's queue from now on.
-    pub fn put(&self, controller: &'static str, queue: Arc<dyn Counted>) {
-        self.0.lock().insert(shown(controller), queue);
+impl QueueMetrics {
+    /// Adds a controller's queue to the metrics.
+    pub fn add(&self, controller: &'static str, queue: Arc<dyn MeasuredQueue>) {
+        self.0.lock().insert(queue_name(controller), queue);
     }
 }
 
-impl Counters for Work {
+impl MetricsSource for QueueMetrics {
     fn render(&self, page: &mut Page) {
         let queues: Vec<_> = self.0.lock().iter().map(|(name, queue)| (*name, queue.clone())).collect();
-        let all: Vec<(&str, Counts)> = queues.iter().map(|(name, queue)| (*name, queue.counts())).collect();
-        type Read = fn(&Counts) -> f64;
+        let all: Vec<(&str, QueueStats)> =
+            queues.iter().map(|(name, queue)| (*name, queue.stats())).collect();
+        type Read = fn(&QueueStats) -> f64;
         let values: [(&str, &str, &str, Read); 5] = [
             ("workqueue_depth", "gauge", "Current depth of workqueue", |c| c.depth as f64),
             ("workqueue_adds_total", "counter", "Total number of adds handled by workqueue", |c| {
@@ -93,7 +94,7 @@ impl Counters for Work {
                 page.value(name, &[("name", queue)], read(counts));
             }
         }
-        type Times = fn(&Counts) -> &Histogram;
+        type Times = fn(&QueueStats) -> &Histogram;
         let times: [(&str, &str, Times); 2] = [
             (
                 "workqueue_queue_duration_seconds",
@@ -122,22 +123,22 @@ mod tests {
 
     struct Fixed;
 
-    impl Counted for Fixed {
-        fn counts(&self) -> Counts {
+    impl MeasuredQueue for Fixed {
+        fn stats(&self) -> QueueStats {
             let mut worked = Histogram::new(&BUCKETS);
             worked.observe(0.05);
             let waited = Histogram::new(&BUCKETS);
-            Counts { depth: 2, adds: 7, retries: 1, waited, worked, unfinished: 0.5, longest: 0.5 }
+            QueueStats { depth: 2, adds: 7, retries: 1, waited, worked, unfinished: 0.5, longest: 0.5 }
         }
     }
 
     #[test]
     fn queues_have_upstreams_names() {
-        let work = Work::default();
-        work.put("deployment-controller", Arc::new(Fixed));
-        work.put("generic-garbage-collector", Arc::new(Fixed));
+        let metrics = QueueMetrics::default();
+        metrics.add("deployment-controller", Arc::new(Fixed));
+        metrics.add("generic-garbage-collector", Arc::new(Fixed));
         let mut page = Page::new(Form::Prometheus);
-        work.render(&mut page);
+        metrics.render(&mut page);
         let text = page.finish();
         for line in [
             "workqueue_depth{name=\"deployment\"} 2\n",

@@ -1,18 +1,18 @@
-//! Pods whose Job is gone: nobody counts them any more, so nothing holds them back.
+//! Removes the tracking finalizer of pods whose Job was deleted.
 
 use super::view::TRACKING;
 use async_trait::async_trait;
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
-use coracle_informer::runner::{Again, Controller, Failure};
+use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-struct Strays {
+struct OrphanPods {
     jobs: Resource,
     pods: Resource,
     index: Arc<Pods>,
@@ -24,14 +24,14 @@ pub fn start(setup: &mut Setup<'_>) {
     let pods = setup.resource(super::NAME, "", "pods");
     let index = setup.pods();
     let owned = index.clone();
-    let mut feed = setup.feed_only(&pods, tracked);
-    feed.also(&jobs.kind, &jobs.cache, move |change, add| {
+    let mut handlers = setup.enqueue_matching(&pods, tracked);
+    handlers.on_change(&jobs.kind, &jobs.cache, move |change, add| {
         if let Some(job) = change.old.filter(|_| change.new.is_none()) {
             owned.owned(&job.meta.uid).iter().for_each(|pod| add(Name::of(&pod.object)));
         }
     });
-    let queue = feed.queue.clone();
-    setup.run(Strays { jobs, pods, index }, &queue, 2);
+    let queue = handlers.queue.clone();
+    setup.run(OrphanPods { jobs, pods, index }, &queue, 2);
 }
 
 fn tracked(pod: &Object) -> bool {
@@ -39,33 +39,35 @@ fn tracked(pod: &Object) -> bool {
 }
 
 #[async_trait]
-impl Controller for Strays {
+impl Controller for OrphanPods {
     fn name(&self) -> &'static str {
         "job-strays"
     }
 
-    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Again, Failure> {
-        let Some(pod) = self.index.get(name).filter(|pod| tracked(&pod.object)) else { return Ok(Again::No) };
+    async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
+        let Some(pod) = self.index.get(name).filter(|pod| tracked(&pod.object)) else {
+            return Ok(Requeue::No);
+        };
         let Some(owner) = pod.controller() else {
-            // A pod that ends is nobody's to adopt, and nothing else would let it go.
+            // A terminating pod is not adopted, so nothing else would remove the finalizer.
             if pod.terminating() {
                 release(&self.pods, name, pod.uid()).await?;
             }
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         };
         if owner.kind != "Job" {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         let job = self.jobs.get(&Name::new(&name.namespace, &owner.name));
         if job.is_some_and(|job| job.meta.uid == owner.uid) {
-            return Ok(Again::No);
+            return Ok(Requeue::No);
         }
         release(&self.pods, name, pod.uid()).await?;
-        Ok(Again::No)
+        Ok(Requeue::No)
     }
 }
 
-/// Lets a pod go: it is written down, or nobody writes it down.
+/// Removes the tracking finalizer of a pod.
 pub(super) async fn release(pods: &Resource, name: &Name, uid: &str) -> Result<(), Failure> {
     let change = |value: &mut Value| {
         if value["metadata"]["uid"] == json!(uid)
