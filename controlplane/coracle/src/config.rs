@@ -7,16 +7,16 @@ use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Addresses of Services when nobody says.
+/// Default address range of Services.
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
 
 /// Options of `coracle server`.
 #[derive(Debug, Clone, Args)]
 pub struct ServerArgs {
-    /// Where state, keys and the admin kubeconfig live.
+    /// Directory for state, keys and the admin kubeconfig.
     #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
     data_dir: PathBuf,
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     #[arg(long, default_value = "0.0.0.0:6443")]
     bind: SocketAddr,
     /// `embedded`, or `etcd://host:port[,host:port]`.
@@ -28,19 +28,19 @@ pub struct ServerArgs {
     /// Address or name that clients and nodes use for this server; the bound address by default.
     #[arg(long)]
     advertise: Option<String>,
-    /// More names and addresses for the serving certificate.
+    /// Additional names and addresses in the serving certificate.
     #[arg(long, value_delimiter = ',')]
     tls_san: Vec<String>,
-    /// Addresses of Services.
+    /// Address range of Services.
     #[arg(long, default_value = SERVICE_CIDR)]
     service_cidr: String,
-    /// Addresses of pods, cut into one range per node.
+    /// Address range of pods; every node gets a part of it.
     #[arg(long, default_value = "10.244.0.0/16")]
     cluster_cidr: String,
-    /// Admission plugins to have besides the usual ones, by upstream's names.
+    /// Admission plugins to enable besides the default ones, by their Kubernetes names.
     #[arg(long, value_delimiter = ',')]
     enable_admission_plugins: Vec<String>,
-    /// Admission plugins to leave out, by upstream's names.
+    /// Admission plugins to disable, by their Kubernetes names.
     #[arg(long, value_delimiter = ',')]
     disable_admission_plugins: Vec<String>,
     /// File of kind AdmissionConfiguration with settings of admission plugins.
@@ -52,12 +52,12 @@ pub struct ServerArgs {
     /// Run only the API server, without scheduler and controllers.
     #[arg(long)]
     api_only: bool,
-    /// Who gets in, and what they may do.
+    /// Authentication, authorization, audit and encryption.
     #[command(flatten, next_help_heading = "Identity and policy")]
     security: Security,
 }
 
-/// What the file may say: the same names as the flags, all on one level.
+/// Options in the file: the names of the flags, without nesting.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(try_from = "serde_json::Map<String, serde_json::Value>")]
 struct File {
@@ -108,7 +108,7 @@ pub struct Config {
     pub advertise: Option<String>,
     /// More names of the serving certificate.
     pub tls_san: Vec<String>,
-    /// Addresses of Services.
+    /// Address range of Services.
     pub service_cidr: String,
     /// Addresses of pods.
     pub cluster_cidr: String,
@@ -122,7 +122,7 @@ pub struct Config {
     pub scheduler_config: Option<PathBuf>,
     /// No scheduler, no controllers.
     pub api_only: bool,
-    /// Who gets in, and what they may do.
+    /// Authentication, authorization, audit and encryption.
     pub security: Security,
 }
 
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn every_flag_is_an_option_of_the_file() {
         let command = ServerArgs::augment_args(clap::Command::new("server"));
-        let template = coracle_cli::file::template(&command, "coracle");
+        let template = coracle_cli::config_file::template(&command, "coracle");
         let lines = template.lines().filter(|line| line.starts_with('#') && !line.starts_with("# "));
         let in_force: Vec<&str> = lines.map(|line| &line[1..]).collect();
         assert!(in_force.len() > 8, "{template}");

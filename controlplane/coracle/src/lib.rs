@@ -8,11 +8,11 @@ pub mod config;
 // Options for authentication, authorization and encryption.
 pub mod security;
 // Builds authenticators, filters, authorizers and encryption from the options.
-pub mod guard;
+pub mod access_control;
 // Drops the capabilities that the server does not need.
 pub mod privileges;
 // Listening sockets, handed over to the next process on an upgrade.
-pub mod doors;
+pub mod listeners;
 // `coracle server`: builds all parts and runs them.
 pub mod server;
 // `coracle up` and `coracle down`: a whole cluster on this machine.

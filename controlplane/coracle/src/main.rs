@@ -19,25 +19,25 @@ struct Cli {
 enum Command {
     /// Run the control plane: API server, scheduler and controllers in one process.
     Server(Box<ServerArgs>),
-    /// Start a whole cluster on this machine, in namespaces of its own.
+    /// Start a cluster on this machine, in its own namespaces.
     Up(UpArgs),
-    /// End that cluster.
+    /// Stop the cluster of `coracle up`.
     Down(DownArgs),
-    /// Check whether this machine can carry a cluster, and say what to do where it cannot.
+    /// Check whether this machine can run a cluster, and how to fix what is missing.
     Doctor(DoctorArgs),
     /// Write man pages, completions and a documented configuration file.
     #[command(hide = true)]
     Manual(coracle_cli::manual::ManualArgs),
-    /// Run nodes without containers, to try clusters of any size.
+    /// Run simulated nodes without containers, for load tests.
     Hollow(HollowArgs),
-    /// Tokens for nodes that join: create, list, revoke.
+    /// Manage bootstrap tokens: create, list, revoke.
     Token(TokenArgs),
-    /// Shut a node out: its certificates of now stop counting, tokens that it may know end, and its Node goes.
+    /// Revoke a node: reject its current certificates, revoke bootstrap tokens, delete its Node.
     RevokeNode(RevokeNodeArgs),
-    /// Keep the namespaces of a node; started by `up`.
+    /// Hold the namespaces of a node open; started by `up`.
     #[command(hide = true)]
     Hold,
-    /// Run a program and start it again when it fails; started by `up`.
+    /// Run a program and restart it when it fails; started by `up`.
     #[command(hide = true)]
     Supervise(SuperviseArgs),
 }
@@ -51,15 +51,15 @@ fn main() -> anyhow::Result<()> {
     match cli.command {
         Command::Server(args) => {
             let matches = matches.subcommand_matches("server").expect("the command is server");
-            if let Err(error) = coracle::privileges::shed() {
-                tracing::warn!(%error, "the server keeps rights that it does not need");
+            if let Err(error) = coracle::privileges::drop_capabilities() {
+                tracing::warn!(%error, "cannot drop capabilities that the server does not need");
             }
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let handed_on = runtime.block_on(coracle::server::run(args.resolve(matches)?))?;
-            match handed_on {
-                // What still runs here ends with this program.
-                Some(doors) => {
-                    Err(anyhow::Error::from(doors.hand_on()).context("the program that is to follow"))
+            let restart = runtime.block_on(coracle::server::run(args.resolve(matches)?))?;
+            match restart {
+                // Tasks that still run end with this process.
+                Some(listeners) => {
+                    Err(anyhow::Error::from(listeners.exec_replacement()).context("execute the new binary"))
                 }
                 None => Ok(()),
             }
@@ -85,7 +85,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// For commands that ask one question.
+/// A single-threaded runtime for short commands.
 fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }

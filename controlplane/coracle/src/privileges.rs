@@ -1,6 +1,6 @@
-//! A server that root starts keeps what it needs of root's rights: its files whoever owns them, and low ports. Whoever takes
-//! it over can neither mount, load modules, look into other processes nor change the machine's network, and gets none of it
-//! back by starting a program.
+//! Drops the capabilities that a server started by root does not need. It keeps access to files of any owner and to low
+//! ports. A compromised server cannot mount, load modules, trace processes or change the network, and `no_new_privs` prevents
+//! it from regaining the capabilities by executing a program.
 
 use nix::errno::Errno;
 
@@ -23,9 +23,9 @@ struct Sets {
     inheritable: u32,
 }
 
-/// Gives up the rest. Only this thread and those that it starts: to be called before there are others. Somebody who is not
-/// root has nothing to give up.
-pub fn shed() -> nix::Result<()> {
+/// Drops all capabilities but `KEPT` from this thread and the threads that it starts: call it before there are
+/// others. Without root there is nothing to drop.
+pub fn drop_capabilities() -> nix::Result<()> {
     nix::sys::prctl::set_no_new_privs()?;
     let header = Header { version: VERSION, pid: 0 };
     let mut sets = [Sets::default(); 2];
@@ -57,7 +57,7 @@ mod tests {
     fn a_thread_keeps_what_it_needs_and_does_not_get_the_rest_back() {
         // A thread of its own: what it gives up is gone for good.
         let status = std::thread::spawn(|| {
-            super::shed().unwrap();
+            super::drop_capabilities().unwrap();
             std::fs::read_to_string("/proc/thread-self/status").unwrap()
         });
         let status = status.join().unwrap();

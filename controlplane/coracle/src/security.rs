@@ -1,4 +1,4 @@
-//! Options about who gets in and what they may do. Names are upstream's where upstream has the flag.
+//! Options for authentication, authorization, audit and encryption. Flags that Kubernetes has too have its names.
 
 use clap::Args;
 use serde::Deserialize;
@@ -38,13 +38,13 @@ pub enum OptionError {
         /// What it lacks.
         flag: &'static str,
     },
-    /// An authorizer that nobody knows.
+    /// Unknown authorizer.
     #[error("--authorization-mode {0:?} is not a valid mode")]
     Mode(String),
     /// An authorizer that is named twice.
     #[error("--authorization-mode {0:?} is specified more than once")]
     ModeTwice(String),
-    /// A place of keys that nobody can trust.
+    /// The JWKS URI is no https URL.
     #[error("--service-account-jwks-uri requires https scheme, not {0:?}")]
     Jwks(String),
 }
@@ -70,7 +70,7 @@ macro_rules! options {
                 known.iter().any(|name| plain(name) == key.to_lowercase())
             }
 
-            /// These options, and those of `file` where nothing was said.
+            /// These options, with those of `file` for options that are not set.
             #[must_use]
             pub fn over(self, file: Self) -> Self {
                 Self { $($name: Given::or(self.$name, file.$name),)* }
@@ -103,28 +103,28 @@ impl Given for bool {
 }
 
 options! {
-    /// Who decides what users may do, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny.
+    /// Authorizers, in order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny.
     #[arg(long, value_delimiter = ',')]
     authorization_mode: Vec<String>,
     /// File of ABAC policies, one per line.
     #[arg(long)]
     authorization_policy_file: Option<PathBuf>,
-    /// Kubeconfig of the webhook that decides.
+    /// Kubeconfig of the authorization webhook.
     #[arg(long)]
     authorization_webhook_config_file: Option<PathBuf>,
-    /// Let requests without credentials through as system:anonymous; without it only health and version are open.
+    /// Accept requests without credentials as system:anonymous. Otherwise only health checks and the version are public.
     #[arg(long)]
     anonymous_auth: bool,
     /// File of bearer tokens: token,user,uid,"group,group".
     #[arg(long)]
     token_auth_file: Option<PathBuf>,
-    /// File of passwords: password,user,uid,"group,group". Off by default; prefer anything else.
+    /// File of passwords: password,user,uid,"group,group". Not recommended.
     #[arg(long)]
     basic_auth_file: Option<PathBuf>,
-    /// Kubeconfig of a webhook that knows tokens.
+    /// Kubeconfig of the token authentication webhook.
     #[arg(long)]
     authentication_token_webhook_config_file: Option<PathBuf>,
-    /// Common names of front proxies; none: any certificate of the front-proxy authority.
+    /// Common names of front proxies; any certificate of the front-proxy CA if empty.
     #[arg(long, value_delimiter = ',')]
     requestheader_allowed_names: Vec<String>,
     /// URL of the OpenID Connect provider.
@@ -133,91 +133,91 @@ options! {
     /// Audience of the provider's tokens.
     #[arg(long)]
     oidc_client_id: Option<String>,
-    /// Claim with the user's name; sub by default.
+    /// Claim used as the user name; sub by default.
     #[arg(long)]
     oidc_username_claim: Option<String>,
-    /// Put before user names; "-" for nothing.
+    /// Prefix of user names; "-" for none.
     #[arg(long)]
     oidc_username_prefix: Option<String>,
-    /// Claim with the groups.
+    /// Claim used as the groups.
     #[arg(long)]
     oidc_groups_claim: Option<String>,
-    /// Put before groups.
+    /// Prefix of groups.
     #[arg(long)]
     oidc_groups_prefix: Option<String>,
-    /// Claims that must be there: key=value.
+    /// Required claims: key=value.
     #[arg(long)]
     oidc_required_claim: Vec<String>,
-    /// Algorithms of the provider's signatures; RS256 by default.
+    /// Accepted signature algorithms; RS256 by default.
     #[arg(long, value_delimiter = ',')]
     oidc_signing_algs: Vec<String>,
-    /// Authority of the provider; the system's by default.
+    /// CA of the provider; the CAs of the system by default.
     #[arg(long)]
     oidc_ca_file: Option<PathBuf>,
-    /// Who makes service-account tokens, an https URL: https://kubernetes.default.svc.cluster.local by default. Given more
-    /// than once the first makes tokens, and those of all are accepted.
+    /// Issuer of service-account tokens, an https URL; https://kubernetes.default.svc.cluster.local by default. If given more
+    /// than once, the first is used for new tokens and all are accepted.
     #[arg(long)]
     service_account_issuer: Vec<String>,
-    /// Where the keys of these tokens are said to be; this server, as --advertise names it, by default.
+    /// URL of the JSON Web Key Set in the OpenID discovery document; on this server (see --advertise) by default.
     #[arg(long)]
     service_account_jwks_uri: Option<String>,
-    /// Regular expressions of origins that browsers may come from.
+    /// Regular expressions of allowed CORS origins.
     #[arg(long, value_delimiter = ',')]
     cors_allowed_origins: Vec<String>,
-    /// How long a request that is no watch may take, in seconds; 60 by default.
+    /// Timeout of requests other than watches, in seconds; 60 by default.
     #[arg(long)]
     request_timeout_seconds: Option<u64>,
-    /// How many requests that change nothing run at once; 400 by default.
+    /// Limit of concurrent read requests; 400 by default.
     #[arg(long)]
     max_requests_inflight: Option<usize>,
-    /// How many requests that change something run at once; 200 by default.
+    /// Limit of concurrent mutating requests; 200 by default.
     #[arg(long)]
     max_mutating_requests_inflight: Option<usize>,
-    /// Count requests only, without queues per flow.
+    /// Only limit concurrent requests, without API priority and fairness.
     #[arg(long)]
     disable_priority_and_fairness: bool,
-    /// Which requests are written down, and how much of them.
+    /// File of kind Policy: which requests are audited, and at which level.
     #[arg(long)]
     audit_policy_file: Option<PathBuf>,
-    /// Where they are written; "-" for standard output.
+    /// File of the audit log; "-" for standard output.
     #[arg(long)]
     audit_log_path: Option<PathBuf>,
-    /// Days that old audit logs are kept; for ever by default.
+    /// Days to keep rotated audit logs; without limit by default.
     #[arg(long)]
     audit_log_maxage: Option<u64>,
-    /// How many old audit logs are kept; all by default.
+    /// Number of rotated audit logs to keep; without limit by default.
     #[arg(long)]
     audit_log_maxbackup: Option<usize>,
-    /// Megabytes of an audit log before it is rotated; 100 by default.
+    /// Size in megabytes at which the audit log is rotated; 100 by default.
     #[arg(long)]
     audit_log_maxsize: Option<u64>,
-    /// Kubeconfig of a webhook that is sent audit events.
+    /// Kubeconfig of the audit webhook.
     #[arg(long)]
     audit_webhook_config_file: Option<PathBuf>,
     /// File of kind EncryptionConfiguration: which resources are encrypted in the store, and how.
     #[arg(long)]
     encryption_provider_config: Option<PathBuf>,
-    /// Nodes whose serving certificate is not verified, or * for all: kubelets without serverTLSBootstrap. Whoever answers at
-    /// the address of such a node is believed.
+    /// Nodes whose serving certificate is not verified, or * for all; for kubelets without serverTLSBootstrap. Connections to
+    /// these nodes can be intercepted.
     #[arg(long, value_delimiter = ',')]
     insecure_kubelets: Vec<String>,
-    /// Life of the certificates of server, administrator and nodes, in seconds; a year by default.
+    /// Lifetime of the certificates of server, administrator and nodes, in seconds; a year by default.
     #[arg(long)]
     certificate_lifetime_seconds: Option<u64>,
 }
 
 impl Security {
-    /// How long certificates hold.
+    /// Lifetime of certificates.
     pub fn certificate_life(&self) -> Duration {
         self.certificate_lifetime_seconds.map_or(coracle_pki::USUAL_LIFE, Duration::from_secs)
     }
 
-    /// How long a request may take.
+    /// Timeout of requests other than watches.
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(self.request_timeout_seconds.unwrap_or(60).max(1))
     }
 
-    /// Who makes tokens; an error when somebody who reads them could not make sense of it.
+    /// Issuers of service-account tokens; an error if one is no valid issuer.
     pub fn issuers(&self) -> Result<Vec<String>, OptionError> {
         let all = &self.service_account_issuer;
         for (index, issuer) in all.iter().enumerate() {
@@ -241,7 +241,7 @@ impl Security {
         Ok(all.clone())
     }
 
-    /// An error when options lack others that they need, or make no sense beside them.
+    /// Checks options that require or exclude each other.
     pub fn check(&self) -> Result<(), OptionError> {
         let said = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
         let any = self.oidc_issuer_url.is_some()
@@ -278,7 +278,7 @@ impl Security {
         self.issuers().map(|_| ())
     }
 
-    /// Whether requests without credentials are let in: not where everybody may everything, as upstream has it.
+    /// Whether anonymous requests are accepted; never with mode AlwaysAllow, as in Kubernetes.
     pub fn anonymous(&self) -> bool {
         let everything = self.modes().iter().any(|mode| mode == "AlwaysAllow");
         if self.anonymous_auth && everything {

@@ -1,47 +1,48 @@
-//! The parts put together: keys, store, caches, chain, listener.
+//! `coracle server`: builds and runs keys, store, caches, handler chain and listeners.
 
+use crate::access_control;
 use crate::config::Config;
-use crate::doors::Doors;
-use crate::guard;
+use crate::listeners::Listeners;
 use anyhow::Context as _;
-use coracle_apiserver::actions::components::{CONTROLLERS, Loops, SCHEDULER};
+use coracle_apiserver::actions::components::{CONTROLLERS, LoopPlacement, SCHEDULER};
 use coracle_apiserver::actions::{self, Needs};
 use coracle_apiserver::admission::config::{Configuration, ConfigurationError};
 use coracle_apiserver::admission::plugins;
-use coracle_apiserver::admission::resource_quota::Ledger;
+use coracle_apiserver::admission::resource_quota::PendingCharges;
 use coracle_apiserver::aggregation::{self, Extensions};
 use coracle_apiserver::api::Api;
+use coracle_apiserver::apiservices::ApiServiceController;
 use coracle_apiserver::authz::Authorizer;
 use coracle_apiserver::authz::rbac::Rbac;
 use coracle_apiserver::chain::Server;
 use coracle_apiserver::connect::{self, address::Addresses};
-use coracle_apiserver::definitions::Definitions;
+use coracle_apiserver::conversion::Converter;
+use coracle_apiserver::crd::CrdController;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::metrics::Metrics;
 use coracle_apiserver::openapi::OpenApi;
-use coracle_apiserver::registrations::Registrations;
 use coracle_apiserver::tls;
-use coracle_apiserver::view::Converter;
 use coracle_apiserver::wellknown::WellKnown;
 use coracle_cli::health::Checks;
+use coracle_cli::ready::Ready;
 use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
-use coracle_client::shown::Counters;
+use coracle_client::diagnostics::MetricsSource;
 use coracle_client::user::User;
 use coracle_controllers as controllers;
-use coracle_controllers::servers::{self, Ending, lease::Identity};
+use coracle_controllers::servers::{self, Shutdown, lease::Identity};
 use coracle_informer::election::lead;
-use coracle_informer::work::Work;
+use coracle_informer::queue_metrics::QueueMetrics;
 use coracle_kinds::registry::bootstrap::{self, Cluster};
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
-use coracle_kinds::watch::feed::Feed;
+use coracle_kinds::watch::reflector::Reflector;
 use coracle_pki::authority::Authority;
 use coracle_pki::service_account::Keys;
 use coracle_pki::{Pki, kubeconfig};
 use coracle_scheduler::config::Profiles;
-use coracle_scheduler::scheduling::Scheduling;
-use coracle_scheduler::{self as scheduler, Verdicts};
+use coracle_scheduler::metrics::SchedulerMetrics;
+use coracle_scheduler::{self as scheduler, PendingReasons};
 use coracle_store as store;
 use futures::{StreamExt, TryStreamExt, future::join_all};
 use serde_json::json;
@@ -55,24 +56,25 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Runs the server until it is told to stop, or to begin again with a newer program: then its sockets are returned.
-pub async fn run(config: Config) -> anyhow::Result<Option<Doors<std::net::TcpListener>>> {
+/// Runs the server until SIGTERM, SIGINT or SIGUSR2. After SIGUSR2 it returns its sockets for a new process.
+pub async fn run(config: Config) -> anyhow::Result<Option<Listeners<std::net::TcpListener>>> {
+    let readiness = Ready::inherited();
     raise_descriptor_limit();
-    let ending = Ending::default();
+    let shutdown = Shutdown::default();
     let told = tokio::spawn({
-        let ending = ending.clone();
+        let shutdown = shutdown.clone();
         async move {
-            let again = told_to_begin_again().await;
-            ending.again.store(again, Ordering::Release);
-            ending.stop.cancel();
+            let again = wait_for_signal().await;
+            shutdown.restart.store(again, Ordering::Release);
+            shutdown.stop.cancel();
             again
         }
     });
-    let doors = serve(config, ending).await?;
-    Ok(if told.await? { Some(doors.leave()?) } else { None })
+    let listeners = serve(config, shutdown, readiness).await?;
+    Ok(if told.await? { Some(listeners.into_std()?) } else { None })
 }
 
-/// As many descriptors as the system lets us have: every client is one.
+/// Raises the limit of open files to the hard limit: every client needs one.
 fn raise_descriptor_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls only read and write the struct on this stack.
@@ -83,12 +85,12 @@ fn raise_descriptor_limit() {
         known && libc::setrlimit(libc::RLIMIT_NOFILE, &limit) == 0
     };
     if !raised {
-        tracing::warn!("the limit of open descriptors stays as it is");
+        tracing::warn!("cannot raise the limit of open files");
     }
 }
 
-/// Waits for a signal that ends this server: whether another is to follow it.
-async fn told_to_begin_again() -> bool {
+/// Waits for a signal that stops this server; whether it is to be restarted (SIGUSR2).
+async fn wait_for_signal() -> bool {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut term), Ok(mut int), Ok(mut again)) = (
         signal(SignalKind::terminate()),
@@ -104,18 +106,18 @@ async fn told_to_begin_again() -> bool {
     }
 }
 
-/// Serves until it is told to end; the sockets are still open then.
-async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
-    let stop = ending.stop.clone();
+/// Serves until `shutdown`; the returned sockets are still open.
+async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::Result<Listeners> {
+    let stop = shutdown.stop.clone();
     config.security.check()?;
     std::fs::create_dir_all(&config.data_dir).with_context(|| format!("{}", config.data_dir.display()))?;
-    let doors = Doors::open(config.bind)?;
-    let bound = doors.own.local_addr()?;
+    let listeners = Listeners::open(config.bind)?;
+    let bound = listeners.own.local_addr()?;
     let service_ip = first_service_address(&config.service_cidr)?;
     let own_names = names(&config, bound, &service_ip);
     let (supervisor, checks) = (Supervisor::default(), Checks::default());
     checks.add_tasks(supervisor.clone());
-    // Reading what is stored takes longest: what does not need it is made meanwhile.
+    // Opening the store takes longest; everything that does not need it is built meanwhile.
     let opened = tokio::spawn({
         let (datastore, data_dir) = (config.datastore.clone(), config.data_dir.clone());
         let supervisor = supervisor.clone();
@@ -123,19 +125,19 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
     });
     let life = config.security.certificate_life();
     let pki = Arc::new(Pki::ensure(&config.data_dir.join("pki"), &own_names, life)?);
-    let keys = Keys::from_pem(&pki.service_account_key).map_err(anyhow::Error::msg)?;
+    let keys = Keys::from_pem(&pki.service_account_key)?;
     let keys = Arc::new(keys.of_issuers(&config.security.issuers()?));
-    // Whoever handed us a socket wants clients to come that way.
-    let front = doors.front.as_ref().map(TcpListener::local_addr).transpose()?;
+    // With socket activation clients use that address.
+    let front = listeners.front.as_ref().map(TcpListener::local_addr).transpose()?;
     let url =
         format!("https://{}", front.map_or_else(|| reachable(&config, bound), |front| front.to_string()));
 
     let registry = Arc::new(Registry::builtin());
     let store = opened.await??;
-    let store = guard::sealed(&config.security, store).await?;
-    let feed = Arc::new(Feed::supervised(store.clone(), registry.all(), supervisor.clone()).await?);
-    connect::usage::register(&registry);
-    let usage = Arc::new(connect::usage::Usage::default());
+    let store = access_control::encrypted_store(&config.security, store).await?;
+    let reflector = Arc::new(Reflector::supervised(store.clone(), registry.all(), supervisor.clone()).await?);
+    connect::resource_metrics::register(&registry);
+    let usage = Arc::new(connect::resource_metrics::ResourceMetrics::default());
     let access = Arc::new(actions::reviews::Access::default());
     let needs = Needs {
         keys: keys.clone(),
@@ -143,20 +145,20 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
         service_cidr: config.service_cidr.clone(),
         usage: usage.clone(),
         loops: match (config.api_only, config.datastore.as_str()) {
-            (true, "embedded") => Loops::Unknown,
-            (false, "embedded") => Loops::Here,
-            _ => Loops::Elected,
+            (true, "embedded") => LoopPlacement::Unknown,
+            (false, "embedded") => LoopPlacement::Here,
+            _ => LoopPlacement::Elected,
         },
         checks: checks.clone(),
     };
-    let ledger = Arc::new(Ledger::default());
-    let reach = Arc::new(connect::reach::Reach::default());
+    let quota_charges = Arc::new(PendingCharges::default());
+    let dialer = Arc::new(connect::dial::ClusterDialer::default());
     let settings = config.admission_control_config_file.as_deref().map(Configuration::read).transpose();
     let settings = settings.context("--admission-control-config-file")?;
     let admission = plugins::chain(&plugins::Needs {
         access: access.clone(),
-        ledger: ledger.clone(),
-        reach: reach.clone(),
+        quota_charges: quota_charges.clone(),
+        dialer: dialer.clone(),
         enabled: config.enable_admission_plugins.clone(),
         disabled: config.disable_admission_plugins.clone(),
         configuration: settings.unwrap_or_default(),
@@ -168,30 +170,30 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
     let api = Arc::new(Api {
         hooks: actions::hooks(&registry, &needs).map_err(anyhow::Error::msg)?,
         actions: actions::actions(&registry, &needs),
-        converter: Converter::new(registry.clone(), feed.clone(), reach.clone()),
+        converter: Converter::new(registry.clone(), reflector.clone(), dialer.clone()),
         registry: registry.clone(),
         store,
-        feed,
+        reflector,
         admission,
     });
 
-    let authn = Arc::new(guard::authenticators(&config.security, &api, &keys)?);
+    let authn = Arc::new(access_control::authenticators(&config.security, &api, &keys)?);
     let rbac = Arc::new(Rbac::new(api.clone()));
-    let authz: Arc<dyn Authorizer> = Arc::new(guard::authorizers(&config.security, &api, &rbac)?);
+    let authz: Arc<dyn Authorizer> = Arc::new(access_control::authorizers(&config.security, &api, &rbac)?);
     let _ = access.rbac.set(rbac);
     let _ = access.authz.set(authz.clone());
     let _ = access.authn.set(Arc::downgrade(&authn));
-    let trust = connect::trust::Trust::new(api.clone(), &pki, &config.security.insecure_kubelets)?;
+    let node_tls = connect::node_tls::NodeTls::new(api.clone(), &pki, &config.security.insecure_kubelets)?;
     let addresses = node_addresses(&config, &[Some(bound), front])?;
-    let nodes = Arc::new(connect::node::Nodes::new(api.clone(), trust, addresses));
+    let nodes = Arc::new(connect::node::Nodes::new(api.clone(), node_tls, addresses));
     usage.connect(&nodes);
-    reach.connect(&nodes);
-    let elsewhere = Arc::new(aggregation::table::Table::default());
-    let extensions = Arc::new(Extensions::new(api.clone(), reach, pki.clone(), elsewhere.clone()));
-    let seen = Seen { supervisor: supervisor.clone(), ..Seen::default() };
+    dialer.connect(&nodes);
+    let elsewhere = Arc::new(aggregation::routes::RouteTable::default());
+    let extensions = Arc::new(Extensions::new(api.clone(), dialer, pki.clone(), elsewhere.clone()));
+    let diagnostics = LoopDiagnostics { supervisor: supervisor.clone(), ..LoopDiagnostics::default() };
     let server = Arc::new(Server {
         api: api.clone(),
-        filters: guard::filters(&config.security, &api, &supervisor)?,
+        filters: access_control::filters(&config.security, &api, &supervisor)?,
         authn,
         authz,
         discovery: Discovery::new(registry.clone(), elsewhere.clone()),
@@ -206,24 +208,27 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
             supervisor: supervisor.clone(),
             checks,
             metrics: Metrics {
-                loops: vec![seen.work.clone() as Arc<dyn Counters>, seen.scheduling.clone()],
+                loops: vec![
+                    diagnostics.queue_metrics.clone() as Arc<dyn MetricsSource>,
+                    diagnostics.scheduler_metrics.clone(),
+                ],
                 ..Metrics::default()
             },
-            waiting: Some(Arc::new(seen.verdicts.clone())),
+            waiting: Some(Arc::new(diagnostics.pending.clone())),
             ..WellKnown::default()
         },
     });
 
     let client = Client::new(api.clone(), User::server());
-    let definitions = Definitions::start(api.clone(), client.clone(), supervisor.clone()).await;
-    let serving = Arc::new(tls::Serving::new(&pki.serving, &pki.authority.certificate)?);
+    let definitions = CrdController::start(api.clone(), client.clone(), supervisor.clone()).await;
+    let serving = Arc::new(tls::ServingCertificate::new(&pki.serving, &pki.authority.certificate)?);
     let tls = tls::config(&pki, serving.clone())?;
     let path = config.data_dir.join("admin.kubeconfig");
     let mut custom = JoinSet::new();
     let parts = (client.clone(), supervisor.clone());
     let registering = api.clone();
-    let start = move |client, supervisor| Definitions::start(registering, client, supervisor);
-    let run = Definitions::follow;
+    let start = move |client, supervisor| CrdController::start(registering, client, supervisor);
+    let run = CrdController::run;
     custom.spawn(keep_following("definitions", definitions, parts, start, run));
     let (revocations, maps) = (tls.revocations.clone(), client.cache(&client.kind("", "configmaps")));
     let follow = move || revocations.clone().follow(maps.clone());
@@ -233,7 +238,7 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
         let (pki, serving, path, url) = parts.clone();
         renew(pki, serving, path, url)
     });
-    let memory = supervisor.spawn("memory", coracle_cli::memory::give_back);
+    let memory = supervisor.spawn("memory", coracle_cli::memory::release_unused);
     // A cluster that was here before answers at once; a new one must first have what every cluster has.
     let opening = CancellationToken::new();
     if client.cache(&client.kind("", "namespaces")).get("", "default").is_some() {
@@ -244,31 +249,40 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
         publish_authentication(&client, &config, &pki).await?;
         kubeconfig::write(&path, &url, &pki.authority.certificate, "admin", &pki.admin)?;
         publish_cluster(&client, &url, &pki.authority.certificate).await?;
-        let registrations = Registrations::start(client.clone(), supervisor.clone()).await;
+        let registrations = ApiServiceController::start(client.clone(), supervisor.clone()).await;
         let parts = (client.clone(), supervisor.clone());
-        let (start, run) = (Registrations::start, Registrations::follow);
+        let (start, run) = (ApiServiceController::start, ApiServiceController::run);
         custom.spawn(keep_following("registrations", registrations, parts.clone(), start, run));
         // Aggregated API servers that are known by now are in the table before this server says that it is ready.
         let known = extensions.clone();
-        let first = aggregation::follow(known.clone(), client.clone(), supervisor.clone());
-        let start = move |client, supervisor| ready(aggregation::follow(known, client, supervisor));
+        let first = aggregation::watch_availability(known.clone(), client.clone(), supervisor.clone());
+        let start =
+            move |client, supervisor| ready(aggregation::watch_availability(known, client, supervisor));
         custom.spawn(keep_following("aggregation", first, parts, start, identity));
         let shown = &server.wellknown;
         let mut loops = match config.api_only {
             true => Vec::new(),
-            false => start_loops(&client, &config, &pki, (ledger, keys, nodes, extensions), &seen, &stop)?,
+            false => start_loops(
+                &client,
+                &config,
+                &pki,
+                (quota_charges, keys, nodes, extensions),
+                &diagnostics,
+                &stop,
+            )?,
         };
         let shared = config.datastore != "embedded";
         let own = own_identity(&config, bound, &pki);
-        loops.push(servers::announce(&client, own, shared, &supervisor, &ending).await);
+        loops.push(servers::announce(&client, own, shared, &supervisor, &shutdown).await);
         shown.ready.store(true, Ordering::Release);
         tracing::info!(%url, kubeconfig = %path.display(), "serving");
+        readiness.tell();
         opening.cancel();
         anyhow::Ok(loops)
     };
     let answered = async {
         opening.cancelled().await;
-        let open = std::iter::once(&doors.own).chain(&doors.front);
+        let open = std::iter::once(&listeners.own).chain(&listeners.front);
         join_all(open.map(|door| tls::serve(door, tls.clone(), server.clone(), stop.clone()))).await;
         Ok(())
     };
@@ -284,7 +298,7 @@ async fn serve(config: Config, ending: Ending) -> anyhow::Result<Doors> {
         tasks.abort_all();
     }
     api.store.flush().await?;
-    Ok(doors)
+    Ok(listeners)
 }
 
 /// Where nodes can be: not where the API itself is. A cluster whose API is at a loopback address lives on one machine, and so
@@ -329,7 +343,7 @@ where
 }
 
 /// Renews the certificates of server and administrator before they end; the next handshake shows the new one.
-async fn renew(pki: Arc<Pki>, serving: Arc<tls::Serving>, kubeconfig: PathBuf, url: String) {
+async fn renew(pki: Arc<Pki>, serving: Arc<tls::ServingCertificate>, kubeconfig: PathBuf, url: String) {
     let authority = &pki.authority.certificate;
     loop {
         tokio::time::sleep(pki.renewal_period()).await;
@@ -338,7 +352,7 @@ async fn renew(pki: Arc<Pki>, serving: Arc<tls::Serving>, kubeconfig: PathBuf, u
             Ok(kubeconfig::write(&kubeconfig, &url, authority, "admin", &admin)?)
         });
         if let Err(error) = renewed {
-            tracing::error!(%error, "certificates are not renewed");
+            tracing::error!(%error, "cannot renew certificates");
         }
     }
 }
@@ -361,7 +375,7 @@ async fn publish_authentication(client: &Client, config: &Config, pki: &Pki) -> 
     replace(client, map).await
 }
 
-/// Says in `kube-public` where the cluster is and who certifies it, for those who join.
+/// Publishes the URL and the CA of the cluster in `kube-public`, for joining nodes.
 async fn publish_cluster(client: &Client, url: &str, authority: &str) -> anyhow::Result<()> {
     use base64::{Engine, engine::general_purpose::STANDARD};
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster":
@@ -372,22 +386,27 @@ async fn publish_cluster(client: &Client, url: &str, authority: &str) -> anyhow:
     replace(client, map).await
 }
 
-/// What controllers and scheduler show of themselves.
+/// Metrics, pending pods and panics of controllers and scheduler.
 #[derive(Default)]
-struct Seen {
-    work: Arc<Work>,
-    scheduling: Arc<Scheduling>,
-    verdicts: Verdicts,
+struct LoopDiagnostics {
+    queue_metrics: Arc<QueueMetrics>,
+    scheduler_metrics: Arc<SchedulerMetrics>,
+    pending: PendingReasons,
     supervisor: Supervisor,
 }
 
-/// Scheduler and controllers: at once on a store of our own; on a shared one when this server is elected.
+/// Starts scheduler and controllers: at once on the embedded store, by leader election on a shared one.
 fn start_loops(
     client: &Client,
     config: &Config,
     pki: &Pki,
-    (ledger, keys, nodes, extensions): (Arc<Ledger>, Arc<Keys>, Arc<connect::node::Nodes>, Arc<Extensions>),
-    seen: &Seen,
+    (quota_charges, keys, nodes, extensions): (
+        Arc<PendingCharges>,
+        Arc<Keys>,
+        Arc<connect::node::Nodes>,
+        Arc<Extensions>,
+    ),
+    diagnostics: &LoopDiagnostics,
     stop: &CancellationToken,
 ) -> anyhow::Result<Vec<JoinSet<()>>> {
     let ranges = config.cluster_cidr.split(',').map(|cidr| cidr.trim().parse());
@@ -401,12 +420,12 @@ fn start_loops(
             life: config.security.certificate_life(),
             reserved: reserved_names(pki),
         }),
-        charges: Some(ledger),
-        disks: Some(nodes),
+        charges: Some(quota_charges),
+        node_volumes: Some(nodes),
         extensions: Some(extensions),
-        work: seen.work.clone(),
+        queue_metrics: diagnostics.queue_metrics.clone(),
         shared_store: shared,
-        supervisor: seen.supervisor.of_part(CONTROLLERS),
+        supervisor: diagnostics.supervisor.of_part(CONTROLLERS),
         ..controllers::Options::default()
     };
     let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
@@ -415,11 +434,11 @@ fn start_loops(
         let client = for_controllers.clone();
         controllers::start(&move |name: &str| client.controller(name), &options)
     };
-    let (counted, verdicts) = (seen.scheduling.clone(), seen.verdicts.clone());
-    let supervisor = seen.supervisor.clone();
+    let (metrics, pending) = (diagnostics.scheduler_metrics.clone(), diagnostics.pending.clone());
+    let supervisor = diagnostics.supervisor.clone();
     let kept = supervisor.of_part(SCHEDULER);
     let scheduler =
-        move || scheduler::start(&for_scheduler, profiles.clone(), counted.clone(), &verdicts, &kept);
+        move || scheduler::start(&for_scheduler, profiles.clone(), metrics.clone(), &pending, &kept);
     if !shared {
         return Ok(vec![controllers(), scheduler()]);
     }
@@ -490,7 +509,10 @@ fn reachable(config: &Config, bound: SocketAddr) -> String {
 /// What identity consumers elsewhere need to verify our tokens; nothing when the issuer is no place that they could ask.
 fn issuer(config: &Config, keys: &Keys, url: &str) -> serde_json::Value {
     if !keys.issuer().starts_with("https://") {
-        tracing::warn!(issuer = keys.issuer(), "keys are not published: the issuer is no https URL");
+        tracing::warn!(
+            issuer = keys.issuer(),
+            "service-account keys are not published: the issuer is no https URL"
+        );
         return serde_json::Value::Null;
     }
     let own = || format!("{url}/openid/v1/jwks");
@@ -546,7 +568,7 @@ async fn bootstrap(
         && let Err(error) = ensure(client, bootstrap::dns(&addresses)).await
     {
         // A cluster from before may have given an address to somebody else.
-        tracing::warn!(?addresses, %error, "no kube-dns Service");
+        tracing::warn!(?addresses, %error, "cannot create the kube-dns Service");
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! `coracle token`: bootstrap tokens for machines that join; and `coracle revoke-node`, which shuts one out.
+//! `coracle token`: bootstrap tokens for joining nodes; and `coracle revoke-node`, which revokes the credentials of a node.
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use coracle_apiserver::remote::Remote;
+use coracle_apiserver::https_client::HttpsClient;
 use coracle_controllers::csr::node_of;
 use coracle_pki::authority::Authority;
 use coracle_pki::bootstrap_token::{PREFIX, SECRET_TYPE, field};
@@ -15,24 +15,24 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// The group that tokens of ours are in, besides `system:bootstrappers`.
+/// Extra group of the created tokens, besides `system:bootstrappers`.
 const GROUP: &str = "system:bootstrappers:coracle:default-node-token";
 
-/// Which server.
+/// Kubeconfig used to connect to the API server.
 #[derive(Debug, Clone, Args)]
-pub struct Where {
-    /// Where the server's state lives; its admin kubeconfig is used.
+pub struct KubeconfigArgs {
+    /// Data directory of the server; its admin.kubeconfig is used.
     #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
     data_dir: PathBuf,
-    /// Another kubeconfig.
+    /// Kubeconfig to use instead.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }
 
-impl Where {
-    fn remote(&self) -> anyhow::Result<Remote> {
+impl KubeconfigArgs {
+    fn remote(&self) -> anyhow::Result<HttpsClient> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("admin.kubeconfig"));
-        Ok(Remote::from_kubeconfig(&path)?)
+        Ok(HttpsClient::from_kubeconfig(&path)?)
     }
 }
 
@@ -45,30 +45,30 @@ pub struct TokenArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 enum TokenCommand {
-    /// Make a token and print it, with the hash of the cluster's authority before it.
+    /// Create a token and print it, prefixed with the hash of the cluster CA.
     Create {
         #[command(flatten)]
-        server: Where,
-        /// How long it can be used: 30m, 24h, 7d; 0 for ever.
+        server: KubeconfigArgs,
+        /// Lifetime, such as 30m, 24h or 7d; 0 never expires.
         #[arg(long, default_value = "24h")]
         ttl: String,
-        /// What it is for.
+        /// Description of the token.
         #[arg(long, default_value = "")]
         description: String,
-        /// Print only `id.secret`, as kubeadm and stock kubelets want it.
+        /// Print only `id.secret`, the form that kubeadm and kubelets use.
         #[arg(long)]
         bare: bool,
     },
     /// List tokens, without their secrets.
     List {
         #[command(flatten)]
-        server: Where,
+        server: KubeconfigArgs,
     },
-    /// End a token at once, by its id.
+    /// Revoke a token by its id.
     Revoke {
         #[command(flatten)]
-        server: Where,
-        /// The six letters before the dot, or a whole token.
+        server: KubeconfigArgs,
+        /// Id (the six characters before the dot) or the whole token.
         id: String,
     },
 }
@@ -77,13 +77,13 @@ enum TokenCommand {
 #[derive(Debug, Clone, Args)]
 pub struct RevokeNodeArgs {
     #[command(flatten)]
-    server: Where,
-    /// Its name.
+    server: KubeconfigArgs,
+    /// Name of the node.
     node: String,
-    /// Revoke the name also when nothing is known of such a node.
+    /// Revoke the name even if there is no Node and no certificate signing request for it.
     #[arg(long)]
     force: bool,
-    /// Leave bootstrap tokens alone; without it those of now end, because the node may know them.
+    /// Keep the bootstrap tokens. By default all are revoked, because the node may know them.
     #[arg(long)]
     keep_tokens: bool,
 }
@@ -102,7 +102,7 @@ fn seconds(text: &str) -> anyhow::Result<i64> {
     Ok(number * factor)
 }
 
-fn word(length: usize) -> String {
+fn random_string(length: usize) -> String {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let mut random = rand::rng();
     (0..length).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect()
@@ -114,7 +114,12 @@ fn id_of(text: &str) -> &str {
     text.split('.').next().unwrap_or(text)
 }
 
-async fn ask(remote: &Remote, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+async fn ask(
+    remote: &HttpsClient,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> anyhow::Result<Value> {
     let (code, answer) = remote.send(method, path, body).await?;
     if !(200..300).contains(&code) {
         bail!("{}", answer["message"].as_str().unwrap_or("the server refused").to_owned());
@@ -131,7 +136,7 @@ pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
     match &args.command {
         TokenCommand::Create { server, ttl, description, bare } => {
             let remote = server.remote()?;
-            let (id, secret) = (word(6), word(16));
+            let (id, secret) = (random_string(6), random_string(16));
             let mut data = json!({
                 "token-id": id, "token-secret": secret, "description": description, "auth-extra-groups": GROUP,
                 "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
@@ -181,8 +186,8 @@ pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The hash that joining nodes know the cluster by, in hex: from our own files, or as the server publishes it.
-async fn authority_hash(remote: &Remote, server: &Where) -> anyhow::Result<String> {
+/// Hash of the public key of the cluster CA, in hex: from the data directory, or from the ConfigMap of the server.
+async fn authority_hash(remote: &HttpsClient, server: &KubeconfigArgs) -> anyhow::Result<String> {
     let pki = server.data_dir.join("pki");
     let certificate = if server.kubeconfig.is_none() && pki.join("ca.crt").exists() {
         std::fs::read_to_string(pki.join("ca.crt"))?
@@ -195,14 +200,14 @@ async fn authority_hash(remote: &Remote, server: &Where) -> anyhow::Result<Strin
     Ok(hash.trim_start_matches("sha256:").to_owned())
 }
 
-/// What is known of a node: its Node, and requests for certificates in its name.
-struct Traces {
+/// The Node of a name, its revocation, and certificate signing requests for it.
+struct NodeRecords {
     registered: bool,
     revoked: bool,
     requests: Vec<Value>,
 }
 
-async fn traces(remote: &Remote, node: &str) -> anyhow::Result<Traces> {
+async fn node_records(remote: &HttpsClient, node: &str) -> anyhow::Result<NodeRecords> {
     let (code, answer) = remote.send(Method::GET, &format!("/api/v1/nodes/{node}"), None).await?;
     if code != 200 && code != 404 {
         bail!("{}", answer["message"].as_str().unwrap_or("the Node could not be read").to_owned());
@@ -215,11 +220,11 @@ async fn traces(remote: &Remote, node: &str) -> anyhow::Result<Traces> {
         spec["username"] == user.as_str() || node_of(spec["request"].as_str().unwrap_or_default()) == node
     };
     let requests = all["items"].as_array().into_iter().flatten().filter(of_node).cloned().collect();
-    Ok(Traces { registered: code == 200, revoked: list["data"][node].is_string(), requests })
+    Ok(NodeRecords { registered: code == 200, revoked: list["data"][node].is_string(), requests })
 }
 
-/// The moment after now on the server's clock, in seconds since 1970: certificates and requests of this second are of before.
-async fn next_second(remote: &Remote) -> anyhow::Result<i64> {
+/// The next second of the server's clock, as a Unix time: certificates and requests of the current second are revoked too.
+async fn next_second(remote: &HttpsClient) -> anyhow::Result<i64> {
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "clock-"}});
     let made = ask(remote, Method::POST, &format!("{MAPS}?dryRun=All"), Some(&body)).await?;
     let now =
@@ -227,12 +232,12 @@ async fn next_second(remote: &Remote) -> anyhow::Result<i64> {
     Ok(now.parse::<jiff::Timestamp>()?.as_second() + 1)
 }
 
-/// Shuts a node out: certificates that it has now stop counting, what it asked for and could join with goes, and its Node
-/// object too. From when this returns a machine can join under the name with a new token.
+/// Revokes a node: rejects its current certificates, revokes the bootstrap tokens, deletes its pending certificate signing
+/// requests and its Node. Afterwards a machine can join under the name with a new token.
 pub async fn revoke_node(args: &RevokeNodeArgs) -> anyhow::Result<()> {
     let mut done = Vec::new();
-    let outcome = shut_out(args, &mut done).await;
-    // Who reads does not decide how far it goes: a pipe that is closed is no reason to stop.
+    let outcome = revoke(args, &mut done).await;
+    // A closed pipe on standard output does not abort the revocation.
     let mut out = std::io::stdout().lock();
     for line in done {
         let _ = writeln!(out, "{line}");
@@ -240,17 +245,17 @@ pub async fn revoke_node(args: &RevokeNodeArgs) -> anyhow::Result<()> {
     outcome
 }
 
-/// Does it, and says what was done, also when it cannot be done to the end.
-async fn shut_out(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Result<()> {
+/// Revokes the node and appends each completed step to `done`, also when a later step fails.
+async fn revoke(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Result<()> {
     let (remote, node) = (args.server.remote()?, args.node.as_str());
     if let Some(why) = dns1123_subdomain(node).first() {
         bail!("{node:?} is no name of a node: {why}");
     }
-    let Traces { registered, revoked, requests } = traces(&remote, node).await?;
+    let NodeRecords { registered, revoked, requests } = node_records(&remote, node).await?;
     if !registered && !revoked && requests.is_empty() && !args.force {
         bail!(
-            "node {node:?} is not known: it is no Node and has asked for no certificate of late; \
-             with --force certificates in its name stop counting all the same"
+            "node {node:?} is not known: there is no Node and no recent certificate signing request; \
+             --force revokes certificates in its name anyway"
         );
     }
     let since = next_second(&remote).await?;
@@ -265,7 +270,7 @@ async fn shut_out(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Resu
         map["data"][node] = time;
         ask(&remote, Method::PUT, &format!("{MAPS}/{REVOKED}"), Some(&map)).await?;
     }
-    done.push(format!("node {node} revoked: certificates that it has do not count any more"));
+    done.push(format!("node {node} revoked: its current certificates are rejected"));
     if !args.keep_tokens {
         let path = format!("{SECRETS}?fieldSelector=type%3D{}", SECRET_TYPE.replace('/', "%2F"));
         let list = ask(&remote, Method::GET, &path, None).await?;
@@ -275,8 +280,8 @@ async fn shut_out(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Resu
             done.push(format!("token {} revoked: it may know it", name.trim_start_matches(PREFIX)));
         }
     }
-    // Looked at again: no more can come now.
-    for request in traces(&remote, node).await?.requests {
+    // Listed again: no new request can be created now.
+    for request in node_records(&remote, node).await?.requests {
         let name = request["metadata"]["name"].as_str().unwrap_or_default();
         if request["status"]["certificate"].as_str().is_none_or(str::is_empty) {
             remove(&remote, &format!("{REQUESTS}/{name}")).await?;
@@ -289,8 +294,8 @@ async fn shut_out(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Resu
     Ok(())
 }
 
-/// Deletes what may be gone already.
-async fn remove(remote: &Remote, path: &str) -> anyhow::Result<()> {
+/// Deletes an object; succeeds when it does not exist.
+async fn remove(remote: &HttpsClient, path: &str) -> anyhow::Result<()> {
     let (code, answer) = remote.send(Method::DELETE, path, None).await?;
     if code != 404 && !(200..300).contains(&code) {
         bail!("{}", answer["message"].as_str().unwrap_or("the server refused").to_owned());
@@ -314,6 +319,9 @@ mod tests {
         for text in ["abcdef", "abcdef.0123", "K10ffff::abcdef.0123"] {
             assert_eq!(id_of(text), "abcdef");
         }
-        assert!(coracle_pki::bootstrap_token::parse(&format!("{}.{}", word(6), word(16))).is_some());
+        assert!(
+            coracle_pki::bootstrap_token::parse(&format!("{}.{}", random_string(6), random_string(16)))
+                .is_some()
+        );
     }
 }

@@ -2,6 +2,7 @@
 //! fresh mount and network namespaces, which take everything away when the thread ends.
 
 use super::finding::Finding;
+use super::links;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::fs;
@@ -103,6 +104,12 @@ impl From<String> for Failure {
     }
 }
 
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Refused(format!("{error:#}"))
+    }
+}
+
 const ATTEMPTS: [Attempt; 8] = [
     Attempt {
         name: "overlayfs",
@@ -123,21 +130,21 @@ const ATTEMPTS: [Attempt; 8] = [
         purpose: "links of pods",
         advice: "modprobe veth (a kernel with CONFIG_VETH)",
         optional: false,
-        attempt: |_| ip("link add coracle-a type veth peer name coracle-b"),
+        attempt: |_| Ok(links::veth()?),
     },
     Attempt {
         name: "bridge",
         purpose: "the network of a node",
         advice: "modprobe bridge (a kernel with CONFIG_BRIDGE)",
         optional: false,
-        attempt: |_| ip("link add coracle-br type bridge"),
+        attempt: |_| Ok(links::bridge()?),
     },
     Attempt {
         name: "vxlan",
         purpose: "the network between nodes",
         advice: "modprobe vxlan (a kernel with CONFIG_VXLAN); without it nodes must share an L2 network",
         optional: true,
-        attempt: |_| ip("link add coracle-vx type vxlan id 77 dstport 8472 dev lo"),
+        attempt: |_| Ok(links::vxlan()?),
     },
     Attempt {
         name: "nftables nat",
@@ -256,10 +263,6 @@ fn overlay(dir: &Path) -> Result<(), Failure> {
     fs::remove_file(&file).map_err(|e| format!("whiteout: {e}").into())
 }
 
-fn ip(line: &str) -> Result<(), Failure> {
-    finish("ip", Command::new("ip").args(line.split_whitespace()), "")
-}
-
 fn nft(rules: &str) -> Result<(), Failure> {
     finish("nft", Command::new("nft").args(["-f", "-"]), rules)
 }
@@ -321,14 +324,14 @@ mod tests {
 
     #[test]
     fn a_program_that_is_missing_says_nothing_of_the_kernel() {
-        let veth = ATTEMPTS.iter().find(|attempt| attempt.name == "veth").unwrap();
-        let untried = finish("ip", &mut Command::new("/nowhere/ip"), "");
-        let finding = judge_attempt(veth, untried);
+        let nat = ATTEMPTS.iter().find(|attempt| attempt.name == "nftables nat").unwrap();
+        let untried = finish("nft", &mut Command::new("/nowhere/nft"), "");
+        let finding = judge_attempt(nat, untried);
         assert_eq!(
             (finding.outcome, finding.advice.as_str()),
-            (Outcome::Limited, "apt-get install iproute2")
+            (Outcome::Limited, "apt-get install nftables")
         );
-        let refused = judge_attempt(veth, finish("ip", &mut Command::new("false"), ""));
-        assert_eq!((refused.outcome, refused.advice.as_str()), (Outcome::Missing, veth.advice));
+        let refused = judge_attempt(nat, finish("nft", &mut Command::new("false"), ""));
+        assert_eq!((refused.outcome, refused.advice.as_str()), (Outcome::Missing, nat.advice));
     }
 }

@@ -1,10 +1,12 @@
-//! `coracle doctor`: can this machine carry a cluster, and if not, what is to be done. What can be tried is tried, in
-//! namespaces that end with the attempt; nothing of the machine changes.
+//! `coracle doctor`: checks whether this machine can run a cluster, and prints how to fix what is missing. Kernel features are
+//! tried in temporary namespaces; nothing on the machine changes.
 
 // What was found, and how it is shown.
 mod finding;
 // The kernel: version, namespaces, and file systems, links and rules that are really made.
 mod kernel;
+// Links among them.
+mod links;
 // Control groups and their controllers.
 mod cgroups;
 // Privilege, disk, memory, clock.
@@ -21,7 +23,7 @@ use finding::{Finding, Outcome};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What the machine is to become.
+/// Role of the machine in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// Server and nodes in namespaces of their own, as `coracle up` starts them.
@@ -36,24 +38,24 @@ pub enum Role {
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "coracle doctor [OPTIONS]")]
 pub struct DoctorArgs {
-    /// What the machine is to become.
+    /// Role to check the machine for.
     #[arg(long, value_enum, default_value = "up")]
     role: Role,
-    /// Where state will live.
+    /// Data directory to check.
     #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = crate::up::directory())]
     data_dir: PathBuf,
-    /// Where the API will listen; port 0 is any free one [default: as `up` or `server` would choose].
+    /// Address of the API; port 0 is any free port [default: that of `up` or `server`].
     #[arg(long)]
     bind: Option<SocketAddr>,
-    /// One JSON object instead of text.
+    /// Print a JSON object instead of text.
     #[arg(long)]
     json: bool,
-    /// Only what is not in order.
+    /// Print only problems.
     #[arg(long, short)]
     quiet: bool,
 }
 
-/// Looks, prints, and says whether a cluster can run: nothing that is needed is missing.
+/// Runs all checks and prints the findings. Returns whether nothing required is missing.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<bool> {
     let findings = examine(args);
     let fit = findings.iter().all(|finding| finding.outcome != Outcome::Missing);

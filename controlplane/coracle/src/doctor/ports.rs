@@ -113,7 +113,7 @@ impl std::fmt::Display for Process {
 }
 
 impl Process {
-    /// What everybody may know of a process.
+    /// The world-readable facts about a process.
     fn of(pid: u32) -> Option<Self> {
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
@@ -126,7 +126,7 @@ impl Process {
         program.rsplit('/').next().unwrap_or(program)
     }
 
-    /// The `--data-dir` that a server was told.
+    /// The `--data-dir` of a server.
     fn data_dir(&self) -> Option<PathBuf> {
         let mut words = self.server_flags()?.iter();
         words.find_map(|word| word.strip_prefix("--data-dir")).and_then(|rest| match rest {

@@ -15,20 +15,13 @@ struct Program {
     roles: &'static [Role],
 }
 
-const PROGRAMS: [Program; 8] = [
+const PROGRAMS: [Program; 7] = [
     Program {
         names: &["runc", "crun", "youki"],
         advice: "apt-get install runc",
         purpose: "starts containers",
         optional: false,
         roles: &[Role::Up, Role::Agent],
-    },
-    Program {
-        names: &["ip"],
-        advice: "apt-get install iproute2",
-        purpose: "links between nodes",
-        optional: false,
-        roles: &[Role::Up],
     },
     Program {
         names: &["nsenter"],

@@ -28,13 +28,36 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub enum ClientError {
     /// The configuration cannot be used.
     #[error("{0}: {1}")]
-    Kubeconfig(PathBuf, String),
+    Kubeconfig(PathBuf, KubeconfigError),
     /// No connection, or it broke.
     #[error("the server is not reached: {0}")]
-    Connection(String),
+    Connection(Box<dyn std::error::Error + Send + Sync>),
     /// The server refused.
     #[error("{0}: {1}")]
     Refused(u16, String),
+}
+
+/// Why a kubeconfig cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    /// It is no YAML.
+    #[error(transparent)]
+    Yaml(Box<serde_saphyr::Error>),
+    /// A certificate or key in it is no base64.
+    #[error(transparent)]
+    Base64(#[from] base64::DecodeError),
+    /// The server has no name that a certificate could have.
+    #[error(transparent)]
+    Server(#[from] rustls_pki_types::InvalidDnsNameError),
+    /// A certificate or key in it is no PEM.
+    #[error(transparent)]
+    Pem(#[from] rustls_pki_types::pem::Error),
+    /// Certificates and key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
 }
 
 impl ClientError {
@@ -55,46 +78,42 @@ pub struct Client {
     next: AtomicUsize,
 }
 
-fn broken(error: impl std::fmt::Display) -> ClientError {
-    ClientError::Connection(error.to_string())
+pub(super) fn broken(error: impl std::error::Error + Send + Sync + 'static) -> ClientError {
+    ClientError::Connection(Box::new(error))
+}
+
+/// The address and the name of the server, and how to connect to it.
+fn read(path: &Path) -> Result<(String, ServerName<'static>, rustls::ClientConfig), KubeconfigError> {
+    let text = std::fs::read_to_string(path)?;
+    let file: Value = serde_saphyr::from_str(&text).map_err(|e| KubeconfigError::Yaml(Box::new(e)))?;
+    let (cluster, user) = (&file["clusters"][0]["cluster"], &file["users"][0]["user"]);
+    let pem = |value: &Value| STANDARD.decode(value.as_str().unwrap_or_default());
+    let server = cluster["server"].as_str().unwrap_or_default();
+    let address = server.trim_start_matches("https://").trim_end_matches('/').to_owned();
+    let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+    let host = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&pem(&cluster["certificate-authority-data"])?)?)?;
+    let certificate = pem(&user["client-certificate-data"])?;
+    let key = pem(&user["client-key-data"])?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(
+            vec![CertificateDer::from_pem_slice(&certificate)?],
+            PrivateKeyDer::from_pem_slice(&key)?,
+        )?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok((address, host, config))
 }
 
 impl Client {
     /// The server and user of a kubeconfig with certificates in it.
     pub fn from_kubeconfig(path: &Path) -> Result<Self, ClientError> {
-        let bad = |why: String| ClientError::Kubeconfig(path.into(), why);
-        let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
-        let file: Value = serde_saphyr::from_str(&text).map_err(|e| bad(e.to_string()))?;
-        let (cluster, user) = (&file["clusters"][0]["cluster"], &file["users"][0]["user"]);
-        let pem = |value: &Value| {
-            STANDARD.decode(value.as_str().unwrap_or_default()).map_err(|e| bad(e.to_string()))
-        };
-        let server = cluster["server"].as_str().unwrap_or_default();
-        let address = server.trim_start_matches("https://").trim_end_matches('/').to_owned();
-        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-        let host =
-            ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|e| bad(e.to_string()))?;
-        let config = || -> Result<rustls::ClientConfig, String> {
-            let text = |e: &dyn std::fmt::Display| e.to_string();
-            let mut roots = rustls::RootCertStore::empty();
-            let ca = pem(&cluster["certificate-authority-data"]).map_err(|e| text(&e))?;
-            roots.add(CertificateDer::from_pem_slice(&ca).map_err(|e| text(&e))?).map_err(|e| text(&e))?;
-            let certificate = pem(&user["client-certificate-data"]).map_err(|e| text(&e))?;
-            let key = pem(&user["client-key-data"]).map_err(|e| text(&e))?;
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let mut config = rustls::ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .map_err(|e| text(&e))?
-                .with_root_certificates(roots)
-                .with_client_auth_cert(
-                    vec![CertificateDer::from_pem_slice(&certificate).map_err(|e| text(&e))?],
-                    PrivateKeyDer::from_pem_slice(&key).map_err(|e| text(&e))?,
-                )
-                .map_err(|e| text(&e))?;
-            config.alpn_protocols = vec![b"h2".to_vec()];
-            Ok(config)
-        };
-        let tls = TlsConnector::from(Arc::new(config().map_err(bad)?));
+        let (address, host, config) =
+            read(path).map_err(|error| ClientError::Kubeconfig(path.into(), error))?;
+        let tls = TlsConnector::from(Arc::new(config));
         let lanes = (0..LANES).map(|_| Mutex::new(None)).collect();
         Ok(Self { address, host, tls, lanes, next: AtomicUsize::new(0) })
     }

@@ -1,5 +1,5 @@
-//! `coracle hollow`: agents without containers, thousands in one process. They register nodes, keep their leases, and say
-//! of every pod that it runs; clusters of any size fit on one machine.
+//! `coracle hollow`: simulated agents without containers, thousands in one process. They register nodes, renew their Leases and
+//! report every pod as running, for load tests on one machine.
 
 // Requests over a few connections.
 mod client;
@@ -24,13 +24,13 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// Options of `coracle hollow`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct HollowArgs {
-    /// How many nodes.
+    /// Number of nodes.
     #[arg(long, default_value_t = 10)]
     nodes: usize,
-    /// How to reach the server.
+    /// Kubeconfig used to connect to the API server.
     #[arg(long, env = "KUBECONFIG", default_value = "/var/lib/coracle/admin.kubeconfig")]
     kubeconfig: PathBuf,
-    /// What the nodes' names begin with.
+    /// Prefix of the node names.
     #[arg(long, default_value = "hollow-")]
     prefix: String,
     /// CPUs of a node.
@@ -39,19 +39,19 @@ pub struct HollowArgs {
     /// Memory of a node.
     #[arg(long, default_value = "256Gi")]
     memory: String,
-    /// Pods that fit on a node.
+    /// Pod capacity of a node.
     #[arg(long, default_value_t = 110)]
     pods: u32,
-    /// Over how many zones the nodes are spread.
+    /// Number of zones.
     #[arg(long, default_value_t = 3)]
     zones: usize,
-    /// Seconds between two renewals of a node's lease.
+    /// Interval of Lease renewals, in seconds.
     #[arg(long, default_value_t = 10)]
     heartbeat: u64,
-    /// Milliseconds that a pod takes to start.
+    /// Start time of a pod, in milliseconds.
     #[arg(long, default_value_t = 0)]
     start_delay: u64,
-    /// Milliseconds after which pods that are not restarted always have succeeded; never by default.
+    /// Milliseconds after which pods succeed unless their restartPolicy is Always; never by default.
     #[arg(long)]
     complete_after: Option<u64>,
 }
@@ -95,7 +95,7 @@ impl Hollow {
             let hollow = self.clone();
             under_way.spawn(async move {
                 while let Err(error) = hollow.register_one(index).await {
-                    tracing::warn!(node = hollow.shape.name(index), %error, "not registered, trying again");
+                    tracing::warn!(node = hollow.shape.name(index), %error, "cannot register node, will retry");
                     tokio::time::sleep(PAUSE).await;
                 }
             });
@@ -136,7 +136,7 @@ impl Hollow {
                 let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}");
                 let body = json!({"spec": {"renewTime": objects::micros()}});
                 if let Err(error) = hollow.client.merge(&path, &body).await {
-                    tracing::debug!(node = name, %error, "no heartbeat");
+                    tracing::debug!(node = name, %error, "cannot renew lease");
                 }
             });
         }

@@ -1,6 +1,6 @@
 //! Pods that come to hollow nodes: one watch for all of them, and a few requests at a time.
 
-use super::client::ClientError;
+use super::client::{ClientError, broken};
 use super::objects::{Todo, pod_status, todo};
 use super::{Hollow, IN_FLIGHT, PAUSE};
 use bytes::{Bytes, BytesMut};
@@ -22,7 +22,7 @@ struct Work {
     serial: AtomicU64,
 }
 
-/// Follows all pods, without end; a broken watch is begun anew with a list.
+/// Watches all pods, forever; a broken watch starts again with a list.
 pub async fn follow(hollow: Arc<Hollow>) {
     let work = Arc::new(Work {
         hollow,
@@ -32,7 +32,7 @@ pub async fn follow(hollow: Arc<Hollow>) {
     });
     loop {
         if let Err(error) = work.follow_once().await {
-            tracing::debug!(%error, "pods are listed anew");
+            tracing::debug!(%error, "watch failed, relisting pods");
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -50,7 +50,7 @@ impl Work {
         let response = client.open("GET", &path, "application/json", Bytes::new()).await?;
         let (mut body, mut rest) = (response.into_body(), BytesMut::new());
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|e| ClientError::Connection(e.to_string()))?;
+            let frame = frame.map_err(broken)?;
             let Some(data) = frame.data_ref() else { continue };
             rest.extend_from_slice(data);
             while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -107,7 +107,7 @@ impl Work {
                 }
                 Err(error) if error.is(404) || error.is(409) => return,
                 Err(error) => {
-                    tracing::debug!(%error, uid, "trying again");
+                    tracing::debug!(%error, uid, "cannot write pod status, will retry");
                     tokio::time::sleep(PAUSE).await;
                 }
             }

@@ -1,4 +1,4 @@
-//! `coracle down`: ends a cluster; with its processes go its namespaces, links, rules and mounts.
+//! `coracle down`: stops a cluster. Namespaces, links, rules and mounts disappear with the processes.
 
 use super::state::State;
 use super::{cgroup, process};
@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "coracle down [OPTIONS]")]
 pub struct DownArgs {
-    /// Where the cluster's state lives.
+    /// Data directory of the cluster.
     #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = super::directory())]
     data_dir: PathBuf,
-    /// Remove the state too.
+    /// Also remove the data directory.
     #[arg(long)]
     purge: bool,
 }
 
-/// Ends every process of the cluster. What it was like is kept for the next `up`, unless everything is to go.
+/// Stops every process of the cluster. The options are kept for the next `up`, unless `purge` is set.
 pub fn down(args: &DownArgs) -> anyhow::Result<()> {
     let dir = &args.data_dir;
     let Some(state) = State::read(dir)? else {
@@ -43,7 +43,7 @@ pub fn down(args: &DownArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A directory that `up` did not make is somebody's: an installed server's, or one that was mistyped.
+/// Refuses to remove a directory that `up` did not create: it may belong to an installed server, or be a typo.
 fn nothing_there(dir: &Path, purge: bool) -> anyhow::Result<()> {
     let holds_something = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
     if purge && holds_something {

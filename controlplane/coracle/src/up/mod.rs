@@ -4,7 +4,7 @@
 //! agents are started again when they fail.
 
 // What was asked for, and what is as before.
-mod wishes;
+mod options;
 // What was started, on disk.
 mod state;
 // Links and addresses between the namespaces.
@@ -15,6 +15,8 @@ mod process;
 mod supervise;
 // The nodes' way out to the machine's network.
 mod outbound;
+// What the hub does with packets of the nodes.
+mod rules;
 // The end of all that.
 mod down;
 
@@ -26,11 +28,11 @@ use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use coracle_pki::authority::{Authority, Profile};
 use coracle_pki::kubeconfig;
-use outbound::Opening;
+use outbound::OutboundSetup;
 use state::{Node, Process, State};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, PipeReader};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -38,47 +40,47 @@ use std::time::{Duration, Instant};
 const HUB: &str = "10.89.0.1";
 /// The port the nodes reach the server on.
 const PORT: u16 = 6443;
-/// The last address of the bridge's network is nobody's, and the first ten are not nodes'.
+/// The bridge network without its first ten addresses and the broadcast address.
 const MOST_NODES: i64 = 244;
-/// How long a part may take to come up.
+/// Timeout for the start of a process.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Options of `coracle up`.
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "coracle up [OPTIONS]")]
 pub struct UpArgs {
-    /// Where state, keys, logs and images live.
+    /// Directory for state, keys, logs and images.
     #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = directory())]
     data_dir: PathBuf,
-    /// How many nodes [default: as before, or 1].
+    /// Number of nodes [default: as before, or 1].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MOST_NODES))]
     nodes: Option<u16>,
-    /// Where the API listens on this machine; port 0 takes a free one [default: as before, or 127.0.0.1:6443].
+    /// Address of the API on this machine; port 0 selects a free port [default: as before, or 127.0.0.1:6443].
     #[arg(long)]
     bind: Option<SocketAddr>,
     /// Image archives to load into every node.
     #[arg(long)]
     image: Vec<PathBuf>,
-    /// More flags for the server; an empty one takes those of before away [default: as before].
+    /// Additional flag of the server; an empty one clears the previous flags [default: as before].
     #[arg(long = "server-flag", allow_hyphen_values = true)]
     server_flags: Vec<String>,
-    /// More flags for the agents; an empty one takes those of before away [default: as before].
+    /// Additional flag of the agents; an empty one clears the previous flags [default: as before].
     #[arg(long = "agent-flag", allow_hyphen_values = true)]
     agent_flags: Vec<String>,
-    /// Whether nodes and pods reach what this machine reaches, through slirp4netns [default: as before, or true].
+    /// Outbound network access of nodes and pods through slirp4netns [default: as before, or true].
     #[arg(long, env = "CORACLE_OUTBOUND", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     outbound: Option<bool>,
 }
 
-/// A directory: parts of the cluster are started elsewhere, and name it by its whole path.
+/// Parser of a directory: it is made absolute, because processes of the cluster have another working directory.
 pub(crate) fn directory() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute)
 }
 
-/// Where the API of a cluster listens on this machine, or will.
+/// Address of the API of a cluster on this machine, from its state or the default.
 pub fn address(data_dir: &Path) -> SocketAddr {
     let state = State::read(data_dir).ok().flatten();
-    state.and_then(|state| state.bind).unwrap_or(wishes::BIND)
+    state.and_then(|state| state.bind).unwrap_or(options::BIND)
 }
 
 /// Starts what is not running and waits until every node is ready.
@@ -88,18 +90,18 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     }
     std::fs::create_dir_all(&args.data_dir).with_context(|| args.data_dir.display().to_string())?;
     let mut state = State::read(&args.data_dir)?.unwrap_or_default();
-    let (args, notes) = &wishes::settle(args, &mut state);
-    for note in notes {
-        eprintln!("{note}");
+    let (args, warnings) = &options::merge(args, &mut state);
+    for warning in warnings {
+        eprintln!("{warning}");
     }
     let before = Instant::now();
-    let mut way_out = Opening::plan(args.outbound, &mut state, &args.data_dir);
-    ensure_server(args, &mut state, &mut way_out)?;
-    way_out.begin(&mut state)?;
+    let mut outbound = OutboundSetup::plan(args.outbound, &mut state, &args.data_dir);
+    ensure_server(args, &mut state, &mut outbound)?;
+    outbound.begin(&mut state)?;
     for number in 1..=state.node_count {
         ensure_node(args, &mut state, number)?;
     }
-    way_out.finish(&mut state)?;
+    outbound.finish(&mut state)?;
     let kubeconfig = args.data_dir.join("admin.kubeconfig");
     println!(
         "cluster up in {:.2} s: API server and {} node(s)",
@@ -110,19 +112,19 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ensure_server(args: &UpArgs, state: &mut State, way_out: &mut Opening) -> anyhow::Result<()> {
+fn ensure_server(args: &UpArgs, state: &mut State, outbound: &mut OutboundSetup) -> anyhow::Result<()> {
     if state.server.as_ref().is_some_and(Process::alive) {
         return Ok(());
     }
     // First: who cannot have the address has started nothing.
-    let listener = listen(args.bind.unwrap_or(wishes::BIND))?;
+    let listener = listen(args.bind.unwrap_or(options::BIND))?;
     let hub = match state.hub.as_ref().filter(|hub| hub.alive()) {
         Some(hub) => hub.clone(),
         None => {
             // The nodes hang on the old hub's bridge: they are made anew.
             down::end_nodes(state);
             state.nodes.clear();
-            let hub = process::hold("coracle-hub", &way_out.ensure_names()?)?;
+            let hub = process::hold("coracle-hub", &outbound.ensure_resolv_conf()?)?;
             network::make_hub(&hub, HUB)?;
             state.hub = Some(hub.clone());
             state.write(&args.data_dir)?;
@@ -130,7 +132,7 @@ fn ensure_server(args: &UpArgs, state: &mut State, way_out: &mut Opening) -> any
         }
     };
     // It comes up while the server does.
-    way_out.begin(state)?;
+    outbound.begin(state)?;
     state.bind = Some(listener.local_addr()?);
     let log = args.data_dir.join("server.log");
     let mut flags: Vec<String> = vec![
@@ -144,12 +146,10 @@ fn ensure_server(args: &UpArgs, state: &mut State, way_out: &mut Opening) -> any
     ];
     flags.extend(args.server_flags.iter().cloned());
     let program = process::beside("coracle")?;
-    let server = start_supervised(&hub, &program, flags, &log, Some(listener.as_raw_fd()))?;
+    let (server, ready) = start_supervised(&hub, &program, flags, &log, Some(listener.as_raw_fd()))?;
     state.server = Some(server.clone());
     state.write(&args.data_dir)?;
-    wait("the API server serves", &log, &server, || {
-        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("serving"))
-    })
+    wait("the API server serves", &log, &server, &ready)
 }
 
 fn listen(bind: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -169,7 +169,7 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
     let mut node = match known.map(|at| state.nodes.remove(at)).filter(|node| node.holder.alive()) {
         Some(node) => node,
         None => {
-            let holder = process::hold(&name, &outbound::names(&args.data_dir))?;
+            let holder = process::hold(&name, &outbound::resolv_conf(&args.data_dir))?;
             let address = network::attach(&hub, &holder, number, HUB)?;
             let address6 =
                 match server_flag(args, "--cluster-cidr").is_some_and(|ranges| ranges.contains(':')) {
@@ -186,6 +186,7 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
     let program = process::beside("coracle-agent")?;
     // A node that runs takes new ones, too.
     load_images(&program, &dir, &args.image)?;
+    let mut ready = None;
     if !running {
         let kubeconfig = ensure_node_identity(&args.data_dir, &dir, &node)?;
         let mut flags: Vec<String> = vec!["run".into(), "--node-name".into(), name.clone()];
@@ -213,44 +214,44 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
             flags.extend(addresses.into_iter().flat_map(|ip| ["--cluster-dns".to_owned(), ip]));
         }
         flags.extend(args.agent_flags.iter().cloned());
-        node.agent = Some(start_supervised(&node.holder, &program, flags, &log, None)?);
+        let (agent, pipe) = start_supervised(&node.holder, &program, flags, &log, None)?;
+        (node.agent, ready) = (Some(agent), Some(pipe));
     }
     let agent = node.agent.clone().context("the agent was started")?;
     state.nodes.push(node);
     state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     state.write(&args.data_dir)?;
-    if running {
-        return Ok(());
+    match ready {
+        Some(ready) => wait(&format!("{name} is ready"), &log, &agent, &ready),
+        None => Ok(()),
     }
-    wait(&format!("{name} is ready"), &log, &agent, || {
-        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("ready=true"))
-    })
 }
 
-/// Starts a program inside a holder's namespaces, below a process that starts it again; that one is returned.
+/// Starts a program inside a holder's namespaces, below a process that starts it again; that one is returned, and the pipe
+/// in which the program says that it is ready.
 fn start_supervised(
     holder: &Process,
     program: &Path,
     flags: Vec<String>,
     log: &Path,
     listener: Option<RawFd>,
-) -> anyhow::Result<Process> {
+) -> anyhow::Result<(Process, PipeReader)> {
     let mut words = vec!["supervise".to_owned(), "--".to_owned(), program.display().to_string()];
     words.extend(flags);
     process::start_inside(holder, &process::beside("coracle")?, &words, log, listener)
 }
 
-/// Whether the agents were told where DNS is.
+/// Whether the flags of the agents set the DNS server.
 fn names_dns(flags: &[String]) -> bool {
     flags.iter().any(|flag| flag == "--cluster-dns" || flag.starts_with("--cluster-dns="))
 }
 
-/// The range of Service addresses that the server was told, or its default.
+/// The Service address range from the flags of the server, or the default.
 fn service_range(args: &UpArgs) -> String {
     server_flag(args, "--service-cidr").unwrap_or_else(|| crate::config::SERVICE_CIDR.to_owned())
 }
 
-/// What the server was told with a flag, in one word or in two.
+/// The value of a flag of the server, given as `--flag=value` or `--flag value`.
 fn server_flag(args: &UpArgs, wanted: &str) -> Option<String> {
     let mut flags = args.server_flags.iter();
     while let Some(flag) = flags.next() {
@@ -315,9 +316,17 @@ fn ensure_node_identity(data_dir: &Path, dir: &Path, node: &Node) -> anyhow::Res
     Ok(path)
 }
 
-fn wait(what: &str, log: &Path, process: &Process, done: impl Fn() -> bool) -> anyhow::Result<()> {
+/// Whether a program has reported that it is ready.
+fn is_ready(pipe: &PipeReader) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut polled = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+    poll(&mut polled, PollTimeout::ZERO).is_ok()
+        && polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN))
+}
+
+fn wait(what: &str, log: &Path, process: &Process, ready: &PipeReader) -> anyhow::Result<()> {
     let begun = Instant::now();
-    while !done() {
+    while !is_ready(ready) {
         if !process.alive() || begun.elapsed() > PATIENCE {
             let text = std::fs::read_to_string(log).unwrap_or_default();
             let tail: Vec<&str> = text.lines().rev().take(8).collect();

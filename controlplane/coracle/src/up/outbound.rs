@@ -1,102 +1,95 @@
-//! The nodes' way out to the network of the machine, without a link, route or rule on the machine: slirp4netns, a
-//! process that speaks to the outside as any program does, and is one end of a link in the hub. Without it the hub
-//! refuses at once what would leave, so that nobody waits for answers that cannot come.
+//! Outbound network access of the nodes through slirp4netns, a user-space network stack: it needs no link, route or rule on
+//! the machine, and is one end of a link in the hub. Without it the hub rejects outbound packets, so that connections fail at
+//! once instead of timing out.
 
 use super::process;
+use super::rules::Rules;
 use super::state::{Process, State};
 use crate::doctor::find_program;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use std::io::{PipeReader, Read};
+use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The link's network: slirp4netns has .2, its name server .3, the hub .100.
 const RANGE: &str = "10.89.1.0/24";
 const NAME_SERVER: &str = "10.89.1.3";
-/// The machine's name servers. slirp4netns asks them for the nodes, which cannot where they are on the machine's loopback.
-const MACHINE_NAMES: &str = "/etc/resolv.conf";
-/// How long slirp4netns may take; it needs some hundredths of a second, while other parts start.
+/// Name servers of the machine. Nodes cannot reach those on the machine's loopback, so slirp4netns forwards queries to them.
+const HOST_RESOLV_CONF: &str = "/etc/resolv.conf";
+/// Timeout for the start of slirp4netns.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a new hub is told. With slirp4netns there is a default route; nodes that find none get to a table that leads
-/// nowhere, only to be refused there: in a way that ends waiting for connections and datagrams alike, as often as it is asked.
-const RULES: &str = r#"set -e
-echo 1 > /proc/sys/net/ipv4/ip_forward
-echo 0 > /proc/sys/net/ipv4/icmp_ratelimit
-[ ! -e /proc/sys/net/ipv6/conf/all/forwarding ] || echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
-ip rule del pref 40000 2> /dev/null || true
-ip rule add pref 40000 iif hub0 lookup 89
-if command -v nft > /dev/null && nft -f - << END
-table ip coracle-outbound
-delete table ip coracle-outbound
-table ip coracle-outbound {
-    chain leave { type nat hook postrouting priority 100; oifname "out0" masquerade; }
-    chain stay { type filter hook forward priority 0; oifname "lo" reject with icmp type net-prohibited; }
+/// Why nodes have no outbound access.
+#[derive(Debug, thiserror::Error)]
+enum OutboundError {
+    #[error("{program} is missing (apt-get install {package})")]
+    Missing { program: &'static str, package: &'static str },
+    #[error("/dev/net/tun is missing (modprobe tun; a container needs --device /dev/net/tun)")]
+    NoTun,
+    #[error("{}: {error}", path.display())]
+    Program { path: PathBuf, error: io::Error },
+    #[error("{0:#}")]
+    Start(anyhow::Error),
+    #[error("slirp4netns did not start: {0}")]
+    NotReady(String),
+    #[error("rules of the hub: {0:#}")]
+    Rules(anyhow::Error),
 }
-END
-then
-    ip route replace default dev lo table 89
-else
-    ip route replace prohibit default table 89
-    exit 1
-fi
-"#;
 
-/// What is known of it between two runs.
+/// State of the outbound access, stored between runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outbound {
-    /// Whether it was asked for.
+    /// The last `--outbound`.
     pub wanted: Option<bool>,
-    /// slirp4netns. It is in the hub's pid namespace, and ends with it.
+    /// slirp4netns. It runs in the pid namespace of the hub and ends with it.
     pub process: Option<Process>,
-    /// The hub that has its rules.
+    /// The hub for which the rules are loaded.
     pub ruled: Option<Process>,
 }
 
-/// What this run does for it.
-pub struct Opening {
+/// Sets up the outbound access in this run.
+pub struct OutboundSetup {
     data_dir: PathBuf,
-    /// slirp4netns, or why there is none; `None` where none is wanted.
-    means: Option<Result<PathBuf, String>>,
-    rules: Option<Child>,
+    /// Path of slirp4netns, or why it cannot be used; `None` when outbound access is disabled.
+    program: Option<Result<PathBuf, OutboundError>>,
+    rules: Option<Rules>,
     ready: Option<PipeReader>,
 }
 
-impl Opening {
-    /// Finds out what is wanted, as before where it is not said, and what there is for it.
+impl OutboundSetup {
+    /// Decides whether outbound access is wanted, as in the previous run by default, and finds slirp4netns.
     pub fn plan(said: Option<bool>, state: &mut State, data_dir: &Path) -> Self {
         state.outbound.wanted = said.or(state.outbound.wanted);
-        let means = state.outbound.wanted.unwrap_or(true).then(means);
-        Self { data_dir: data_dir.to_owned(), means, rules: None, ready: None }
+        let program = state.outbound.wanted.unwrap_or(true).then(find_slirp4netns);
+        Self { data_dir: data_dir.to_owned(), program, rules: None, ready: None }
     }
 
-    /// Writes down whom hub and nodes ask for names.
-    pub fn ensure_names(&self) -> anyhow::Result<PathBuf> {
-        write_names(&self.data_dir, matches!(self.means, Some(Ok(_))))
+    /// Writes the resolv.conf of hub and nodes.
+    pub fn ensure_resolv_conf(&self) -> anyhow::Result<PathBuf> {
+        write_resolv_conf(&self.data_dir, matches!(self.program, Some(Ok(_))))
     }
 
-    /// Starts what does not run, and waits for nothing. Again at no cost.
+    /// Starts slirp4netns and loads the rules unless this is done already. Idempotent; does not wait.
     pub fn begin(&mut self, state: &mut State) -> anyhow::Result<()> {
         let hub = state.hub.clone().context("the hub is up")?;
-        self.ensure_names()?;
+        self.ensure_resolv_conf()?;
         let known = &mut state.outbound;
         if known.ruled.as_ref() != Some(&hub) {
-            self.rules = Some(rule(&hub)?);
+            self.rules = Some(Rules::write(&hub)?);
             known.ruled = Some(hub.clone());
         }
         let running = known.process.take().filter(Process::alive);
-        known.process = match (&self.means, running) {
+        known.process = match (&self.program, running) {
             (Some(Ok(program)), None) => match start(program, &hub, &log(&self.data_dir)) {
                 Ok((process, ready)) => {
                     self.ready = Some(ready);
                     Some(process)
                 }
                 Err(error) => {
-                    self.means = Some(Err(format!("{error:#}")));
+                    self.program = Some(Err(OutboundError::Start(error)));
                     None
                 }
             },
@@ -110,20 +103,20 @@ impl Opening {
         Ok(())
     }
 
-    /// Waits for what was started; a cluster without a way out is a cluster still, and the reason is said.
+    /// Waits until slirp4netns is ready. A failure is printed and the cluster runs without outbound access.
     pub fn finish(self, state: &mut State) -> anyhow::Result<()> {
-        let ruled = self.rules.map_or(Ok(()), finished);
+        let ruled = self.rules.map_or(Ok(()), Rules::finish).map_err(OutboundError::Rules);
         if ruled.is_err() {
             state.outbound.ruled = None;
         }
-        let Some(means) = self.means else { return Ok(()) };
+        let Some(program) = self.program else { return Ok(()) };
         let opened = match self.ready.is_none_or(is_ready) {
             true => Ok(()),
-            false => Err(format!("slirp4netns did not start: {}", said(&self.data_dir))),
+            false => Err(OutboundError::NotReady(last_log(&self.data_dir))),
         };
-        let Err(why) = means.and(ruled).and(opened) else { return Ok(()) };
+        let Err(why) = program.and(ruled).and(opened) else { return Ok(()) };
         eprintln!("nodes have no way out of this machine, images must be imported: {why}");
-        write_names(&self.data_dir, false)?;
+        write_resolv_conf(&self.data_dir, false)?;
         if let Some(process) = state.outbound.process.take() {
             process::end(&process);
         }
@@ -135,28 +128,28 @@ fn log(data_dir: &Path) -> PathBuf {
     data_dir.join("outbound.log")
 }
 
-fn said(data_dir: &Path) -> String {
+fn last_log(data_dir: &Path) -> String {
     let text = std::fs::read_to_string(log(data_dir)).unwrap_or_default();
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// What the nodes and the hub see as their /etc/resolv.conf, whether there is a way out or not.
-pub fn names(data_dir: &Path) -> PathBuf {
+/// Path of the file that is mounted as /etc/resolv.conf in the hub and the nodes.
+pub fn resolv_conf(data_dir: &Path) -> PathBuf {
     data_dir.join("resolv.conf")
 }
 
-/// In place: it is mounted in nodes that run.
-fn write_names(data_dir: &Path, way_out: bool) -> anyhow::Result<PathBuf> {
-    let machine = std::fs::read_to_string(MACHINE_NAMES).unwrap_or_default();
+/// Written in place, because it is mounted in running nodes.
+fn write_resolv_conf(data_dir: &Path, way_out: bool) -> anyhow::Result<PathBuf> {
+    let machine = std::fs::read_to_string(HOST_RESOLV_CONF).unwrap_or_default();
     let text = if way_out { forwarded(&machine) } else { machine };
-    let path = names(data_dir);
+    let path = resolv_conf(data_dir);
     if !std::fs::read_to_string(&path).is_ok_and(|known| known == text) {
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
     Ok(path)
 }
 
-/// The machine's searches and options, with another server.
+/// The machine's resolv.conf with slirp4netns as the name server.
 fn forwarded(machine: &str) -> String {
     let rest = machine.lines().filter(|line| {
         let word = line.split_whitespace().next();
@@ -166,33 +159,19 @@ fn forwarded(machine: &str) -> String {
     format!("nameserver {NAME_SERVER}\n{}", lines.concat())
 }
 
-fn means() -> Result<PathBuf, String> {
-    let program = |name: &str, package: &str| {
-        find_program(name).ok_or_else(|| format!("{name} is missing (apt-get install {package})"))
+fn find_slirp4netns() -> Result<PathBuf, OutboundError> {
+    let find = |program: &'static str, package: &'static str| {
+        find_program(program).ok_or(OutboundError::Missing { program, package })
     };
-    let slirp = program("slirp4netns", "slirp4netns")?;
-    program("nft", "nftables")?;
+    let slirp = find("slirp4netns", "slirp4netns")?;
+    find("nft", "nftables")?;
     if !Path::new("/dev/net/tun").exists() {
-        return Err("/dev/net/tun is missing (modprobe tun; a container needs --device /dev/net/tun)".into());
+        return Err(OutboundError::NoTun);
     }
-    slirp.canonicalize().map_err(|error| format!("{}: {error}", slirp.display()))
+    slirp.canonicalize().map_err(|error| OutboundError::Program { path: slirp, error })
 }
 
-fn rule(hub: &Process) -> anyhow::Result<Child> {
-    let mut nsenter = Command::new("nsenter");
-    nsenter.args(["-t", &hub.pid.to_string(), "--net", "--mount", "sh", "-c", RULES]);
-    nsenter.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("nsenter")
-}
-
-fn finished(rules: Child) -> Result<(), String> {
-    match rules.wait_with_output() {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("rules of the hub: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(error) => Err(format!("rules of the hub: {error}")),
-    }
-}
-
-/// Starts slirp4netns, with as few rights as it offers; the pipe says when it is ready.
+/// Starts slirp4netns in its sandbox with seccomp. It writes to the pipe when it is ready.
 fn start(program: &Path, hub: &Process, log: &Path) -> anyhow::Result<(Process, PipeReader)> {
     let (reader, writer) = std::io::pipe()?;
     let fd = process::inherited(&writer)?;
@@ -211,7 +190,7 @@ fn start(program: &Path, hub: &Process, log: &Path) -> anyhow::Result<(Process, 
     Ok((process, reader))
 }
 
-/// Whether the other end said so; it is closed when slirp4netns ends.
+/// Waits for a byte from slirp4netns; false on timeout or when it has exited.
 fn is_ready(mut ready: PipeReader) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let begun = Instant::now();
@@ -244,8 +223,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut state = State::default();
         for (said, wanted) in [(Some(false), false), (None, false), (Some(true), true), (None, true)] {
-            let opening = Opening::plan(said, &mut state, dir.path());
-            assert_eq!((opening.means.is_some(), state.outbound.wanted), (wanted, Some(wanted)));
+            let setup = OutboundSetup::plan(said, &mut state, dir.path());
+            assert_eq!((setup.program.is_some(), state.outbound.wanted), (wanted, Some(wanted)));
         }
     }
 }

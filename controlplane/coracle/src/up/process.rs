@@ -3,6 +3,7 @@
 use super::state::Process;
 use anyhow::{Context, bail};
 use std::fs::File;
+use std::io::PipeReader;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +21,7 @@ pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// What a holder does: nothing, for ever, but let the kernel take away what dies inside its namespaces.
+/// The loop of a holder: reaps the orphans of its pid namespace.
 pub fn hold_forever() -> ! {
     // SAFETY: ignoring a signal installs no handler.
     #[allow(unsafe_code)]
@@ -95,14 +96,21 @@ impl OwnGroup for Command {
     }
 }
 
-/// Starts a program inside a holder's namespaces, its output in `log`. A listening socket is handed over as systemd does.
+/// Where a program finds its listening socket: the first descriptor of `LISTEN_FDS`.
+const LISTENER: RawFd = 3;
+
+/// Starts a program inside a holder's namespaces, its output in `log`. A listening socket is handed over as systemd does. A
+/// line in the pipe that is returned says that the program is ready.
 pub fn start_inside(
     holder: &Process,
     program: &Path,
     flags: &[String],
     log: &Path,
     listener: Option<RawFd>,
-) -> anyhow::Result<Process> {
+) -> anyhow::Result<(Process, PipeReader)> {
+    let (ready, writer) = std::io::pipe()?;
+    // What has the number of the listener would be replaced by it.
+    let writer = if writer.as_raw_fd() == LISTENER { writer.try_clone()? } else { writer };
     let output = File::create(log).with_context(|| log.display().to_string())?;
     let mut command = Command::new("nsenter");
     command.args(["-t", &holder.pid.to_string(), "--net", "--mount", "--pid", "--uts", "--ipc", "--"]);
@@ -112,8 +120,9 @@ pub fn start_inside(
         let script = format!("exec 3<&{fd}; [ {fd} = 3 ] || exec {fd}<&-; export LISTEN_FDS=1; exec \"$@\"");
         command.args(["sh", "-c", &script, "sh"]);
     }
+    command.env(coracle_cli::ready::DESCRIPTOR, inherited(&writer)?.to_string());
     command.arg(program).args(flags).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-    start(command, program, log)
+    Ok((start(command, program, log)?, ready))
 }
 
 /// Starts a program in a holder's pid namespace, so that it ends with the holder, and everything else as it is here.

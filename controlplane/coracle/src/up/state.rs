@@ -66,9 +66,9 @@ pub struct State {
     pub node_count: usize,
     /// Where the API listens on this machine.
     pub bind: Option<SocketAddr>,
-    /// What the server was told besides.
+    /// Additional flags of the server.
     pub server_flags: Vec<String>,
-    /// What the agents were told besides.
+    /// Additional flags of the agents.
     pub agent_flags: Vec<String>,
     /// The nodes' way out.
     pub outbound: Outbound,

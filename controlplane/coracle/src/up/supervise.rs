@@ -5,7 +5,7 @@
 
 use anyhow::Context;
 use clap::Args;
-use coracle_cli::supervise::Pace;
+use coracle_cli::supervise::RestartBackoff;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
-const PACE: Pace = Pace {
+const BACKOFF: RestartBackoff = RestartBackoff {
     first: Duration::from_secs(1),
     longest: Duration::from_secs(60),
     healthy: Duration::from_secs(60),
@@ -40,7 +40,7 @@ pub struct SuperviseArgs {
 /// What is done about a program that ended.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
-    /// Nothing: it was told to end, or another start would not help.
+    /// It is not restarted: it was stopped, or a restart would not help.
     End,
     /// It is started again after a pause.
     Again(Duration),
@@ -61,12 +61,12 @@ impl Record {
         if status.success() || (self.starts == 1 && lived < EARLY && says_why) {
             return Next::End;
         }
-        self.failures = if lived >= PACE.healthy { 1 } else { self.failures + 1 };
-        if self.failures > PACE.most { Next::End } else { Next::Again(PACE.pause(self.failures)) }
+        self.failures = if lived >= BACKOFF.healthy { 1 } else { self.failures + 1 };
+        if self.failures > BACKOFF.most { Next::End } else { Next::Again(BACKOFF.delay(self.failures)) }
     }
 }
 
-/// Runs a program until it ends by itself, is given up or is told to end. Returns the code to end with.
+/// Runs a program until it exits, fails too often or is stopped. Returns the exit code.
 pub async fn supervise(args: &SuperviseArgs) -> anyhow::Result<i32> {
     let (program, flags) = args.command.split_first().context("the program is missing")?;
     let (mut orders, mut record) = (Orders::listen()?, Record::default());
@@ -97,7 +97,7 @@ pub async fn supervise(args: &SuperviseArgs) -> anyhow::Result<i32> {
     }
 }
 
-/// Starts the program, which ends with this process: nobody else would know of it.
+/// Starts the program. It is killed when this process dies.
 fn start(program: &OsStr, flags: &[OsString]) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.args(flags);
@@ -117,7 +117,7 @@ fn start(program: &OsStr, flags: &[OsString]) -> io::Result<Child> {
     command.spawn()
 }
 
-/// What this process is told by signals.
+/// Signals to this process.
 struct Orders {
     terminate: unix::Signal,
     interrupt: unix::Signal,
@@ -189,11 +189,15 @@ mod tests {
             (killed(), SOON, true),
         ] {
             let next = Record::default().next(status, lived);
-            assert_eq!(next, if again { Next::Again(PACE.first) } else { Next::End }, "{status} {lived:?}");
+            assert_eq!(
+                next,
+                if again { Next::Again(BACKOFF.first) } else { Next::End },
+                "{status} {lived:?}"
+            );
         }
         let mut record = Record::default();
-        assert_eq!(record.next(killed(), SOON), Next::Again(PACE.first));
-        assert_eq!(record.next(exited(1), SOON), Next::Again(PACE.first * 2), "it has been up before");
+        assert_eq!(record.next(killed(), SOON), Next::Again(BACKOFF.first));
+        assert_eq!(record.next(exited(1), SOON), Next::Again(BACKOFF.first * 2), "it has been up before");
     }
 
     #[test]
@@ -206,6 +210,10 @@ mod tests {
         .take(100)
         .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(record.next(killed(), PACE.healthy), Next::Again(PACE.first), "it was well in between");
+        assert_eq!(
+            record.next(killed(), BACKOFF.healthy),
+            Next::Again(BACKOFF.first),
+            "it was well in between"
+        );
     }
 }

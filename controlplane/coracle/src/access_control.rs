@@ -1,4 +1,4 @@
-//! The guards of the server put together from its options: who authenticates, what filters, who authorizes, what is sealed.
+//! Builds authenticators, authorizers, filters, audit and encryption at rest from the options.
 
 use crate::security::Security;
 use anyhow::{Context as _, bail};
@@ -10,7 +10,7 @@ use coracle_apiserver::authn::front_proxy::FrontProxy;
 use coracle_apiserver::authn::oidc::{Oidc, Settings};
 use coracle_apiserver::authn::service_account::ServiceAccounts;
 use coracle_apiserver::authn::webhook::TokenWebhook;
-use coracle_apiserver::authn::x509::Certificates;
+use coracle_apiserver::authn::x509::CertificateAuthenticator;
 use coracle_apiserver::authn::{self, TokenAuthenticator};
 use coracle_apiserver::authz::abac::Abac;
 use coracle_apiserver::authz::node::NodeAuthorizer;
@@ -22,15 +22,15 @@ use coracle_apiserver::filters::audit::log::{Log, Rotation};
 use coracle_apiserver::filters::audit::policy::Policy;
 use coracle_apiserver::filters::audit::{Audit, webhook};
 use coracle_apiserver::filters::cors::Cors;
-use coracle_apiserver::filters::flow::{Flow, Limits};
-use coracle_apiserver::remote::Remote;
+use coracle_apiserver::filters::flow_control::{FlowControl, Limits};
+use coracle_apiserver::https_client::HttpsClient;
 use coracle_cli::supervise::Supervisor;
 use coracle_pki::service_account::Keys;
 use coracle_store::Store;
-use coracle_store::sealed::{self, Sealed};
+use coracle_store::encryption::{self, EncryptedStore};
 use std::sync::Arc;
 
-/// Everybody who authenticates, in upstream's order.
+/// The authenticators, in the order of Kubernetes.
 pub fn authenticators(options: &Security, api: &Arc<Api>, keys: &Arc<Keys>) -> anyhow::Result<authn::Union> {
     let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
     if let Some(path) = &options.token_auth_file {
@@ -42,12 +42,13 @@ pub fn authenticators(options: &Security, api: &Arc<Api>, keys: &Arc<Keys>) -> a
         tokens.push(Box::new(oidc(options, issuer)?));
     }
     if let Some(path) = &options.authentication_token_webhook_config_file {
-        let remote = Remote::from_kubeconfig(path).context("--authentication-token-webhook-config-file")?;
+        let remote =
+            HttpsClient::from_kubeconfig(path).context("--authentication-token-webhook-config-file")?;
         tokens.push(Box::new(TokenWebhook::new(remote)));
     }
     let passwords = options.basic_auth_file.as_deref().map(Credentials::read).transpose();
     Ok(authn::Union {
-        certificates: Some(Certificates::new(api.clone())),
+        certificates: Some(CertificateAuthenticator::new(api.clone())),
         front_proxy: FrontProxy { names: options.requestheader_allowed_names.clone() },
         tokens,
         audiences: keys.issuers.clone(),
@@ -106,7 +107,7 @@ impl Authorizer for Shared {
     }
 }
 
-/// Everybody who authorizes, in the order of `--authorization-mode`; `system:masters` always may.
+/// The authorizers, in the order of `--authorization-mode`; `system:masters` is always allowed.
 pub fn authorizers(options: &Security, api: &Arc<Api>, rbac: &Arc<Rbac>) -> anyhow::Result<authz::Union> {
     let mut all: Vec<Box<dyn Authorizer>> = vec![Box::new(Masters)];
     for mode in options.modes() {
@@ -121,7 +122,8 @@ pub fn authorizers(options: &Security, api: &Arc<Api>, rbac: &Arc<Rbac>) -> anyh
             "Webhook" => {
                 let path = options.authorization_webhook_config_file.as_deref();
                 let path = path.context("Webhook needs --authorization-webhook-config-file")?;
-                let remote = Remote::from_kubeconfig(path).context("--authorization-webhook-config-file")?;
+                let remote =
+                    HttpsClient::from_kubeconfig(path).context("--authorization-webhook-config-file")?;
                 Box::new(AccessWebhook::new(remote))
             }
             "AlwaysAllow" => Box::new(Always(true)),
@@ -141,7 +143,7 @@ pub fn filters(options: &Security, api: &Arc<Api>, supervisor: &Supervisor) -> a
     };
     Ok(Filters {
         cors: Cors::new(&options.cors_allowed_origins).context("--cors-allowed-origins")?,
-        flow: Flow::new(api.clone(), limits),
+        flow: FlowControl::new(api.clone(), limits),
         audit: audit(options, supervisor)?,
         timeout: options.request_timeout(),
     })
@@ -172,8 +174,8 @@ fn audit(options: &Security, supervisor: &Supervisor) -> anyhow::Result<Audit> {
         supervisor.thread("audit", move || log.run(&mut events))?;
     }
     if let Some(path) = &options.audit_webhook_config_file {
-        let remote = Remote::from_kubeconfig(path).context("--audit-webhook-config-file")?;
-        let remote = remote.patient(std::time::Duration::from_secs(30));
+        let remote = HttpsClient::from_kubeconfig(path).context("--audit-webhook-config-file")?;
+        let remote = remote.with_timeout(std::time::Duration::from_secs(30));
         let parts = Arc::new((remote, tokio::sync::Mutex::new(audit.sink())));
         tokio::spawn(supervisor.clone().finish("audit-webhook", move || {
             let parts = parts.clone();
@@ -183,14 +185,14 @@ fn audit(options: &Security, supervisor: &Supervisor) -> anyhow::Result<Audit> {
     Ok(audit)
 }
 
-/// Puts the seals of `--encryption-provider-config` around a store, and seals anew what is not sealed so.
-pub async fn sealed(options: &Security, store: Arc<dyn Store>) -> anyhow::Result<Arc<dyn Store>> {
+/// Wraps a store in the encryption of `--encryption-provider-config`, and re-encrypts stored values whose key has changed.
+pub async fn encrypted_store(options: &Security, store: Arc<dyn Store>) -> anyhow::Result<Arc<dyn Store>> {
     let Some(path) = &options.encryption_provider_config else { return Ok(store) };
-    let config = sealed::config::Config::read(path).context("--encryption-provider-config")?;
-    let sealed = Sealed::new(store, config);
-    let count = sealed.reseal().await.context("--encryption-provider-config")?;
+    let config = encryption::config::Config::read(path).context("--encryption-provider-config")?;
+    let encrypted = EncryptedStore::new(store, config);
+    let count = encrypted.reencrypt().await.context("--encryption-provider-config")?;
     if count > 0 {
-        tracing::info!(count, "stored values sealed anew");
+        tracing::info!(count, "re-encrypted stored values");
     }
-    Ok(Arc::new(sealed))
+    Ok(Arc::new(encrypted))
 }

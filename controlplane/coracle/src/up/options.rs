@@ -1,26 +1,26 @@
-//! What was asked for, what the cluster was like before, and what of it counts now.
+//! Merges the options of this `coracle up` with those of the previous one.
 
 use super::UpArgs;
 use super::state::{Process, State};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Where the API listens on this machine when nobody says where.
+/// Default address of the API on this machine.
 pub const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), super::PORT);
 
-/// What is not said again is as it was: a part that is started anew is the same part. What is said and cannot be had of
-/// parts that run comes back as lines for the user.
-pub fn settle(args: &UpArgs, state: &mut State) -> (UpArgs, Vec<String>) {
+/// Options that are not given have their previous values. Returns warnings about options that do not apply to processes that
+/// are already running.
+pub fn merge(args: &UpArgs, state: &mut State) -> (UpArgs, Vec<String>) {
     let mut args = args.clone();
-    let mut notes = Vec::new();
+    let mut warnings = Vec::new();
     let serves = state.server.as_ref().is_some_and(Process::alive);
     if serves {
-        notes.extend(settle_running_server(&mut args, state));
+        warnings.extend(merge_running_server(&mut args, state));
     }
     if !args.agent_flags.is_empty() {
         let said = without_empty(&args.agent_flags);
         let runs = state.nodes.iter().any(|node| node.agent.as_ref().is_some_and(Process::alive));
         if runs && said != state.agent_flags {
-            notes.push(
+            warnings.push(
                 "--agent-flag: agents that run keep the flags they have; those started now take the new ones"
                     .into(),
             );
@@ -33,18 +33,18 @@ pub fn settle(args: &UpArgs, state: &mut State) -> (UpArgs, Vec<String>) {
     args.agent_flags.clone_from(&state.agent_flags);
     args.server_flags.clone_from(&state.server_flags);
     args.bind = args.bind.or(state.bind);
-    notes.extend(settle_nodes(&mut args, state, serves));
-    (args, notes)
+    warnings.extend(merge_nodes(&mut args, state, serves));
+    (args, warnings)
 }
 
-/// A server that runs is not changed: what was asked of it otherwise is said, and dropped.
-fn settle_running_server(args: &mut UpArgs, state: &State) -> Vec<String> {
+/// Drops options that differ from those of the running server, with a warning for each.
+fn merge_running_server(args: &mut UpArgs, state: &State) -> Vec<String> {
     const FIRST: &str = "`coracle down` first, to change it";
-    let mut notes = Vec::new();
+    let mut warnings = Vec::new();
     if let (Some(said), Some(has)) = (args.bind.take(), state.bind)
         && (said.ip() != has.ip() || ![0, has.port()].contains(&said.port()))
     {
-        notes.push(format!("--bind {said}: not done, the cluster runs and listens on {has}; {FIRST}"));
+        warnings.push(format!("--bind {said}: not done, the cluster runs and listens on {has}; {FIRST}"));
     }
     let said = std::mem::take(&mut args.server_flags);
     if !said.is_empty() && without_empty(&said) != state.server_flags {
@@ -52,13 +52,13 @@ fn settle_running_server(args: &mut UpArgs, state: &State) -> Vec<String> {
             none if none.is_empty() => "none".to_owned(),
             some => some,
         };
-        notes.push(format!("--server-flag: not done, the server runs with other flags ({has}); {FIRST}"));
+        warnings.push(format!("--server-flag: not done, the server runs with other flags ({has}); {FIRST}"));
     }
-    notes
+    warnings
 }
 
-/// So many nodes as were asked for, or as before, and no fewer than there are beside a server that runs.
-fn settle_nodes(args: &mut UpArgs, state: &mut State, serves: bool) -> Option<String> {
+/// Sets the number of nodes: as given, or as before. While the server runs it cannot decrease.
+fn merge_nodes(args: &mut UpArgs, state: &mut State, serves: bool) -> Option<String> {
     let there = state.nodes.len();
     // State of earlier versions has no count.
     let before = state.node_count.max(there).max(1);
@@ -77,7 +77,7 @@ fn settle_nodes(args: &mut UpArgs, state: &mut State, serves: bool) -> Option<St
     Some(format!("--nodes {said}: not started any more: {gone} (`kubectl delete node {gone}` forgets them)"))
 }
 
-/// An empty flag takes those of before away.
+/// An empty flag clears the previous flags.
 fn without_empty(flags: &[String]) -> Vec<String> {
     flags.iter().filter(|flag| !flag.is_empty()).cloned().collect()
 }
@@ -124,14 +124,14 @@ mod tests {
     #[test]
     fn what_is_not_said_is_as_before() {
         for mut state in [cluster(true), cluster(false), cluster(true).ended()] {
-            let (args, notes) = settle(&said(""), &mut state);
+            let (args, warnings) = merge(&said(""), &mut state);
             assert_eq!((state.node_count, args.bind), (3, state.bind));
             assert_eq!((args.server_flags[0].as_str(), args.agent_flags[0].as_str()), ("--v=1", "--w=1"));
-            assert!(notes.is_empty(), "{notes:?}");
+            assert!(warnings.is_empty(), "{warnings:?}");
         }
         let mut none = State::default();
-        let (args, notes) = settle(&said(""), &mut none);
-        assert_eq!((none.node_count, args.bind, notes.len()), (1, None, 0));
+        let (args, warnings) = merge(&said(""), &mut none);
+        assert_eq!((none.node_count, args.bind, warnings.len()), (1, None, 0));
     }
 
     #[test]
@@ -151,11 +151,11 @@ mod tests {
             ("--agent-flag=--w=2", 3, "--agent-flag: agents that run keep"),
         ] {
             let mut state = cluster(true);
-            let (args, notes) = settle(&said(line), &mut state);
+            let (args, warnings) = merge(&said(line), &mut state);
             assert_eq!((state.node_count, args.bind), (nodes, state.bind), "{line}");
             assert_eq!(args.server_flags, ["--v=1"], "{line}");
-            assert_eq!(notes.len(), usize::from(!note.is_empty()), "{line}: {notes:?}");
-            assert!(notes.concat().starts_with(note), "{line}: {notes:?}");
+            assert_eq!(warnings.len(), usize::from(!note.is_empty()), "{line}: {warnings:?}");
+            assert!(warnings.concat().starts_with(note), "{line}: {warnings:?}");
         }
     }
 
@@ -163,11 +163,11 @@ mod tests {
     fn what_does_not_run_is_started_as_it_is_said() {
         let mut state = cluster(false);
         let flags = "--nodes 1 --bind 127.0.0.1:8443 --server-flag=--v=2 --agent-flag=";
-        let (args, notes) = settle(&said(flags), &mut state);
+        let (args, warnings) = merge(&said(flags), &mut state);
         assert_eq!((state.node_count, args.bind.unwrap().port()), (1, 8443));
         assert_eq!((args.server_flags, args.agent_flags), (vec!["--v=2".to_owned()], vec![]));
-        assert_eq!(notes.len(), 1);
-        assert!(notes[0].contains("not started any more: node-2 node-3"), "{notes:?}");
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].contains("not started any more: node-2 node-3"), "{warnings:?}");
     }
 
     #[test]

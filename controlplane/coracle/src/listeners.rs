@@ -1,5 +1,5 @@
-//! The sockets that clients come to. They outlive the program behind them: a server that is told to begin again executes the
-//! newest program in its place and hands them on, and clients wait in the kernel's queue for a moment instead of being refused.
+//! The listening sockets of the server. They stay open over an upgrade: on SIGUSR2 the server executes the current binary in
+//! its place and passes the sockets on, so that clients wait in the accept queue instead of being refused.
 
 use anyhow::Context as _;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -13,22 +13,22 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use tokio::net::TcpSocket;
 
-/// Says which descriptor is the listening socket of the program before.
+/// Environment variable with the file descriptor of the listening socket of the previous process.
 const INHERITED: &str = "CORACLE_LISTENER";
-/// How many clients may wait to be let in.
+/// Accept queue of the socket.
 const QUEUE: u32 = 1024;
 
-/// Where clients come in.
+/// The listening sockets.
 #[derive(Debug)]
-pub struct Doors<L = tokio::net::TcpListener> {
-    /// At the address of the configuration.
+pub struct Listeners<L = tokio::net::TcpListener> {
+    /// Bound to the address of the configuration.
     pub own: L,
-    /// Handed over by whoever started us, the way systemd does; it is where clients are told to come.
+    /// Inherited by socket activation (`LISTEN_FDS`); its address is the one that is published to clients.
     pub front: Option<L>,
 }
 
-impl Doors {
-    /// Takes over what the program before left open, or listens anew when the address is another one.
+impl Listeners {
+    /// Takes over the socket of the previous process, or binds a new one when the address has changed.
     pub fn open(address: SocketAddr) -> anyhow::Result<Self> {
         let left = std::env::var(INHERITED).ok().and_then(|number| number.parse().ok());
         let left = left.and_then(|number| inherited(number).ok());
@@ -42,16 +42,16 @@ impl Doors {
         Ok(Self { own, front: front.map(listening).transpose()? })
     }
 
-    /// Without the runtime that waited for clients.
-    pub fn leave(self) -> io::Result<Doors<TcpListener>> {
+    /// Detaches the sockets from the runtime.
+    pub fn into_std(self) -> io::Result<Listeners<TcpListener>> {
         let front = self.front.map(tokio::net::TcpListener::into_std).transpose()?;
-        Ok(Doors { own: self.own.into_std()?, front })
+        Ok(Listeners { own: self.own.into_std()?, front })
     }
 }
 
-impl Doors<TcpListener> {
-    /// Executes the program that is now where this one was, with the same arguments. Returns only when that fails.
-    pub fn hand_on(self) -> io::Error {
+impl Listeners<TcpListener> {
+    /// Executes the binary that is now at the path of this one, with the same arguments. Returns only on failure.
+    pub fn exec_replacement(self) -> io::Error {
         let kept = std::iter::once(&self.own).chain(&self.front);
         let kept: nix::Result<Vec<_>> =
             kept.map(|socket| fcntl(socket.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))).collect();
@@ -66,11 +66,14 @@ impl Doors<TcpListener> {
             Err(error) => return error,
         };
         let number = self.own.as_raw_fd().to_string();
-        Command::new(program).args(std::env::args_os().skip(1)).env(INHERITED, number).exec()
+        let mut command = Command::new(program);
+        // Its number may be that of another descriptor by now.
+        command.env_remove(coracle_cli::ready::DESCRIPTOR);
+        command.args(std::env::args_os().skip(1)).env(INHERITED, number).exec()
     }
 }
 
-/// The path of a program of which the kernel says that it was replaced.
+/// The path of a binary without the suffix that the kernel adds when the file was replaced.
 fn replaced(program: OsString) -> OsString {
     match program.as_bytes().strip_suffix(b" (deleted)") {
         Some(path) => OsString::from_vec(path.to_vec()),
@@ -78,12 +81,12 @@ fn replaced(program: OsString) -> OsString {
     }
 }
 
-/// Any port is good when none was asked for.
+/// Whether a socket is bound to the configured address; port 0 matches any port.
 fn same(bound: SocketAddr, asked: SocketAddr) -> bool {
     bound == asked || (asked.port() == 0 && bound.ip() == asked.ip())
 }
 
-/// The listening socket with this number.
+/// The listening socket with this file descriptor.
 fn inherited(number: RawFd) -> io::Result<TcpListener> {
     // SAFETY: the environment says that the descriptor is ours, and nothing else in this program opens it. One that is not
     // there fails below; one that is no socket is found out by whoever asks for its address.

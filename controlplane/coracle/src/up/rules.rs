@@ -1,0 +1,107 @@
+//! What a hub does with packets of its nodes: it forwards them to slirp4netns, or refuses them.
+
+use super::network;
+use super::state::Process;
+use anyhow::{Context, anyhow, ensure};
+use coracle_cni::route::{Cidr, Route, RouteSpec, Rule};
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+
+/// Where nodes are sent that find no other route: a table of its own, and the priority of the rule that leads there.
+const TABLE: u32 = 89;
+const PRIORITY: u32 = 40000;
+
+/// Switches of the kernel, below `/proc/sys/net`.
+const SWITCHES: [(&str, &str); 3] =
+    [("ipv4/ip_forward", "1"), ("ipv4/icmp_ratelimit", "0"), ("ipv6/conf/all/forwarding", "1")];
+
+/// What leaves has the hub's address. What would leave without slirp4netns is refused, in a way that ends waiting for
+/// connections and datagrams alike, as often as it is asked.
+const RULES: &str = r#"table ip coracle-outbound
+delete table ip coracle-outbound
+table ip coracle-outbound {
+    chain leave { type nat hook postrouting priority 100; oifname "out0" masquerade; }
+    chain stay { type filter hook forward priority 0; oifname "lo" reject with icmp type net-prohibited; }
+}
+"#;
+
+/// The rules of a hub, while a thread in its network namespace writes them.
+///
+/// Dropping it waits for the thread: what was begun is finished, also where another part of the cluster fails.
+pub struct Rules(Option<JoinHandle<anyhow::Result<()>>>);
+
+impl Rules {
+    /// Begins to write the rules of a new hub. Again at no cost.
+    pub fn write(hub: &Process) -> anyhow::Result<Self> {
+        let netns = network::namespace(hub)?;
+        // As the hub sees it: there it can be written, also where the machine's own is read-only.
+        let switches = PathBuf::from(format!("/proc/{}/root/proc/sys/net", hub.pid));
+        let work = move || netns.within(|| write(&switches)).unwrap_or_else(|error| Err(error.into()));
+        let thread = std::thread::Builder::new().name("rules".to_owned()).spawn(work);
+        Ok(Rules(Some(thread.context("a thread for the rules of the hub")?)))
+    }
+
+    /// Waits until they are written.
+    pub fn finish(mut self) -> anyhow::Result<()> {
+        self.join()
+    }
+
+    fn join(&mut self) -> anyhow::Result<()> {
+        let Some(thread) = self.0.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|_| Err(anyhow!("the thread panicked")))
+    }
+}
+
+impl Drop for Rules {
+    fn drop(&mut self) {
+        let _ = self.join();
+    }
+}
+
+/// With slirp4netns there is a default route. Nodes that find none get to a table that leads nowhere, only to be
+/// refused there: by nftables, or without it by the route itself.
+fn write(switches: &Path) -> anyhow::Result<()> {
+    for (name, value) in SWITCHES {
+        let path = switches.join(name);
+        // Not every kernel has IPv6.
+        if path.exists() || !name.starts_with("ipv6/") {
+            std::fs::write(&path, value).with_context(|| path.display().to_string())?;
+        }
+    }
+    let mut route = Route::here()?;
+    route.remove_rule(PRIORITY)?;
+    route.add_rule(&Rule { priority: PRIORITY, input: network::BRIDGE, table: TABLE })?;
+    let destination = Cidr { ip: Ipv4Addr::UNSPECIFIED.into(), prefix: 0 };
+    let loaded = load();
+    match loaded {
+        Ok(()) => route.replace_route(&RouteSpec {
+            destination,
+            gateway: None,
+            link: network::LOOPBACK,
+            mtu: 0,
+            advmss: 0,
+            priority: 0,
+            table: TABLE,
+            scope: None,
+        })?,
+        Err(_) => route.prohibit(destination, TABLE)?,
+    }
+    loaded
+}
+
+/// Loads the rules of nftables in the network namespace of this thread.
+fn load() -> anyhow::Result<()> {
+    let mut nft = Command::new("nft");
+    nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = nft.spawn().context("nft")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // When it ends before it has read all of them, it says why.
+        let _ = stdin.write_all(RULES.as_bytes());
+    }
+    let output = child.wait_with_output().context("nft")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
+}
