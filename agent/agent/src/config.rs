@@ -1,9 +1,9 @@
-//! What the node was told: names, directories, reservations.
+//! Settings of the node.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::node::pressure::Threshold;
+use crate::node::eviction::Threshold;
 use crate::pod::dns::Cluster;
 use crate::pod::image::verification::Verification;
 
@@ -26,7 +26,7 @@ pub struct NodeConfig {
     pub manifests: Option<PathBuf>,
     /// Where the network configuration is written once the pod range is known.
     pub cni_conf_dir: Option<PathBuf>,
-    /// Where addresses that are in use are kept.
+    /// Directory of host-local address allocations.
     pub cni_data_dir: PathBuf,
     /// The cluster's names.
     pub cluster: Cluster,
@@ -36,11 +36,11 @@ pub struct NodeConfig {
     pub labels: BTreeMap<String, String>,
     /// Taints to register with, as `key=value:effect`.
     pub taints: Vec<String>,
-    /// How many pods the node takes.
+    /// Maximum number of pods.
     pub max_pods: u32,
-    /// How many processes a pod may have; 0 for as many as it likes.
+    /// Maximum number of processes per pod; 0 for no limit.
     pub max_pids: i64,
-    /// Kept for the system: cpu in thousandths, memory in bytes.
+    /// Reserved for the system: cpu in thousandths, memory in bytes.
     pub reserved: BTreeMap<String, i64>,
     /// Sysctls a pod may set beyond the safe ones; `*` at the end matches any rest.
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -48,19 +48,19 @@ pub struct NodeConfig {
     pub api_port: u16,
     /// Where cgroup2 is mounted.
     pub cgroup_root: PathBuf,
-    /// The cgroup that all pods' ones are under; `""` for the root.
+    /// Parent cgroup of all pods; `""` for the root.
     pub cgroup_parent: String,
-    /// Least amounts that must be free, by signal; below them pods are evicted.
+    /// Hard eviction thresholds by signal.
     pub eviction: BTreeMap<String, Threshold>,
     /// Enforce network policies.
     pub policies: bool,
-    /// Give whole cpus to Guaranteed pods that ask for whole cpus.
+    /// Static CPU manager policy: exclusive cpus for Guaranteed pods with integer requests.
     pub static_cpus: bool,
-    /// How pods of other nodes are reached.
+    /// How packets reach pods of other nodes.
     pub network: crate::network::Mode,
-    /// Whether this node leads connections to services.
+    /// Whether the service proxy runs.
     pub service_proxy: bool,
-    /// Whether this node answers at the cluster's DNS addresses.
+    /// Whether this node serves cluster DNS.
     pub serves_dns: bool,
     /// Which images on the node need credentials that have pulled them.
     pub verification: Verification,
@@ -72,7 +72,7 @@ impl NodeConfig {
         self.root_dir.join("pods").join(uid)
     }
 
-    /// Who has pulled the images on the node.
+    /// Directory of image pull records.
     pub fn image_pulls_dir(&self) -> PathBuf {
         self.root_dir.join("image-pulls")
     }
@@ -97,7 +97,7 @@ impl NodeConfig {
         self.log_dir.join(format!("{namespace}_{name}_{uid}"))
     }
 
-    /// Uids that have data on this node, of pods that may be long gone.
+    /// Uids of all pods with data on this node, including removed ones.
     pub fn uids_on_disk(&self) -> Vec<String> {
         let list = |dir: &Path| -> Vec<String> {
             std::fs::read_dir(dir)

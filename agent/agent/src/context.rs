@@ -1,4 +1,4 @@
-//! What every pod worker works with: the parts of the node, each with its own small interface.
+//! Dependencies shared by all pod workers.
 
 use k8s_openapi::api::core::v1::Taint;
 use parking_lot::RwLock;
@@ -15,22 +15,22 @@ use crate::objects::Objects;
 use crate::pod::cpus::Cpus;
 use crate::pod::image::Images;
 use crate::pod::qos;
-use crate::pod::support::Confinement;
 use crate::pod::table::{Message, PodTable};
+use crate::pod::unsupported::Confinement;
 use crate::pod::users::Users;
 use crate::policy::Policies;
-use crate::probe::wheel::Probes;
+use crate::probe::schedule::Probes;
 use crate::status::report::Reporter;
 use crate::volume::token::Tokens;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::cgroup::Hierarchy;
 use coracle_engine::runtime::Runtime;
-use coracle_engine::runtime::counted::Operations;
+use coracle_engine::runtime::instrumented::Operations;
 
-/// What the node has and offers: cpu in thousandths, the rest in units.
+/// Resources and properties of the node: cpu in thousandths, the rest in units.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
-    /// What pods may use.
+    /// Allocatable resources.
     pub allocatable: BTreeMap<String, i64>,
     /// All memory of the machine.
     pub memory: i64,
@@ -38,33 +38,33 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     /// The Node object's taints.
     pub taints: Vec<Taint>,
-    /// What runs short.
+    /// Resource pressure.
     pub pressure: Pressure,
-    /// What its kernel enforces.
+    /// Security modules of its kernel.
     pub confinement: Confinement,
 }
 
-/// The node's parts.
+/// The node's components.
 pub struct Context {
     /// Settings.
     pub config: NodeConfig,
     /// The API.
     pub client: kube::Client,
-    /// Whatever runs containers.
+    /// The container runtime.
     pub runtime: Arc<dyn Runtime>,
-    /// How often it was asked for what.
+    /// Metrics of runtime operations.
     pub operations: Arc<Operations>,
     /// Its name, the scheme of container ids.
     pub runtime_name: String,
-    /// What the node has.
+    /// Resources and properties of the node.
     pub facts: RwLock<NodeFacts>,
     /// Events.
     pub events: Recorder,
-    /// Statuses to the API.
+    /// Reports pod statuses to the API server.
     pub reporter: Reporter,
     /// ConfigMaps and Secrets in use.
     pub objects: Objects,
-    /// What is known of the cluster.
+    /// Watched state of the cluster.
     pub cluster: Cluster,
     /// Network policies, where the node enforces them.
     pub policies: Option<Policies>,
@@ -74,40 +74,40 @@ pub struct Context {
     pub images: Images,
     /// Probes.
     pub probes: Probes,
-    /// Cpus of pods' own, where the node gives any.
+    /// CPU manager, if the static policy is enabled.
     pub cpus: Option<Cpus>,
     /// Ranges of user ids.
     pub users: Users,
-    /// Whether the machine goes down.
+    /// Whether the machine is shutting down.
     pub shutdown: Shutdown,
-    /// The node's status is to be looked at now.
+    /// Notified when the node's status should be recomputed.
     pub node_changed: Notify,
     /// Cgroups, where the host has version 2 of them.
     pub cgroups: Option<Hierarchy>,
-    /// Keeps the node's tasks running.
+    /// Restarts the node's tasks after a panic.
     pub supervisor: Supervisor,
     /// Every pod of the node.
     pub pods: PodTable,
 }
 
 impl Context {
-    /// Shares the cpu between the classes of pods as they are now.
-    pub fn weigh_classes(&self) {
+    /// Sets the cpu weights of the QoS classes from the current pods.
+    pub fn update_qos_weights(&self) {
         if let Some(hierarchy) = &self.cgroups {
             let pods: Vec<_> = self.pods.list().into_iter().map(|entry| entry.pod).collect();
-            qos::weigh(hierarchy, &self.config.cgroup_parent, &pods);
+            qos::write_weights(hierarchy, &self.config.cgroup_parent, &pods);
         }
     }
 
-    /// The pod needs no cpus of its own any more; those who share get them.
+    /// Releases the pod's exclusive cpus to the shared pool.
     pub fn release_cpus(&self, uid: &str) {
         if self.cpus.as_ref().is_some_and(|cpus| cpus.release(uid)) {
-            self.share_cpus();
+            self.refresh_shared_cpus();
         }
     }
 
-    /// The shared cpus changed: every pod looks again at what it runs on.
-    pub fn share_cpus(&self) {
+    /// The shared cpus changed: every pod applies its resources again.
+    pub fn refresh_shared_cpus(&self) {
         for uid in self.pods.uids() {
             self.pods.send(&uid, Message::Verdicts);
         }

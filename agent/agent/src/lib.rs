@@ -2,15 +2,15 @@
 //!
 //! May depend on `coracle-engine`, `coracle-keeper`, `coracle-host-dir`, `coracle-cni`, `coracle-proto` and `coracle-cli`.
 //! It depends on no crate of the control plane: it talks to any API server over HTTPS.
-// Where a pod can change files meanwhile, modules deny them again.
+// Modules that work on files which a pod can change deny `disallowed_methods`.
 #![allow(clippy::disallowed_methods)]
 
 // Options of the node.
 pub mod config;
 // Certificates of the node: joining and rotation.
 pub mod identity;
-// Watches that recover from errors.
-pub mod watching;
+// Watches of the API that recover from errors.
+pub mod api_watch;
 // Events for `kubectl describe`.
 pub mod events;
 // ConfigMaps and Secrets that pods of this node use.

@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-use crate::watching;
+use crate::api_watch;
 
-/// How long a pod waits for an object's first answer before it says so and tries again.
+/// How long a pod waits for the first response about an object before it reports an error and retries.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
-/// How long a ConfigMap is kept that no pod uses.
-const LINGER: Duration = Duration::from_secs(60);
+/// How long an unused ConfigMap stays cached.
+const UNUSED_TTL: Duration = Duration::from_secs(60);
 
 /// Called with the uid of each pod that uses an object that changed.
 pub type Wake = Arc<dyn Fn(&str) + Send + Sync>;
@@ -35,8 +35,9 @@ pub enum ObjectError {
     TimedOut {
         /// `configmap` or `secret`.
         kind: &'static str,
-        /// What the server said last.
-        last: Option<String>,
+        /// Why the last attempt failed, if any did.
+        #[source]
+        last: Option<Arc<watcher::Error>>,
     },
 }
 
@@ -47,10 +48,10 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// None in use yet; the supervisor keeps the watches running.
+    /// An empty cache; watches run under the supervisor.
     pub fn new(client: kube::Client, wake: Wake, supervisor: &Supervisor) -> Self {
         Objects {
-            maps: Kept::new("configmap", LINGER, client.clone(), wake.clone(), supervisor.clone()),
+            maps: Kept::new("configmap", UNUSED_TTL, client.clone(), wake.clone(), supervisor.clone()),
             secrets: Kept::new("secret", Duration::ZERO, client, wake, supervisor.clone()),
         }
     }
@@ -75,14 +76,14 @@ impl Objects {
         self.secrets.get(uid, namespace, name).await
     }
 
-    /// The pod uses nothing any more.
+    /// Releases all objects of a pod.
     pub fn release(&self, uid: &str) {
         self.maps.release(uid);
         self.secrets.release(uid);
     }
 }
 
-/// `None` until the first answer; then the object, or that there is none.
+/// `None` until the first response; then the object, or `None` if it does not exist.
 type Latest<K> = Option<Option<Arc<K>>>;
 
 /// By namespace and name.
@@ -106,7 +107,7 @@ struct Entry<K> {
 #[derive(Default)]
 struct Shared {
     users: Mutex<HashSet<String>>,
-    error: Mutex<Option<String>>,
+    error: Mutex<Option<Arc<watcher::Error>>>,
 }
 
 impl<K> Drop for Entry<K> {
@@ -206,11 +207,11 @@ where
     K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Default,
 {
-    /// Follows the object, for ever.
+    /// Watches the object until the task is aborted.
     async fn run(self: Arc<Self>) {
         let api: Api<K> = Api::namespaced(self.client.clone(), &self.subject.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.subject.name));
-        let mut stream = watching::watch(api, config);
+        let mut stream = api_watch::watch(api, config);
         let mut listed = None;
         while let Some(event) = stream.next().await {
             let value = match event {
@@ -226,16 +227,16 @@ where
                 Ok(watcher::Event::Apply(object)) => Some(Arc::new(object)),
                 Ok(watcher::Event::Delete(_)) => None,
                 Err(error) => {
-                    *self.shared.error.lock() = Some(error.to_string());
-                    // Nobody uses it: what is known may be old by the time somebody does.
+                    *self.shared.error.lock() = Some(Arc::new(error));
+                    // Unused: the object would be stale when it is used again.
                     if self.shared.users.lock().is_empty() {
                         self.sender.send_replace(None);
                     }
                     continue;
                 }
             };
-            // An object that makes this panic is named; later changes of it are followed.
-            let _ = self.supervisor.guard_now(&self.task, || self.subject.clone(), || self.changed(value));
+            // An object that causes a panic is quarantined; later changes are still followed.
+            let _ = self.supervisor.isolate_sync(&self.task, || self.subject.clone(), || self.changed(value));
         }
     }
 

@@ -1,16 +1,20 @@
-//! Addresses of services, as containers are told them in environment variables.
+//! Service environment variables of containers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cluster::{Name, Service, View};
+use crate::cluster::{Name, Reflector, Service};
 use crate::pod::service_env::{self, ServicePorts};
 
-/// How long a pod waits for the first list of services; a server that is away must not hold restarts.
+/// How long a pod waits for the first list of Services: an unavailable API server must not block restarts.
 const FIRST_LIST: Duration = Duration::from_secs(2);
 
 /// Variables for a pod: its namespace's services if it links them, and always the API server's.
-pub async fn variables(services: &View<Service>, namespace: &str, links: bool) -> BTreeMap<String, String> {
+pub async fn variables(
+    services: &Reflector<Service>,
+    namespace: &str,
+    links: bool,
+) -> BTreeMap<String, String> {
     // Upstream holds pods back until services were listed once.
     let _ = tokio::time::timeout(FIRST_LIST, services.answered()).await;
     let api = Name::new("default", "kubernetes");

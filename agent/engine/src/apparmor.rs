@@ -1,7 +1,7 @@
-//! The default AppArmor profile: what it says, and how it gets into the kernel.
+//! The default AppArmor profile, and loading it into the kernel.
 //!
-//! It takes nothing from a container that namespaces, capabilities and the system call filter leave it. It is there for the day
-//! one of these fails: no write to the kernel's settings, no mount, no look at processes outside.
+//! The profile is defence in depth: it denies only what namespaces, capabilities and seccomp already deny, such as
+//! writing kernel settings, mounting, and reading processes outside of the container.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -10,26 +10,26 @@ use std::process::{Command, Stdio};
 use super::spec::labels::DEFAULT_PROFILE;
 
 const LOADED: &str = "/sys/kernel/security/apparmor/profiles";
-/// Programs of the administrator may not be in a service's search path.
+/// Absolute paths, because sbin may not be in the search path of a service.
 const PARSERS: [&str; 3] = ["/usr/sbin/apparmor_parser", "/sbin/apparmor_parser", "apparmor_parser"];
 
-/// Why the profile is not in the kernel.
+/// Why the profile is not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The parser is not installed.
     #[error("apparmor_parser is not installed")]
     NoParser,
     /// The parser could not be run.
-    #[error("apparmor_parser: {source}")]
+    #[error("apparmor_parser")]
     Run {
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The parser refused it.
+    /// The parser failed.
     #[error("apparmor_parser: {message}")]
     Refused {
-        /// What it said.
+        /// Its stderr.
         message: String,
     },
 }
@@ -71,7 +71,7 @@ fn profile() -> String {
     )
 }
 
-/// Loads the profile, or a newer text of it; one that an administrator loaded will do where there is no parser.
+/// Loads the profile or replaces an older version of it. Without a parser, a profile that is loaded already is used.
 pub fn load_default() -> Result<(), LoadError> {
     match run_parser() {
         Err(LoadError::NoParser) if loaded().is_some_and(|names| names.contains(DEFAULT_PROFILE)) => Ok(()),
@@ -87,7 +87,7 @@ fn run_parser() -> Result<(), LoadError> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other.map_err(|source| LoadError::Run { source })?,
         };
-        // A parser that ends early says why below.
+        // If the parser exits early, its error is reported below.
         let _ = child.stdin.take().map(|mut stdin| stdin.write_all(profile().as_bytes()));
         let output = child.wait_with_output().map_err(|source| LoadError::Run { source })?;
         if output.status.success() {
@@ -99,7 +99,7 @@ fn run_parser() -> Result<(), LoadError> {
     Err(LoadError::NoParser)
 }
 
-/// Names of the profiles in the kernel; `None` when that cannot be read.
+/// Names of the loaded profiles; `None` if they cannot be read.
 pub fn loaded() -> Option<BTreeSet<String>> {
     std::fs::read_to_string(LOADED).ok().map(|text| names(&text))
 }

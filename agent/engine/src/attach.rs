@@ -1,7 +1,8 @@
-//! Attach to a running container, and connections into a sandbox.
+//! Attach to a running container, and port-forward connections into a sandbox.
 
 use std::fs::File;
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use coracle_keeper::launch::set_nonblocking;
 use coracle_keeper::streams;
 use coracle_keeper::wire::Call;
 
-/// A terminal's master as a stream; its end is EIO.
+/// A terminal's master as a stream; EIO is its end of file.
 struct Terminal(AsyncFd<OwnedFd>);
 
 impl AsyncRead for Terminal {
@@ -110,12 +111,12 @@ impl Engine {
         }
         let call =
             Call::Attach { id: container.id.clone(), stdin: request.stdin, stdout: request.stdout, stderr };
-        self.inner.keeper.order(call, &fds.iter().collect::<Vec<_>>()).await?;
+        self.inner.keeper.call_ok(call, &fds.iter().collect::<Vec<_>>()).await?;
         tokio::spawn(self.clone().follow_attach(container, sizes, done));
         Ok(session)
     }
 
-    /// Passes sizes on until the container or the session ends.
+    /// Forwards terminal sizes until the container or the session ends.
     async fn follow_attach(
         self,
         container: Arc<Container>,
@@ -131,7 +132,7 @@ impl Engine {
                 size = sizes.recv(), if open => match size {
                     Some(size) => {
                         let call = Call::Resize { id: container.id.clone(), size };
-                        if let Err(error) = self.inner.keeper.order(call, &[]).await {
+                        if let Err(error) = self.inner.keeper.call_ok(call, &[]).await {
                             tracing::debug!(container = container.id, %error, "resize");
                         }
                     }
@@ -150,13 +151,14 @@ impl Engine {
         let host = is_host(namespace_options(&sandbox.record.lock().config).network());
         let netns = (!host).then(|| self.inner.paths.namespace(&sandbox.id, "net"));
         let (sender, receiver) = oneshot::channel();
-        // A thread of its own, because it cannot leave the namespace for sure.
+        // A dedicated thread, because returning from the namespace could fail.
         std::thread::Builder::new()
             .name("port-forward".into())
             .spawn(move || {
-                let connect = || -> io::Result<std::net::TcpStream> {
+                let connect = || -> Result<TcpStream, ConnectError> {
                     if let Some(path) = netns {
-                        setns(File::open(path)?.as_fd(), CloneFlags::CLONE_NEWNET)?;
+                        setns(File::open(path)?.as_fd(), CloneFlags::CLONE_NEWNET)
+                            .map_err(io::Error::from)?;
                     }
                     let stream = loopback(port)?;
                     stream.set_nonblocking(true)?;
@@ -175,22 +177,40 @@ impl Engine {
     }
 }
 
-/// A connection to whichever loopback address somebody listens on; what both say otherwise, in the words of others.
-fn loopback(port: u16) -> io::Result<std::net::TcpStream> {
-    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-    let dial = |network: &str, to: SocketAddr| {
-        TcpStream::connect(to).map_err(|error| {
-            let why = match error.raw_os_error() {
-                Some(code) => Errno::from_raw(code).desc().to_lowercase(),
-                None => error.to_string(),
-            };
-            format!("dial {network} {to}: connect: {why}")
-        })
-    };
+/// Why a port of a sandbox cannot be reached.
+#[derive(Debug, thiserror::Error)]
+enum ConnectError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Nothing listens on either loopback address.
+    #[error("IPv4: {four} IPv6: {six}")]
+    Loopback { four: DialError, six: DialError },
+}
+
+/// Worded as in other runtimes.
+#[derive(Debug, thiserror::Error)]
+#[error("dial {network} {to}: connect: {}", in_lower_case(.error))]
+struct DialError {
+    network: &'static str,
+    to: SocketAddr,
+    error: io::Error,
+}
+
+fn in_lower_case(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(code) => Errno::from_raw(code).desc().to_lowercase(),
+        None => error.to_string(),
+    }
+}
+
+/// Connects to the port on 127.0.0.1 or ::1.
+fn loopback(port: u16) -> Result<TcpStream, ConnectError> {
+    let dial =
+        |network, to: SocketAddr| TcpStream::connect(to).map_err(|error| DialError { network, to, error });
     let four = match dial("tcp4", SocketAddr::from((Ipv4Addr::LOCALHOST, port))) {
         Ok(stream) => return Ok(stream),
-        Err(why) => why,
+        Err(error) => error,
     };
     dial("tcp6", SocketAddr::from((Ipv6Addr::LOCALHOST, port)))
-        .map_err(|six| io::Error::other(format!("IPv4: {four} IPv6: {six}")))
+        .map_err(|six| ConnectError::Loopback { four, six })
 }

@@ -1,4 +1,4 @@
-//! cgroups v2, by their files.
+//! cgroups v2 through the file system.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -9,30 +9,30 @@ use std::time::Duration;
 
 use super::limits::{self, Files};
 
-/// Controllers a node needs for every promise of a pod's resources.
-const WANTED: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
+/// Controllers needed to enforce all resources of a pod.
+const REQUIRED_CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
 /// Why a cgroup could not be made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No cgroup2 there.
+    /// Not a cgroup2 mount.
     #[error("{} is not a cgroup2 mount", .0.display())]
     NotCgroup2(PathBuf),
     /// A path that leaves the hierarchy.
     #[error("cgroup path {0:?} is not allowed")]
     BadPath(String),
-    /// The kernel said no.
+    /// A file operation failed.
     #[error("{action} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Processes stay although they were killed.
+    /// Killed processes have not exited.
     #[error("cgroup {} is still populated", .0.display())]
     Populated(PathBuf),
 }
@@ -43,7 +43,7 @@ fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) 
     move |source| Error::Io { action, path: path.to_owned(), source }
 }
 
-/// The hierarchy, or the part of it that is this node's.
+/// The cgroup hierarchy, or the subtree that belongs to this node.
 #[derive(Debug, Clone)]
 pub struct Hierarchy {
     root: PathBuf,
@@ -62,14 +62,14 @@ impl Hierarchy {
         Ok(Self { root: root.to_owned(), controllers: text.split_whitespace().map(str::to_owned).collect() })
     }
 
-    /// Controllers that can be used.
+    /// Available controllers.
     pub fn controllers(&self) -> &BTreeSet<String> {
         &self.controllers
     }
 
-    /// Controllers that pods need and the kernel does not give.
+    /// Required controllers that are not available.
     pub fn missing(&self) -> Vec<&'static str> {
-        WANTED.into_iter().filter(|c| !self.controllers.contains(*c)).collect()
+        REQUIRED_CONTROLLERS.into_iter().filter(|c| !self.controllers.contains(*c)).collect()
     }
 
     /// A cgroup by its path from the root.
@@ -81,7 +81,7 @@ impl Hierarchy {
         Ok(Cgroup { path: self.root.join(relative) })
     }
 
-    /// Creates a cgroup, with every controller delegated to it on the way.
+    /// Creates a cgroup and its parents, with all controllers enabled on the path.
     pub fn ensure(&self, path: &str) -> Result<Cgroup> {
         let cgroup = self.cgroup(path)?;
         let mut at = self.root.clone();
@@ -98,14 +98,14 @@ impl Hierarchy {
         Ok(cgroup)
     }
 
-    /// One at a time, and tolerated: a controller may be refused in a cgroup that has processes.
+    /// Enables controllers one at a time and ignores errors: enabling fails in a cgroup that has processes.
     fn delegate(&self, dir: &Path) {
         let path = dir.join("cgroup.subtree_control");
         let enabled = fs::read_to_string(&path).unwrap_or_default();
         let enabled: BTreeSet<&str> = enabled.split_whitespace().collect();
         for controller in self.controllers.iter().filter(|c| !enabled.contains(c.as_str())) {
             if let Err(error) = fs::write(&path, format!("+{controller}")) {
-                tracing::debug!(cgroup = %dir.display(), controller, %error, "not delegated");
+                tracing::debug!(cgroup = %dir.display(), controller, %error, "cgroup controller not enabled");
             }
         }
     }
@@ -134,7 +134,7 @@ impl Cgroup {
         fs::write(&path, pid.to_string()).map_err(io_error("writing", &path))
     }
 
-    /// Writes limits. Those of absent controllers are left out and named.
+    /// Writes limits. Limits of unavailable controllers are skipped; returns those controllers.
     pub fn apply(&self, mut files: Files, controllers: &BTreeSet<String>) -> Result<BTreeSet<String>> {
         let missing = limits::keep_available(&mut files, controllers);
         for (name, value) in files {
@@ -180,7 +180,7 @@ impl Cgroup {
         self.field("memory.events", "oom_kill").is_some_and(|n| n > 0)
     }
 
-    /// Kills everything in it and below; one that is not there is fine.
+    /// Kills all processes in it and below; succeeds if it does not exist.
     pub fn kill(&self) -> Result<()> {
         let path = self.path.join("cgroup.kill");
         match fs::write(&path, "1") {
@@ -189,7 +189,7 @@ impl Cgroup {
         }
     }
 
-    /// Kills everything and removes the cgroup with those below. Waits a moment for the killed to be gone.
+    /// Kills all processes and removes the cgroup with its children. Waits shortly for the processes to exit.
     pub async fn remove(&self) -> Result<()> {
         self.kill()?;
         for attempt in 0..72 {
@@ -215,7 +215,7 @@ impl Cgroup {
     }
 }
 
-/// Not there, or removed while its file was open.
+/// The cgroup does not exist, or was removed while the file was open.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
 }

@@ -1,15 +1,21 @@
-//! Failures of the engine's parts in CRI's terms.
+//! Converts errors of the engine's modules to CRI errors.
 
 use coracle_proto::causes::chain;
 use std::fmt::Display;
 
-use super::{cgroup, cni, image, keeper, spec, user};
+use super::{cgroup, cni, image, keeper, run_lock, spec, user};
 use crate::runtime::RuntimeError;
 use coracle_keeper::wire::FailureKind;
 
-/// A failure of the host, said where it happened.
+/// An internal error with a description of the operation.
 pub fn internal<E: Display>(what: impl Display) -> impl FnOnce(E) -> RuntimeError {
     move |error| RuntimeError::Internal(format!("{what}: {error}"))
+}
+
+impl From<run_lock::Error> for RuntimeError {
+    fn from(error: run_lock::Error) -> Self {
+        Self::Internal(format!("engine: {}", chain(&error)))
+    }
 }
 
 impl From<cgroup::Error> for RuntimeError {

@@ -1,4 +1,4 @@
-//! Exec: a process beside a container's, with its streams here.
+//! Exec: runs a command in a container, with its streams connected to the engine.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,21 +23,21 @@ use coracle_keeper::launch::take_terminal;
 use coracle_keeper::pidfd;
 use coracle_keeper::wire::{Call, ExecSpec};
 
-/// More output than this is cut, as the kubelet would.
+/// Longer output is truncated, as the kubelet does.
 const MAX_OUTPUT: usize = 16 << 20;
-/// How long children of an ended command may keep its output open.
-const DRAIN: Duration = Duration::from_millis(500);
-const EXEC_PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait for output that children of an ended command keep open.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+const EXEC_START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A command that runs.
+/// A running command.
 pub(super) struct Running {
     pub(super) pidfd: Option<Arc<OwnedFd>>,
-    /// How it ends.
+    /// Receives its exit.
     pub(super) exit: oneshot::Receiver<Exit>,
     id: String,
 }
 
-/// What was asked, checked.
+/// A validated request.
 struct Command<'a> {
     container: &'a Container,
     args: Vec<String>,
@@ -58,7 +58,7 @@ impl Engine {
         Err(RuntimeError::FailedPrecondition(format!("container is in {state} state")))
     }
 
-    /// Starts a command with these descriptors; a terminal's go to the console socket instead.
+    /// Starts a command with these descriptors; a terminal is received over the console socket instead.
     async fn start_exec(
         &self,
         command: Command<'_>,
@@ -68,7 +68,7 @@ impl Engine {
             return Err(RuntimeError::InvalidArgument("exec command must not be empty".into()));
         }
         let id = format!("x{}", new_id());
-        let entry = if command.tty { None } else { self.entry(command.container) };
+        let entry = if command.tty { None } else { self.enter_request(command.container) };
         let own = entry.is_some();
         let (argv, console) = match entry {
             Some(entry) => (self.enter_command(&id, &entry, &command)?, None),
@@ -81,7 +81,7 @@ impl Engine {
         let spec = ExecSpec { id: id.clone(), argv, own, pid_file, runtime_log };
         let fds = stdio.each_ref();
         let call = self.inner.keeper.start(Call::Exec(spec), &fds);
-        let started = match tokio::time::timeout(EXEC_PATIENCE, call).await {
+        let started = match tokio::time::timeout(EXEC_START_TIMEOUT, call).await {
             Ok(started) => started,
             Err(_) => {
                 self.inner.keeper.abort(&id).await?;
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// The keeper's own way into the container: a request and the command that reads it.
+    /// Writes the request file and returns the keeper command that executes it.
     fn enter_command(&self, id: &str, entry: &Request, command: &Command<'_>) -> Result<Vec<String>> {
         let path = |kind: &str| self.inner.paths.transient(id, kind);
         let request = Request { args: command.args.clone(), ..entry.clone() };
@@ -130,7 +130,7 @@ impl Engine {
         ])
     }
 
-    /// The runtime's exec, and where it sends a terminal.
+    /// The OCI runtime's `exec` command, and the console socket for a terminal.
     fn runtime_exec(&self, id: &str, command: &Command<'_>) -> Result<(Vec<String>, Option<UnixListener>)> {
         let path = |kind: &str| self.inner.paths.transient(id, kind);
         let text = |kind: &str| path(kind).display().to_string();
@@ -147,7 +147,7 @@ impl Engine {
         Ok((argv, console))
     }
 
-    /// The container's own process with another command.
+    /// The container's process configuration with another command.
     fn exec_process(&self, command: &Command<'_>) -> Result<Value> {
         let path = self.inner.paths.bundle(&command.container.id).join("config.json");
         let text = fs::read(&path).map_err(internal("container configuration"))?;
@@ -184,7 +184,7 @@ impl Engine {
         let pidfd = running.pidfd.clone();
         let (stdout, stderr) = (Collector::start(stdout), Collector::start(stderr));
         let limit = if timeout.is_zero() { Duration::MAX } else { timeout };
-        // It goes on when this gives up: the keeper is told to forget the command when it ends.
+        // Continues after a timeout, so that the keeper forgets the task when the command ends.
         let engine = self.clone();
         let mut ending = tokio::spawn(async move { engine.end_exec(running).await });
         let code = match tokio::time::timeout(limit, &mut ending).await {
@@ -258,7 +258,7 @@ fn output() -> Result<(pipe::Receiver, OwnedFd)> {
     Ok((reader, writer.into_blocking_fd().map_err(internal("pipe"))?))
 }
 
-/// Reads a stream in the background, so that what came is kept when the rest is given up.
+/// Reads a stream in the background, so that partial output is available after a timeout.
 struct Collector {
     bytes: Arc<parking_lot::Mutex<Vec<u8>>>,
     task: tokio::task::JoinHandle<()>,
@@ -281,7 +281,7 @@ impl Collector {
     }
 
     async fn finish(mut self) -> Vec<u8> {
-        let _ = tokio::time::timeout(DRAIN, &mut self.task).await;
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, &mut self.task).await;
         std::mem::take(&mut *self.bytes.lock())
     }
 }

@@ -1,4 +1,4 @@
-//! Exits: from the keeper into records and events.
+//! Processes exits reported by the keeper: records and events.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::record::{ContainerPhase, SandboxPhase};
 use super::{Container, Engine, Sandbox};
 use coracle_keeper::exits::Exit;
 
-/// Exit code of a container whose end nobody saw.
+/// Exit code of a container whose exit status is unknown.
 const UNKNOWN: i32 = 255;
 
 impl Engine {
@@ -19,7 +19,7 @@ impl Engine {
             None => exit,
             Some((_, waiter)) => match waiter.send(exit) {
                 Ok(()) => return,
-                // Nobody waits any more: it is forgotten below.
+                // No waiter left: the task is forgotten below.
                 Err(exit) => exit,
             },
         };
@@ -33,7 +33,7 @@ impl Engine {
                 let engine = self.clone();
                 tokio::spawn(async move { engine.container_exited(&container, &exit).await });
             }
-            // An exec whose session is over.
+            // An exec whose session has ended.
             (None, None) => {
                 let engine = self.clone();
                 tokio::spawn(async move { engine.inner.keeper.forget(&exit.id).await });
@@ -45,30 +45,30 @@ impl Engine {
         if sandbox.phase() != SandboxPhase::Ready {
             return;
         }
-        tracing::warn!(sandbox = sandbox.id, "pause is gone, the sandbox is not ready");
+        tracing::warn!(sandbox = sandbox.id, "pause has exited, sandbox is not ready");
         if let Err(error) = self.change_sandbox(sandbox, |record| record.phase = SandboxPhase::NotReady) {
-            tracing::error!(sandbox = sandbox.id, %error, "recording the end of a sandbox");
+            tracing::error!(sandbox = sandbox.id, %error, "sandbox exit not recorded");
         }
         self.emit_sandbox(sandbox, cri::ContainerEventType::ContainerStoppedEvent);
     }
 
-    /// Records a container's end, then lets go of what it held.
+    /// Records a container's exit, then releases its resources.
     pub(super) async fn container_exited(&self, container: &Arc<Container>, exit: &Exit) {
         if !container.is_live() {
             return;
         }
         let cgroup = self.inner.hierarchy.cgroup(&container.record.lock().cgroup);
-        // Read before the cgroup goes; a container may end well although a child of it was killed.
+        // Read before the cgroup is removed. Only counts for a failed container: the OOM killer may have killed just a child.
         let oom = cgroup.as_ref().is_ok_and(|cgroup| cgroup.oom_killed());
         let written = self.change_container(container, |record| {
-            // Told twice, by a list and by a notice.
+            // Reported twice, by List and by an event.
             if !matches!(record.phase, ContainerPhase::Starting | ContainerPhase::Running) {
                 return false;
             }
             record.phase = ContainerPhase::Exited;
             record.exit_code = exit.code.unwrap_or(UNKNOWN);
             record.finished_at = exit.at;
-            // A short life can be over before its beginning is written down.
+            // A short-lived container can exit before its start is recorded.
             if record.started_at == 0 || record.started_at > exit.at {
                 record.started_at = exit.at;
             }
@@ -87,12 +87,12 @@ impl Engine {
         match written {
             Ok(true) => {}
             Ok(false) => return,
-            Err(error) => tracing::error!(container = container.id, %error, "recording an exit"),
+            Err(error) => tracing::error!(container = container.id, %error, "container exit not recorded"),
         }
         *container.held.lock() = Default::default();
-        // Processes that outlived the first one in a shared PID namespace go too.
+        // In a shared PID namespace, other processes of the container may still run: kills them.
         if let Err(error) = self.release_processes(container).await {
-            tracing::warn!(container = container.id, %error, "after an exit; removing the container tries again");
+            tracing::warn!(container = container.id, %error, "resources not released after exit, removing the container will retry");
         }
         self.inner.keeper.forget(&container.id).await;
         container.exited.send_replace(true);

@@ -1,4 +1,4 @@
-//! What the host is and can, and the view of cgroups the engine needs.
+//! Detects features of the host, and enters the keeper's mount namespace.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use coracle_proto::causes;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockopt};
@@ -18,8 +19,8 @@ use super::spec::{Host, capabilities};
 
 const CAP_SYS_RESOURCE: u8 = 24;
 
-/// Looks at the host once.
-pub fn look(controllers: BTreeSet<String>) -> Host {
+/// Detects the host's security features and limits.
+pub fn detect(controllers: BTreeSet<String>) -> Host {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -34,8 +35,10 @@ pub fn look(controllers: BTreeSet<String>) -> Host {
     let no_default_profile = apparmor
         .then(apparmor::load_default)
         .and_then(Result::err)
-        .inspect(|error| tracing::warn!(%error, "containers run without an AppArmor profile of their own"))
-        .map(|error| error.to_string());
+        .map(|error| causes::chain(&error))
+        .inspect(|error| {
+            tracing::warn!(error, "default AppArmor profile not loaded, containers run without it")
+        });
     Host {
         seccomp: status.lines().any(|line| line.starts_with("Seccomp:")),
         apparmor,
@@ -58,13 +61,13 @@ pub fn has_selinux() -> bool {
     Path::new("/sys/fs/selinux/enforce").exists()
 }
 
-/// False when the kernel says that its SELinux policy has no such context.
+/// Whether the SELinux policy accepts this context.
 pub fn has_label(label: &str) -> bool {
     let asked = fs::write("/sys/fs/selinux/context", label);
     !asked.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
 
-/// What the host's policy has for containers.
+/// Default contexts of the host's container policy.
 fn container_contexts() -> Contexts {
     let config = fs::read_to_string("/etc/selinux/config").unwrap_or_default();
     let policy =
@@ -93,16 +96,16 @@ fn version(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Puts this process where its mounts are seen by the keeper, and `/sys/fs/cgroup` is a cgroup2 mount.
+/// Moves this process into the keeper's mount namespace, and makes `/sys/fs/cgroup` a cgroup2 mount.
 ///
 /// The OCI runtime is the keeper's child: root filesystems and pinned namespaces must be mounted in the keeper's mount
-/// namespace, which is another one than ours when whoever starts us (a unit of systemd, say) makes one for every start.
+/// namespace, which differs from ours if the service manager creates a new one for every start.
 /// On a host that has only cgroup2, and no keeper elsewhere, this does nothing. On any other the process moves to a mount
 /// namespace of its own, and the host's mounts stay as they are. Call it before any thread starts: a thread cannot follow.
-pub fn enter_view(keeper_socket: &Path) -> io::Result<()> {
+pub fn enter_mount_namespace(keeper_socket: &Path) -> io::Result<()> {
     const CGROUP: &str = "/sys/fs/cgroup";
     const NONE: Option<&str> = None;
-    // One that dies just now is none.
+    // A keeper that is exiting counts as none.
     let keeper = peer(keeper_socket).and_then(|pid| File::open(format!("/proc/{pid}/ns/mnt")).ok());
     if let Some(namespace) = keeper
         && namespace.metadata()?.ino() != fs::metadata("/proc/self/ns/mnt")?.ino()

@@ -1,4 +1,4 @@
-//! Idmapped mounts: a tree as a user namespace sees it, without changing who owns it on disk.
+//! Idmapped mounts: show a tree with the ids of a user namespace, without changing ownership on disk.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,9 +22,9 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-/// Mounts `source`, with what is mounted in it, at `at`, which is made; ids are those of `userns`.
+/// Creates `at` and mounts `source` recursively there, idmapped to `userns`.
 ///
-/// Fails with `EINVAL` on a filesystem that has no such mounts.
+/// Fails with `EINVAL` on a filesystem without support for idmapped mounts.
 pub fn mount(source: &Path, at: &Path, userns: &File) -> io::Result<()> {
     if source.is_dir() {
         private_dir(at)?;

@@ -1,4 +1,4 @@
-//! The agent's side of the keeper: one connection, made again with a new keeper when the old one dies.
+//! Client of the keeper: one connection; when the keeper dies, a new one is started and connected.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use coracle_cli::supervise::Supervisor;
+use coracle_proto::causes;
 use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use parking_lot::Mutex;
@@ -21,14 +22,14 @@ use tokio::sync::{mpsc, oneshot};
 use coracle_keeper::server::Paths;
 use coracle_keeper::wire::{self, Answer, Call, Failure, Message, Request, VERSION};
 
-/// How long a launch of an earlier agent is waited for.
-const LAUNCH_PATIENCE: Duration = Duration::from_secs(20);
-/// How long a keeper may take to be there.
-const HEIR_PATIENCE: Duration = Duration::from_secs(30);
-/// How long an OCI runtime that was killed may take to be gone.
-const ABORT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for a launch that an earlier agent requested.
+const LAUNCH_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long to wait for a keeper to answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a killed OCI runtime may take to exit.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why the keeper did not do it.
+/// Why a call to the keeper failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The keeper cannot be started.
@@ -36,35 +37,41 @@ pub enum Error {
     Start {
         /// Its executable.
         program: PathBuf,
-        /// What the system said.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The connection broke while the answer was awaited; a new keeper is on its way.
+    /// The connection closed before the reply; a new keeper is being started.
     #[error("the keeper is gone")]
     Gone,
-    /// An older or newer keeper holds the node's containers.
+    /// The running keeper speaks another protocol version.
     #[error("the running keeper speaks version {found}, this agent {VERSION}")]
     Version {
-        /// Of the keeper.
+        /// Protocol version of the keeper.
         found: u32,
     },
-    /// The keeper's own answer.
+    /// The keeper returned an error.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// An answer of another kind than asked for.
-    #[error("unexpected answer of the keeper: {0}")]
-    Unexpected(String),
+    /// A reply of an unexpected type.
+    #[error("unexpected answer of the keeper: {0:?}")]
+    Unexpected(Answer),
+    /// A killed OCI runtime has not exited.
+    #[error("unexpected answer of the keeper: the OCI runtime of {id} does not end")]
+    Stuck {
+        /// Id of the launch or exec.
+        id: String,
+    },
 }
 
-/// What the keeper says unasked.
+/// Events of the keeper.
 #[derive(Debug)]
-pub enum Notice {
+pub enum KeeperEvent {
     /// See [`Message::Exited`].
     Exited(coracle_keeper::exits::Exit),
     /// See [`Message::StdinClosed`].
     StdinClosed(String),
-    /// The keeper is a new one: it holds nothing yet.
+    /// The keeper was replaced: the new one has no tasks yet.
     Replaced,
 }
 
@@ -75,23 +82,23 @@ struct Connection {
     waiting: Mutex<Option<Waiting>>,
 }
 
-/// A handle on the node's keeper.
+/// Handle to the keeper. Clones share one connection.
 #[derive(Clone)]
 pub struct Keeper {
     connection: Arc<arc_swap::ArcSwap<Connection>>,
     seq: Arc<AtomicU64>,
-    /// Counts connections.
+    /// Number of connections so far.
     generation: Arc<AtomicU64>,
 }
 
 impl Keeper {
-    /// Connects to the keeper of a run directory, starting one when there is none. Notices end only with the process; the
-    /// supervisor keeps the connection being read.
+    /// Connects to the keeper of a run directory and starts one if there is none. A supervised task reads the connection
+    /// for as long as the process runs.
     pub async fn connect(
         program: &Path,
         run: &Path,
         supervisor: &Supervisor,
-    ) -> Result<(Self, mpsc::UnboundedReceiver<Notice>), Error> {
+    ) -> Result<(Self, mpsc::UnboundedReceiver<KeeperEvent>), Error> {
         let connection = open(program, run).await?;
         let keeper = Self {
             connection: Arc::new(arc_swap::ArcSwap::from(connection)),
@@ -104,18 +111,18 @@ impl Keeper {
             let (keeper, program, run, notices) = parts.clone();
             async move { keeper.serve(&program, &run, notices).await }
         }));
-        keeper.greet().await?;
+        keeper.wait_ready().await?;
         Ok((keeper, receiver))
     }
 
-    /// Says hello until a keeper answers: the one found may be dying, and its heir takes a moment.
+    /// Waits until a keeper answers: the current one may be exiting, and its successor needs time to start.
     ///
-    /// An heir that answers has seen the end of every OCI runtime that the dead one had at work.
-    pub async fn greet(&self) -> Result<(), Error> {
+    /// A keeper answers only after all OCI runtimes of its predecessor have exited.
+    pub async fn wait_ready(&self) -> Result<(), Error> {
         let begun = std::time::Instant::now();
         loop {
             match self.hello().await {
-                Err(Error::Gone) if begun.elapsed() < HEIR_PATIENCE => {
+                Err(Error::Gone) if begun.elapsed() < CONNECT_TIMEOUT => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 other => return other,
@@ -123,7 +130,7 @@ impl Keeper {
         }
     }
 
-    /// Which connection this is; grows with every new one.
+    /// Generation of the connection; increases with every reconnect.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
@@ -132,11 +139,11 @@ impl Keeper {
         match self.call(Call::Hello { version: VERSION }, &[]).await?.0 {
             Answer::Hello { version: VERSION, .. } => Ok(()),
             Answer::Hello { version: found, .. } => Err(Error::Version { found }),
-            other => Err(Error::Unexpected(format!("{other:?}"))),
+            other => Err(Error::Unexpected(other)),
         }
     }
 
-    /// Asks and waits. Cancelling stops the waiting, not the work.
+    /// Sends a request and waits for the reply. Cancelling does not stop the request.
     pub async fn call(&self, call: Call, fds: &[&OwnedFd]) -> Result<(Answer, Vec<OwnedFd>), Error> {
         let connection = self.connection.load_full();
         let seq = self.seq.fetch_add(1, Ordering::Relaxed);
@@ -160,91 +167,91 @@ impl Keeper {
         receiver.await.unwrap_or(Err(Error::Gone))
     }
 
-    /// As `call`, for verbs with nothing to say.
-    pub async fn order(&self, call: Call, fds: &[&OwnedFd]) -> Result<(), Error> {
+    /// As [`Keeper::call`], for requests without a result.
+    pub async fn call_ok(&self, call: Call, fds: &[&OwnedFd]) -> Result<(), Error> {
         self.call(call, fds).await.map(drop)
     }
 
-    /// As `call`, for verbs that start or find a process.
+    /// As [`Keeper::call`], for requests that start or find a process.
     pub async fn start(&self, call: Call, fds: &[&OwnedFd]) -> Result<Started, Error> {
         match self.call(call, fds).await? {
             (Answer::Started { pid, holds }, fds) => {
                 let mut fds = fds.into_iter();
                 let mut next = |held: bool| if held { fds.next().map(Arc::new) } else { None };
                 let (pidfd, stdin, terminal) = (next(holds.pidfd), next(holds.stdin), next(holds.terminal));
-                Ok(Started { pid, held: Held { pidfd, stdin, terminal } })
+                Ok(Started { pid, held: TaskFds { pidfd, stdin, terminal } })
             }
-            (other, _) => Err(Error::Unexpected(format!("{other:?}"))),
+            (other, _) => Err(Error::Unexpected(other)),
         }
     }
 
-    /// Everything the keeper holds.
+    /// All tasks of the keeper.
     pub async fn list(&self) -> Result<Vec<wire::Task>, Error> {
         match self.call(Call::List, &[]).await?.0 {
             Answer::Tasks(tasks) => Ok(tasks),
-            other => Err(Error::Unexpected(format!("{other:?}"))),
+            other => Err(Error::Unexpected(other)),
         }
     }
 
-    /// Everything the keeper holds, once no OCI runtime of an earlier agent is at work any more.
+    /// All tasks of the keeper, after OCI runtimes of an earlier agent have exited.
     pub async fn list_settled(&self) -> Result<Vec<wire::Task>, Error> {
         let begun = std::time::Instant::now();
         let mut aborted = false;
         loop {
             let tasks = match self.list().await {
                 Err(Error::Gone) => {
-                    self.greet().await?;
+                    self.wait_ready().await?;
                     continue;
                 }
                 other => other?,
             };
             let Some(busy) = tasks.iter().find(|task| task.pid == 0) else { return Ok(tasks) };
-            if begun.elapsed() > LAUNCH_PATIENCE && !aborted {
-                tracing::warn!(task = busy.id, "an OCI runtime does not end, killing it");
-                self.order(Call::Abort { id: busy.id.clone() }, &[]).await?;
+            if begun.elapsed() > LAUNCH_TIMEOUT && !aborted {
+                tracing::warn!(task = busy.id, "OCI runtime did not exit in time, killing it");
+                self.call_ok(Call::Abort { id: busy.id.clone() }, &[]).await?;
                 aborted = true;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Kills the OCI runtime of a launch or exec and waits until it is gone.
+    /// Kills the OCI runtime of a launch or exec and waits until it has exited.
     pub async fn abort(&self, id: &str) -> Result<(), Error> {
-        self.order(Call::Abort { id: id.to_owned() }, &[]).await?;
+        self.call_ok(Call::Abort { id: id.to_owned() }, &[]).await?;
         let begun = std::time::Instant::now();
         while self.list().await?.iter().any(|task| task.id == id && task.pid == 0) {
-            if begun.elapsed() > ABORT_PATIENCE {
-                return Err(Error::Unexpected(format!("the OCI runtime of {id} does not end")));
+            if begun.elapsed() > ABORT_TIMEOUT {
+                return Err(Error::Stuck { id: id.to_owned() });
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     }
 
-    /// The task is recorded and removed. A keeper that is gone has forgotten it anyway.
+    /// Makes the keeper forget a task after its exit was recorded. Errors are ignored: a new keeper does not know the task.
     pub async fn forget(&self, id: &str) {
-        if let Err(error) = self.order(Call::Forget { id: id.to_owned() }, &[]).await {
-            tracing::debug!(task = id, %error, "forgetting");
+        if let Err(error) = self.call_ok(Call::Forget { id: id.to_owned() }, &[]).await {
+            tracing::debug!(task = id, error = causes::chain(&error), "task not forgotten");
         }
     }
 
-    /// Reads until the keeper is gone, then starts the next one, for ever. Begun again, it goes on with the connection that
-    /// there is.
-    async fn serve(&self, program: &Path, run: &Path, notices: mpsc::UnboundedSender<Notice>) {
+    /// Reads events until the connection closes, then starts the next keeper; runs forever. After a restart of the task it
+    /// continues with the current connection.
+    async fn serve(&self, program: &Path, run: &Path, notices: mpsc::UnboundedSender<KeeperEvent>) {
         let mut connection = self.connection.load_full();
         loop {
             connection.read(&notices).await;
-            // Whoever waits is told; whoever asks from here on, too.
+            // Fails pending and new calls.
             drop(connection.waiting.lock().take());
             if notices.is_closed() {
                 return;
             }
-            tracing::warn!("the keeper is gone, starting another");
+            tracing::warn!("keeper connection lost, starting a new keeper");
             connection = loop {
                 match open(program, run).await {
                     Ok(connection) => break connection,
                     Err(error) => {
-                        tracing::error!(%error, "keeper; trying again");
+                        tracing::error!(error = causes::chain(&error), "keeper not started, will retry");
                         tokio::time::sleep(Duration::from_secs(1)).await;
                     }
                 }
@@ -255,17 +262,17 @@ impl Keeper {
             let notices = notices.clone();
             tokio::spawn(async move {
                 match keeper.hello().await {
-                    Ok(()) => drop(notices.send(Notice::Replaced)),
-                    Err(error) => tracing::error!(%error, "keeper"),
+                    Ok(()) => drop(notices.send(KeeperEvent::Replaced)),
+                    Err(error) => tracing::error!(error = causes::chain(&error), "keeper"),
                 }
             });
         }
     }
 }
 
-/// Descriptors that only agent and keeper can have.
+/// Descriptors of a task that cannot be reopened; kept by agent and keeper.
 #[derive(Debug, Clone, Default)]
-pub struct Held {
+pub struct TaskFds {
     /// Of the process.
     pub pidfd: Option<Arc<OwnedFd>>,
     /// Write end.
@@ -274,17 +281,17 @@ pub struct Held {
     pub terminal: Option<Arc<OwnedFd>>,
 }
 
-/// A process of the keeper's.
+/// A process started by the keeper.
 #[derive(Debug)]
 pub struct Started {
-    /// As seen from here.
+    /// Its pid in the agent's PID namespace.
     pub pid: i32,
-    /// To be kept for the next keeper.
-    pub held: Held,
+    /// Descriptors to hand to the next keeper.
+    pub held: TaskFds,
 }
 
 impl Connection {
-    async fn read(&self, notices: &mpsc::UnboundedSender<Notice>) {
+    async fn read(&self, notices: &mpsc::UnboundedSender<KeeperEvent>) {
         loop {
             let Ok(mut ready) = self.socket.readable().await else { return };
             let received =
@@ -292,7 +299,7 @@ impl Connection {
             let (message, fds) = match received {
                 Ok(Ok(Some(message))) => message,
                 Ok(Err(error)) if error.raw_os_error() == Some(Errno::EBADMSG as i32) => {
-                    // A message that a later keeper has and we do not.
+                    // A message type of a newer keeper.
                     tracing::debug!("unknown message of the keeper");
                     continue;
                 }
@@ -306,8 +313,8 @@ impl Connection {
                         let _ = waiter.send(result.map(|a| (a, fds)).map_err(Error::from));
                     }
                 }
-                Message::Exited(exit) => drop(notices.send(Notice::Exited(exit))),
-                Message::StdinClosed { id } => drop(notices.send(Notice::StdinClosed(id))),
+                Message::Exited(exit) => drop(notices.send(KeeperEvent::Exited(exit))),
+                Message::StdinClosed { id } => drop(notices.send(KeeperEvent::StdinClosed(id))),
             }
         }
     }
@@ -322,7 +329,7 @@ async fn open(program: &Path, run: &Path) -> Result<Arc<Connection>, Error> {
     spawn(program, run).map_err(failed)?;
     let mut last = Errno::ENOENT;
     let begun = std::time::Instant::now();
-    while begun.elapsed() < HEIR_PATIENCE {
+    while begun.elapsed() < CONNECT_TIMEOUT {
         match connect(&socket) {
             Ok(connection) => return Ok(connection),
             Err(errno) => last = errno,
@@ -342,7 +349,7 @@ fn connect(path: &Path) -> Result<Arc<Connection>, Errno> {
     Ok(Arc::new(Connection { socket, waiting: Mutex::new(Some(HashMap::new())) }))
 }
 
-/// In its own session and process group, so that what ends the agent does not end it.
+/// Starts the keeper in a session of its own, so that signals to the agent's process group do not reach it.
 fn spawn(program: &Path, run: &Path) -> io::Result<()> {
     let log =
         std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(run.join("keeper.log"))?;
@@ -353,13 +360,13 @@ fn spawn(program: &Path, run: &Path) -> io::Result<()> {
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(|| {
-            // It outlives us, and so must not keep the engine's lock, which other children inherit.
+            // The keeper outlives this process, so it must not inherit the engine's lock, as other children do.
             libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
             nix::unistd::setsid().map(drop).map_err(io::Error::from)
         });
     }
     let mut child = command.spawn()?;
-    // Reaped when it dies before us; a thread, because it must not end with a runtime that is shut down.
+    // Reaps the keeper if it dies first. A thread, because it must not end with the async runtime.
     std::thread::Builder::new()
         .name("keeper-reaper".into())
         .stack_size(64 << 10)

@@ -1,17 +1,17 @@
 //! The container engine: images, sandboxes, containers and their network; also served as CRI.
 //!
-//! Every side effect is written down before it is made, in `record`, or can be found again; `recover` takes up whatever
-//! a killed engine left. Operations on one sandbox or container run one after the other, others in parallel.
+//! Every side effect is recorded (`record`) before it is made, or can be found again; `recover` continues or cleans up what a
+//! killed engine left. Operations on one sandbox or container are serialized, others run in parallel.
 //!
 //! May depend on `coracle-keeper`, `coracle-host-dir`, `coracle-cni`, `coracle-proto` and `coracle-cli`. It knows no Pod
 //! objects and no API server: it speaks CRI ([`runtime::Runtime`]).
-// Where a pod can change files meanwhile, modules deny them again.
+// Modules that work on files which a pod can change deny `disallowed_methods`.
 #![allow(clippy::disallowed_methods)]
 
 // Options of the engine.
 pub mod options;
-// The lock: one engine at a time.
-mod tenure;
+// Lock file: one engine per run directory.
+mod run_lock;
 // Directories and files of the engine.
 pub mod paths;
 // Features of the host, and its cgroup hierarchy.
@@ -30,8 +30,8 @@ pub mod keeper;
 pub mod limits;
 // cgroups v2.
 pub mod cgroup;
-// Faster moves of processes between cgroups.
-mod moves;
+// Hides the latency of moving a process into a cgroup.
+mod cgroup_migration;
 // Images: pull, verify, unpack, garbage collection.
 pub mod image;
 // The runtime side of CNI.
@@ -52,40 +52,40 @@ mod rootfs;
 mod container;
 // Exits of containers.
 mod exit;
-// What a command needs to enter a container.
-mod entry;
+// Requests of commands that enter a container without the OCI runtime.
+mod enter_request;
 // Exec.
 mod exec;
 // Attach and port-forward.
 mod attach;
-// Status in CRI's terms.
+// CRI status messages and events.
 mod status;
 // Usage from cgroup files and `/proc`.
 mod stats;
 // Metric families of container usage.
-pub mod families;
+pub mod metric_families;
 // Usage as CRI metrics.
 mod metrics;
 // Disk usage of the writable layers of containers.
-mod layers;
+mod layer_usage;
 // Checkpoints: the state of a container as an archive.
 mod checkpoint;
 // Recovery after a restart.
 mod recover;
 // Restores host ports whose rules were removed.
-mod ports;
+mod host_ports;
 // The streaming server for CRI clients.
 pub mod streaming;
 // CRI on a unix socket.
 pub mod serve;
 // Implements `Runtime` for the engine.
-mod verbs;
+mod runtime_impl;
 // `trait Runtime`: the interface between pods and any container runtime.
 pub mod runtime;
 // WebSocket channels and SPDY: many streams over one connection.
 pub mod streams;
-// Notices changes of our nftables tables by other programs.
-pub mod others;
+// Watches our nftables tables for changes by other programs.
+pub mod nft_monitor;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -99,44 +99,44 @@ use tokio::sync::{broadcast, oneshot, watch};
 use self::cgroup::Hierarchy;
 use self::cni::Network;
 use self::error::internal;
-use self::image::{Hosts, ImageStore};
-use self::keeper::{Held, Keeper, Notice};
+use self::image::{ImageStore, RegistryConfig};
+use self::keeper::{Keeper, KeeperEvent, TaskFds};
 pub use self::options::Options;
 use self::paths::Paths;
 use self::record::{ContainerPhase, ContainerRecord, Records, SandboxPhase, SandboxRecord};
-use self::tenure::Tenure;
+use self::run_lock::RunLock;
 use crate::runtime::{Result, RuntimeError};
 use coracle_keeper::exits::Exit;
 
-/// A subscriber that falls behind by more than this hears nothing of the oldest.
+/// Capacity of the event channel. A subscriber that falls behind by more misses the oldest events.
 const EVENTS: usize = 4096;
 
 /// A sandbox in memory.
 pub(crate) struct Sandbox {
     id: String,
     record: Mutex<SandboxRecord>,
-    held: Mutex<Held>,
-    /// Verbs wait for each other.
+    held: Mutex<TaskFds>,
+    /// Serializes operations on this sandbox.
     verb: tokio::sync::Mutex<()>,
 }
 
 /// A container in memory.
 pub(crate) struct Container {
     id: String,
-    /// The sandbox it is in, for ever.
+    /// Id of its sandbox.
     sandbox: String,
-    /// Nobody who holds it looks for other objects: those who look for one may look into its record.
+    /// Do not look up other objects while holding this lock: lookups lock records.
     record: Mutex<ContainerRecord>,
-    held: Mutex<Held>,
+    held: Mutex<TaskFds>,
     verb: tokio::sync::Mutex<()>,
-    /// Its exit and its removal both let go of its processes.
+    /// Serializes `release_processes`, which both exit and removal call.
     releasing: tokio::sync::Mutex<()>,
     /// True once it has ended.
     exited: watch::Sender<bool>,
-    /// Its process, while that waits to be started.
-    waiting: Mutex<Option<container::first::Waiting>>,
-    /// How commands enter it; found out by the first.
-    entry: std::sync::OnceLock<Option<Arc<coracle_keeper::enter::Request>>>,
+    /// Its precreated process, until the container is started.
+    waiting: Mutex<Option<container::precreate::PrecreatedProcess>>,
+    /// Cached request for commands that enter it; none if only the OCI runtime can run them.
+    enter_request: std::sync::OnceLock<Option<Arc<coracle_keeper::enter::Request>>>,
 }
 
 impl Container {
@@ -151,7 +151,7 @@ impl Container {
             releasing: tokio::sync::Mutex::default(),
             exited: watch::Sender::new(exited),
             waiting: Mutex::default(),
-            entry: std::sync::OnceLock::new(),
+            enter_request: std::sync::OnceLock::new(),
         })
     }
 
@@ -190,44 +190,44 @@ struct Inner {
     paths: Paths,
     host: spec::Host,
     hierarchy: Hierarchy,
-    hosts: Hosts,
+    hosts: RegistryConfig,
     images: ImageStore,
     network: Network,
     keeper: Keeper,
     sandbox_records: Records,
     container_records: Records,
     objects: Mutex<Objects>,
-    /// Who waits for which exec, and on which connection to the keeper it was asked for.
+    /// Waiters for exits of execs, with the generation of the keeper connection.
     execs: Mutex<HashMap<String, (u64, oneshot::Sender<Exit>)>>,
-    /// Shared: the channel has room for all of them from the beginning.
+    /// Events for subscribers; the channel allocates its whole capacity.
     events: broadcast::Sender<Arc<cri::ContainerEventResponse>>,
     cpu_samples: stats::Samples,
-    /// Held while what an earlier engine left is taken up.
+    /// Held during recovery.
     recovery: tokio::sync::Mutex<()>,
-    layers: layers::Layers,
-    /// The runtime's containers can be made before they are started; none while that is not known.
+    layers: layer_usage::LayerUsage,
+    /// Whether the OCI runtime supports precreation; unset until it was detected.
     waits_at_fifo: std::sync::OnceLock<bool>,
-    /// A move between cgroups is under way that was made only to be made.
+    /// A migration by `prepare_migration` is in progress.
     moving: AtomicBool,
-    _tenure: Tenure,
+    _run_lock: RunLock,
 }
 
-/// The engine; clones are the same one.
+/// The engine. Clones share their state.
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
 }
 
 impl Engine {
-    /// Opens the engine, with its keeper, and takes up what an earlier one left.
+    /// Opens the engine, starts or connects to its keeper, and recovers the state of an earlier engine.
     pub async fn open(options: Options) -> Result<Self> {
         Self::supervised(options, &Supervisor::default()).await
     }
 
-    /// The same; the supervisor keeps its tasks running.
+    /// As [`Engine::open`], with background tasks under `supervisor`.
     pub async fn supervised(options: Options, supervisor: &Supervisor) -> Result<Self> {
         let paths = Paths::create(&options.root, &options.run).map_err(internal("engine directories"))?;
-        let tenure = Tenure::begin(paths.run()).await.map_err(internal("engine"))?;
+        let run_lock = RunLock::acquire(paths.run()).await?;
         let hierarchy = Hierarchy::open(&options.cgroup_root)?;
         let missing = hierarchy.missing();
         if !missing.is_empty() {
@@ -235,13 +235,13 @@ impl Engine {
         }
         let images = ImageStore::open(&paths.images())?;
         let hosts = match &options.registries {
-            Some(path) => Hosts::load(path)?,
-            None => Hosts::default(),
+            Some(path) => RegistryConfig::load(path)?,
+            None => RegistryConfig::default(),
         };
         let (keeper, notices) = Keeper::connect(&options.keeper, paths.run(), supervisor).await?;
         let engine = Self {
             inner: Arc::new(Inner {
-                host: host::look(hierarchy.controllers().clone()),
+                host: host::detect(hierarchy.controllers().clone()),
                 network: Network::new(options.cni.clone()),
                 sandbox_records: Records::new(paths.sandbox_records()),
                 container_records: Records::new(paths.container_records()),
@@ -250,8 +250,8 @@ impl Engine {
                 events: broadcast::Sender::new(EVENTS),
                 cpu_samples: stats::Samples::default(),
                 recovery: tokio::sync::Mutex::default(),
-                _tenure: tenure,
-                layers: layers::Layers::default(),
+                _run_lock: run_lock,
+                layers: layer_usage::LayerUsage::default(),
                 waits_at_fifo: std::sync::OnceLock::new(),
                 moving: AtomicBool::new(false),
                 options,
@@ -264,7 +264,7 @@ impl Engine {
         };
         engine.load_records()?;
         let recovering = engine.inner.recovery.lock().await;
-        // Before anything is taken apart: that waits for exits.
+        // Before recovery: cleaning up waits for exit events.
         let (listening, notices) = (engine.clone(), Arc::new(tokio::sync::Mutex::new(notices)));
         let task = supervisor.clone().finish("engine notices", move || {
             let (engine, notices) = (listening.clone(), notices.clone());
@@ -274,10 +274,10 @@ impl Engine {
         engine.recover().await?;
         drop(recovering);
         let keeping = engine.clone();
-        tokio::spawn(supervisor.clone().finish("engine ports", move || keeping.clone().keep_ports()));
+        tokio::spawn(supervisor.clone().finish("engine ports", move || keeping.clone().restore_host_ports()));
         let asking = engine.clone();
         tokio::spawn(async move {
-            let answer = container::first::waits_at_fifo(&asking.inner.options.runtime).await;
+            let answer = container::precreate::waits_at_fifo(&asking.inner.options.runtime).await;
             let _ = asking.inner.waits_at_fifo.set(answer);
         });
         Ok(engine)
@@ -288,30 +288,30 @@ impl Engine {
         &self.inner.images
     }
 
-    /// Pod controllers that the host's cgroups do not have.
+    /// Required cgroup controllers that the host does not have.
     pub fn missing_controllers(&self) -> Vec<&'static str> {
         self.inner.hierarchy.missing()
     }
 
-    async fn listen(&self, notices: &mut tokio::sync::mpsc::UnboundedReceiver<Notice>) {
+    async fn listen(&self, notices: &mut tokio::sync::mpsc::UnboundedReceiver<KeeperEvent>) {
         while let Some(notice) = notices.recv().await {
             match notice {
-                Notice::Exited(exit) => self.exited(exit),
-                Notice::StdinClosed(id) => {
+                KeeperEvent::Exited(exit) => self.exited(exit),
+                KeeperEvent::StdinClosed(id) => {
                     if let Ok(container) = self.container(&id) {
                         container.held.lock().stdin = None;
                     }
                 }
-                Notice::Replaced => {
-                    // Beside this loop: exits are to be heard meanwhile.
+                KeeperEvent::Replaced => {
+                    // In a task of its own, because exits must be processed meanwhile.
                     let engine = self.clone();
-                    tokio::spawn(async move { engine.hand_over().await });
+                    tokio::spawn(async move { engine.hand_tasks_to_keeper().await });
                 }
             }
         }
     }
 
-    /// Runs what waits for disks beside the async threads.
+    /// Runs blocking work on the blocking thread pool.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
@@ -320,7 +320,7 @@ impl Engine {
         tokio::task::spawn_blocking(move || work(&engine)).await.map_err(internal("engine"))?
     }
 
-    /// A sandbox by its id or the beginning of it.
+    /// Finds a sandbox by its id or a unique prefix of it.
     fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>> {
         let objects = self.inner.objects.lock();
         by_prefix(&objects.sandboxes, id).ok_or_else(|| {
@@ -328,7 +328,7 @@ impl Engine {
         })
     }
 
-    /// A container by its id or the beginning of it.
+    /// Finds a container by its id or a unique prefix of it.
     fn container(&self, id: &str) -> Result<Arc<Container>> {
         let objects = self.inner.objects.lock();
         by_prefix(&objects.containers, id).ok_or_else(|| {
@@ -341,7 +341,7 @@ impl Engine {
         objects.containers.values().filter(|c| c.sandbox == sandbox).cloned().collect()
     }
 
-    /// Writes a sandbox's record after changing it.
+    /// Changes a sandbox's record and writes it to disk.
     fn change_sandbox<T>(
         &self,
         sandbox: &Sandbox,
@@ -353,7 +353,7 @@ impl Engine {
         Ok(result)
     }
 
-    /// Writes a container's record after changing it.
+    /// Changes a container's record and writes it to disk.
     fn change_container<T>(
         &self,
         container: &Container,
@@ -365,7 +365,7 @@ impl Engine {
         Ok(result)
     }
 
-    /// Ids of everything that is not gone.
+    /// Ids of all sandboxes and containers that have not been removed.
     fn live_ids(&self) -> BTreeSet<String> {
         let objects = self.inner.objects.lock();
         objects.sandboxes.keys().chain(objects.containers.keys()).cloned().collect()
@@ -386,7 +386,7 @@ fn by_prefix<T>(map: &HashMap<String, Arc<T>>, id: &str) -> Option<Arc<T>> {
     }
 }
 
-/// 64 hex digits, as other runtimes have.
+/// A random id of 64 hex digits, as in other runtimes.
 fn new_id() -> String {
     let bytes: [u8; 32] = rand::random();
     bytes.iter().fold(String::with_capacity(64), |mut id, byte| {

@@ -22,7 +22,7 @@ pub fn weight_of_shares(shares: i64) -> u64 {
     (10f64.powf(exponent).ceil() as u64).clamp(1, 10_000)
 }
 
-/// The files that hold `resources`. Zero and empty fields give none: they stay as they are.
+/// The cgroup files for `resources`. Zero and empty fields are skipped: they stay unchanged.
 pub fn files(resources: &LinuxContainerResources) -> Files {
     let mut files = Files::new();
     let mut set = |name: &str, value: String| drop(files.insert(name.to_owned(), value));
@@ -54,7 +54,7 @@ pub fn files(resources: &LinuxContainerResources) -> Files {
     for huge in &resources.hugepage_limits {
         set(&format!("hugetlb.{}.max", huge.page_size), huge.limit.to_string());
     }
-    // What the caller wrote out has the last word.
+    // Explicit `unified` values have precedence.
     for (name, value) in &resources.unified {
         set(name, value.clone());
     }
@@ -65,7 +65,7 @@ fn limit(bytes: i64) -> String {
     if bytes < 0 { "max".into() } else { bytes.to_string() }
 }
 
-/// Drops the files of controllers that are not there; returns those controllers.
+/// Removes the files of unavailable controllers; returns those controllers.
 pub fn keep_available(files: &mut Files, controllers: &BTreeSet<String>) -> BTreeSet<String> {
     let mut missing = BTreeSet::new();
     files.retain(|name, _| {

@@ -1,16 +1,16 @@
-//! Usage as CRI's metrics: a list of what there is, and rows whose label values are in the order of its keys.
+//! Usage as CRI metrics: descriptors, and samples whose label values are in the order of the descriptor's keys.
 
 use std::collections::HashMap;
 
 use coracle_proto::cri;
 
-use crate::families::{CONTAINER, Family, INTERFACE};
+use crate::metric_families::{CONTAINER, Family, INTERFACE};
 
 /// `id` and `name` are both the container's, as in cAdvisor's series of runtimes without names.
 const CONTAINER_KEYS: [&str; 6] = ["id", "name", "image", "container", "pod", "namespace"];
 const INTERFACE_KEYS: [&str; 4] = ["id", "pod", "namespace", "interface"];
 
-/// What [`rows`] can have.
+/// Descriptors of the metrics of [`rows`].
 pub fn descriptors() -> Vec<cri::MetricDescriptor> {
     fn of<T: 'static>(
         families: &'static [Family<T>],
@@ -26,7 +26,7 @@ pub fn descriptors() -> Vec<cri::MetricDescriptor> {
     of(&CONTAINER, &CONTAINER_KEYS).chain(of(&INTERFACE, &INTERFACE_KEYS)).collect()
 }
 
-/// What pods use; `images` are the names of images by container. Values are whole numbers: CRI has no others.
+/// Metrics of pods; `images` are image names by container id. Values are integers, as CRI requires.
 pub fn rows(pods: &[cri::PodSandboxStats], images: &HashMap<String, String>) -> Vec<cri::PodSandboxMetrics> {
     pods.iter().filter_map(|pod| of_pod(pod, images)).collect()
 }

@@ -1,4 +1,4 @@
-//! What the engine is told at its start.
+//! Settings of the engine.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,9 @@ use super::cni::NetworkDirs;
 /// Settings of an engine.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What outlives a reboot: records, images, writable layers.
+    /// Persistent data: records, images, writable layers.
     pub root: PathBuf,
-    /// What does not: namespaces, bundles, sockets.
+    /// Data until the next reboot: namespaces, bundles, sockets.
     pub run: PathBuf,
     /// Executable of the keeper.
     pub keeper: PathBuf,
@@ -23,7 +23,7 @@ pub struct Options {
     pub cni: NetworkDirs,
     /// Registry mirrors and credentials (`registries.yaml`).
     pub registries: Option<PathBuf>,
-    /// Directory of seccomp profiles that pods name (`localhostProfile` is given as a full path by pod life).
+    /// Directory of `localhostProfile` seccomp profiles, for CRI clients that pass a relative name.
     pub seccomp_profiles: PathBuf,
 }
 
@@ -47,7 +47,7 @@ impl Default for Options {
     }
 }
 
-/// A program installed next to this one.
+/// Path of a program in the directory of this one.
 fn beside_us(name: &str) -> PathBuf {
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
     beside.filter(|path| path.exists()).unwrap_or_else(|| name.into())

@@ -1,4 +1,4 @@
-//! Where the engine keeps things.
+//! Directories and files of the engine.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use coracle_host_dir::{HostDir, private};
 /// `pause`, as `build.rs` compiled it.
 const PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
 
-/// Directories of the engine: `root` outlives a reboot, `run` does not.
+/// Directories of the engine: `root` is persistent, `run` is cleared by a reboot.
 ///
 /// ```text
 /// root/sandboxes/<id>.json   root/containers/<id>.json   records
@@ -34,7 +34,8 @@ impl Paths {
     /// Creates the directories and writes `pause`.
     pub fn create(root: &Path, run: &Path) -> io::Result<Self> {
         let ensure = |path: &Path, mode| private::ensure(path, mode).map_err(io::Error::other);
-        // The root of a pod with a user namespace is nobody here and must get to its own bundle, which lets in nobody else.
+        // A pod's root in a user namespace is an unprivileged user here and must traverse to its own bundle, which only
+        // it may enter.
         let paths = Self { root: ensure(root, 0o700)?, run: ensure(run, 0o711)? };
         ensure(&paths.run.join("containers"), 0o711)?;
         for dir in ["sandboxes", "containers", "images"] {
@@ -54,7 +55,7 @@ impl Paths {
         if fs::read(&path).is_ok_and(|old| old == PAUSE) {
             return Ok(());
         }
-        // By rename: the old one may be running.
+        // By rename, because the old file may be executing.
         let fresh = dir.join(".pause");
         fs::write(&fresh, PAUSE)?;
         fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))?;
@@ -138,12 +139,12 @@ impl Paths {
     }
 }
 
-/// Creates a directory only root can look into.
+/// Creates a directory that only root can access.
 pub fn private_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Removes a tree; one that is not there is fine, and one that something is mounted in is an error.
+/// Removes a tree. Succeeds if it does not exist; fails if something is mounted in it.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     match HostDir::of_file(path) {
         Ok((dir, name)) => dir.remove_tree(name),

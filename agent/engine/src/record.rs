@@ -1,7 +1,7 @@
-//! What the engine knows about sandboxes and containers, one JSON file each, written before each side effect.
+//! Records of sandboxes and containers: one JSON file each, written before each side effect.
 //!
-//! Not synced: a process that is killed loses nothing, and after a power cut nothing runs that a lost record could leak;
-//! what such a record leaves on disk is found by its directory.
+//! Not synced: a killed process loses nothing, and after a power failure nothing runs that a lost record could leak.
+//! Files without a record are found by their directory.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,18 +12,18 @@ use coracle_proto::cri;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A sandbox's place in its life.
+/// Lifecycle phase of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxPhase {
-    /// Being made; a restart takes it apart.
+    /// Being created; removed after a restart of the engine.
     #[default]
     Creating,
     /// Ready.
     Ready,
-    /// Stopped, or its `pause` is gone.
+    /// Stopped, or `pause` has exited.
     NotReady,
-    /// Being removed; a restart goes on.
+    /// Being removed; continued after a restart of the engine.
     Removing,
 }
 
@@ -33,42 +33,42 @@ pub enum SandboxPhase {
 pub struct SandboxRecord {
     /// Id.
     pub id: String,
-    /// As asked for.
+    /// The configuration of the request.
     pub config: cri::PodSandboxConfig,
-    /// Runtime handler asked for.
+    /// Requested runtime handler.
     pub handler: String,
     /// Nanoseconds since 1970.
     pub created_at: i64,
-    /// Place in its life.
+    /// Lifecycle phase.
     pub phase: SandboxPhase,
     /// `pause`; 0 before it runs.
     pub pid: i32,
-    /// Start time of `pause`, to know it from another process with its pid.
+    /// Start time of `pause`; detects a reused pid.
     pub start_time: u64,
     /// Cgroup of `pause`, relative to the root of the hierarchy.
     pub cgroup: String,
-    /// Joined the cluster network, or was about to: leaving it is due.
+    /// Attached to the cluster network, or about to be: must be detached on removal.
     pub attached: bool,
     /// Addresses.
     pub ips: Vec<String>,
 }
 
-/// A container's place in its life.
+/// Lifecycle phase of a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContainerPhase {
-    /// Being made; a restart takes it apart.
+    /// Being created; removed after a restart of the engine.
     #[default]
     Creating,
-    /// Can be started.
+    /// Created, not started.
     Created,
-    /// The OCI runtime is at work.
+    /// Being started by the OCI runtime.
     Starting,
-    /// Runs.
+    /// Running.
     Running,
-    /// Ended.
+    /// Exited.
     Exited,
-    /// Being removed; a restart goes on.
+    /// Being removed; continued after a restart of the engine.
     Removing,
 }
 
@@ -80,7 +80,7 @@ pub struct ContainerRecord {
     pub id: String,
     /// Its sandbox.
     pub sandbox: String,
-    /// As asked for; resources as last updated.
+    /// The configuration of the request, with current resources.
     pub config: cri::ContainerConfig,
     /// Image id.
     pub image_id: String,
@@ -94,7 +94,7 @@ pub struct ContainerRecord {
     pub started_at: i64,
     /// 0 before.
     pub finished_at: i64,
-    /// Place in its life.
+    /// Lifecycle phase.
     pub phase: ContainerPhase,
     /// Its first process; 0 before it runs.
     pub pid: i32,
@@ -102,9 +102,9 @@ pub struct ContainerRecord {
     pub start_time: u64,
     /// Valid once exited.
     pub exit_code: i32,
-    /// CamelCase, for machines.
+    /// Reason of the exit in CamelCase.
     pub reason: String,
-    /// For people.
+    /// Human-readable message.
     pub message: String,
     /// Log file; empty for none.
     pub log: PathBuf,
@@ -118,7 +118,7 @@ pub struct ContainerRecord {
     pub gid: u32,
     /// Supplemental groups.
     pub groups: Vec<u32>,
-    /// The OCI runtime that started it, and alone can read what it noted; empty before.
+    /// Path of the OCI runtime that started it, whose state format only it can read; empty before the start.
     pub runtime: PathBuf,
 }
 
@@ -145,7 +145,7 @@ impl Records {
         fs::rename(fresh, self.path(id))
     }
 
-    /// Removes a record; one that is not there is fine.
+    /// Removes a record; succeeds if it does not exist.
     pub fn remove(&self, id: &str) -> io::Result<()> {
         match fs::remove_file(self.path(id)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -153,7 +153,7 @@ impl Records {
         }
     }
 
-    /// Every record by id; one that cannot be read is left out, logged, and its file removed.
+    /// All records by id. An unreadable record is logged and deleted.
     pub fn load<T: DeserializeOwned>(&self) -> io::Result<HashMap<String, T>> {
         let mut records = HashMap::new();
         for entry in fs::read_dir(&self.dir)? {
@@ -167,7 +167,7 @@ impl Records {
             match serde_json::from_slice(&fs::read(&path)?) {
                 Ok(record) => drop(records.insert(id, record)),
                 Err(error) => {
-                    tracing::error!(path = %path.display(), %error, "unreadable record, dropped");
+                    tracing::error!(path = %path.display(), %error, "unreadable record deleted");
                     fs::remove_file(&path)?;
                 }
             }

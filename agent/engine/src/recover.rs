@@ -1,12 +1,14 @@
-//! Taking up what an earlier engine left: what lives goes on, what was half-made or half-removed goes.
+//! Recovery after a restart: running sandboxes and containers are adopted, partially created or removed ones are cleaned up.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use coracle_proto::causes;
+
 use super::error::internal;
-use super::keeper::{Held, Started};
+use super::keeper::{Started, TaskFds};
 use super::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
 use super::{Container, Engine, Sandbox, now, paths, sandbox_files};
 use crate::runtime::Result;
@@ -14,18 +16,18 @@ use coracle_keeper::exits::{self, Exit};
 use coracle_keeper::pidfd;
 use coracle_keeper::wire::{AdoptSpec, Call, Holds, LaunchSpec, Task};
 
-/// Another one after every start of the machine.
+/// Changes with every boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 impl Engine {
-    /// Knows what the earlier engine knew.
+    /// Loads the records of the earlier engine.
     pub(super) fn load_records(&self) -> Result<()> {
         let mut sandboxes: HashMap<String, SandboxRecord> =
             self.inner.sandbox_records.load().map_err(internal("sandbox records"))?;
         let mut containers: HashMap<String, ContainerRecord> =
             self.inner.container_records.load().map_err(internal("container records"))?;
-        if is_another_boot(&self.inner.paths.boot(), Path::new(BOOT_ID)) {
-            // Start times count from the boot: whoever has such a number now may look like the one that had it then.
+        if has_rebooted(&self.inner.paths.boot(), Path::new(BOOT_ID)) {
+            // Start times are relative to the boot: after a reboot another process may have the same pid and start time.
             sandboxes.values_mut().for_each(|record| record.pid = 0);
             containers.values_mut().for_each(|record| record.pid = 0);
         }
@@ -47,7 +49,7 @@ impl Engine {
             let sandboxes: Vec<_> = objects.sandboxes.values().cloned().collect();
             (sandboxes, objects.containers.values().cloned().collect::<Vec<_>>())
         };
-        self.drop_strangers(tasks.values()).await;
+        self.forget_unknown_tasks(tasks.values()).await;
         for sandbox in &sandboxes {
             self.recover_sandbox(sandbox, tasks.get(&sandbox.id)).await?;
         }
@@ -55,21 +57,21 @@ impl Engine {
             self.recover_container(container, tasks.get(&container.id), logged.get(&container.id)).await?;
         }
         self.finish_removals(&sandboxes, &containers).await;
-        self.sweep_directories();
-        self.release_leftovers().await?;
-        // Not before: until here records name processes of the boot before.
-        if let Err(error) = note_boot(&self.inner.paths.boot(), Path::new(BOOT_ID)) {
-            tracing::warn!(%error, "this boot is not written down");
+        self.remove_unrecorded_directories();
+        self.release_stale_resources().await?;
+        // Last: until here records may contain pids of the previous boot.
+        if let Err(error) = write_boot_id(&self.inner.paths.boot(), Path::new(BOOT_ID)) {
+            tracing::warn!(%error, "boot id not recorded");
         }
         Ok(())
     }
 
-    /// Execs of the old engine have nobody to talk to.
-    async fn drop_strangers(&self, tasks: impl Iterator<Item = &Task>) {
+    /// Makes the keeper forget execs of the earlier engine, whose clients are gone.
+    async fn forget_unknown_tasks(&self, tasks: impl Iterator<Item = &Task>) {
         let known = self.live_ids();
         for task in tasks.filter(|task| !known.contains(&task.id)) {
             if task.exit.is_none()
-                && let Ok(Started { held: Held { pidfd: Some(pidfd), .. }, .. }) =
+                && let Ok(Started { held: TaskFds { pidfd: Some(pidfd), .. }, .. }) =
                     self.inner.keeper.start(Call::Descriptors { id: task.id.clone() }, &[]).await
             {
                 let _ = pidfd::kill(&pidfd, libc::SIGKILL);
@@ -83,13 +85,13 @@ impl Engine {
             return Ok(());
         }
         let record = sandbox.record.lock().clone();
-        let held = self.regain(&record.id, record.pid, record.start_time, task, None).await;
+        let held = self.recover_fds(&record.id, record.pid, record.start_time, task, None).await;
         let Some(held) = held else {
-            tracing::info!(sandbox = record.id, "pause is gone, the sandbox is not ready");
+            tracing::info!(sandbox = record.id, "pause has exited, sandbox is not ready");
             return self.change_sandbox(sandbox, |record| record.phase = SandboxPhase::NotReady);
         };
         *sandbox.held.lock() = held;
-        // In another mount namespace than the old engine's, the pins are to be made again.
+        // The mount namespace may differ from the old engine's: pins the namespaces again.
         let options = super::sandbox::namespace_options(&record.config);
         let user = super::sandbox::user_maps(&options).is_some();
         let net = !super::sandbox::is_host(options.network());
@@ -119,7 +121,7 @@ impl Engine {
             return Ok(());
         }
         let launch = Some(self.launch_spec(&record));
-        if let Some(held) = self.regain(&record.id, record.pid, record.start_time, task, launch).await {
+        if let Some(held) = self.recover_fds(&record.id, record.pid, record.start_time, task, launch).await {
             *container.held.lock() = held;
             return self.change_container(container, |record| {
                 if record.phase == ContainerPhase::Starting {
@@ -132,21 +134,21 @@ impl Engine {
                 }
             });
         }
-        // Nobody saw how it ended; whatever a launch left of it goes.
+        // Its exit status is unknown. Removes what a launch left behind.
         let exit = Exit { id: record.id.clone(), pid: record.pid, code: None, signal: None, at: now() };
         self.container_exited(container, &exit).await;
         Ok(())
     }
 
-    /// The descriptors of a process that lives: from the keeper, or, when the keeper is a new one, by its pid.
-    async fn regain(
+    /// Descriptors of a running process: from the keeper, or by its pid if the keeper is new.
+    async fn recover_fds(
         &self,
         id: &str,
         pid: i32,
         start_time: u64,
         task: Option<&Task>,
         launch: Option<LaunchSpec>,
-    ) -> Option<Held> {
+    ) -> Option<TaskFds> {
         if let Some(task) = task {
             if task.exit.is_some() {
                 return None;
@@ -156,21 +158,21 @@ impl Engine {
                 return Some(started.held);
             }
         }
-        // A keeper that died since knows the process as its heir will.
+        // The keeper died meanwhile; its successor gets the task by `hand_tasks_to_keeper`.
         if pid == 0 {
             return None;
         }
         let fd = pidfd::open(pid).ok()?;
-        // Checked after the descriptor is open: from here on it is this process or none.
+        // Checked after the pidfd is open: it refers to this process, even if the pid is reused.
         if pidfd::start_time(pid) != Some(start_time) {
             return None;
         }
-        let held = Held { pidfd: Some(Arc::new(fd)), ..Default::default() };
+        let held = TaskFds { pidfd: Some(Arc::new(fd)), ..Default::default() };
         self.adopt(id, pid, launch, &held).await;
         Some(held)
     }
 
-    async fn adopt(&self, id: &str, pid: i32, launch: Option<LaunchSpec>, held: &Held) {
+    async fn adopt(&self, id: &str, pid: i32, launch: Option<LaunchSpec>, held: &TaskFds) {
         let holds = Holds {
             pidfd: held.pidfd.is_some(),
             stdin: held.stdin.is_some(),
@@ -179,25 +181,27 @@ impl Engine {
         let fds: Vec<_> =
             [&held.pidfd, &held.stdin, &held.terminal].into_iter().flatten().map(|fd| &**fd).collect();
         let spec = AdoptSpec { id: id.to_owned(), pid, launch, holds };
-        if let Err(error) = self.inner.keeper.order(Call::Adopt(spec), &fds).await {
-            tracing::error!(task = id, %error, "handing a process to the new keeper");
+        if let Err(error) = self.inner.keeper.call_ok(Call::Adopt(spec), &fds).await {
+            tracing::error!(task = id, error = causes::chain(&error), "task not handed to the new keeper");
         }
     }
 
-    /// The connection is a new one, mostly to a new keeper: it gets everything that lives and it does not know.
-    pub(super) async fn hand_over(&self) {
-        // Until then nobody knows which processes live.
+    /// After a reconnect: hands all running tasks that the keeper does not know to it.
+    pub(super) async fn hand_tasks_to_keeper(&self) {
+        // Waits for recovery, which finds the running processes.
         let _recovered = self.inner.recovery.lock().await;
         let generation = self.inner.keeper.generation();
         let tasks = match self.inner.keeper.list().await {
             Ok(tasks) => tasks,
-            // The next keeper is told.
-            Err(error) => return tracing::warn!(%error, "handing over to the keeper"),
+            // The next reconnect tries again.
+            Err(error) => {
+                return tracing::warn!(error = causes::chain(&error), "tasks not handed to the keeper");
+            }
         };
         let known: HashSet<String> = tasks.iter().map(|task| task.id.clone()).collect();
-        // Whoever waits for the end of an exec that died with its keeper will not hear of it.
+        // Execs died with their keeper: fails their waiters.
         self.inner.execs.lock().retain(|id, (asked, _)| *asked >= generation || known.contains(id));
-        // Told on the connection that broke, perhaps.
+        // The exit may have been reported on the closed connection.
         tasks.into_iter().filter_map(|task| task.exit).for_each(|exit| self.exited(exit));
         let (sandboxes, containers) = {
             let objects = self.inner.objects.lock();
@@ -220,7 +224,7 @@ impl Engine {
                 count += 1;
             }
         }
-        tracing::info!(processes = count, "handed over to the keeper");
+        tracing::info!(processes = count, "tasks handed to the keeper");
     }
 
     async fn finish_removals(&self, sandboxes: &[Arc<Sandbox>], containers: &[Arc<Container>]) {
@@ -228,20 +232,20 @@ impl Engine {
             if matches!(container.phase(), ContainerPhase::Creating | ContainerPhase::Removing)
                 && let Err(error) = self.discard_container(container).await
             {
-                tracing::warn!(container = container.id, %error, "removing what a killed engine left");
+                tracing::warn!(container = container.id, %error, "removal not finished after restart");
             }
         }
         for sandbox in sandboxes {
             if matches!(sandbox.phase(), SandboxPhase::Creating | SandboxPhase::Removing)
                 && let Err(error) = self.discard_sandbox(sandbox).await
             {
-                tracing::warn!(sandbox = sandbox.id, %error, "removing what a killed engine left");
+                tracing::warn!(sandbox = sandbox.id, %error, "removal not finished after restart");
             }
         }
     }
 
-    /// Directories without a record: of a record that was lost, or removed a moment before the end.
-    fn sweep_directories(&self) {
+    /// Removes directories without a record: the record was lost, or deleted just before a crash.
+    fn remove_unrecorded_directories(&self) {
         let known = self.live_ids();
         let paths = &self.inner.paths;
         let strangers = |dir: &Path| -> Vec<String> {
@@ -274,7 +278,7 @@ impl Engine {
         }
     }
 
-    async fn release_leftovers(&self) -> Result<()> {
+    async fn release_stale_resources(&self) -> Result<()> {
         let known = self.live_ids();
         self.inner.images.retain_holds(|container| known.contains(container))?;
         let live: HashSet<String> = {
@@ -283,19 +287,19 @@ impl Engine {
             attached.map(|s| s.id.clone()).collect()
         };
         if let Err(error) = self.inner.network.gc(|| live).await {
-            tracing::warn!(error = %coracle_proto::causes::chain(&error), "collecting stale network attachments");
+            tracing::warn!(error = causes::chain(&error), "stale network attachments not removed");
         }
         Ok(())
     }
 }
 
-/// Whether the machine was started anew since the boot that was written down; where none was, it is taken for this one.
-fn is_another_boot(known: &Path, current: &Path) -> bool {
+/// Whether the machine was rebooted since the recorded boot; false if none is recorded.
+fn has_rebooted(known: &Path, current: &Path) -> bool {
     matches!((fs::read(known), fs::read(current)), (Ok(known), Ok(current)) if known != current)
 }
 
-/// Writes this boot down; whoever reads sees the old or the new one.
-fn note_boot(known: &Path, current: &Path) -> std::io::Result<()> {
+/// Records the current boot id, atomically.
+fn write_boot_id(known: &Path, current: &Path) -> std::io::Result<()> {
     let boot = fs::read(current)?;
     if fs::read(known).is_ok_and(|known| known == boot) {
         return Ok(());
@@ -307,8 +311,8 @@ fn note_boot(known: &Path, current: &Path) -> std::io::Result<()> {
 
 fn report(what: &str, id: &str, result: std::io::Result<()>) {
     match result {
-        Ok(()) => tracing::info!(what, id, "removed: it has no record"),
-        Err(error) => tracing::warn!(what, id, %error, "it has no record, and cannot be removed"),
+        Ok(()) => tracing::info!(what, id, "removed directory without a record"),
+        Err(error) => tracing::warn!(what, id, %error, "directory without a record not removed"),
     }
 }
 
@@ -322,13 +326,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (known, current) = (dir.path().join("known"), dir.path().join("current"));
         fs::write(&current, "b\n").unwrap();
-        assert!(
-            !is_another_boot(&known, &current),
-            "an engine that wrote none down ran in this boot, perhaps"
-        );
+        assert!(!has_rebooted(&known, &current), "an engine that wrote none down ran in this boot, perhaps");
         fs::write(&known, "a\n").unwrap();
-        assert!(is_another_boot(&known, &current));
-        note_boot(&known, &current).unwrap();
-        assert!(!is_another_boot(&known, &current));
+        assert!(has_rebooted(&known, &current));
+        write_boot_id(&known, &current).unwrap();
+        assert!(!has_rebooted(&known, &current));
     }
 }

@@ -1,6 +1,6 @@
-//! SELinux labels of files: a volume of a pod's own gets the pod's.
+//! Sets the SELinux label of a pod on its volumes.
 //!
-//! What is in a volume is the pod's to change while this runs, so every step goes from a held descriptor, and no link is followed.
+//! The pod may change the volume concurrently, so every step starts from an open descriptor and follows no links.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -12,13 +12,13 @@ use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
 const ATTRIBUTE: &str = "security.selinux";
-/// No volume of a use is deeper, and every level holds a descriptor.
-const DEEPEST: usize = 128;
+/// Maximum depth: every level holds a descriptor.
+const MAX_DEPTH: usize = 128;
 
 /// Labels a file, or a directory with all that is in it.
 pub fn relabel(path: &Path, label: &str) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_encoded_bytes())?;
-    below(AT_FDCWD, &path, label, DEEPEST)
+    below(AT_FDCWD, &path, label, MAX_DEPTH)
 }
 
 fn below(parent: impl AsFd + Copy, name: &CStr, label: &str, levels: usize) -> io::Result<()> {
@@ -38,7 +38,7 @@ fn below(parent: impl AsFd + Copy, name: &CStr, label: &str, levels: usize) -> i
         .collect::<nix::Result<_>>()?;
     for name in names.iter().filter(|name| ![c".", c".."].contains(&name.as_c_str())) {
         match below(found.as_fd(), name, label, levels) {
-            // The pod may delete what it likes.
+            // The pod may delete entries meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }
@@ -46,7 +46,7 @@ fn below(parent: impl AsFd + Copy, name: &CStr, label: &str, levels: usize) -> i
     Ok(())
 }
 
-/// Through the descriptor's own name: the attribute is set on what was opened, a link itself too.
+/// Through `/proc/self/fd`: sets the attribute on the opened file, or on the link itself.
 fn set(file: &OwnedFd, label: &str) -> io::Result<()> {
     xattr::set_deref(format!("/proc/self/fd/{}", file.as_raw_fd()), ATTRIBUTE, label.as_bytes())
 }
@@ -77,7 +77,7 @@ mod tests {
             assert_eq!(of(&volume.join(path)).as_deref(), Some(&b"u:r:t:s0"[..]), "{path}");
         }
         assert_eq!((of(&outside), of(&outside.join("f"))), (before, None));
-        let deep = (0..DEEPEST + 1).fold(volume.clone(), |dir, _| dir.join("d"));
+        let deep = (0..MAX_DEPTH + 1).fold(volume.clone(), |dir, _| dir.join("d"));
         fs::create_dir_all(&deep).unwrap();
         assert!(relabel(&volume, "u:r:t:s0").is_err());
     }

@@ -1,4 +1,4 @@
-//! Root filesystems: an image's layers under a container's own.
+//! Root filesystems: overlay mounts of image layers and a writable layer.
 
 use std::fs;
 use std::io;
@@ -38,7 +38,7 @@ impl Rootfs {
         private_dir(&self.layer)?;
         private_dir(&self.work())?;
         private_dir(&self.mount)?;
-        // The root directory of the container: everybody in it must be able to pass.
+        // The container's root directory: all its users must be able to traverse it.
         fs::DirBuilder::new().recursive(true).mode(0o755).create(self.upper())?;
         fs::set_permissions(self.upper(), fs::Permissions::from_mode(0o755))
     }
@@ -79,7 +79,7 @@ impl Rootfs {
         unmount_below(scratch)
     }
 
-    /// Makes a directory for a volume of the image, with what the image has there; empty it is `owner`'s.
+    /// Creates a directory for an image volume and copies the image's content; an empty one is owned by `owner`.
     pub fn volume(&self, number: usize, destination: &str, owner: (u32, u32)) -> io::Result<PathBuf> {
         let dir = self.layer.join("volumes").join(number.to_string());
         private_dir(&dir)?;
@@ -92,7 +92,7 @@ impl Rootfs {
         Ok(dir)
     }
 
-    /// Unmounts and deletes it all. Doing it twice is fine.
+    /// Unmounts and deletes everything. Idempotent.
     pub fn remove(&self) -> io::Result<()> {
         unmount(&self.mount)?;
         remove_tree(&self.layer)
@@ -119,7 +119,7 @@ pub fn mount_layers(layers: &[PathBuf], at: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Unmounts every directory in `dir`; a missing one is fine.
+/// Unmounts every directory in `dir`, if it exists.
 pub fn unmount_below(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir).into_iter().flatten() {
         unmount(&entry?.path())?;
@@ -127,7 +127,7 @@ pub fn unmount_below(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A directory of the image, unless a link leads out of it.
+/// Resolves a path in the image; `None` if a link leads out of it.
 pub fn inside(rootfs: &Path, destination: &str) -> Option<PathBuf> {
     let path = fs::canonicalize(rootfs.join(destination.trim_start_matches('/'))).ok()?;
     (path.starts_with(rootfs) && path.is_dir()).then_some(path)

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
+use coracle_proto::causes;
 use coracle_proto::cri::{self, NamespaceMode};
 
 use super::cni::{Dns, PodNet, PortMapping};
 use super::error::internal;
 use super::record::{SandboxPhase, SandboxRecord};
 use super::{Container, Engine, Sandbox, new_id, now, sandbox_files};
-use crate::runtime::{First, Result, RuntimeError};
+use crate::runtime::{FirstContainer, Result, RuntimeError};
 use coracle_keeper::pidfd;
 use coracle_keeper::wire::{Call, SandboxSpec, UserMaps};
 
-/// Who `pause` runs as when nobody says: nobody's number.
+/// Default user of `pause`: nobody.
 const PAUSE_USER: u32 = 65535;
-/// The node needs `pause` more than anything in the pod.
+/// `pause` is the last process of the pod that the OOM killer selects.
 const PAUSE_OOM_SCORE: i32 = -998;
 
 /// The namespaces a pod asks for.
@@ -51,12 +52,12 @@ fn name_of(config: &cri::PodSandboxConfig) -> Result<String> {
 }
 
 impl Engine {
-    /// Makes a sandbox, and its first container where one is offered in time; the ids of both.
+    /// Creates a sandbox, and its first container if its configuration arrives in time; returns the ids of both.
     pub(super) async fn run_sandbox(
         &self,
         config: cri::PodSandboxConfig,
         handler: &str,
-        first: Option<First>,
+        first: Option<FirstContainer>,
     ) -> Result<(String, Option<String>)> {
         if !handler.is_empty() && handler != self.handler_name() {
             return Err(RuntimeError::InvalidArgument(format!(
@@ -93,7 +94,7 @@ impl Engine {
             }
             Err(error) => {
                 if let Err(cleanup) = self.discard_sandbox(&sandbox).await {
-                    tracing::warn!(sandbox = sandbox.id, error = %cleanup, "cleaning up a failed sandbox; removing it tries again");
+                    tracing::warn!(sandbox = sandbox.id, error = %cleanup, "failed sandbox not cleaned up, removing it will retry");
                 }
                 Err(error)
             }
@@ -106,7 +107,7 @@ impl Engine {
         name.to_string_lossy().into_owned()
     }
 
-    /// Takes the pod's name for a new id and writes the first record.
+    /// Reserves the pod's name for a new id and writes the first record.
     fn reserve_sandbox(&self, config: cri::PodSandboxConfig, handler: &str) -> Result<Arc<Sandbox>> {
         let name = name_of(&config)?;
         let id = new_id();
@@ -147,7 +148,7 @@ impl Engine {
     async fn build_sandbox(
         &self,
         sandbox: &Arc<Sandbox>,
-        first: Option<First>,
+        first: Option<FirstContainer>,
     ) -> Result<Option<Arc<Container>>> {
         let record = sandbox.record.lock().clone();
         let options = namespace_options(&record.config);
@@ -155,7 +156,7 @@ impl Engine {
         let hostname = hostname(&record.config, host_net);
         let dir = self.inner.paths.sandbox(&sandbox.id);
         sandbox_files::write(&dir, &record.config, &hostname, !host_ipc)
-            .and_then(|()| sandbox_files::give(&dir, root_of(&options)))
+            .and_then(|()| sandbox_files::chown(&dir, root_of(&options)))
             .map_err(internal("sandbox files"))?;
         let cgroup = self.inner.hierarchy.ensure(&record.cgroup)?;
         let security =
@@ -182,7 +183,7 @@ impl Engine {
             record.start_time = pidfd::start_time(started.pid).unwrap_or(0);
             record.attached = !host_net;
         })?;
-        self.hasten_moves(sandbox);
+        self.prepare_migration(sandbox);
         for (kind, wanted) in pins {
             if wanted {
                 let path = self.inner.paths.namespace(&sandbox.id, kind);
@@ -190,8 +191,8 @@ impl Engine {
             }
         }
         let addresses = async { if host_net { Ok(Vec::new()) } else { self.join_network(sandbox).await } };
-        // Without addresses it is discarded, and what was made in it too.
-        let (ips, container) = tokio::join!(addresses, self.make_first(sandbox, first));
+        // If the network fails, the sandbox is discarded with the precreated container.
+        let (ips, container) = tokio::join!(addresses, self.precreate_container(sandbox, first));
         let ips = ips?;
         self.change_sandbox(sandbox, |record| {
             record.ips = ips;
@@ -205,7 +206,7 @@ impl Engine {
             RuntimeError::Internal(format!(
                 "failed to setup network for sandbox {:?}: {}",
                 sandbox.id,
-                coracle_proto::causes::chain(&error)
+                causes::chain(&error)
             ))
         })?;
         Ok(attachment.ips.iter().map(ToString::to_string).collect())
@@ -236,7 +237,7 @@ impl Engine {
                 domain: String::new(),
             },
             cgroup: Some(record.cgroup.clone()),
-            // The keeper raised it before `pause` ran.
+            // The keeper brought loopback up before it started `pause`.
             has_loopback: true,
             ..Default::default()
         }
@@ -248,13 +249,13 @@ impl Engine {
             other => other?,
         };
         let _verb = sandbox.verb.lock().await;
-        self.take_down(&sandbox).await
+        self.teardown_sandbox(&sandbox).await
     }
 
-    /// Ends everything in the sandbox and gives its network back; the record stays. Doing it twice is fine.
+    /// Stops everything in the sandbox and releases its network; the record stays. Idempotent.
     ///
-    /// Goes on past errors and returns them together; what failed is tried again by the next call.
-    async fn take_down(&self, sandbox: &Arc<Sandbox>) -> Result<()> {
+    /// Continues after errors and returns all of them; the next call retries.
+    async fn teardown_sandbox(&self, sandbox: &Arc<Sandbox>) -> Result<()> {
         let mut errors = Vec::new();
         let was_ready = sandbox.phase() == SandboxPhase::Ready;
         if was_ready {
@@ -269,13 +270,13 @@ impl Engine {
                 Err(error) => errors.push(RuntimeError::Internal(format!(
                     "failed to destroy network for sandbox {:?}: {}",
                     sandbox.id,
-                    coracle_proto::causes::chain(&error)
+                    causes::chain(&error)
                 ))),
             }
         }
         let cgroup = self.inner.hierarchy.cgroup(&sandbox.record.lock().cgroup)?;
         errors.extend(cgroup.remove().await.err().map(RuntimeError::from));
-        // A `pause` that somebody moved out of its cgroup.
+        // `pause` may have been moved out of its cgroup.
         if let Some(pidfd) = &sandbox.held.lock().pidfd {
             let _ = pidfd::kill(pidfd, libc::SIGKILL);
         }
@@ -301,9 +302,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes the sandbox with everything in it; called with its verb lock, or before anybody knows it.
+    /// Removes the sandbox with everything in it. The caller holds its lock, or the sandbox is not published yet.
     pub(super) async fn discard_sandbox(&self, sandbox: &Arc<Sandbox>) -> Result<()> {
-        self.take_down(sandbox).await?;
+        self.teardown_sandbox(sandbox).await?;
         self.change_sandbox(sandbox, |record| record.phase = SandboxPhase::Removing)?;
         for container in self.containers_of(&sandbox.id) {
             let _verb = container.verb.lock().await;
@@ -316,8 +317,7 @@ impl Engine {
     }
 }
 
-/// The name that containers of a pod see. It comes from the pod's configuration, never from the file that says it: containers
-/// can write that one.
+/// Host name of the pod. Taken from the configuration, never from the hostname file: containers can write that.
 pub(super) fn hostname(config: &cri::PodSandboxConfig, host_net: bool) -> String {
     if config.hostname.is_empty() || host_net {
         return nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();

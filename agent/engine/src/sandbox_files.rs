@@ -1,4 +1,4 @@
-//! A sandbox's files, and its namespaces pinned by bind mounts.
+//! Files of a sandbox, and bind mounts that pin its namespaces.
 
 use std::fs;
 use std::io;
@@ -34,7 +34,7 @@ pub fn resolv_conf(dns: &cri::DnsConfig) -> String {
 pub fn write(dir: &Path, config: &cri::PodSandboxConfig, hostname: &str, own_shm: bool) -> io::Result<()> {
     private_dir(dir)?;
     let held = HostDir::open(dir)?;
-    // Non-root containers read these through their mounts; the parent keeps others out.
+    // Readable for non-root containers; the parent directory's mode keeps other users out.
     let text = match &config.dns_config {
         Some(dns) => resolv_conf(dns),
         None => read_host("/etc/resolv.conf"),
@@ -51,8 +51,8 @@ pub fn write(dir: &Path, config: &cri::PodSandboxConfig, hostname: &str, own_shm
     Ok(())
 }
 
-/// Makes the files belong to the pod's root.
-pub fn give(dir: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
+/// Changes the owner of the files to the pod's root.
+pub fn chown(dir: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
     if (uid, gid) == (0, 0) {
         return Ok(());
     }
@@ -72,7 +72,7 @@ pub fn is_pinned(path: &Path) -> bool {
     nix::sys::statfs::statfs(path).is_ok_and(|s| s.filesystem_type().0 == NSFS_MAGIC)
 }
 
-/// Pins a namespace of a process; one that is pinned already stays.
+/// Pins a namespace of a process by a bind mount. Idempotent.
 pub fn pin(pid: i32, kind: &str, path: &Path) -> io::Result<()> {
     if is_pinned(path) {
         return Ok(());
@@ -86,7 +86,7 @@ pub fn pin(pid: i32, kind: &str, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Unmounts everything below a sandbox's directory and removes it. Doing it twice is fine.
+/// Unmounts everything below a sandbox's directory and removes it. Idempotent.
 pub fn remove(dir: &Path) -> io::Result<()> {
     if let Ok(pins) = fs::read_dir(dir.join("ns")) {
         for pin in pins.flatten() {
@@ -97,7 +97,7 @@ pub fn remove(dir: &Path) -> io::Result<()> {
     super::paths::remove_tree(dir)
 }
 
-/// Unmounts all that is mounted there; nothing is fine.
+/// Unmounts everything at `path`. Idempotent.
 pub fn unmount(path: &Path) -> io::Result<()> {
     loop {
         match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {

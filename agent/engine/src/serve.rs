@@ -1,9 +1,9 @@
-//! Any [`Runtime`] as CRI on a unix socket.
+//! Serves a [`Runtime`] as CRI on a unix socket.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::metrics;
 use super::streaming::Streaming;
 use crate::runtime::Runtime;
 
-/// As the kubelet's own limit.
+/// The kubelet's limit.
 const MAX_MESSAGE: usize = 16 << 20;
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -32,15 +32,32 @@ struct Service {
     streaming: Arc<Streaming>,
 }
 
+/// Why CRI is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Another process is serving the socket.
+    #[error("{} is being served", socket.display())]
+    InUse {
+        /// Path of the socket.
+        socket: PathBuf,
+    },
+    /// The socket, or the port of the streaming server, cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] io::Error),
+    /// The gRPC server failed.
+    #[error(transparent)]
+    Server(#[from] tonic::transport::Error),
+}
+
 /// Serves until `stop` is done. A stale socket of an engine that is gone is replaced.
 pub async fn serve(
     runtime: Arc<dyn Runtime>,
     socket: &Path,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> anyhow::Result<()> {
+) -> Result<(), ServeError> {
     let listener = listen(socket).await?;
     let (streaming, streams) = Streaming::listen(runtime.clone()).await?;
-    // Beside the server in one task: it ends with the server, and whoever keeps that running keeps this running.
+    // In the server's task: ends with the server and is restarted with it.
     let accept = streaming.clone().accept(streams);
     let service = Service { runtime, streaming };
     let runtime = RuntimeServiceServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE);
@@ -55,20 +72,20 @@ pub async fn serve(
     }
 }
 
-/// What a killed engine was just starting still holds its socket until it is another program: that is waited for.
-const HAND_OVER: Duration = Duration::from_secs(5);
+/// How long to wait for a socket that a child of a killed engine holds until it execs.
+const BIND_TIMEOUT: Duration = Duration::from_secs(5);
 
-async fn listen(path: &Path) -> io::Result<UnixListener> {
+async fn listen(path: &Path) -> Result<UnixListener, ServeError> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }
     let begun = std::time::Instant::now();
     while std::os::unix::net::UnixStream::connect(path).is_ok() {
-        if begun.elapsed() < HAND_OVER {
+        if begun.elapsed() < BIND_TIMEOUT {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         }
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{} is being served", path.display())));
+        return Err(ServeError::InUse { socket: path.to_owned() });
     }
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path)?;

@@ -7,16 +7,16 @@ use coracle_proto::cri;
 use parking_lot::Mutex;
 
 use super::cgroup::Cgroup;
-use super::layers::Mark;
+use super::layer_usage::Mark;
 use super::record::ContainerPhase;
 use super::{Container, Engine, Sandbox, now};
 use crate::runtime::Result;
 use coracle_host_dir::Size;
 
-/// Shorter spans than this give noise, not a rate.
+/// Minimum interval for a rate, in nanoseconds: shorter ones give noise.
 const MIN_SPAN: i64 = 100_000_000;
 
-/// A process that is younger than this is judged by all it did when it is seen for the first time.
+/// For the first sample of a container younger than this, the rate since its start is used.
 const YOUNG: i64 = 60_000_000_000;
 
 /// Last CPU readings, to turn totals into rates.
@@ -35,7 +35,7 @@ impl Samples {
     fn rate(&self, id: &str, started: i64, at: i64, total: u64) -> Option<u64> {
         let mut samples = self.0.lock();
         let per_second = |used: u64, span: i64| (u128::from(used) * 1_000_000_000 / span as u128) as u64;
-        // A sample from the future is of no use: the clock was set back.
+        // The clock was set back: the sample cannot be used.
         match samples.get(id).copied().filter(|last| last.at <= at) {
             Some(last) if at - last.at < MIN_SPAN => last.rate,
             Some(last) => {
@@ -73,19 +73,19 @@ impl Engine {
         })
     }
 
-    /// Of one container. What it wrote is what is known of that, or when `patient` measured at least once.
-    pub(super) fn stats_of(&self, container: &Container, patient: bool) -> Result<cri::ContainerStats> {
+    /// Usage of one container. With `measure_now`, waits for the first measurement of its writable layer.
+    pub(super) fn stats_of(&self, container: &Container, measure_now: bool) -> Result<cri::ContainerStats> {
         let record = container.record.lock().clone();
         let cgroup = self.inner.hierarchy.cgroup(&record.cgroup)?;
         let running = record.phase == ContainerPhase::Running;
-        // Before anything is measured: what comes later counts for the next time.
+        // Read before the measurement, so that later writes trigger the next one.
         let mark = match cgroup.field("cpu.stat", "usage_usec") {
             _ if !running => Mark::Ended,
             Some(used) => Mark::Used(used),
             None => Mark::Unknown,
         };
         let (layers, upper) = (&self.inner.layers, self.rootfs(&record.id).upper());
-        let written = match patient {
+        let written = match measure_now {
             true => Some(layers.size_now(&record.id, &upper, mark)),
             false => layers.size(&record.id, &upper, mark),
         };
@@ -115,15 +115,15 @@ impl Engine {
         }
     }
 
-    /// Forgets what was read of containers and sandboxes that are gone.
-    pub(super) fn forget_readings(&self) {
+    /// Drops samples of removed containers and sandboxes.
+    pub(super) fn drop_stale_samples(&self) {
         let live = self.live_ids();
         self.inner.cpu_samples.retain(|id| live.contains(id));
         self.inner.layers.retain(|id| live.contains(id));
     }
 
-    /// Bytes that all containers wrote.
-    pub(super) fn written(&self) -> u64 {
+    /// Size of all writable layers in bytes.
+    pub(super) fn writable_layer_bytes(&self) -> u64 {
         let containers: Vec<_> = self.inner.objects.lock().containers.values().cloned().collect();
         let stats = containers.iter().filter_map(|container| self.stats_of(container, true).ok());
         stats.filter_map(|stats| stats.writable_layer?.used_bytes).map(|bytes| bytes.value).sum()

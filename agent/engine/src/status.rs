@@ -1,4 +1,4 @@
-//! Sandboxes and containers in CRI's terms, and events about them.
+//! CRI status of sandboxes and containers, and events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ impl Container {
         }
     }
 
-    /// `spec` is the OCI runtime's configuration, for those who want to know everything.
+    /// `spec` is the OCI configuration, for verbose status.
     pub(super) fn status(&self, verbose: bool, spec: Value) -> cri::ContainerStatusResponse {
         let record = self.record.lock();
         let info = json!({
@@ -165,12 +165,12 @@ impl Engine {
         }
     }
 
-    /// Tells subscribers about a sandbox's own process.
+    /// Sends an event about a sandbox.
     pub(super) fn emit_sandbox(&self, sandbox: &Arc<Sandbox>, kind: cri::ContainerEventType) {
         self.emit(&sandbox.id, sandbox, kind);
     }
 
-    /// Tells subscribers about a container.
+    /// Sends an event about a container.
     pub(super) fn emit_container(&self, container: &Container, kind: cri::ContainerEventType) {
         if let Ok(sandbox) = self.sandbox(&container.sandbox) {
             self.emit(&container.id, &sandbox, kind);

@@ -1,4 +1,4 @@
-//! Who a container runs as: numbers from the pod, names from the image's passwd and group files.
+//! Resolves the user of a container: ids from the pod, names from the image's passwd and group files.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,8 +10,8 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use super::spec::User;
 use coracle_host_dir::open_regular;
 
-/// A larger account file counts as empty: half of its last row could mean anything.
-const LARGEST: u64 = 1 << 20;
+/// Larger account files count as empty: a truncated last row would be misread.
+const MAX_FILE: u64 = 1 << 20;
 
 /// A user that the image does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum Error {
     /// A number that no user or group can have.
     #[error("{0} is not the number of a user or group")]
     Number(i64),
-    /// Whose group it is must be said, too.
+    /// A group without a user.
     #[error("user group is specified without user")]
     GroupAlone,
     /// No such group.
@@ -30,7 +30,7 @@ pub enum Error {
     Group(String),
 }
 
-/// What an image says of a uid: name and gid.
+/// Name and gid of a uid in the image.
 type Known<'a> = (&'a str, u32);
 
 /// The account files of a root filesystem.
@@ -108,13 +108,13 @@ fn read_in(rootfs: &Path, file: &str) -> String {
         let found = openat2(&root, file, how).ok()?;
         let mut text = String::new();
         let file = open_regular(&found, OFlag::O_RDONLY).ok()?;
-        file.take(LARGEST + 1).read_to_string(&mut text).ok()?;
-        (text.len() as u64 <= LARGEST).then_some(text)
+        file.take(MAX_FILE + 1).read_to_string(&mut text).ok()?;
+        (text.len() as u64 <= MAX_FILE).then_some(text)
     };
     read().unwrap_or_default()
 }
 
-/// Resolves the pod's wishes over the image's `user[:group]`.
+/// Resolves the pod's security context, with the image's `user[:group]` as default.
 pub fn resolve(
     accounts: &Accounts,
     security: &LinuxContainerSecurityContext,
@@ -254,7 +254,7 @@ mod tests {
         std::fs::create_dir(&etc).unwrap();
         nix::unistd::mkfifo(&etc.join("passwd"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let row = "good:x:1:2::/:\n";
-        std::fs::write(etc.join("group"), row.repeat(LARGEST as usize / row.len() + 1)).unwrap();
+        std::fs::write(etc.join("group"), row.repeat(MAX_FILE as usize / row.len() + 1)).unwrap();
         let (done, wait) = std::sync::mpsc::channel();
         let root = dir.path().to_owned();
         std::thread::spawn(move || done.send(Accounts::read(&root)));

@@ -1,4 +1,4 @@
-//! Something in a directory, held by a descriptor: what is checked is what is changed.
+//! A directory entry held by an `O_PATH` descriptor: checks and changes apply to the same file, even if its name is reused.
 
 use nix::fcntl::{AtFlags, OFlag, readlinkat};
 use nix::sys::stat::{FchmodatFlags, FileStat, SFlag, fchmodat, fstat};
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::{HostDir, bits, open_regular, resolve};
+use super::{EntryError, HostDir, bits, open_regular, resolve};
 
 /// An entry of a directory, neither opened for reading nor followed.
 pub struct Entry {
@@ -17,7 +17,7 @@ pub struct Entry {
 }
 
 impl HostDir {
-    /// Takes hold of an entry, whatever it is.
+    /// Opens an entry of any type with `O_PATH`.
     pub fn entry(&self, name: impl AsRef<OsStr>) -> io::Result<Entry> {
         // A link that is the entry itself is held, not followed: `O_PATH` and `O_NOFOLLOW` together do that.
         let fd = self.open_with(name.as_ref(), OFlag::O_PATH, resolve())?;
@@ -32,7 +32,7 @@ pub(super) fn kind(stat: &FileStat) -> SFlag {
 }
 
 impl Entry {
-    /// Owner, mode and size as they were when it was taken hold of.
+    /// Owner, mode and size at the time it was opened.
     pub fn stat(&self) -> &FileStat {
         &self.stat
     }
@@ -47,7 +47,7 @@ impl Entry {
         kind(&self.stat) == SFlag::S_IFREG
     }
 
-    /// Whether it is a whiteout: what overlayfs has in place of something that was deleted.
+    /// Whether it is an overlayfs whiteout.
     pub fn is_whiteout(&self) -> bool {
         kind(&self.stat) == SFlag::S_IFCHR && self.stat.st_rdev == 0
     }
@@ -72,9 +72,9 @@ impl Entry {
     /// Sets the mode. A link has none.
     pub fn chmod(&self, mode: u32) -> io::Result<()> {
         if self.is_symlink() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a symbolic link has no mode"));
+            return Err(EntryError::LinkMode.into());
         }
-        // fchmod takes no such descriptor; this path leads to what it holds, whatever its name is now.
+        // fchmod does not accept O_PATH descriptors; this path leads to the held file, whatever its name is now.
         let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         Ok(fchmodat(&self.fd, path.as_str(), bits(mode), FchmodatFlags::FollowSymlink)?)
     }

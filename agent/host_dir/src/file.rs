@@ -1,4 +1,4 @@
-//! Regular files of a directory. Devices, FIFOs and links of the same name are refused.
+//! Regular files of a directory. Devices, FIFOs and links are rejected.
 
 use nix::fcntl::{OFlag, OpenHow, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat};
@@ -11,14 +11,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::entry::kind;
-use super::{HostDir, TRIES, bits, busy, names, resolve, single};
+use super::{EntryError, HostDir, TRIES, bits, busy, names, resolve, single};
 
 impl HostDir {
-    /// Opens a file that is there.
+    /// Opens an existing file.
     fn file(&self, name: &OsStr, flags: OFlag) -> io::Result<File> {
-        // Opening a device or a FIFO has effects of its own: its type is checked first.
+        // Opening a device or FIFO can have side effects, so the type is checked first.
         open_regular(&self.open_with(name, OFlag::O_PATH, resolve())?, flags)
-            .map_err(|error| io::Error::new(error.kind(), format!("{name:?}: {error}")))
+            .map_err(|error| EntryError::File { name: name.to_owned(), error }.into())
     }
 
     /// Opens a file, which is made with mode `mode` when it is missing.
@@ -51,7 +51,7 @@ impl HostDir {
     pub fn open_file_below(&self, path: &Path) -> io::Result<File> {
         let names = names(path)?;
         let (name, parents) = names.split_last().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut at = self.again()?;
+        let mut at = self.try_clone()?;
         for parent in parents {
             at = at.open_dir(parent)?;
         }
@@ -81,11 +81,11 @@ impl HostDir {
         if owner.is_some() || group.is_some() {
             fchown(&file, owner.map(Uid::from_raw), group.map(Gid::from_raw))?;
         }
-        // The umask must not narrow what was asked for.
+        // chmod, because the umask may have removed bits.
         file.set_permissions(Permissions::from_mode(mode))
     }
 
-    /// Replaces the content of a file in place: those who have it mounted see the change.
+    /// Replaces the content of a file in place, so that bind mounts of it see the change.
     pub fn rewrite(&self, name: impl AsRef<OsStr>, data: &[u8], mode: u32) -> io::Result<()> {
         let mut file = self.file_or_new(name.as_ref(), OFlag::O_WRONLY, mode & 0o700)?;
         file.set_len(0)?;
@@ -101,13 +101,13 @@ impl HostDir {
     }
 }
 
-/// Opens what an `O_PATH` descriptor holds, but only if it is a regular file: opening a FIFO can wait for ever, and opening
-/// a device can do anything.
+/// Reopens an `O_PATH` descriptor if it is a regular file: opening a FIFO can block forever, and opening a device can have
+/// side effects.
 pub fn open_regular(held: &OwnedFd, flags: OFlag) -> io::Result<File> {
     if kind(&fstat(held)?) != SFlag::S_IFREG {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        return Err(EntryError::NotRegular.into());
     }
-    // This path leads to the file that was checked, whatever has its name now.
+    // This path leads to the file that was checked, even if its name was reused.
     let path = format!("/proc/self/fd/{}", held.as_raw_fd());
     let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     Ok(nix::fcntl::open(path.as_str(), flags, Mode::empty())?.into())

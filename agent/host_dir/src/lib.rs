@@ -5,16 +5,18 @@
 //! [`HostDir::open`] and [`HostDir::create`] are the only ways in by path, and no component of that path may be a link.
 //!
 //! Depends on no other crate of the workspace.
-// Where a pod can change files meanwhile, modules deny them again.
+// Modules that work on files which a pod can change deny `disallowed_methods`.
 #![allow(clippy::disallowed_methods)]
 
+// Errors.
+mod error;
 // An entry of a directory: type, owner, mode.
 mod entry;
 // Files.
 mod file;
-// Visiting a whole tree.
+// Visits every entry of a tree.
 mod walk;
-// Removing a whole tree.
+// Removes a tree.
 mod remove;
 // Disk usage of a tree.
 pub mod measure;
@@ -22,6 +24,7 @@ pub mod measure;
 pub mod private;
 
 pub use entry::Entry;
+pub use error::EntryError;
 pub use file::open_regular;
 pub use measure::{Size, UNMEASURABLE, measure};
 pub use walk::{Limits, WalkError};
@@ -40,7 +43,7 @@ use std::path::{Component, Path, PathBuf};
 /// Mode of directories that [`HostDir::create`] makes on the way.
 pub const PRIVATE: u32 = 0o750;
 
-/// How many times an entry that somebody keeps replacing is tried.
+/// Attempts to open an entry that is being replaced concurrently.
 const TRIES: usize = 16;
 
 /// An open directory.
@@ -59,8 +62,7 @@ fn directory() -> OFlag {
 fn single(name: &OsStr) -> io::Result<&OsStr> {
     let bytes = name.as_bytes();
     if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') || bytes.contains(&0) {
-        let text = format!("{name:?} is not the name of a directory entry");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        return Err(EntryError::Name { name: name.to_owned() }.into());
     }
     Ok(name)
 }
@@ -86,7 +88,7 @@ impl HostDir {
         Self::open(&std::fs::canonicalize(path)?)
     }
 
-    /// Opens for work what a descriptor only points to.
+    /// Reopens the directory of an `O_PATH` descriptor for reading.
     pub fn from_path(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self(openat2(fd, ".", OpenHow::new().flags(directory()).resolve(resolve()))?))
     }
@@ -112,12 +114,12 @@ impl HostDir {
         Ok(openat2(&self.0, single(name)?, how)?)
     }
 
-    /// Opens a directory in this one; what is mounted there, when something is.
+    /// Opens a directory in this one, crossing a mount if there is one.
     pub fn open_dir(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         self.open_with(name.as_ref(), directory(), resolve()).map(Self)
     }
 
-    /// Opens a directory in this one, unless something is mounted there: that is `EXDEV`.
+    /// Opens a directory in this one; `EXDEV` if something is mounted there.
     pub fn open_dir_of_mount(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         self.open_with(name.as_ref(), directory(), resolve() | ResolveFlag::RESOLVE_NO_XDEV).map(Self)
     }
@@ -149,15 +151,15 @@ impl HostDir {
 
     /// Opens or makes directory after directory of a relative path.
     pub fn make_dirs(&self, path: &Path, mode: u32) -> io::Result<Self> {
-        let mut at = self.again()?;
+        let mut at = self.try_clone()?;
         for name in names(path)? {
             at = at.make_dir(name, mode)?;
         }
         Ok(at)
     }
 
-    /// The same directory with a descriptor of its own.
-    pub fn again(&self) -> io::Result<Self> {
+    /// Duplicates the descriptor.
+    pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
@@ -182,7 +184,7 @@ impl HostDir {
         Ok(nix::sys::stat::fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
     }
 
-    /// Makes a symbolic link. What it points to is text for whoever follows it: never the agent.
+    /// Makes a symbolic link. The target is not checked: the agent never follows links.
     pub fn symlink(&self, target: impl AsRef<OsStr>, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(symlinkat(target.as_ref(), &self.0, single(name.as_ref())?)?)
     }
@@ -202,13 +204,13 @@ impl HostDir {
         Ok(unlinkat(&self.0, single(name.as_ref())?, UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Names in this directory, as the kernel gives them one after the other.
+    /// Names of the entries in this directory, unsorted.
     pub fn names(&self) -> io::Result<Names> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         Ok(Names(Dir::openat(&self.0, ".", flags, Mode::empty())?.into_iter()))
     }
 
-    /// A path to this directory for system calls that take nothing else: mount, inotify.
+    /// A `/proc` path to this directory, for system calls that need a path: mount, inotify.
     pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
@@ -241,14 +243,11 @@ impl Iterator for Names {
     }
 }
 
-/// The parts of a relative path; one that would leave its directory is refused.
+/// The components of a relative path; fails for `..` and absolute paths.
 pub fn names(path: &Path) -> io::Result<Vec<&OsStr>> {
     let parts = path.components().filter(|part| *part != Component::CurDir).map(|part| match part {
         Component::Normal(name) => single(name),
-        _ => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("{} leaves its directory", path.display()),
-        )),
+        _ => Err(EntryError::Outside { path: path.to_owned() }.into()),
     });
     parts.collect()
 }
@@ -261,14 +260,14 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
 }
 
 fn not_absolute(path: &Path) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not an absolute path", path.display()))
+    EntryError::Relative { path: path.to_owned() }.into()
 }
 
 fn busy(name: &OsStr) -> io::Error {
-    io::Error::new(io::ErrorKind::ResourceBusy, format!("{name:?} is replaced again and again"))
+    EntryError::Replaced { name: name.to_owned() }.into()
 }
 
-/// True for what an operation on a directory says of something else that has its name now.
+/// True if the error means that the name is no longer a directory.
 fn is_no_directory(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| [Errno::ENOTDIR as i32, Errno::ELOOP as i32].contains(&code))
 }

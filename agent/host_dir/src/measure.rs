@@ -1,4 +1,4 @@
-//! How much a tree takes on disk, as `du -x` counts it.
+//! Disk usage of a tree, as `du -x` counts it.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use super::entry::kind;
 use super::{HostDir, Limits, WalkError, is_no_directory};
 use nix::sys::stat::SFlag;
 
-/// What a tree is said to take that is too deep or too large to be measured: more than any limit.
+/// Size reported for a tree that is too deep or too large to measure; exceeds any limit.
 pub const UNMEASURABLE: u64 = 1 << 60;
 
-/// What a tree takes.
+/// Disk usage of a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
     /// Bytes on disk.
@@ -18,7 +18,7 @@ pub struct Size {
     pub files: u64,
 }
 
-/// Bytes and entries below a directory. Entries that vanish meanwhile do not matter, and other mounts do not count.
+/// Bytes and entries below a directory. Entries removed meanwhile are ignored, other mounts are not counted.
 pub fn measure(dir: HostDir) -> Size {
     let mut size = Size::default();
     let walked = dir.walk(Limits::default(), |dir, name| {
@@ -37,12 +37,12 @@ pub fn measure(dir: HostDir) -> Size {
     match walked {
         Ok(()) => {}
         Err(WalkError::TooDeep { .. } | WalkError::TooMany { .. }) => size.bytes = UNMEASURABLE,
-        Err(WalkError::Io(error)) => tracing::debug!(%error, "a tree was not measured to its end"),
+        Err(WalkError::Io(error)) => tracing::debug!(%error, "disk usage measured only partially"),
     }
     size
 }
 
-/// It was removed or replaced after it was looked at, or is a mount.
+/// The entry was removed or replaced meanwhile, or is a mount.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::CrossesDevices) || is_no_directory(error)
 }

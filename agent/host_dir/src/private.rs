@@ -1,4 +1,4 @@
-//! The agent's own directories: made when they are missing, closed to other local users when they are not.
+//! The agent's own directories: created if missing, with no access for other local users.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::HostDir;
 
-/// Directories that the whole machine uses; their mode is not the agent's to change.
+/// System directories, whose mode the agent must not change.
 const SHARED: [&str; 25] = [
     "/",
     "/bin",
@@ -39,7 +39,7 @@ const SHARED: [&str; 25] = [
 /// Why a directory cannot hold data of pods.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateError {
-    /// Others need it.
+    /// It is a system directory.
     #[error("{} is a directory of the whole machine: give the agent one of its own", path.display())]
     Shared {
         /// The directory.
@@ -58,16 +58,16 @@ pub enum PrivateError {
     /// An operation failed.
     #[error("{action} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
         /// On which directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Makes a directory, or takes from one that is there what its mode allows beyond `mode`; its path without links.
+/// Creates a directory, or removes permissions beyond `mode` from an existing one; returns its canonical path.
 pub fn ensure(path: &Path, mode: u32) -> Result<PathBuf, PrivateError> {
     let failed = |action| move |source| PrivateError::Io { action, path: path.to_owned(), source };
     if let Some(parent) = path.parent() {

@@ -17,13 +17,12 @@ struct Level {
     name: OsString,
     dir: HostDir,
     names: Vec<OsString>,
-    /// How often it was not empty although everything in it had been removed.
+    /// How often rmdir failed with ENOTEMPTY after everything in it was removed.
     refilled: usize,
 }
 
 impl HostDir {
-    /// Removes an entry with everything in it. One that is not there is fine; one that something is mounted on or in
-    /// is an error.
+    /// Removes an entry and everything in it. Succeeds if it does not exist; fails if something is mounted on or in it.
     pub fn remove_tree(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         let mut levels: Vec<Level> = Vec::new();
         let mut moved = 0_u64;
@@ -77,7 +76,7 @@ impl HostDir {
                     return Ok(Some(level));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                // Somebody put something else in its place.
+                // The entry was replaced meanwhile.
                 Err(error) if is_no_directory(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -85,7 +84,7 @@ impl HostDir {
         Err(busy(name))
     }
 
-    /// Removes a directory of this one that was emptied; returns it when it has been filled again.
+    /// Removes an emptied directory; returns it if new entries were added meanwhile.
     fn remove_empty(&self, mut level: Level) -> io::Result<Option<Level>> {
         match unlinkat(&self.0, level.name.as_os_str(), UnlinkatFlags::RemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(None),
@@ -93,13 +92,13 @@ impl HostDir {
                 level.refilled += 1;
                 Ok(Some(level))
             }
-            // Something else has its name now.
+            // Another file has its name now.
             Err(Errno::ENOTDIR) => self.remove_or_open(&level.name),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Moves a directory to the top of the tree, where its turn comes.
+    /// Moves a directory to the top of the tree, to be removed later: bounds the depth.
     fn move_up(&self, name: &OsStr, top: &HostDir, number: u64) -> io::Result<()> {
         let mut fresh = OsString::from(format!(".removed-{number}-"));
         fresh.push(format!("{:08x}", rand::random::<u32>()));

@@ -16,7 +16,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// More than any honest program makes.
+    /// More than normal programs create.
     fn default() -> Self {
         Self { depth: 128, entries: 8_000_000 }
     }
@@ -59,8 +59,8 @@ struct Level {
 }
 
 impl HostDir {
-    /// Calls `visit` for every entry below this directory; it returns the entry opened when its entries are to be
-    /// visited, too. Directories that are removed meanwhile have no entries.
+    /// Calls `visit` for every entry below this directory. If `visit` returns an open directory, its entries are visited too.
+    /// A directory that is removed meanwhile counts as empty.
     pub fn walk(
         self,
         limits: Limits,

@@ -5,18 +5,18 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use super::poll::{Poll, Token};
 use super::wire::{self, Answer, Failure, Holds, Message};
 
-/// A connection. One that does not read its messages is dropped: it lists and reads the exit log when it comes back.
+/// A connection. It is dropped if the agent does not read its messages; after reconnecting, the agent lists the tasks again.
 pub struct Client {
     socket: OwnedFd,
     token: Token,
-    /// It has said hello.
+    /// `Call::Hello` was received.
     pub greeted: bool,
     /// To be dropped.
     pub broken: bool,
 }
 
 impl Client {
-    /// A fresh connection.
+    /// A connection before its first request.
     pub fn new(socket: OwnedFd, token: Token) -> Self {
         Self { socket, token, greeted: false, broken: false }
     }
@@ -35,7 +35,7 @@ impl Client {
         self.send(&Message::Reply { seq, result }, &fds);
     }
 
-    /// Tells it something, once it has said hello.
+    /// Sends an event, if `Call::Hello` was received.
     pub fn tell(&mut self, message: &Message) {
         if self.greeted {
             self.send(message, &[]);
@@ -46,7 +46,7 @@ impl Client {
         self.broken |= wire::send(&self.socket, message, fds).is_err();
     }
 
-    /// Lets go of the connection.
+    /// Unregisters and closes the connection.
     pub fn close(self, poll: &mut Poll) {
         poll.remove(&self.socket, self.token);
     }

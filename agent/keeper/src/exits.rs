@@ -1,6 +1,6 @@
-//! Ends of processes: one JSON line each, appended before anybody is told, never synced.
+//! The exit log: one JSON line per ended process, appended before agents are notified, never synced.
 //!
-//! A reboot ends the processes too, so only a crash of the keeper has to be survived, and the page cache does that.
+//! A reboot ends the processes too, so the log only has to survive a crash of the keeper. The page cache is enough for that.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, Permissions};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Past this, lines of forgotten tasks are dropped from the file.
+/// Above this size, lines of forgotten tasks are removed from the file.
 const COMPACT_AT: u64 = 256 << 10;
 
 /// How a task ended.
@@ -42,7 +42,7 @@ pub struct ExitLog {
 impl ExitLog {
     /// Opens or creates the log.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // Of a keeper that was killed while it compacted.
+        // Left by a keeper that was killed while it compacted the log.
         let _ = std::fs::remove_file(path.with_extension("new"));
         let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
@@ -56,7 +56,7 @@ impl ExitLog {
 
     /// Appends one exit; one `write`, so that a reader sees whole lines.
     pub fn append(&mut self, exit: &Exit) -> io::Result<()> {
-        // What is left of a line must not take the next one with it.
+        // Ends a partial line, so that it does not corrupt the next one.
         let mut line = if self.cut { vec![b'\n'] } else { Vec::new() };
         serde_json::to_writer(&mut line, exit)?;
         line.push(b'\n');
@@ -83,7 +83,7 @@ impl ExitLog {
     }
 }
 
-/// Every exit in the log by task id; a cut last line is left out, a missing file is empty.
+/// Every exit in the log by task id. A truncated last line is skipped; a missing file counts as empty.
 pub fn read(path: &Path) -> io::Result<HashMap<String, Exit>> {
     let text = match std::fs::read(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),

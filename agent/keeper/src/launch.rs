@@ -1,4 +1,4 @@
-//! Running the OCI runtime, and taking over the process it leaves behind.
+//! Runs the OCI runtime and adopts the container process that it starts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -32,12 +32,12 @@ pub struct Ends {
 pub struct Running {
     /// The runtime's process.
     pub pid: i32,
-    /// Streams, but for a terminal, which comes when the runtime is done.
+    /// Standard streams; a terminal is added when the runtime has exited.
     pub ends: Ends,
     console: Option<Console>,
 }
 
-/// Where the runtime sends a terminal.
+/// Socket on which the runtime sends the terminal.
 #[derive(Debug)]
 struct Console {
     path: PathBuf,
@@ -61,7 +61,7 @@ fn make_fifo(dir: &Path, stream: &str) -> io::Result<PathBuf> {
         Ok(()) | Err(nix::errno::Errno::EEXIST) => {}
         Err(e) => return Err(e.into()),
     }
-    // A container's user opens /dev/stdout again; the directory keeps everybody else out.
+    // The container's user may reopen /dev/stdout. The directory's mode keeps other users out.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
     Ok(path)
 }
@@ -109,7 +109,7 @@ pub fn start(spec: &LaunchSpec) -> Result<Running, Failure> {
     Ok(Running { pid, ends, console })
 }
 
-/// Starts the runtime for an exec with the agent's own descriptors, or what stands in for it.
+/// Starts the runtime, or the keeper's own replacement for it, for an exec with descriptors from the agent.
 pub fn start_exec(
     argv: &[String],
     instead: Option<&Sealed>,
@@ -127,15 +127,15 @@ fn spawn(argv: &[String], dir: &Path, [stdin, stdout, stderr]: [Stdio; 3]) -> Re
     let (program, args) = argv.split_first().ok_or_else(|| Failure::system("launch", "no command"))?;
     let mut command = Command::new(program);
     command.args(args).current_dir(dir).stdin(stdin).stdout(stdout).stderr(stderr);
-    // A runtime whose keeper dies must not start a container that nobody knows of. The container itself is not
-    // concerned: the kernel clears this at fork.
+    // If the keeper dies, the runtime must not start a container that nothing tracks. The container itself is not
+    // affected: the kernel clears this setting at fork.
     let keeper = std::process::id() as i32;
     // SAFETY: prctl, getppid and sigprocmask are async-signal-safe, and all that runs between fork and exec.
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(move || {
             nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-            // Dead before it was asked for.
+            // The parent died before prctl.
             if nix::unistd::getppid().as_raw() != keeper {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
@@ -144,12 +144,13 @@ fn spawn(argv: &[String], dir: &Path, [stdin, stdout, stderr]: [Stdio; 3]) -> Re
         });
     }
     let child = command.spawn().map_err(|e| Failure::system(program, e))?;
-    // Reaped by the loop, which waits for every child.
+    // The event loop reaps every child.
     Ok(child.id() as i32)
 }
 
 impl Running {
-    /// The runtime ended: the process it started, or its error. A terminal is in `ends.stdout` from here on.
+    /// Called when the runtime has exited: the pid of the container process, or the runtime's error. Sets `ends.stdout`
+    /// to the terminal, if there is one.
     pub fn finish(&mut self, ended: Ended, pid_file: &Path, runtime_log: &Path) -> Result<i32, Failure> {
         if ended.code != Some(0) {
             let message = runtime_error(runtime_log).unwrap_or_else(|| match ended.signal {
@@ -167,7 +168,7 @@ impl Running {
     }
 }
 
-/// The runtime has connected and sent before it ended: nothing here waits.
+/// Does not block: the runtime connects and sends the terminal before it exits.
 pub fn take_terminal(listener: &UnixListener) -> io::Result<OwnedFd> {
     let (connection, _) = listener.accept()?;
     connection.set_nonblocking(true)?;

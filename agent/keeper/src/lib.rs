@@ -8,9 +8,11 @@
 //! stdin) are also held by the agent and handed to the next keeper by [`wire::Call::Adopt`].
 //!
 //! May depend on `coracle-host-dir`, no other crate of the workspace: it is linked statically and has to stay small.
-// Where a pod can change files meanwhile, modules deny them again.
+// Modules that work on files which a pod can change deny `disallowed_methods`.
 #![allow(clippy::disallowed_methods)]
 
+// Errors with their causes.
+mod causes;
 // The protocol between agent and keeper.
 pub mod wire;
 // The record of exits on disk.
@@ -21,10 +23,10 @@ pub mod log;
 pub mod pidfd;
 // Starts `pause` in new namespaces and its cgroup.
 pub(crate) mod sandbox;
-// Runs the OCI runtime and adopts the process that it leaves.
+// Runs the OCI runtime and adopts the container process.
 pub mod launch;
-// Kills OCI runtimes that a killed keeper left running.
-mod stragglers;
+// Kills OCI runtimes of an earlier keeper.
+mod stale_runtimes;
 // Standard streams of one container.
 pub mod streams;
 // epoll.

@@ -9,7 +9,7 @@ use coracle_host_dir::HostDir;
 /// Longer lines are cut into partial ones.
 const MAX_LINE: usize = 16 << 10;
 
-/// Where bytes came from.
+/// Source of log bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output, or a terminal.
@@ -30,7 +30,7 @@ impl Stream {
 /// Cuts a stream of bytes into log lines.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// Of a line whose end has not come.
+    /// Bytes of an incomplete line.
     rest: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl Lines {
         }
     }
 
-    /// The stream ended: what is left is a partial line.
+    /// Ends the stream: remaining bytes become a partial line.
     pub fn finish(&mut self, stream: Stream, now: &str, out: &mut Vec<u8>) {
         if !self.rest.is_empty() {
             self.write(stream, now, "P", &[], out);
@@ -74,7 +74,7 @@ impl Lines {
 
 /// The log file of one container.
 ///
-/// A failed write (full disk) drops those lines and goes on: a container must not stop because its log cannot be kept.
+/// If a write fails (full disk), those lines are dropped: a container must not stop because its log cannot be written.
 #[derive(Debug)]
 pub struct ContainerLog {
     path: PathBuf,
@@ -94,7 +94,7 @@ impl ContainerLog {
         })
     }
 
-    /// Opens the path again after a rotation; on failure the old file goes on being written.
+    /// Opens the path again after a rotation; on failure writes continue to the old file.
     pub fn reopen(&mut self) -> io::Result<()> {
         self.file = open(&self.path)?;
         Ok(())
@@ -122,7 +122,7 @@ impl ContainerLog {
     }
 }
 
-/// No component of the path is a link: pods that collect logs may write into their directories.
+/// Refuses symbolic links in the path: pods that collect logs may write into these directories.
 fn open(path: &Path) -> io::Result<File> {
     let (dir, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
     HostDir::create(dir)?.append(name, 0o640)

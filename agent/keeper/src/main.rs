@@ -10,24 +10,23 @@ use coracle_keeper::server::{Paths, run};
 fn main() -> ExitCode {
     let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let args: Vec<&Path> = args.iter().map(PathBuf::as_path).collect();
-    let result = match *args {
-        // The state is for whoever looks for what works on it.
+    match *args {
+        // `--root <state>` only marks the process: `stale_runtimes` finds it by this argument.
         [root, _, exec, request, pid_file, log] if root == "--root" && exec == "exec" => {
-            // Its stderr is the command's; what went wrong is in the log.
+            // stderr belongs to the command, so errors go to the log file.
             let started = enter::run(request, pid_file, log);
-            return if started.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            if started.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        [dir] => run(&Paths::under(dir)).map_err(|error| format!("{}: {error}", dir.display())),
+        [dir] => match run(&Paths::under(dir)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("coracle-keeper: {}: {error}", dir.display());
+                ExitCode::FAILURE
+            }
+        },
         _ => {
             eprintln!("usage: coracle-keeper <run directory>");
-            return ExitCode::from(2);
-        }
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("coracle-keeper: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(2)
         }
     }
 }

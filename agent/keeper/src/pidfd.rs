@@ -7,14 +7,14 @@ use nix::errno::Errno;
 /// Exit code and signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// Exit code, 128 + signal for a killed process; none when nobody can tell.
+    /// Exit code, 128 + signal for a killed process; none if it is unknown.
     pub code: Option<i32>,
     /// The signal that killed it.
     pub signal: Option<i32>,
 }
 
 impl Ended {
-    /// For a process that somebody else reaped on an older kernel.
+    /// For a process that was reaped by another parent on a kernel before 6.15.
     pub const UNKNOWN: Self = Self { code: None, signal: None };
 
     /// From the raw status word of wait(2).
@@ -63,7 +63,8 @@ mod request {
     nix::ioctl_readwrite!(get_info, 0xFF, 11, super::Info);
 }
 
-/// The next ended child, reaped: its pid and how it ended. By hand, because a child may die of a real-time signal.
+/// Reaps the next ended child: its pid and exit status. Calls waitpid directly because nix cannot represent real-time
+/// signals.
 pub fn reap_any() -> Option<(i32, Ended)> {
     let mut status = 0;
     // SAFETY: the kernel writes one status word.
@@ -72,7 +73,7 @@ pub fn reap_any() -> Option<(i32, Ended)> {
     (pid > 0).then(|| (pid, Ended::from_raw(status)))
 }
 
-/// How our child ended, reaped; `Some(None)` while it runs, `None` for a process that is not our child.
+/// Reaps a child. `Some(None)` while it runs, `None` for a process that is not our child.
 fn reap_child(pidfd: BorrowedFd<'_>) -> Option<Option<Ended>> {
     // SAFETY: the kernel writes one `siginfo_t`, which is plain data and has these fields for SIGCHLD.
     #[allow(unsafe_code)]
@@ -94,13 +95,13 @@ fn reap_child(pidfd: BorrowedFd<'_>) -> Option<Option<Ended>> {
     }
 }
 
-/// How a process ended that may not be our child; none while it runs or waits for its parent to reap it.
+/// Exit status of a process that need not be our child; none while it runs or is a zombie.
 pub fn ended(pidfd: impl AsFd) -> Option<Ended> {
     let fd = pidfd.as_fd();
     if let Some(ended) = reap_child(fd) {
         return ended;
     }
-    // Twice: one that is reaped while it is asked after has no code yet and is no process any more.
+    // Two attempts: a process that is being reaped may have no exit code yet and no longer exist as a process.
     for _ in 0..2 {
         let mut info = Info { mask: PIDFD_INFO_EXIT, ..Default::default() };
         // SAFETY: the request number carries the size of `Info`; the kernel writes no more than that.
@@ -108,20 +109,20 @@ pub fn ended(pidfd: impl AsFd) -> Option<Ended> {
         let known = unsafe { request::get_info(fd.as_raw_fd(), &mut info) };
         match known {
             Ok(_) if info.mask & PIDFD_INFO_EXIT != 0 => return Some(Ended::from_raw(info.exit_code)),
-            // Runs, or is a zombie.
+            // Running, or a zombie.
             Ok(_) => return None,
             Err(_) if kill(fd, 0) != Err(Errno::ESRCH) => return None,
             Err(_) => {}
         }
     }
-    // Before 6.15 the kernel forgets a reaped process: it is gone, and that is all.
+    // Kernels before 6.15 keep no exit code of a reaped process.
     Some(Ended::UNKNOWN)
 }
 
-/// Start time of a process in clock ticks: tells a process from a later one with the same pid.
+/// Start time of a process in clock ticks. Distinguishes a process from a later one with the same pid.
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold spaces and brackets: fields count from the last bracket.
+    // The name may contain spaces and parentheses: fields are counted from the last parenthesis.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 

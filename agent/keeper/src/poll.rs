@@ -1,4 +1,4 @@
-//! Readiness: epoll with a token per descriptor.
+//! epoll with a token per descriptor.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,12 +18,12 @@ pub enum Source {
     /// A task's process.
     Process(String),
     /// A task's stream.
-    Stream(String, Which),
+    Stream(String, StreamId),
 }
 
 /// Streams of a task; the number is an attachment's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum StreamId {
     /// Container's stdout or terminal.
     Stdout,
     /// Container's stderr.
@@ -55,7 +55,7 @@ impl Poll {
         Ok(Self { epoll, next: 0, sources: HashMap::new() })
     }
 
-    /// Registers a descriptor. It is gone from the set when it is closed or removed.
+    /// Registers a descriptor until it is closed or removed.
     pub fn add(&mut self, fd: impl AsFd, flags: EpollFlags, source: Source) -> nix::Result<Token> {
         self.next += 1;
         self.epoll.add(fd, EpollEvent::new(flags, self.next))?;
@@ -68,7 +68,7 @@ impl Poll {
         let _ = self.epoll.modify(fd, &mut EpollEvent::new(flags, token));
     }
 
-    /// Forgets a descriptor; call before it is closed, a copy elsewhere would keep it registered.
+    /// Unregisters a descriptor. Call it before closing: a duplicate elsewhere would keep it registered.
     pub fn remove(&mut self, fd: impl AsFd, token: Token) {
         debug_assert!(fd.as_fd().as_raw_fd() >= 0);
         let _ = self.epoll.delete(fd);
@@ -85,7 +85,7 @@ impl Poll {
         }
     }
 
-    /// What a token is for; none when it was removed while its event waited.
+    /// What a token stands for; none if it was removed while its event was pending.
     pub fn source(&self, token: Token) -> Option<Source> {
         self.sources.get(&token).cloned()
     }

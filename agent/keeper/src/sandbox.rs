@@ -1,4 +1,4 @@
-//! `pause` cloned straight into its cgroup and namespaces.
+//! Clones `pause` directly into its cgroup and new namespaces.
 //!
 //! Only for a process with one thread: the child runs Rust between clone and exec.
 
@@ -7,10 +7,12 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
 
+use super::causes::chain;
 use super::wire::{Failure, SandboxSpec};
 
 /// A running `pause`.
@@ -41,7 +43,7 @@ pub fn clone_pause(spec: &SandboxSpec, cgroup: Option<&OwnedFd>) -> Result<Pause
     else {
         drop((failed, start));
         let error = become_pause(spec, go);
-        let _ = (&failure).write_all(error.to_string().as_bytes());
+        let _ = (&failure).write_all(chain(&error).as_bytes());
         // SAFETY: ends the child without running anything of the parent's.
         #[allow(unsafe_code)]
         unsafe {
@@ -50,7 +52,7 @@ pub fn clone_pause(spec: &SandboxSpec, cgroup: Option<&OwnedFd>) -> Result<Pause
     };
     drop((failure, go));
     let result = map_user(spec, pid).and_then(|()| {
-        // The child waits for its ids to be mapped; the end of the pipe is its word.
+        // The child waits until its ids are mapped: closing the pipe lets it continue.
         start.write_all(b"!").map_err(|e| Failure::system("start pause", e))?;
         let mut error = String::new();
         failed.read_to_string(&mut error).map_err(|e| Failure::system("start pause", e))?;
@@ -99,26 +101,38 @@ fn map_user(spec: &SandboxSpec, pid: i32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What went wrong in the child, as one line for the parent.
+/// Why the child could not exec `pause`.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}: {1}")]
-struct Step(String, String);
-
-fn step<T, E: std::fmt::Display>(what: impl Into<String>, result: Result<T, E>) -> Result<T, Step> {
-    result.map_err(|e| Step(what.into(), e.to_string()))
+#[error("{step}")]
+struct PauseError {
+    step: String,
+    #[source]
+    cause: Cause,
 }
 
-/// Runs in the child; returns only what went wrong.
-fn become_pause(spec: &SandboxSpec, mut go: impl Read) -> Step {
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Kernel(#[from] Errno),
+}
+
+fn step<T, E: Into<Cause>>(step: impl Into<String>, result: Result<T, E>) -> Result<T, PauseError> {
+    result.map_err(|e| PauseError { step: step.into(), cause: e.into() })
+}
+
+/// Runs in the child; returns only on error.
+fn become_pause(spec: &SandboxSpec, mut go: impl Read) -> PauseError {
     match prepare(spec, &mut go) {
         Ok(never) => match never {},
-        Err(step) => step,
+        Err(error) => error,
     }
 }
 
-fn prepare(spec: &SandboxSpec, go: &mut impl Read) -> Result<std::convert::Infallible, Step> {
+fn prepare(spec: &SandboxSpec, go: &mut impl Read) -> Result<std::convert::Infallible, PauseError> {
     step("wait for the keeper", go.read_exact(&mut [0]))?;
-    // Still as the host's root, who alone may look into the directories on the way.
+    // Before dropping privileges: only the host's root may traverse the parent directories.
     step("root of pause", stage_root(&spec.root))?;
     if spec.user.is_some() {
         step("setgid 0", nix::unistd::setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0)))?;
@@ -137,7 +151,7 @@ fn prepare(spec: &SandboxSpec, go: &mut impl Read) -> Result<std::convert::Infal
         let path = Path::new("/proc/sys").join(name.replace('.', "/"));
         step(format!("sysctl {name}={value}"), fs::write(path, value))?;
     }
-    // Lowering it needs a privilege the node may not have; the pod lives without.
+    // Lowering the score needs CAP_SYS_RESOURCE. Without it the default is kept.
     let _ = fs::write("/proc/self/oom_score_adj", spec.oom_score_adj.to_string());
     step("root of pause", enter_root())?;
     step("setgroups", nix::unistd::setgroups(&[]))?;
@@ -148,7 +162,7 @@ fn prepare(spec: &SandboxSpec, go: &mut impl Read) -> Result<std::convert::Infal
     step("exec /pause", nix::unistd::execve(c"/pause", &[c"/pause"], &[] as &[&std::ffi::CStr]))
 }
 
-/// Mounts the root of pause on itself and goes there.
+/// Bind-mounts the root of `pause` on itself and changes into it.
 fn stage_root(root: &Path) -> nix::Result<()> {
     const NONE: Option<&str> = None;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
@@ -158,7 +172,7 @@ fn stage_root(root: &Path) -> nix::Result<()> {
     nix::unistd::chdir(root)
 }
 
-/// Nothing of the host may be reached through `/proc/<pause>/root` in a shared PID namespace.
+/// Pivots into the new root, so that `/proc/<pause>/root` shows nothing of the host in a shared PID namespace.
 fn enter_root() -> nix::Result<()> {
     nix::unistd::pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;

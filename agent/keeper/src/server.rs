@@ -1,4 +1,4 @@
-//! The keeper's loop.
+//! The keeper's event loop.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,32 +16,32 @@ use super::exits::{Exit, ExitLog};
 use super::launch::{self, Ends, Running};
 use super::log::ContainerLog;
 use super::pidfd::{self, Ended};
-use super::poll::{Poll, Source, Token, Which};
+use super::poll::{Poll, Source, StreamId, Token};
 use super::sandbox::clone_pause;
-use super::stragglers;
-use super::streams::{After, Streams};
+use super::stale_runtimes;
+use super::streams::{StreamEvent, Streams};
 use super::wire::{
     self, AdoptSpec, Answer, Call, Failure, FailureKind, LaunchSpec, Message, Request, VERSION,
 };
 use crate::enter::sealed::Sealed;
 
-/// How long a process that is not our child may stay a zombie before its exit code is given up.
-const ZOMBIE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the lock of a dying keeper is waited for.
-const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+/// How long to wait for the exit code of a zombie that is not our child.
+const ZOMBIE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long to wait for the lock of a keeper that is exiting.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Fits a full node's answer to List.
 const SOCKET_BUFFER: usize = 1 << 20;
 
-/// Where the keeper works.
+/// Paths used by the keeper.
 #[derive(Debug, Clone)]
 pub struct Paths {
     /// Its socket.
     pub socket: PathBuf,
-    /// Locked while it lives: one keeper per directory.
+    /// Lock file: one keeper per directory.
     pub lock: PathBuf,
     /// The exit log.
     pub exits: PathBuf,
-    /// The OCI runtime's state: its processes have this among their arguments.
+    /// State directory of the OCI runtime; its processes have this path among their arguments.
     pub runtime_state: PathBuf,
 }
 
@@ -68,7 +68,7 @@ struct Task {
     exit: Option<Exit>,
 }
 
-/// An OCI runtime at work.
+/// A running OCI runtime.
 struct Pending {
     id: String,
     client: u64,
@@ -79,7 +79,7 @@ struct Pending {
     launch: Option<LaunchSpec>,
 }
 
-/// Everything the keeper holds.
+/// State of the event loop.
 struct Keeper {
     poll: Poll,
     listener: OwnedFd,
@@ -89,18 +89,18 @@ struct Keeper {
     tasks: HashMap<String, Task>,
     /// By pid of the runtime.
     pending: HashMap<i32, Pending>,
-    /// Ended children that a runtime at work may be about to name.
+    /// Exit statuses of unknown children: a running OCI runtime may report one of them as its container.
     unclaimed: HashMap<i32, Ended>,
     exits: ExitLog,
-    /// What enters containers; made for the first command that does.
+    /// The sealed copy of this program, created by the first exec that needs it.
     sealed: Option<Sealed>,
 }
 
 /// Serves until killed. Fails when another keeper holds the lock.
 pub fn run(paths: &Paths) -> io::Result<()> {
     let _lock = lock(&paths.lock)?;
-    // The keeper before this one died a moment ago, perhaps with runtimes at work that die only now.
-    stragglers::end(&paths.runtime_state)?;
+    // The previous keeper may have just died, and OCI runtimes that it started may still be running.
+    stale_runtimes::kill_all(&paths.runtime_state)?;
     nix::sys::prctl::set_child_subreaper(true)?;
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
@@ -123,21 +123,21 @@ pub fn run(paths: &Paths) -> io::Result<()> {
         sealed: None,
     };
     loop {
-        keeper.turn()?;
+        keeper.poll_once()?;
     }
 }
 
 fn lock(path: &Path) -> io::Result<nix::fcntl::Flock<std::fs::File>> {
     use nix::fcntl::{Flock, FlockArg};
     let mut file = std::fs::File::create(path)?;
-    // Whoever can open it can take the lock.
+    // Any process that can open the file can take the lock.
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let begun = Instant::now();
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Ok(lock),
-            // A killed one holds it until the kernel is done with it.
-            Err((back, Errno::EWOULDBLOCK)) if begun.elapsed() < LOCK_PATIENCE => file = back,
+            // A killed keeper holds the lock until the kernel has cleaned it up.
+            Err((back, Errno::EWOULDBLOCK)) if begun.elapsed() < LOCK_TIMEOUT => file = back,
             Err((_, errno)) => return Err(errno.into()),
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -157,7 +157,7 @@ fn listen(path: &Path) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let listener = socket::socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     let _ = std::fs::remove_file(path);
-    // Bound under another name first: whoever finds the socket can connect to it.
+    // Bound under a temporary name and renamed: once the socket exists under its final name, it accepts connections.
     let fresh = path.with_extension("new");
     let _ = std::fs::remove_file(&fresh);
     socket::bind(listener.as_raw_fd(), &UnixAddr::new(&fresh)?)?;
@@ -177,7 +177,7 @@ fn not_found(id: &str) -> Failure {
 }
 
 impl Keeper {
-    fn turn(&mut self) -> io::Result<()> {
+    fn poll_once(&mut self) -> io::Result<()> {
         let zombies = self.tasks.values().any(|t| t.zombie_since.is_some());
         let timeout = if zombies { EpollTimeout::from(200u16) } else { EpollTimeout::NONE };
         let mut children = false;
@@ -186,7 +186,7 @@ impl Keeper {
                 Some(Source::Listener) => self.accept(),
                 // After the streams of this turn.
                 Some(Source::Signals) => children = true,
-                Some(Source::Client(number)) => self.hear(number),
+                Some(Source::Client(number)) => self.receive(number),
                 Some(Source::Process(id)) => self.check(&id, flags),
                 Some(Source::Stream(id, which)) => self.stream(&id, which, flags),
                 None => {}
@@ -229,12 +229,12 @@ impl Keeper {
         }
     }
 
-    fn hear(&mut self, number: u64) {
+    fn receive(&mut self, number: u64) {
         let Some(client) = self.clients.get_mut(&number).filter(|client| !client.broken) else { return };
         match client.receive() {
             Ok(Some((request, fds))) => self.serve(number, request, fds),
             Err(Errno::EAGAIN | Errno::EINTR) => {}
-            // The end, or not our protocol.
+            // End of stream, or an invalid message.
             Ok(None) | Err(_) => client.broken = true,
         }
     }
@@ -243,7 +243,7 @@ impl Keeper {
         let seq = request.seq;
         let result = match request.call {
             Call::Hello { .. } => {
-                // One agent at a time: what a dead one still had to say is not done any more.
+                // One agent at a time: pending requests of an earlier connection are not executed.
                 for (_, other) in self.clients.iter_mut().filter(|(n, c)| **n != number && c.greeted) {
                     other.broken = true;
                 }
@@ -304,7 +304,7 @@ impl Keeper {
         client.reply(seq, result);
     }
 
-    fn refuse_taken(&self, id: &str) -> Result<(), Failure> {
+    fn check_id_free(&self, id: &str) -> Result<(), Failure> {
         if self.tasks.contains_key(id) || self.pending.values().any(|p| p.id == id) {
             return Err(Failure { kind: FailureKind::Exists, message: format!("task {id} exists") });
         }
@@ -312,14 +312,14 @@ impl Keeper {
     }
 
     fn sandbox(&mut self, spec: wire::SandboxSpec, fds: Vec<OwnedFd>) -> Result<String, Failure> {
-        self.refuse_taken(&spec.id)?;
+        self.check_id_free(&spec.id)?;
         let pause = clone_pause(&spec, fds.first())?;
         self.insert(&spec.id, pause.pid, Some(pause.pidfd), None);
         Ok(spec.id)
     }
 
     fn launch(&mut self, client: u64, seq: u64, spec: LaunchSpec) -> Result<(), Failure> {
-        self.refuse_taken(&spec.id)?;
+        self.check_id_free(&spec.id)?;
         let running = launch::start(&spec)?;
         let pending = Pending {
             id: spec.id.clone(),
@@ -341,7 +341,7 @@ impl Keeper {
         spec: wire::ExecSpec,
         fds: Vec<OwnedFd>,
     ) -> Result<(), Failure> {
-        self.refuse_taken(&spec.id)?;
+        self.check_id_free(&spec.id)?;
         let stdio: [OwnedFd; 3] =
             fds.try_into().map_err(|_| Failure::system("exec", "three descriptors are needed"))?;
         if spec.own && self.sealed.is_none() {
@@ -357,7 +357,7 @@ impl Keeper {
     fn abort(&mut self, id: &str) -> Result<Answer, Failure> {
         let pid = self.pending.iter().find(|(_, p)| p.id == id).map(|(pid, _)| *pid);
         let pid = pid.ok_or_else(|| not_found(id))?;
-        // Ours until it is reaped below, so the number cannot be somebody else's.
+        // Our child until it is reaped below, so the pid cannot have been reused.
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
         Ok(Answer::Done)
     }
@@ -404,7 +404,7 @@ impl Keeper {
     }
 
     fn adopt(&mut self, spec: AdoptSpec, fds: Vec<OwnedFd>) -> Result<String, Failure> {
-        self.refuse_taken(&spec.id)?;
+        self.check_id_free(&spec.id)?;
         let mut fds = fds.into_iter();
         let mut next = |held: bool| if held { fds.next() } else { None };
         let pidfd = next(spec.holds.pidfd);
@@ -441,14 +441,14 @@ impl Keeper {
         Ok(streams.with_tty(launch.tty, launch.stdin_once))
     }
 
-    fn stream(&mut self, id: &str, which: Which, flags: EpollFlags) {
+    fn stream(&mut self, id: &str, which: StreamId, flags: EpollFlags) {
         let Ok((streams, poll)) = self.streams(id) else { return };
-        if streams.ready(which, flags, poll) == After::StdinClosed {
-            self.tell(&Message::StdinClosed { id: id.to_owned() });
+        if streams.ready(which, flags, poll) == StreamEvent::StdinClosed {
+            self.broadcast(&Message::StdinClosed { id: id.to_owned() });
         }
     }
 
-    fn tell(&mut self, message: &Message) {
+    fn broadcast(&mut self, message: &Message) {
         for client in self.clients.values_mut() {
             client.tell(message);
         }
@@ -464,7 +464,7 @@ impl Keeper {
         if flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP) {
             task.zombie_since.get_or_insert_with(Instant::now);
         }
-        if task.zombie_since.is_some_and(|since| since.elapsed() > ZOMBIE_PATIENCE) {
+        if task.zombie_since.is_some_and(|since| since.elapsed() > ZOMBIE_TIMEOUT) {
             self.record(id, Ended::UNKNOWN);
         }
     }
@@ -474,7 +474,7 @@ impl Keeper {
         while nix::unistd::read(&self.signals, &mut info).is_ok_and(|n| n > 0) {}
         while let Some((pid, ended)) = pidfd::reap_any() {
             if let Some(pending) = self.pending.remove(&pid) {
-                self.take_over(pending, ended);
+                self.adopt_started(pending, ended);
             } else if let Some(id) = self.running(pid) {
                 self.record(&id, ended);
             } else if !self.pending.is_empty() {
@@ -490,8 +490,8 @@ impl Keeper {
         self.tasks.iter().find(|(_, t)| t.pid == pid && t.exit.is_none()).map(|(id, _)| id.clone())
     }
 
-    /// The runtime is done: its container is ours, even when it has ended already.
-    fn take_over(&mut self, mut pending: Pending, ended: Ended) {
+    /// The runtime has exited: registers its container as a task, even if that has ended already.
+    fn adopt_started(&mut self, mut pending: Pending, ended: Ended) {
         let result = pending.running.finish(ended, &pending.pid_file, &pending.runtime_log).and_then(|pid| {
             let ends = std::mem::take(&mut pending.running.ends);
             let streams = match &pending.launch {
@@ -512,7 +512,7 @@ impl Keeper {
         }
     }
 
-    /// A task ended: its output is read to the end, its exit written down, then told.
+    /// A task ended: reads its remaining output, writes the exit log, then notifies agents.
     fn record(&mut self, id: &str, ended: Ended) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if let Some(streams) = &mut task.streams {
@@ -525,8 +525,8 @@ impl Keeper {
         let exit =
             Exit { id: id.to_owned(), pid: task.pid, code: ended.code, signal: ended.signal, at: now() };
         task.exit = Some(exit.clone());
-        // A full disk loses the line, not the exit: it is told, and kept in memory.
+        // On a full disk the log line is lost, but the exit is kept in memory and sent to agents.
         let _ = self.exits.append(&exit);
-        self.tell(&Message::Exited(exit));
+        self.broadcast(&Message::Exited(exit));
     }
 }

@@ -1,6 +1,6 @@
-//! Streams of one container: output to its log and to whoever is attached, input from whoever is attached.
+//! Streams of one container: output goes to its log and to attached clients, input comes from attached clients.
 //!
-//! An attached reader that is slow slows the container down, as a terminal would; one that is gone is dropped.
+//! A slow attached client slows the container down, as a terminal would. A client that has disconnected is dropped.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,7 +10,7 @@ use nix::unistd::{read, write};
 
 use super::launch::Ends;
 use super::log::{ContainerLog, Stream};
-use super::poll::{Poll, Source, Token, Which};
+use super::poll::{Poll, Source, StreamId, Token};
 use super::wire::TerminalSize;
 
 const CHUNK: usize = 32 << 10;
@@ -23,7 +23,7 @@ struct Watched {
     token: Token,
 }
 
-/// One output of an attachment, with what it could not take yet.
+/// One output of an attachment, with bytes that are not written yet.
 struct Sink {
     watched: Watched,
     pending: Vec<u8>,
@@ -36,16 +36,16 @@ struct Attachment {
     err: Option<Sink>,
 }
 
-/// What the loop must do after an event.
+/// What the event loop must do after an event.
 #[derive(Debug, PartialEq, Eq)]
-pub enum After {
+pub enum StreamEvent {
     /// Nothing.
     Nothing,
     /// Tell agents that stdin is closed.
     StdinClosed,
 }
 
-/// See the module.
+/// The streams of one container.
 pub struct Streams {
     id: String,
     stdin: Option<Watched>,
@@ -71,13 +71,13 @@ impl Streams {
         };
         Ok(Self {
             id: id.to_owned(),
-            stdin: watch(ends.stdin, Which::Stdin, EpollFlags::empty())?,
+            stdin: watch(ends.stdin, StreamId::Stdin, EpollFlags::empty())?,
             stdin_pending: Vec::new(),
             stdin_ending: false,
             stdin_once: false,
             tty: false,
-            stdout: watch(ends.stdout, Which::Stdout, READ)?,
-            stderr: watch(ends.stderr, Which::Stderr, READ)?,
+            stdout: watch(ends.stdout, StreamId::Stdout, READ)?,
+            stderr: watch(ends.stderr, StreamId::Stderr, READ)?,
             log,
             attachments: Vec::new(),
             next: 0,
@@ -125,13 +125,13 @@ impl Streams {
         let sink = |watched: Option<Watched>| watched.map(|watched| Sink { watched, pending: Vec::new() });
         let attachment = Attachment {
             number,
-            stdin: watch(stdin, Which::AttachIn(number), READ)?,
+            stdin: watch(stdin, StreamId::AttachIn(number), READ)?,
             // Only errors and hang-ups until something is pending.
-            out: sink(watch(out, Which::AttachOut(number), EpollFlags::empty())?),
-            err: sink(watch(err, Which::AttachErr(number), EpollFlags::empty())?),
+            out: sink(watch(out, StreamId::AttachOut(number), EpollFlags::empty())?),
+            err: sink(watch(err, StreamId::AttachErr(number), EpollFlags::empty())?),
         };
         self.attachments.push(attachment);
-        // A container whose output has ended says so at once.
+        // If the container's output has ended already, the attachment sees the end at once.
         if self.stdout.is_none() {
             self.end_sinks(Stream::Stdout, poll);
         }
@@ -142,19 +142,19 @@ impl Streams {
     }
 
     /// A descriptor is ready.
-    pub fn ready(&mut self, which: Which, flags: EpollFlags, poll: &mut Poll) -> After {
+    pub fn ready(&mut self, which: StreamId, flags: EpollFlags, poll: &mut Poll) -> StreamEvent {
         match which {
-            Which::Stdout => self.pump(Stream::Stdout, poll),
-            Which::Stderr => self.pump(Stream::Stderr, poll),
-            Which::Stdin => return self.feed(poll),
-            Which::AttachIn(number) => return self.take_input(number, poll),
-            Which::AttachOut(number) => self.flush(number, Stream::Stdout, flags, poll),
-            Which::AttachErr(number) => self.flush(number, Stream::Stderr, flags, poll),
+            StreamId::Stdout => self.pump(Stream::Stdout, poll),
+            StreamId::Stderr => self.pump(Stream::Stderr, poll),
+            StreamId::Stdin => return self.feed(poll),
+            StreamId::AttachIn(number) => return self.take_input(number, poll),
+            StreamId::AttachOut(number) => self.flush(number, Stream::Stdout, flags, poll),
+            StreamId::AttachErr(number) => self.flush(number, Stream::Stderr, flags, poll),
         }
-        After::Nothing
+        StreamEvent::Nothing
     }
 
-    /// The process ended: everything it wrote is read now, and what its orphans keep open is let go.
+    /// The process ended: reads everything it wrote and closes the streams, even if its children keep them open.
     pub fn finish(&mut self, poll: &mut Poll) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             while self.read_once(stream, poll) {}
@@ -199,14 +199,14 @@ impl Streams {
         }
     }
 
-    /// Reads once; false when there is nothing more for now or for ever.
+    /// Reads once; false at the end of the stream or if nothing is available.
     fn read_once(&mut self, stream: Stream, poll: &mut Poll) -> bool {
         let mut buffer = [0; CHUNK];
         let Some(watched) = self.source(stream) else { return false };
         let n = match read(&watched.fd, &mut buffer) {
             Ok(n @ 1..) => n,
             Err(Errno::EAGAIN | Errno::EINTR) => return false,
-            // A terminal's end is EIO.
+            // A terminal reports its end as EIO.
             Ok(_) | Err(_) => {
                 self.end(stream, poll);
                 return false;
@@ -225,7 +225,7 @@ impl Streams {
         true
     }
 
-    /// A stream ended: the rest of its line is logged, attachments see the end after what they have pending.
+    /// A stream ended: logs the partial line; attachments are closed after their pending bytes.
     fn end(&mut self, stream: Stream, poll: &mut Poll) {
         if let Some(watched) = self.source(stream).take() {
             poll.remove(&watched.fd, watched.token);
@@ -268,7 +268,7 @@ impl Streams {
         }
     }
 
-    /// An attachment without outputs is over; its input goes with it.
+    /// Closes an attachment, with its input, once it has no outputs.
     fn drop_if_empty(&mut self, index: usize, poll: &mut Poll) {
         let a = &self.attachments[index];
         if a.out.is_none() && a.err.is_none() && a.stdin.is_none() {
@@ -281,11 +281,11 @@ impl Streams {
         }
     }
 
-    fn take_input(&mut self, number: u64, poll: &mut Poll) -> After {
+    fn take_input(&mut self, number: u64, poll: &mut Poll) -> StreamEvent {
         let Some(index) = self.attachments.iter().position(|a| a.number == number) else {
-            return After::Nothing;
+            return StreamEvent::Nothing;
         };
-        let Some(watched) = &self.attachments[index].stdin else { return After::Nothing };
+        let Some(watched) = &self.attachments[index].stdin else { return StreamEvent::Nothing };
         let mut buffer = [0; CHUNK];
         match read(&watched.fd, &mut buffer) {
             Ok(n @ 1..) => {
@@ -294,7 +294,7 @@ impl Streams {
                 }
                 self.feed(poll)
             }
-            Err(Errno::EAGAIN | Errno::EINTR) => After::Nothing,
+            Err(Errno::EAGAIN | Errno::EINTR) => StreamEvent::Nothing,
             Ok(_) | Err(_) => {
                 if let Some(watched) = self.attachments[index].stdin.take() {
                     poll.remove(&watched.fd, watched.token);
@@ -306,12 +306,12 @@ impl Streams {
         }
     }
 
-    /// Writes pending input; stops reading more while the container does not take it.
-    fn feed(&mut self, poll: &mut Poll) -> After {
+    /// Writes pending input; stops reading more while the container's stdin is full.
+    fn feed(&mut self, poll: &mut Poll) -> StreamEvent {
         let target = if self.tty { self.stdout.as_ref() } else { self.stdin.as_ref() };
         let Some(target) = target else {
             self.stdin_pending.clear();
-            return After::Nothing;
+            return StreamEvent::Nothing;
         };
         while !self.stdin_pending.is_empty() {
             match write(&target.fd, &self.stdin_pending) {
@@ -321,7 +321,7 @@ impl Streams {
                 Err(_) => {
                     self.stdin_pending.clear();
                     self.close_stdin(poll);
-                    return After::Nothing;
+                    return StreamEvent::Nothing;
                 }
             }
         }
@@ -338,9 +338,9 @@ impl Streams {
         }
         if self.stdin_ending && !blocked && self.stdin.is_some() {
             self.close_stdin(poll);
-            return After::StdinClosed;
+            return StreamEvent::StdinClosed;
         }
-        After::Nothing
+        StreamEvent::Nothing
     }
 
     fn close_stdin(&mut self, poll: &mut Poll) {
@@ -351,7 +351,7 @@ impl Streams {
 }
 
 impl Sink {
-    /// Writes what it can and keeps the rest; an error is a reader that is gone.
+    /// Writes as much as possible and keeps the rest; an error means that the reader is gone.
     fn write(&mut self, data: &[u8], poll: &Poll) -> nix::Result<()> {
         self.pending.extend_from_slice(data);
         while !self.pending.is_empty() {

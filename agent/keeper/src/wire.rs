@@ -1,7 +1,7 @@
 //! The protocol between agent and keeper: one JSON message per packet on a unix seqpacket socket, descriptors beside it.
 //!
-//! Fields are only ever added: an agent and a keeper of different releases work together while [`VERSION`] is equal,
-//! and an agent that finds another version leaves the old keeper to its containers and says so.
+//! Fields are only ever added: an agent and a keeper of different releases work together while [`VERSION`] is equal. An agent
+//! that finds another version leaves the keeper running and reports an error.
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -37,17 +37,17 @@ pub const MAX_FDS: usize = 4;
 pub struct Request {
     /// Comes back in the reply.
     pub seq: u64,
-    /// What is asked.
+    /// The call.
     pub call: Call,
 }
 
-/// What an agent can ask.
+/// Requests of the agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
     /// First message on a connection; exits are reported from here on.
     Hello {
-        /// Of the agent.
+        /// Protocol version of the agent.
         version: u32,
     },
     /// Clone `pause`. With a descriptor: the cgroup to clone it into. Reply: pidfd.
@@ -58,12 +58,12 @@ pub enum Call {
     Exec(ExecSpec),
     /// Kill the OCI runtime of a launch or exec that takes too long.
     Abort {
-        /// Of the launch.
+        /// Id of the launch.
         id: String,
     },
     /// Join a container's streams. Descriptors: those asked for, in this order.
     Attach {
-        /// Of the container.
+        /// Id of the container.
         id: String,
         /// First descriptor is read from.
         stdin: bool,
@@ -74,28 +74,28 @@ pub enum Call {
     },
     /// Open the log path again.
     Reopen {
-        /// Of the container.
+        /// Id of the container.
         id: String,
     },
     /// Set the terminal's size.
     Resize {
-        /// Of the container.
+        /// Id of the container.
         id: String,
         /// New size.
         size: TerminalSize,
     },
-    /// Descriptors of a task, for an agent that came later.
+    /// Descriptors of a task, for an agent that was started after it.
     Descriptors {
-        /// Of the task.
+        /// Id of the task.
         id: String,
     },
-    /// Take over a task from a keeper that died. Descriptors as in [`Answer::Started`].
+    /// Adopt a task of a keeper that died. Descriptors as in [`Answer::Started`].
     Adopt(AdoptSpec),
     /// Every task, with exits not yet forgotten.
     List,
     /// The agent has recorded the exit and removed the task.
     Forget {
-        /// Of the task.
+        /// Id of the task.
         id: String,
     },
 }
@@ -207,31 +207,31 @@ pub struct Holds {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// To a request.
+    /// Reply to a request.
     Reply {
-        /// Of the request.
+        /// Sequence number of the request.
         seq: u64,
-        /// What came of it.
+        /// The result.
         result: Result<Answer, Failure>,
     },
     /// A task ended; its output is in the log already.
     Exited(Exit),
-    /// stdin of a `stdin_once` container ended; holders drop theirs.
+    /// stdin of a `stdin_once` container ended; agents close their write end.
     StdinClosed {
-        /// Of the container.
+        /// Id of the container.
         id: String,
     },
 }
 
-/// What the keeper answers.
+/// Successful results of calls.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Done.
+    /// The call succeeded.
     Done,
-    /// To Hello.
+    /// Reply to [`Call::Hello`].
     Hello {
-        /// Of the keeper.
+        /// Protocol version of the keeper.
         version: u32,
         /// The keeper's process.
         pid: i32,
@@ -243,28 +243,28 @@ pub enum Answer {
         /// Descriptors beside this message.
         holds: Holds,
     },
-    /// To List.
+    /// Reply to [`Call::List`].
     Tasks(Vec<Task>),
 }
 
-/// One line of List.
+/// An entry of `List`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     /// Task id.
     pub id: String,
-    /// Its process; 0 while the OCI runtime is at work.
+    /// Its process; 0 while the OCI runtime is running.
     pub pid: i32,
     /// How it ended, when it did.
     pub exit: Option<Exit>,
 }
 
-/// Why the keeper could not.
+/// An error of the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// What the caller can do about it.
     pub kind: FailureKind,
-    /// For people; the OCI runtime's own words where it failed.
+    /// Human-readable; the OCI runtime's own error if it failed.
     pub message: String,
 }
 
@@ -276,14 +276,14 @@ pub enum FailureKind {
     NotFound,
     /// The id is taken.
     Exists,
-    /// The OCI runtime said no.
+    /// The OCI runtime failed.
     Runtime,
-    /// The kernel said no.
+    /// A system call failed.
     System,
 }
 
 impl Failure {
-    /// A refusal of the kernel.
+    /// A failed system call.
     pub fn system(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
         Self { kind: FailureKind::System, message: format!("{what}: {error}") }
     }
@@ -313,7 +313,7 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<Option<(T, Vec<
         let mut fds = Vec::new();
         for control in received.cmsgs()? {
             if let ControlMessageOwned::ScmRights(raw) = control {
-                // SAFETY: the kernel just made these descriptors for us; nobody else knows them.
+                // SAFETY: the kernel just created these descriptors for this process; nothing else owns them.
                 #[allow(unsafe_code)]
                 fds.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
             }

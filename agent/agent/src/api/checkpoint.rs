@@ -4,20 +4,20 @@ use http::{Request, StatusCode};
 use serde_json::json;
 use std::time::Duration;
 
-use super::answer::{Answer, json as as_json, text};
 use super::query;
-use super::streams::Place;
+use super::response::{ApiResponse, json as as_json, text};
+use super::streams::ContainerPath;
 use crate::context::Context;
 use crate::pod::spec;
 use coracle_engine::runtime::RuntimeError;
 use coracle_host_dir::HostDir;
 
-/// Writes it and says where it is. Where the node cannot do this at all, the answer is 501.
+/// Writes the archive and returns its path; 501 if the runtime does not support checkpoints.
 pub async fn handle<B>(
     context: &Context,
-    (namespace, pod, container): Place<'_>,
+    (namespace, pod, container): ContainerPath<'_>,
     request: &Request<B>,
-) -> Answer {
+) -> ApiResponse {
     let Some(entry) = context.pods.find(namespace, pod) else {
         return text(StatusCode::NOT_FOUND, "pod does not exist");
     };

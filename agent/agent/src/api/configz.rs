@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::answer::{Answer, json as answer};
+use super::response::{ApiResponse, json as answer};
 use crate::context::Context;
-use crate::node::pressure::Threshold;
+use crate::node::eviction::Threshold;
 
 /// `/configz`.
-pub fn configz(context: &Context) -> Answer {
+pub fn configz(context: &Context) -> ApiResponse {
     let config = &context.config;
     let eviction: serde_json::Map<String, serde_json::Value> = config
         .eviction

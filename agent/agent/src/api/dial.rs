@@ -1,4 +1,4 @@
-//! Raw connections for the API server's proxy: it need not be on the pod network, the node is.
+//! Raw TCP connections for the API server's proxy, which may not be on the pod network.
 
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -9,15 +9,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-use super::answer::{Answer, text};
+use super::response::{ApiResponse, text};
 use crate::context::Context;
 
 /// The protocol that is upgraded to.
 const PROTOCOL: &str = "coracle-dial";
-const PATIENCE: Duration = Duration::from_secs(10);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects to an address of a pod of this node, or of the node itself.
-pub async fn handle(context: &Context, address: &str, mut request: Request<Incoming>) -> Answer {
+pub async fn handle(context: &Context, address: &str, mut request: Request<Incoming>) -> ApiResponse {
     if request.headers().get(UPGRADE).is_none_or(|value| value != PROTOCOL) {
         return text(StatusCode::BAD_REQUEST, "unable to upgrade: missing upgrade headers in request");
     }
@@ -30,7 +30,7 @@ pub async fn handle(context: &Context, address: &str, mut request: Request<Incom
     if !ours {
         return text(StatusCode::FORBIDDEN, format!("{ip} is no address of this node or its pods"));
     }
-    let connected = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await;
+    let connected = tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await;
     let mut target = match connected {
         Ok(Ok(target)) => target,
         Ok(Err(error)) => return text(StatusCode::BAD_GATEWAY, format!("dial tcp {address}: {error}")),

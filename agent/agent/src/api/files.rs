@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use tokio::sync::mpsc;
 
-use super::answer::{Answer, streamed, text, with_type};
+use super::response::{ApiResponse, streamed, text, with_type};
 use coracle_host_dir::HostDir;
 
 const DIR: &str = "/var/log";
@@ -19,11 +19,11 @@ fn resolve(root: &Path, path: &str) -> Option<PathBuf> {
 }
 
 /// A file's bytes, or a directory's entries as links.
-pub fn handle(path: &str) -> Answer {
+pub fn handle(path: &str) -> ApiResponse {
     let Some(target) = resolve(Path::new(DIR), path) else {
         return text(StatusCode::NOT_FOUND, "404 page not found");
     };
-    // Links could lead anywhere, and elsewhere a moment later: what they lead to now is opened without following any.
+    // Links are resolved once; the result is then opened without following links.
     let root = Path::new(DIR).canonicalize().ok();
     let inside = target.canonicalize().ok().filter(|real| root.is_some_and(|root| real.starts_with(root)));
     let Some(real) = inside else { return text(StatusCode::NOT_FOUND, "404 page not found") };

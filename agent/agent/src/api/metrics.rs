@@ -3,17 +3,17 @@
 use coracle_proto::exposition::{Form, Page};
 use http::StatusCode;
 
-use super::answer::{Answer, json, with_type};
+use super::response::{ApiResponse, json, with_type};
 use crate::context::Context;
 use crate::pod::observed::State;
 use crate::usage::{Usage, series, summary};
 
-fn page(text: String, form: Form) -> Answer {
+fn page(text: String, form: Form) -> ApiResponse {
     with_type(StatusCode::OK, form.content_type(), text)
 }
 
 /// `/stats/summary`.
-pub fn stats(context: &Context, usage: &Usage) -> Answer {
+pub fn stats(context: &Context, usage: &Usage) -> ApiResponse {
     let started = |uid: &str, container: Option<&str>| {
         let status = context.reporter.status(uid)?;
         let time = match container {
@@ -31,17 +31,17 @@ pub fn stats(context: &Context, usage: &Usage) -> Answer {
 }
 
 /// `/metrics/resource`.
-pub fn resource(usage: &Usage, form: Form) -> Answer {
+pub fn resource(usage: &Usage, form: Form) -> ApiResponse {
     page(series::resource(&usage.latest(), form), form)
 }
 
 /// `/metrics/cadvisor`.
-pub fn cadvisor(usage: &Usage, form: Form) -> Answer {
+pub fn cadvisor(usage: &Usage, form: Form) -> ApiResponse {
     page(series::cadvisor(&usage.latest(), form), form)
 }
 
 /// `/metrics/probes`.
-pub fn probes(context: &Context, form: Form) -> Answer {
+pub fn probes(context: &Context, form: Form) -> ApiResponse {
     let mut out = Page::new(form);
     out.family(
         "prober_probe_total",
@@ -66,7 +66,7 @@ pub fn probes(context: &Context, form: Form) -> Answer {
 }
 
 /// `/metrics`: the agent itself.
-pub fn agent(context: &Context, form: Form) -> Answer {
+pub fn agent(context: &Context, form: Form) -> ApiResponse {
     let mut out = Page::new(form);
     let entries = context.pods.list();
     let running =

@@ -1,36 +1,36 @@
-//! The node's own HTTPS API, as the kubelet's clients know it: logs, exec, attach, port-forward, pods, usage, metrics.
+//! The node API (HTTPS), compatible with the kubelet's: logs, exec, attach, port-forward, pods, usage, metrics.
 
 // Certificates.
 pub mod tls;
-// Who may ask.
-pub mod access;
-// How often those may ask whom nobody knows.
-mod strangers;
-// Answers.
-pub mod answer;
-// What containers wrote.
+// Authentication and authorization.
+pub mod auth;
+// Rate limit of token reviews.
+mod review_limit;
+// Responses.
+pub mod response;
+// Container logs.
 pub mod logs;
 // Exec, attach and port-forward.
 pub mod streams;
-// Connections towards a server that cannot dial the node.
+// Tunnels to an API server that cannot dial the node.
 pub mod tunnel;
 // Raw connections for the API server's proxy.
 pub mod dial;
-// The state of a container as an archive.
+// Container checkpoints.
 pub mod checkpoint;
 // Lists of pods.
 pub mod pods;
-// Settings.
+// `/configz`.
 pub mod configz;
 // Usage and metrics.
 pub mod metrics;
-// Volumes of the cluster on this node.
+// Removal of volumes.
 pub mod volumes;
 // Files of the host's log directory.
 pub mod files;
 
-use coracle_cli::health::{self, Checks, Question, Scope};
-use coracle_cli::supervise::{Supervisor, caught};
+use coracle_cli::health::{self, Checks, HealthRequest, Scope};
+use coracle_cli::supervise::{Supervisor, catch_panic_async};
 use coracle_proto::exposition::Form;
 use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
@@ -46,27 +46,27 @@ use tokio::net::TcpListener;
 
 use crate::context::Context;
 use crate::usage::Usage;
-use access::{Access, Admission, Peer};
-use answer::{Answer, text};
+use auth::{Admission, NodeAuth, Peer};
+use response::{ApiResponse, text};
 use tls::Tls;
 
-/// A client that does not finish its handshake, sends no request or does not finish its headers holds a descriptor.
-const SLOW_CLIENT: Duration = Duration::from_secs(30);
-/// Between attempts to listen: the agent before this one may still hold the port.
+/// Timeout of the TLS handshake and of request headers: slow clients hold descriptors.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Delay between attempts to listen: the previous agent may still hold the port.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The server.
 pub struct NodeApi {
     context: Arc<Context>,
     usage: Usage,
-    access: Access,
+    access: NodeAuth,
     tls: Tls,
     checks: Checks,
 }
 
 impl NodeApi {
-    /// With its certificate and its idea of who may ask.
-    pub fn new(context: Arc<Context>, usage: Usage, access: Access, tls: Tls) -> Arc<Self> {
+    /// A server with TLS and authorization; `serve` starts it.
+    pub fn new(context: Arc<Context>, usage: Usage, access: NodeAuth, tls: Tls) -> Arc<Self> {
         let checks = Checks::default();
         checks.add("ping", Scope::Live, || Ok(()));
         checks.add_tasks(context.supervisor.clone());
@@ -78,12 +78,12 @@ impl NodeApi {
         let listener = self.listen().await;
         loop {
             let Ok((stream, from)) = listener.accept().await else {
-                // Out of descriptors: others will be closed.
+                // Out of descriptors: waits until some are closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
             let _ = stream.set_nodelay(true);
-            // Clients that vanish while nobody says anything, as in a quiet exec, are noticed within minutes.
+            // TCP keepalive: dead clients of an idle exec are detected within minutes.
             let _ = setsockopt(&stream, sockopt::KeepAlive, &true);
             let _ = setsockopt(&stream, sockopt::TcpKeepIdle, &30);
             let _ = setsockopt(&stream, sockopt::TcpKeepInterval, &15);
@@ -99,36 +99,37 @@ impl NodeApi {
             // A kernel without IPv6 has no `::`.
             match TcpListener::bind(&[both, old][..]).await {
                 Ok(listener) => return listener,
-                Err(error) => tracing::warn!(port, %error, "node API does not listen, will retry"),
+                Err(error) => tracing::warn!(port, %error, "node API port not bound, will retry"),
             }
             tokio::time::sleep(RETRY).await;
         }
     }
 
-    /// Serves one connection; `source` is where it comes from, nothing for one that this node opened.
+    /// Serves one connection; `source` is its remote address, none for tunnels that this node opened.
     async fn connection(
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         source: Option<IpAddr>,
     ) {
-        let Ok(Ok(stream)) = tokio::time::timeout(SLOW_CLIENT, self.tls.acceptor.accept(stream)).await else {
+        let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, self.tls.acceptor.accept(stream)).await
+        else {
             return;
         };
         let peer = self.tls.peer(stream.get_ref().1);
         let service = hyper::service::service_fn(move |request| {
             let (api, peer) = (self.clone(), peer.clone());
             async move {
-                let answer = caught(api.handle(&peer, source, request)).await;
+                let answer = catch_panic_async(api.handle(&peer, source, request)).await;
                 Ok::<_, Infallible>(answer.unwrap_or_else(|panicked| {
                     api.context.supervisor.panicked("request", &panicked);
                     text(StatusCode::INTERNAL_SERVER_ERROR, "the agent has panicked")
                 }))
             }
         });
-        converse(stream, service, SLOW_CLIENT).await;
+        serve_http1(stream, service, HEADER_TIMEOUT).await;
     }
 
-    async fn handle(&self, peer: &Peer, source: Option<IpAddr>, request: Request<Incoming>) -> Answer {
+    async fn handle(&self, peer: &Peer, source: Option<IpAddr>, request: Request<Incoming>) -> ApiResponse {
         let admission = match self.access.authorize(peer, source, &request).await {
             Ok(admission) => admission,
             Err(refused) => return refused,
@@ -178,14 +179,14 @@ impl NodeApi {
 }
 
 impl NodeApi {
-    fn health(&self, only: Option<&str>, admission: Admission, request: &Request<Incoming>) -> Answer {
+    fn health(&self, only: Option<&str>, admission: Admission, request: &Request<Incoming>) -> ApiResponse {
         let (code, page) =
             health_page(&self.checks, &self.context.supervisor, only, admission, &query(request));
         text(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), page)
     }
 }
 
-/// Status code and text of `/healthz`. Reasons and names of pods are for those who were authorized.
+/// Status code and text of `/healthz`. Only authorized clients see reasons and pod names.
 fn health_page(
     checks: &Checks,
     supervisor: &Supervisor,
@@ -194,7 +195,7 @@ fn health_page(
     query: &[(String, String)],
 ) -> (u16, String) {
     let trusted = admission == Admission::Authorized;
-    let question = Question {
+    let question = HealthRequest {
         page: "healthz",
         only,
         verbose: query.iter().any(|(key, _)| key == "verbose"),
@@ -205,22 +206,22 @@ fn health_page(
     health::answer(&question, &checks.ask("healthz"))
 }
 
-/// Serves HTTP/1.1 until either side ends it. A head must be there within `patience` from the beginning, or from the end of
-/// the request before; requests and upgraded streams last as long as they like.
-async fn converse<S, F>(
+/// Serves HTTP/1.1 until either side closes. Request headers must arrive within `header_timeout` of the start or of the
+/// previous request; requests and upgraded streams have no time limit.
+async fn serve_http1<S, F>(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     service: S,
-    patience: Duration,
+    header_timeout: Duration,
 ) where
-    S: hyper::service::Service<Request<Incoming>, Response = Answer, Error = Infallible, Future = F>,
-    F: Future<Output = Result<Answer, Infallible>>,
+    S: hyper::service::Service<Request<Incoming>, Response = ApiResponse, Error = Infallible, Future = F>,
+    F: Future<Output = Result<ApiResponse, Infallible>>,
 {
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(patience);
+    http.timer(TokioTimer::new()).header_read_timeout(header_timeout);
     let _ = http.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
 }
 
-/// How a client wants to read metrics.
+/// Metrics format that the client accepts.
 fn form<B>(request: &Request<B>) -> Form {
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
     Form::accepted(accept.unwrap_or_default())
@@ -242,16 +243,16 @@ mod tests {
     use coracle_cli::supervise::Subject;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    const PATIENCE: Duration = Duration::from_millis(200);
+    const TEST_TIMEOUT: Duration = Duration::from_millis(200);
 
     /// What a client reads until it is hung up on, after it said something; answers take three times as long as heads may.
     async fn heard(said: &str) -> String {
         let (mut client, server) = tokio::io::duplex(4096);
         let service = hyper::service::service_fn(|_: Request<Incoming>| async {
-            tokio::time::sleep(3 * PATIENCE).await;
+            tokio::time::sleep(3 * TEST_TIMEOUT).await;
             Ok::<_, Infallible>(text(StatusCode::OK, "late"))
         });
-        let serving = tokio::spawn(converse(server, service, PATIENCE));
+        let serving = tokio::spawn(serve_http1(server, service, TEST_TIMEOUT));
         client.write_all(said.as_bytes()).await.unwrap();
         let mut answer = String::new();
         let read = client.read_to_string(&mut answer);
@@ -264,7 +265,7 @@ mod tests {
     async fn strangers_learn_neither_names_of_pods_nor_reasons_from_the_health_page() {
         let (supervisor, checks) = (Supervisor::default(), Checks::default());
         let subject = || Subject::new("pods", "ns", "hidden-pod");
-        let _ = supervisor.guard_now("pods", subject, || panic!("hidden text"));
+        let _ = supervisor.isolate_sync("pods", subject, || panic!("hidden text"));
         let page = |admission| {
             let query = [("verbose".to_owned(), String::new())];
             health_page(&checks, &supervisor, None, admission, &query).1
@@ -272,7 +273,8 @@ mod tests {
         let (known, stranger) = (page(Admission::Authorized), page(Admission::Public));
         assert!(known.contains("hidden-pod") && known.contains("hidden text"), "{known}");
         assert!(stranger.contains("quarantine holds 1") && !stranger.contains("hidden"), "{stranger}");
-        checks.add("disk", Scope::Live, || Err("hidden reason".into()));
+        let failed = || Err(health::CheckError::Dead("hidden reason".into()));
+        checks.add("disk", Scope::Live, failed);
         assert!(page(Admission::Authorized).contains("hidden reason"));
         assert!(!page(Admission::Public).contains("hidden"));
     }

@@ -3,13 +3,13 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
-use super::answer::{Answer, json as answer};
+use super::response::{ApiResponse, json as answer};
 use crate::context::Context;
 use crate::pod::observed::State;
 use crate::pod::spec;
 
 /// `/pods`: every pod of the node with its newest status.
-pub fn pods(context: &Context) -> Answer {
+pub fn pods(context: &Context) -> ApiResponse {
     let items: Vec<Pod> = context
         .pods
         .list()
@@ -25,8 +25,8 @@ pub fn pods(context: &Context) -> Answer {
     answer(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
 }
 
-/// `/runningpods`: what the runtime has, in its own words.
-pub fn running(context: &Context) -> Answer {
+/// `/runningpods`: pods according to the runtime.
+pub fn running(context: &Context) -> ApiResponse {
     let alive = |entry: &crate::pod::table::Entry| {
         let running = entry.view.containers.iter().filter(|c| c.state == State::Running);
         running.map(|c| json!({"name": c.name, "image": "", "resources": {}})).collect::<Vec<_>>()

@@ -1,6 +1,6 @@
-//! Exec, attach and port-forward: everything is checked before the connection is upgraded, so that mistakes get answers.
+//! Exec, attach and port-forward: requests are validated before the upgrade, so that errors get an HTTP response.
 
-// A refusal is an answer, made once per request.
+// The error type is an HTTP response, created once per request.
 #![allow(clippy::result_large_err)]
 
 use coracle_proto::cri;
@@ -10,28 +10,28 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use std::time::Duration;
 
-use super::answer::{Answer, text};
+use super::response::{ApiResponse, text};
 use super::{first, query};
 use crate::context::Context;
 use crate::pod::observed::State;
 use crate::pod::spec;
 use crate::pod::table::Entry;
-use coracle_engine::streams::command::{self, Asked, Verb};
+use coracle_engine::streams::command::{self, RequestedStreams, Verb};
 use coracle_engine::streams::handshake::{Accepted, Purpose, negotiate};
-use coracle_engine::streams::ports::{self, Target};
+use coracle_engine::streams::port_forward::{self, Target};
 
 /// Namespace, pod and container.
-pub type Place<'a> = (&'a str, &'a str, &'a str);
+pub type ContainerPath<'a> = (&'a str, &'a str, &'a str);
 
-const RUN_PATIENCE: Duration = Duration::from_secs(120);
+const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn on(query: &[(String, String)], key: &str) -> bool {
     matches!(first(query, key), Some("1" | "true"))
 }
 
-fn asked(query: &[(String, String)]) -> Result<Asked, Answer> {
+fn asked(query: &[(String, String)]) -> Result<RequestedStreams, ApiResponse> {
     let tty = on(query, "tty");
-    let asked = Asked {
+    let asked = RequestedStreams {
         stdin: on(query, "input"),
         stdout: on(query, "output"),
         // One terminal carries both.
@@ -44,21 +44,20 @@ fn asked(query: &[(String, String)]) -> Result<Asked, Answer> {
     Err(text(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr"))
 }
 
-/// The pod that is meant: of those with its name, the one with the uid that the path or the query says, if one does. The pod
-/// that was authorized may be gone, and another have its name.
+/// Finds the pod by name, and by uid if the path or query has one: the authorized pod may be gone and its name reused.
 fn find(
     context: &Context,
     (namespace, pod): (&str, &str),
     uid: Option<&str>,
     query: &[(String, String)],
-) -> Result<Entry, Answer> {
+) -> Result<Entry, ApiResponse> {
     let uid = uid.or_else(|| first(query, "uid"));
-    let found = context.pods.meant(namespace, pod, uid);
+    let found = context.pods.find_exact(namespace, pod, uid);
     found.ok_or_else(|| text(StatusCode::NOT_FOUND, "pod does not exist"))
 }
 
 /// The id of the container's newest instance, which must run.
-fn running(entry: &Entry, container: &str, missing: String) -> Result<String, Answer> {
+fn running(entry: &Entry, container: &str, missing: String) -> Result<String, ApiResponse> {
     let refuse = |message: String| Err(text(StatusCode::INTERNAL_SERVER_ERROR, message));
     match entry.view.containers.iter().find(|view| view.name == container) {
         Some(view) if view.state == State::Exited => refuse("container is in CONTAINER_EXITED state".into()),
@@ -70,8 +69,8 @@ fn running(entry: &Entry, container: &str, missing: String) -> Result<String, An
     }
 }
 
-/// Agrees on a framing and gives the 101 with it.
-fn upgrade(purpose: Purpose, request: &Request<Incoming>) -> Result<(Accepted, Answer), Answer> {
+/// Negotiates the framing and returns the 101 response.
+fn upgrade(purpose: Purpose, request: &Request<Incoming>) -> Result<(Accepted, ApiResponse), ApiResponse> {
     let mut accepted =
         negotiate(purpose, request.headers()).map_err(|refused| text(refused.status, refused.message))?;
     let mut response = Response::new(Empty::new().boxed_unsync());
@@ -80,18 +79,18 @@ fn upgrade(purpose: Purpose, request: &Request<Incoming>) -> Result<(Accepted, A
     Ok((accepted, response))
 }
 
-/// Makes one type of answers and refusals.
-fn either(result: Result<Answer, Answer>) -> Answer {
+/// Merges both variants of the result.
+fn either(result: Result<ApiResponse, ApiResponse>) -> ApiResponse {
     result.unwrap_or_else(|refused| refused)
 }
 
 /// `/exec`.
 pub fn exec(
     context: &Context,
-    (namespace, pod, container): Place<'_>,
+    (namespace, pod, container): ContainerPath<'_>,
     uid: Option<&str>,
     mut request: Request<Incoming>,
-) -> Answer {
+) -> ApiResponse {
     either((|| {
         let query = query(&request);
         let asked = asked(&query)?;
@@ -100,7 +99,7 @@ pub fn exec(
         let cmd: Vec<String> =
             query.iter().filter(|(key, _)| key == "command").map(|(_, value)| value.clone()).collect();
         let (accepted, answer) = upgrade(Purpose::Command, &request)?;
-        let Asked { stdin, stdout, stderr, tty } = asked;
+        let RequestedStreams { stdin, stdout, stderr, tty } = asked;
         let order = cri::ExecRequest { container_id: id, cmd, tty, stdin, stdout, stderr };
         let (upgraded, runtime) = (hyper::upgrade::on(&mut request), context.runtime.clone());
         tokio::spawn(async move {
@@ -115,24 +114,24 @@ pub fn exec(
 /// `/attach`.
 pub fn attach(
     context: &Context,
-    (namespace, pod, container): Place<'_>,
+    (namespace, pod, container): ContainerPath<'_>,
     uid: Option<&str>,
     mut request: Request<Incoming>,
-) -> Answer {
+) -> ApiResponse {
     either((|| {
         let query = query(&request);
         let mut asked = asked(&query)?;
         let entry = find(context, (namespace, pod), uid, &query)?;
         let id =
             running(&entry, container, format!("container {container} not found in pod {pod}_{namespace}"))?;
-        // The container has a terminal or not; nobody can ask for another.
+        // Whether the container has a terminal is fixed.
         let described = spec::spec(&entry.pod);
         let tty = spec::containers(&described)
             .find(|(_, found)| found.name == container)
             .is_some_and(|(_, found)| found.tty == Some(true));
         asked.stderr &= !tty;
         let (accepted, answer) = upgrade(Purpose::Command, &request)?;
-        let Asked { stdin, stdout, stderr, .. } = asked;
+        let RequestedStreams { stdin, stdout, stderr, .. } = asked;
         let order = cri::AttachRequest { container_id: id, stdin, tty, stdout, stderr };
         let (upgraded, runtime) = (hyper::upgrade::on(&mut request), context.runtime.clone());
         tokio::spawn(async move {
@@ -150,7 +149,7 @@ pub fn port_forward(
     (namespace, pod): (&str, &str),
     uid: Option<&str>,
     mut request: Request<Incoming>,
-) -> Answer {
+) -> ApiResponse {
     either((|| {
         let query = query(&request);
         let entry = find(context, (namespace, pod), uid, &query)?;
@@ -161,7 +160,7 @@ pub fn port_forward(
         let (accepted, answer) = upgrade(Purpose::Ports, &request)?;
         let ports = match accepted.framing {
             coracle_engine::streams::handshake::Framing::Channels { .. } => {
-                ports::asked(query.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+                port_forward::asked(query.iter().map(|(key, value)| (key.as_str(), value.as_str())))
                     .map_err(|error| text(StatusCode::BAD_REQUEST, error.to_string()))?
             }
             _ => Vec::new(),
@@ -175,7 +174,7 @@ pub fn port_forward(
         let upgraded = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
             let Ok(upgraded) = upgraded.await else { return };
-            ports::serve(TokioIo::new(upgraded), accepted.framing, target, ports).await;
+            port_forward::serve(TokioIo::new(upgraded), accepted.framing, target, ports).await;
         });
         Ok(answer)
     })())
@@ -184,10 +183,10 @@ pub fn port_forward(
 /// `/run`: a command to its end, its output as the answer.
 pub async fn run<B>(
     context: &Context,
-    (namespace, pod, container): Place<'_>,
+    (namespace, pod, container): ContainerPath<'_>,
     uid: Option<&str>,
     request: &Request<B>,
-) -> Answer {
+) -> ApiResponse {
     let query = query(request);
     let id = find(context, (namespace, pod), uid, &query)
         .and_then(|entry| running(&entry, container, format!("container not found ({container:?})")));
@@ -196,7 +195,7 @@ pub async fn run<B>(
         Err(refused) => return refused,
     };
     let command = first(&query, "cmd").unwrap_or_default().split(' ').map(str::to_owned).collect();
-    match context.runtime.exec_sync(&id, command, RUN_PATIENCE).await {
+    match context.runtime.exec_sync(&id, command, RUN_TIMEOUT).await {
         Ok(mut done) if done.exit_code == 0 => {
             done.stdout.append(&mut done.stderr);
             text(StatusCode::OK, done.stdout)

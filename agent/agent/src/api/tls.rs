@@ -1,7 +1,7 @@
-//! The node API's certificate, and the authority whose clients it knows.
+//! TLS of the node API: serving certificate and client CA.
 
-use super::access::Peer;
-use coracle_cli::clients::{self, Holder};
+use super::auth::Peer;
+use coracle_cli::client_cert::{self, ProofOfPossession};
 use rustls::server::ResolvesServerCert;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -18,9 +18,9 @@ pub enum TlsError {
     /// What is in a file.
     #[error("{path}")]
     Pem {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls_pki_types::pem::Error,
     },
     /// Certificate and key do not fit.
@@ -57,9 +57,9 @@ impl Pair {
     }
 }
 
-/// What the node API needs to speak TLS and to know who speaks.
+/// TLS configuration of the node API.
 pub struct Tls {
-    /// Shakes hands with everybody.
+    /// Accepts connections with or without a client certificate.
     pub acceptor: TlsAcceptor,
     clients: Option<Arc<dyn ClientCertVerifier>>,
 }
@@ -73,11 +73,11 @@ impl Tls {
         let clients = authority.map(|authority| {
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority).filter_map(Result::ok));
-            clients::known(roots)
+            client_cert::ca_verifier(roots)
         });
         let clients = clients.transpose()?;
         let config = match &clients {
-            Some(clients) => config.with_client_cert_verifier(Arc::new(Holder(clients.clone()))),
+            Some(clients) => config.with_client_cert_verifier(Arc::new(ProofOfPossession(clients.clone()))),
             None => config.with_no_client_auth(),
         };
         let mut config = config.with_cert_resolver(certificate);
@@ -85,7 +85,7 @@ impl Tls {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients })
     }
 
-    /// Who shook hands: whoever a certificate of the clients' authority names; else nobody.
+    /// The client according to its certificate; anonymous without a valid one.
     pub fn peer(&self, connection: &ServerConnection) -> Peer {
         self.known(connection.peer_certificates().unwrap_or_default()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Connections towards the server, for nodes that it cannot dial: a few are kept idle, each serves the node's API once.
+//! Tunnels to an API server that cannot dial the node: a few idle connections are kept open, each serves the node API once.
 
 use http::Request;
 use http::header::{CONNECTION, UPGRADE};
@@ -14,9 +14,9 @@ use super::NodeApi;
 const PROTOCOL: &str = "coracle-tunnel";
 /// Connections kept idle.
 const IDLE: usize = 4;
-/// An idle connection is made anew after this: routers on the way forget what is silent.
-const RENEW: Duration = Duration::from_secs(45);
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Idle connections are replaced after this time, before NAT entries expire.
+const MAX_IDLE: Duration = Duration::from_secs(45);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Why there is no tunnel.
 #[derive(Debug, thiserror::Error)]
@@ -47,10 +47,10 @@ async fn keep(api: Arc<NodeApi>) {
         match one(&api).await {
             Ok(()) => pause = Duration::from_millis(500),
             Err(error) => {
-                tracing::debug!(%error, "tunnel to the server, will retry");
+                tracing::debug!(%error, "tunnel not opened, will retry");
                 let scattered = pause.mul_f64(rand::rng().random_range(0.5..1.5));
                 tokio::time::sleep(scattered).await;
-                pause = (pause * 2).min(LONGEST_RETRY);
+                pause = (pause * 2).min(MAX_RETRY_DELAY);
             }
         }
     }
@@ -67,7 +67,7 @@ async fn one(api: &Arc<NodeApi>) -> Result<(), TunnelError> {
         return Err(TunnelError::Refused(response.status()));
     }
     let mut stream = BufReader::new(TokioIo::new(hyper::upgrade::on(response).await?));
-    match tokio::time::timeout(RENEW, stream.fill_buf()).await {
+    match tokio::time::timeout(MAX_IDLE, stream.fill_buf()).await {
         Ok(begun) => {
             if begun?.is_empty() {
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());

@@ -1,14 +1,14 @@
-//! `/volumes`: what this node keeps for volumes of the cluster.
+//! `/volumes`: removes volumes of the built-in provisioner from this node.
 
 use coracle_proto::names::dns1123_subdomain;
 use http::StatusCode;
 
-use super::answer::{Answer, text};
+use super::response::{ApiResponse, text};
 use crate::context::Context;
 use crate::volume::local_path;
 
-/// Removes what the node has of a volume; answers when nothing is left, or why something is.
-pub async fn remove(context: &Context, volume: &str) -> Answer {
+/// Removes a volume's directory; responds when nothing is left, or with the error.
+pub async fn remove(context: &Context, volume: &str) -> ApiResponse {
     if let Some(why) = dns1123_subdomain(volume).first() {
         return text(StatusCode::BAD_REQUEST, why.clone());
     }

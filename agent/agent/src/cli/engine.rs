@@ -9,37 +9,37 @@ use tokio::signal::unix::{SignalKind, signal};
 use coracle_engine::cni::NetworkDirs;
 use coracle_engine::{Engine, Options, host, serve};
 
-/// Settings of the engine; every command that has an engine takes them.
+/// Options of the engine, shared by all commands that run it.
 #[derive(Debug, clap::Args)]
 pub struct EngineOptions {
-    /// Records, images and writable layers.
+    /// Directory for records, images and writable layers.
     #[arg(long, default_value = "/var/lib/coracle/engine")]
     pub root: PathBuf,
-    /// Namespaces, bundles and sockets; gone after a reboot.
+    /// Directory for namespaces, bundles and sockets; cleared by a reboot.
     #[arg(long, default_value = "/run/coracle")]
     pub state: PathBuf,
     /// The OCI runtime: runc, crun or youki.
     #[arg(long, default_value = "runc")]
     pub runtime: PathBuf,
-    /// The keeper; the one beside this program when not given.
+    /// Path of coracle-keeper; the one next to this program by default.
     #[arg(long)]
     pub keeper: Option<PathBuf>,
-    /// CNI configurations.
+    /// Directory of CNI configurations.
     #[arg(long, default_value = "/etc/cni/net.d")]
     pub cni_conf_dir: PathBuf,
-    /// CNI plugins; may be given more than once.
+    /// Directory of CNI plugins; may be repeated.
     #[arg(long, default_value = "/opt/cni/bin")]
     pub cni_bin_dir: Vec<PathBuf>,
-    /// What is attached to which network.
+    /// Directory of the CNI result cache.
     #[arg(long, default_value = "/var/lib/cni")]
     pub cni_cache_dir: PathBuf,
-    /// Cgroup of sandboxes that name no parent.
+    /// Parent cgroup of sandboxes that name none.
     #[arg(long, default_value = "/coracle")]
     pub cgroup_parent: String,
-    /// Mirrors and credentials of registries (registries.yaml).
+    /// Registry configuration: mirrors and credentials (registries.yaml).
     #[arg(long)]
     pub registries: Option<PathBuf>,
-    /// Seccomp profiles that pods name.
+    /// Directory of seccomp profiles.
     #[arg(long, default_value = "/var/lib/kubelet/seccomp")]
     pub seccomp_profiles: PathBuf,
 }
@@ -65,17 +65,17 @@ impl EngineOptions {
         }
     }
 
-    /// Makes this process see cgroup2 and share the keeper's mounts; before any thread starts.
-    pub fn enter_view(&self) -> anyhow::Result<()> {
+    /// Enters the keeper's mount namespace; call it before any thread starts.
+    pub fn enter_mount_namespace(&self) -> anyhow::Result<()> {
         let socket = coracle_keeper::server::Paths::under(&self.state).socket;
-        host::enter_view(&socket).context("the keeper's mounts, and cgroup2")
+        host::enter_mount_namespace(&socket).context("the keeper's mounts, and cgroup2")
     }
 }
 
 /// `coracle-agent engine`.
 #[derive(Debug, clap::Args)]
 pub struct EngineArgs {
-    /// Where to serve CRI.
+    /// Unix socket to serve CRI on.
     #[arg(long, default_value = "/run/coracle/engine.sock")]
     pub socket: PathBuf,
     /// The engine.
@@ -84,9 +84,9 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Serves until SIGTERM or SIGINT; containers go on.
+    /// Serves until SIGTERM or SIGINT; containers keep running.
     pub fn run(self) -> anyhow::Result<()> {
-        self.engine.enter_view()?;
+        self.engine.enter_mount_namespace()?;
         super::log_to_stderr();
         tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(self.serve())
     }
@@ -98,6 +98,6 @@ impl EngineArgs {
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
         };
         tracing::info!(socket = %self.socket.display(), "serving CRI");
-        serve::serve(Arc::new(engine), &self.socket, stop).await
+        Ok(serve::serve(Arc::new(engine), &self.socket, stop).await?)
     }
 }

@@ -11,7 +11,9 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use coracle_cli::print::print;
 
-use coracle_engine::image::{Credentials, DockerConfig, Hosts, ImageStore, ProgressEvent, gc, reference};
+use coracle_engine::image::{
+    Credentials, DockerConfig, ImageStore, ProgressEvent, RegistryConfig, gc, reference,
+};
 
 /// Images of this node.
 #[derive(Debug, Args)]
@@ -55,10 +57,10 @@ enum Verb {
     /// List images.
     #[command(alias = "list")]
     Ls {
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
-        /// Ids only.
+        /// Print only ids.
         #[arg(short, long)]
         quiet: bool,
     },
@@ -69,12 +71,12 @@ enum Verb {
         #[arg(required = true)]
         images: Vec<String>,
     },
-    /// Remove unused images until the disk is used less.
+    /// Remove unused images until disk usage is below a threshold.
     Gc {
-        /// Start above this use of the disk, in percent.
+        /// Disk usage in percent above which images are removed.
         #[arg(long, default_value_t = 85)]
         high: u8,
-        /// Stop below this.
+        /// Disk usage in percent below which removal stops.
         #[arg(long, default_value_t = 80)]
         low: u8,
     },
@@ -96,7 +98,7 @@ impl Verb {
         match self {
             Verb::Import { archives, name } => import(store, &archives, name.as_deref()),
             Verb::Pull { images, creds, auth_file, quiet } => {
-                let hosts = Hosts::load(registries)?;
+                let hosts = RegistryConfig::load(registries)?;
                 images.iter().try_for_each(|image| {
                     let credentials = credentials(image, creds.as_deref(), auth_file.as_deref())?;
                     pull(store, image, &credentials, &hosts, quiet)
@@ -124,7 +126,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 
 fn import(store: &ImageStore, archives: &[PathBuf], name: Option<&str>) -> Result<()> {
     for archive in archives {
-        // Members are read out of order: a pipe becomes a file first.
+        // Members are read out of order, so stdin is copied to a file first.
         let spooled = (archive == Path::new("-")).then(|| spool(store)).transpose()?;
         let path = spooled.as_ref().map_or(archive.as_path(), |s| &s.0);
         for record in runtime()?.block_on(store.import(path, name))? {
@@ -164,7 +166,7 @@ fn pull(
     store: &ImageStore,
     image: &str,
     credentials: &Credentials,
-    hosts: &Hosts,
+    hosts: &RegistryConfig,
     quiet: bool,
 ) -> Result<()> {
     let progress = Arc::new(move |event: ProgressEvent| match event {

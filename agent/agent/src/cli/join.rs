@@ -1,6 +1,6 @@
-//! `coracle-agent join`: a machine becomes a node of a cluster, with an address and a token and nothing else.
+//! `coracle-agent join`: joins a cluster with a server address and a token.
 
-use crate::identity::join::{Invitation, Place, check_name, join};
+use crate::identity::join::{IdentityFiles, JoinParams, check_name, join};
 use crate::node::machine;
 use coracle_proto::causes::chain;
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ pub struct JoinArgs {
     /// URL of the API server: https://host:port.
     #[arg(long)]
     pub server: String,
-    /// What `coracle token create` printed.
+    /// Token printed by `coracle token create`.
     #[arg(long, env = "CORACLE_TOKEN", hide_env_values = true)]
     pub token: String,
-    /// Hash of the cluster's authority, when the token does not begin with it: sha256:<hex>.
+    /// Hash of the cluster's CA, if the token does not contain it: sha256:<hex>.
     #[arg(long)]
     pub ca_hash: Option<String>,
-    /// Name of the node; the host's name when not given.
+    /// Name of the node; the host name by default.
     #[arg(long)]
     pub node_name: Option<String>,
-    /// Where the node's identity is kept.
+    /// Directory for the node's kubeconfig and certificates.
     #[arg(long, default_value = "/var/lib/coracle/agent")]
     pub root_dir: PathBuf,
     /// How long to wait for the certificate, in seconds.
@@ -30,28 +30,28 @@ pub struct JoinArgs {
 }
 
 impl JoinArgs {
-    /// Joins; a machine that is a member already stays one, one that was revoked joins anew.
+    /// Joins the cluster. A node that has joined already stays as it is; a revoked node joins again.
     pub fn run(self) -> anyhow::Result<()> {
         super::log_to_stderr();
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let invitation = Invitation::read(&self.server, &self.token, self.ca_hash.as_deref())?;
+        let invitation = JoinParams::read(&self.server, &self.token, self.ca_hash.as_deref())?;
         let node = match self.node_name {
             Some(name) => name,
             None => machine::read_machine(&self.root_dir).hostname.to_lowercase(),
         };
         check_name(&node)?;
         let root = std::path::absolute(&self.root_dir)?;
-        let place = Place::below(&root);
+        let place = IdentityFiles::below(&root);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         if place.joined(&node) {
             let member = format!("{node} is a member already: {}", place.kubeconfig.display());
-            match runtime.block_on(place.recognized()) {
+            match runtime.block_on(place.is_accepted()) {
                 Ok(true) => {
                     println!("{member}");
                     return Ok(());
                 }
                 Ok(false) => eprintln!("the certificate of {node} is not accepted any more: joining anew"),
-                // A machine that starts before its server is up is none the less a member.
+                // The server may not be up yet: the certificate is kept.
                 Err(error) => {
                     println!("{member} (the server could not be asked: {})", chain(&error));
                     return Ok(());

@@ -2,18 +2,18 @@
 
 // The node.
 pub mod run;
-// Values of options.
+// Parsers of option values.
 pub mod values;
-// Becoming a node.
+// Joins a cluster.
 pub mod join;
 // Images of this node.
 pub mod image;
-// The engine alone, as CRI.
+// Serves the engine as CRI.
 pub mod engine;
 
 use clap::{CommandFactory, Parser};
 
-/// What `coracle-agent` is asked to do.
+/// The Coracle node agent.
 #[derive(Debug, clap::Parser)]
 #[command(name = "coracle-agent", version, about = "The Coracle node agent")]
 pub struct Cli {
@@ -25,13 +25,13 @@ pub struct Cli {
 /// Commands.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Run the node: keep the pods that the API server gives it.
+    /// Run the node: start and supervise the pods that are bound to it.
     Run(Box<run::RunArgs>),
-    /// Join a cluster: verify the server, get a certificate with a token.
+    /// Join a cluster: verify the server and request a certificate with a token.
     Join(join::JoinArgs),
-    /// Images of this node: import, pull, ls, rm, gc.
+    /// Manage images of this node: import, pull, ls, rm, gc.
     Image(image::ImageArgs),
-    /// Serve the container engine alone, as CRI on a unix socket.
+    /// Run only the container engine and serve CRI on a unix socket.
     Engine(engine::EngineArgs),
     /// Write man pages, completions and a documented configuration file.
     #[command(hide = true)]
@@ -39,19 +39,19 @@ pub enum Command {
 }
 
 impl Cli {
-    /// Reads the command line, and the file that `run --config` names.
+    /// Parses the command line and the file of `run --config`.
     pub fn read() -> anyhow::Result<Self> {
         let mut command = Self::command();
         command.build();
         let arguments = std::env::args_os().collect();
         let arguments = match command.find_subcommand("run") {
-            Some(run) => coracle_cli::file::expand(arguments, run)?,
+            Some(run) => coracle_cli::config_file::expand(arguments, run)?,
             None => arguments,
         };
         Ok(Self::parse_from(arguments))
     }
 
-    /// Runs the command to its end.
+    /// Runs the command.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Run(args) => args.run(),
@@ -63,7 +63,7 @@ impl Cli {
     }
 }
 
-/// Logs to stderr, by `RUST_LOG`.
+/// Logs to stderr, filtered by `RUST_LOG`.
 pub fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube_client::client::builder=off"));

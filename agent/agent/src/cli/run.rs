@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::engine::EngineOptions;
 use super::values::{self, CpuPolicy, Thresholds};
-use crate::api::access::Access;
+use crate::api::auth::NodeAuth;
 use crate::api::tls::{Pair, Tls};
 use crate::api::{NodeApi, tunnel};
 use crate::cluster::{Cluster, Make};
@@ -27,9 +27,9 @@ use crate::identity::client::Identity;
 use crate::identity::rotate;
 use crate::identity::serving::Serving;
 use crate::network;
-use crate::node::keep::Keeper;
 use crate::node::log_rotation::{self, LogLimits};
 use crate::node::machine::{self, Machine};
+use crate::node::reconcile::NodeReconciler;
 use crate::node::shutdown::{self, Periods, Shutdown};
 use crate::node::status::{Pressure, allocatable};
 use crate::objects::{Objects, Wake};
@@ -37,19 +37,20 @@ use crate::pod::cpus::Cpus;
 use crate::pod::image::Images;
 use crate::pod::image::records::PullRecords;
 use crate::pod::image::verification::{Pattern, Verification, VerificationPolicy};
-use crate::pod::support::Confinement;
 use crate::pod::table::{Message, PodTable};
+use crate::pod::unsupported::Confinement;
 use crate::pod::users::Users;
 use crate::policy::Policies;
-use crate::probe::wheel::Probes;
+use crate::probe::schedule::Probes;
 use crate::proxy::Proxy;
 use crate::source;
 use crate::status::report::Reporter;
 use crate::usage::Usage;
 use crate::volume::token::Tokens;
+use coracle_cli::ready::Ready;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::cgroup::Hierarchy;
-use coracle_engine::runtime::counted::{Counted, Operations};
+use coracle_engine::runtime::instrumented::{InstrumentedRuntime, Operations};
 use coracle_engine::runtime::{CriRuntime, Runtime};
 use coracle_engine::{Engine, serve};
 use coracle_host_dir::private;
@@ -57,61 +58,61 @@ use coracle_host_dir::private;
 /// `coracle-agent run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// Who this node is to the API server.
+    /// Kubeconfig used to connect to the API server.
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: PathBuf,
     /// YAML file with any of these options, in camel case.
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Name of the node; the host's name when not given.
+    /// Name of the node; the host name by default.
     #[arg(long)]
     pub node_name: Option<String>,
-    /// Address of the node; may be given twice, for two families.
+    /// Address of the node; repeat it for dual stack.
     #[arg(long, value_parser = values::address)]
     pub node_ip: Vec<String>,
-    /// Data of pods.
+    /// Directory for data of pods.
     #[arg(long, default_value = "/var/lib/coracle/agent")]
     pub root_dir: PathBuf,
-    /// Secrets and tokens of pods; must be on a tmpfs.
+    /// Directory for Secrets and tokens of pods; must be on a tmpfs.
     #[arg(long, default_value = "/run/coracle/volumes")]
     pub memory_dir: PathBuf,
-    /// Logs of pods.
+    /// Directory for logs of pods.
     #[arg(long, default_value = "/var/log/pods")]
     pub pod_log_dir: PathBuf,
-    /// Volumes that the cluster makes on this node; more than once for classes that name theirs.
+    /// Directory for volumes of the built-in provisioner; repeat it for storage classes that name a directory.
     #[arg(long, default_value = coracle_proto::local_path::DIRECTORY)]
     pub storage_dir: Vec<PathBuf>,
-    /// Static pod manifests.
+    /// Directory of static pod manifests.
     #[arg(long)]
     pub manifests: Option<PathBuf>,
-    /// Another CRI runtime, instead of the built-in engine.
+    /// Endpoint of another CRI runtime to use instead of the built-in engine.
     #[arg(long)]
     pub container_runtime_endpoint: Option<String>,
-    /// Do not write the network configuration: another network plugin does.
+    /// Do not write a CNI configuration: another network plugin is installed.
     #[arg(long)]
     pub external_network: bool,
-    /// How pods of other nodes are reached.
+    /// How packets reach pods of other nodes.
     #[arg(long, value_enum, default_value_t)]
     pub network: network::Mode,
-    /// Do not lead connections to services: another proxy does.
+    /// Do not run the service proxy: another proxy is installed.
     #[arg(long)]
     pub no_service_proxy: bool,
     /// The cluster's domain.
     #[arg(long, default_value = "cluster.local")]
     pub cluster_domain: String,
-    /// The cluster's DNS servers; the addresses of the Service kube-dns when not given.
+    /// Addresses of the cluster DNS; those of the Service kube-dns by default.
     #[arg(long)]
     pub cluster_dns: Vec<String>,
-    /// Do not serve DNS at the cluster's DNS addresses: something else does.
+    /// Do not serve cluster DNS: another DNS server is installed.
     #[arg(long)]
     pub external_dns: bool,
-    /// Servers for names outside the cluster, instead of the host's own: address[:port].
+    /// DNS servers for names outside the cluster, instead of the host's: address[:port].
     #[arg(long, value_delimiter = ',')]
     pub dns_upstream: Vec<String>,
-    /// A domain with DNS servers of its own: domain=address[:port],…; may be given more than once.
+    /// Stub domain with its own DNS servers: domain=address[:port],…; may be repeated.
     #[arg(long)]
     pub dns_stub_domain: Vec<Stub>,
-    /// Do not enforce network policies: another network plugin does.
+    /// Do not enforce network policies: another network plugin enforces them.
     #[arg(long)]
     pub external_policies: bool,
     /// The host's resolver configuration.
@@ -123,22 +124,22 @@ pub struct RunArgs {
     /// Taints to register with: key=value:effect.
     #[arg(long, value_delimiter = ',', value_parser = values::taint)]
     pub register_with_taints: Vec<String>,
-    /// How many pods the node takes.
+    /// Maximum number of pods.
     #[arg(long, default_value_t = 110)]
     pub max_pods: u32,
-    /// How many processes a pod may have; 0 for as many as it likes.
+    /// Maximum number of processes per pod; 0 for no limit.
     #[arg(long, alias = "pod-pids-limit", default_value_t = 0)]
     pub pod_max_pids: i64,
-    /// Kept for the system: cpu=100m,memory=256Mi.
+    /// Resources reserved for the system: cpu=100m,memory=256Mi.
     #[arg(long, value_delimiter = ',', value_parser = values::reserved)]
     pub reserved: Vec<(String, i64)>,
-    /// Sysctls pods may set beyond the safe ones.
+    /// Unsafe sysctls that pods may set.
     #[arg(long, value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Vec<String>,
-    /// The cgroup that pods are put under.
+    /// Parent cgroup of all pods.
     #[arg(long, default_value = "/")]
     pub cgroup_root: String,
-    /// What must be free; below it pods are evicted.
+    /// Hard eviction thresholds: pods are evicted while less is free.
     #[arg(
         long,
         default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%",
@@ -148,40 +149,40 @@ pub struct RunArgs {
     /// CPU manager policy: none or static.
     #[arg(long, value_enum, default_value_t)]
     pub cpu_manager_policy: CpuPolicy,
-    /// Which images on the node a pod may use without credentials that have pulled them.
+    /// Which images on the node a pod may use without credentials that have pulled them before.
     #[arg(long, value_enum, default_value_t)]
     pub image_pull_credentials_verification_policy: VerificationPolicy,
-    /// Images that NeverVerifyAllowlistedImages is about: repositories, or registries and paths that end in /*.
+    /// Allowlist of NeverVerifyAllowlistedImages: repositories, or registries and paths that end in /*.
     #[arg(long, value_delimiter = ',')]
     pub preloaded_images_verification_allowlist: Vec<Pattern>,
-    /// When the machine goes down, how many seconds pods have to end; 0 leaves them to the kernel.
+    /// Seconds that pods have to terminate when the machine shuts down; 0 disables graceful shutdown.
     #[arg(long, default_value_t = 0)]
     pub shutdown_grace_period: u64,
-    /// How many of these seconds critical pods have to themselves, at the end.
+    /// Seconds of these that are reserved for critical pods, at the end.
     #[arg(long, default_value_t = 0)]
     pub shutdown_grace_period_critical_pods: u64,
-    /// Port of the node's own HTTPS API.
+    /// Port of the node API (HTTPS).
     #[arg(long, default_value_t = 10250)]
     pub port: u16,
-    /// Certificate of the node's own HTTPS API; it makes one of its own when not given.
+    /// Certificate of the node API; requested from the cluster by default.
     #[arg(long, requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
-    /// Key of the node's own HTTPS API.
+    /// Private key of the node API.
     #[arg(long)]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Authority of the clients of the node's own HTTPS API; the kubeconfig's when not given.
+    /// CA file for client certificates of the node API; the kubeconfig's CA by default.
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
-    /// Keep connections open towards the API server: it cannot dial this node (NAT, firewall).
+    /// Open tunnels to the API server, which cannot dial this node (NAT, firewall).
     #[arg(long)]
     pub tunnel: bool,
-    /// A container's log file is cut when it grows past this.
+    /// Size at which a container's log file is rotated.
     #[arg(long, default_value = "10Mi", value_parser = values::bytes)]
     pub container_log_max_size: u64,
-    /// Log files of a container that are kept, the current one too.
+    /// Maximum number of log files per container, including the current one.
     #[arg(long, default_value_t = 5)]
     pub container_log_max_files: usize,
-    /// Where the built-in engine is served as CRI, for crictl and the like.
+    /// Unix socket on which the built-in engine serves CRI, for crictl.
     #[arg(long, default_value = "/run/coracle/engine.sock")]
     pub cri_socket: PathBuf,
     /// The built-in engine.
@@ -190,13 +191,13 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// Runs until SIGTERM or SIGINT; pods go on.
+    /// Runs until SIGTERM or SIGINT; pods keep running.
     pub fn run(self) -> anyhow::Result<()> {
         if self.container_runtime_endpoint.is_none() {
-            self.engine.enter_view()?;
+            self.engine.enter_mount_namespace()?;
         }
         super::log_to_stderr();
-        // An error only says that one was chosen already.
+        // An error means that a crypto provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Two threads are enough for a node, and each costs memory.
         tokio::runtime::Builder::new_multi_thread()
@@ -207,6 +208,7 @@ impl RunArgs {
     }
 
     async fn serve(mut self) -> anyhow::Result<()> {
+        let readiness = Ready::inherited();
         let supervisor = Supervisor::default();
         let runtime: Arc<dyn Runtime> = match &self.container_runtime_endpoint {
             Some(endpoint) => Arc::new(CriRuntime::new(endpoint)?),
@@ -215,13 +217,13 @@ impl RunArgs {
         let identity = Identity::read(&self.kubeconfig).await.context("kubeconfig")?;
         let client = identity.client();
         let identity = Arc::new(identity);
-        tokio::spawn(supervisor.clone().finish("client certificate", move || rotate::keep(identity.clone())));
-        self.close_directories()?;
+        tokio::spawn(supervisor.clone().finish("client certificate", move || rotate::run(identity.clone())));
+        self.restrict_directories()?;
         let kept = self.root_dir.join("cluster-dns");
         if self.cluster_dns.is_empty() {
             self.cluster_dns = find::addresses(&client, &kept, self.manifests.is_some()).await;
         } else {
-            find::keep(&kept, &self.cluster_dns);
+            find::save(&kept, &self.cluster_dns);
         }
         let machine = machine::read_machine(&self.root_dir);
         let config = self.config(&machine, &client)?;
@@ -250,7 +252,9 @@ impl RunArgs {
             serve_services(&context)?;
         }
         let of = context.clone();
-        supervisor.spawn("node status", move || Keeper::new(of.clone(), machine.clone()).run());
+        supervisor.spawn("node status", move || {
+            NodeReconciler::new(of.clone(), machine.clone(), readiness.clone()).run()
+        });
         let of = context.clone();
         supervisor.spawn("runtime events", move || source::runtime::follow(of.clone()));
         if let Some(dir) = context.config.manifests.clone() {
@@ -264,14 +268,14 @@ impl RunArgs {
             if listed.await.is_ok() {
                 let end = move || {
                     let context = leftovers.clone();
-                    async move { source::leftovers::end(&context).await }
+                    async move { source::orphans::terminate(&context).await }
                 };
                 supervisor.finish("leftovers", end).await;
             }
         });
-        context.supervisor.spawn("memory", coracle_cli::memory::give_back);
+        context.supervisor.spawn("memory", coracle_cli::memory::release_unused);
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        // What init sends when the power goes.
+        // Sent by init on power failure.
         let mut power = signal(SignalKind::from_raw(libc::SIGPWR))?;
         let periods = Periods {
             whole: Duration::from_secs(self.shutdown_grace_period),
@@ -290,8 +294,8 @@ impl RunArgs {
         Ok(())
     }
 
-    /// Data of pods is for no other user of the machine. From here on its paths have no links in them.
-    fn close_directories(&mut self) -> anyhow::Result<()> {
+    /// Removes access of other local users to data of pods, and replaces the paths by canonical ones.
+    fn restrict_directories(&mut self) -> anyhow::Result<()> {
         self.root_dir = private::ensure(&self.root_dir, 0o750).context("--root-dir")?;
         self.memory_dir = private::ensure(&self.memory_dir, 0o700).context("--memory-dir")?;
         self.pod_log_dir = private::ensure(&self.pod_log_dir, 0o750).context("--pod-log-dir")?;
@@ -318,7 +322,7 @@ impl RunArgs {
         Ok(())
     }
 
-    /// Where DNS is served: the addresses that pods are told, unless something else answers there.
+    /// Addresses on which DNS is served: the cluster DNS addresses, unless another server is used.
     fn dns_addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
         if self.external_dns {
             return Ok(vec![]);
@@ -336,9 +340,9 @@ impl RunArgs {
         supervisor.spawn("CRI", move || {
             let (served, socket) = (served.clone(), socket.clone());
             async move {
-                // Right after a kill the socket may still be held by the agent before this one.
+                // The previous agent may still hold the socket.
                 while let Err(error) = serve::serve(served.clone(), &socket, std::future::pending()).await {
-                    tracing::warn!(socket = %socket.display(), %error, "engine is not served as CRI, will retry");
+                    tracing::warn!(socket = %socket.display(), %error, "CRI socket not served, will retry");
                     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
                 }
             }
@@ -346,7 +350,7 @@ impl RunArgs {
         Ok(engine)
     }
 
-    /// The node's own HTTPS API.
+    /// The node API.
     fn node_api(&self, context: &Arc<Context>) -> anyhow::Result<Arc<NodeApi>> {
         let authority = match &self.client_ca_file {
             Some(path) => Some(std::fs::read(path).with_context(|| path.display().to_string())?),
@@ -361,19 +365,19 @@ impl RunArgs {
                 let config = &context.config;
                 let serving = Serving::open(&self.root_dir.join("pki"), &config.name, &config.ips)?;
                 let (of, client) = (serving.clone(), context.client.clone());
-                let make = move || of.clone().keep(client.clone());
+                let make = move || of.clone().run(client.clone());
                 context.supervisor.spawn("serving certificate", make);
                 Tls::new(serving, authority.as_deref())?
             }
         };
-        let access = Access::new(context.client.clone(), &context.config.name);
+        let access = NodeAuth::new(context.client.clone(), &context.config.name);
         let usage = Usage::default();
         let (reading, of) = (usage.clone(), context.clone());
         context.supervisor.spawn("usage", move || reading.clone().run(of.clone()));
         Ok(NodeApi::new(context.clone(), usage, access, tls))
     }
 
-    /// The cluster's authority, PEM.
+    /// The cluster's CA certificate, PEM.
     fn kubeconfig_authority(&self) -> Option<Vec<u8>> {
         use base64::Engine as _;
         let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).ok()?;
@@ -441,7 +445,7 @@ impl RunArgs {
     }
 }
 
-/// Leads connections to services. What the kernel refuses at the start ends the agent; later it is tried again.
+/// Starts the service proxy. An error of the kernel at the start ends the agent; later errors are retried.
 fn serve_services(context: &Arc<Context>) -> anyhow::Result<()> {
     let of = context.clone();
     let open = move || {
@@ -455,17 +459,17 @@ fn serve_services(context: &Arc<Context>) -> anyhow::Result<()> {
         async move {
             match proxy {
                 Ok(proxy) => proxy.run().await,
-                Err(error) => tracing::error!(%error, "services are not served"),
+                Err(error) => tracing::error!(%error, "service proxy not restarted"),
             }
         }
     });
     Ok(())
 }
 
-/// A background task of the node: its name, and what makes it.
+/// A background task: its name and its factory.
 pub type Task = (String, Make);
 
-/// Puts the node's parts together; the tasks are to be spawned.
+/// Builds the context; the caller must spawn the tasks.
 pub fn assemble(
     config: NodeConfig,
     client: kube::Client,
@@ -474,7 +478,7 @@ pub fn assemble(
     supervisor: &Supervisor,
 ) -> (Arc<Context>, Vec<Task>) {
     let operations = Arc::new(Operations::default());
-    let runtime: Arc<dyn Runtime> = Arc::new(Counted::new(runtime, operations.clone()));
+    let runtime: Arc<dyn Runtime> = Arc::new(InstrumentedRuntime::new(runtime, operations.clone()));
     let pods = PodTable::default();
     let table = pods.clone();
     let objects_changed: Wake = Arc::new(move |uid| {
@@ -522,7 +526,7 @@ pub fn assemble(
         shutdown: Shutdown::default(),
         node_changed: tokio::sync::Notify::new(),
         cgroups: Hierarchy::open(&config.cgroup_root)
-            .inspect_err(|error| tracing::warn!(%error, "pods get no cgroup of their own"))
+            .inspect_err(|error| tracing::warn!(%error, "cgroup hierarchy not available, pods run without cgroups of their own"))
             .ok(),
         supervisor: supervisor.clone(),
         pods,

@@ -1,13 +1,13 @@
-//! Values of options: what is not understood is refused when the program starts, not left out.
+//! Parsers of option values: invalid values are rejected at the start.
 
 use std::collections::BTreeMap;
 use std::net::{AddrParseError, IpAddr};
 
+use crate::node::eviction::{Threshold, ThresholdError, parse_thresholds};
 use crate::node::object::parse_taint;
-use crate::node::pressure::{Threshold, ThresholdError, parse_thresholds};
 use crate::pod::amount;
 
-/// Which cpus containers run on.
+/// CPU manager policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum CpuPolicy {
     /// Any.
@@ -17,22 +17,22 @@ pub enum CpuPolicy {
     Static,
 }
 
-/// Why a value is refused.
+/// Why a value is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ValueError {
     /// Not a pair.
     #[error("not of the form key=value")]
     Pair,
-    /// Nothing that can be kept for the system.
+    /// A resource that cannot be reserved.
     #[error("{key:?} cannot be reserved, only cpu, memory, ephemeral-storage and pid")]
     Resource {
-        /// As given.
+        /// The key as given.
         key: String,
     },
     /// Not an amount.
     #[error("{text:?} is not a quantity such as 100m or 256Mi")]
     Quantity {
-        /// As given.
+        /// The value as given.
         text: String,
     },
     /// Not a taint.
@@ -41,7 +41,7 @@ pub enum ValueError {
     /// Not an address.
     #[error("not an IP address")]
     Address {
-        /// Why not.
+        /// The cause.
         #[source]
         source: AddrParseError,
     },
@@ -88,7 +88,7 @@ pub fn address(text: &str) -> Result<String, ValueError> {
     Ok(address.to_string())
 }
 
-/// What must be free, by signal.
+/// Eviction thresholds by signal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thresholds(pub BTreeMap<String, Threshold>);
 

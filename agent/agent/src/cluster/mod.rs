@@ -1,11 +1,11 @@
-//! What this node knows of the cluster: one watch per kind, decoded into the few fields that somebody here needs, and
-//! shared by service variables, proxy, DNS, policies and the node network.
+//! Watched state of the cluster: one watch per kind, decoded into the fields that this node needs, and shared by service
+//! variables, proxy, DNS, policies and the node network.
 
-// Names that are cheap to hand around.
+// Cheaply clonable names.
 mod name;
-// Any kind, followed and shared.
-mod view;
-// Decoding only what is kept.
+// A shared cache of one kind, filled by a watch.
+mod reflector;
+// Decodes only the fields that are kept.
 pub mod wire;
 // Services.
 mod service;
@@ -19,9 +19,9 @@ mod namespace;
 pub use name::Name;
 pub use namespace::Namespace;
 pub use node::Node;
+pub use reflector::{Changes, FromWire, Make, Reflector};
 pub use service::{External, Port, Protocol, Service};
 pub use slice::{Endpoint, Slice, SlicePort};
-pub use view::{Changes, Keep, Make, View};
 
 use coracle_cli::supervise::Supervisor;
 
@@ -29,27 +29,27 @@ use coracle_cli::supervise::Supervisor;
 #[derive(Clone)]
 pub struct Cluster {
     /// Every Service.
-    pub services: View<Service>,
+    pub services: Reflector<Service>,
     /// Every EndpointSlice, by Service.
-    pub slices: View<Slice>,
+    pub slices: Reflector<Slice>,
     /// Every Node.
-    pub nodes: View<Node>,
+    pub nodes: Reflector<Node>,
     /// Every Namespace.
-    pub namespaces: View<Namespace>,
+    pub namespaces: Reflector<Namespace>,
 }
 
 impl Cluster {
-    /// The views, and the tasks that keep them, by name; they end only with the process.
+    /// The reflectors, and the named tasks that run them until the process ends.
     pub fn new(client: &kube::Client, supervisor: &Supervisor) -> (Self, Vec<(String, Make)>) {
-        let (services, follow_services) = View::follow(client.clone(), supervisor);
-        let (slices, follow_slices) = View::follow(client.clone(), supervisor);
-        let (nodes, follow_nodes) = View::follow(client.clone(), supervisor);
-        let (namespaces, follow_namespaces) = View::follow(client.clone(), supervisor);
+        let (services, follow_services) = Reflector::follow(client.clone(), supervisor);
+        let (slices, follow_slices) = Reflector::follow(client.clone(), supervisor);
+        let (nodes, follow_nodes) = Reflector::follow(client.clone(), supervisor);
+        let (namespaces, follow_namespaces) = Reflector::follow(client.clone(), supervisor);
         let tasks = vec![
-            (View::<Service>::task(), follow_services),
-            (View::<Slice>::task(), follow_slices),
-            (View::<Node>::task(), follow_nodes),
-            (View::<Namespace>::task(), follow_namespaces),
+            (Reflector::<Service>::task(), follow_services),
+            (Reflector::<Slice>::task(), follow_slices),
+            (Reflector::<Node>::task(), follow_nodes),
+            (Reflector::<Namespace>::task(), follow_namespaces),
         ];
         (Cluster { services, slices, nodes, namespaces }, tasks)
     }

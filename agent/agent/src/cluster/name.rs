@@ -1,4 +1,4 @@
-//! Names that are cheap to hand around.
+//! Cheaply clonable names.
 
 use std::fmt;
 use std::sync::Arc;

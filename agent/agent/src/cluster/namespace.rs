@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::Keep;
+use super::FromWire;
 use super::wire::slim_meta;
 
 /// A namespace.
@@ -24,10 +24,10 @@ pub struct WireNamespace {
 
 crate::wire_kind!(WireNamespace, ClusterResourceScope, "", "v1", "Namespace", "namespaces");
 
-impl Keep for Namespace {
+impl FromWire for Namespace {
     type Wire = WireNamespace;
 
-    fn keep(wire: WireNamespace) -> Option<Self> {
+    fn from_wire(wire: WireNamespace) -> Option<Self> {
         Some(Namespace { labels: wire.metadata.labels.unwrap_or_default() })
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use std::net::IpAddr;
 
-use super::Keep;
+use super::FromWire;
 use super::wire::{or_default, slim_meta};
 
 /// A node.
@@ -56,10 +56,10 @@ struct WireAddress {
     address: String,
 }
 
-impl Keep for Node {
+impl FromWire for Node {
     type Wire = WireNode;
 
-    fn keep(wire: WireNode) -> Option<Self> {
+    fn from_wire(wire: WireNode) -> Option<Self> {
         let WireNode { metadata, spec, status } = wire;
         let ranges = if spec.pod_cidrs.is_empty() { vec![spec.pod_cidr] } else { spec.pod_cidrs };
         let labels = metadata.labels.unwrap_or_default();
@@ -85,7 +85,7 @@ mod tests {
                 "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24", "fd00:1::/64"]},
                 "status": {"conditions": [{"lastHeartbeatTime": beat}],
                     "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}, {"type": "Hostname", "address": "n"}]}});
-            Node::keep(serde_json::from_value(wire).unwrap()).unwrap()
+            Node::from_wire(serde_json::from_value(wire).unwrap()).unwrap()
         };
         assert_eq!(node("a"), node("b"));
         assert_eq!((node("a").ips.len(), node("a").pod_ranges.len(), &*node("a").zone), (1, 2, "z"));

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use std::net::IpAddr;
 
-use super::Keep;
+use super::FromWire;
 use super::wire::{or_default, slim_meta};
 
 /// A transport protocol.
@@ -62,7 +62,7 @@ pub struct External {
     pub ips: Box<[IpAddr]>,
     /// Addresses of its load balancer that nodes answer on.
     pub balancer: Box<[IpAddr]>,
-    /// Who may come over the load balancer; empty for everybody.
+    /// `loadBalancerSourceRanges`; empty for all.
     pub sources: Box<[Cidr]>,
     /// Outside traffic stays on the node it came to.
     pub local: bool,
@@ -89,7 +89,7 @@ pub struct Service {
     pub distribution: Option<Box<str>>,
     /// Endpoints are published before they are ready.
     pub not_ready: bool,
-    /// Somebody else's proxy serves it.
+    /// Handled by another proxy (`service-proxy-name` label).
     pub foreign: bool,
     /// The way in from outside.
     pub external: Option<Box<External>>,
@@ -179,10 +179,10 @@ const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// How long a client stays with its endpoint when nothing else is said.
 const AFFINITY: u32 = 10_800;
 
-impl Keep for Service {
+impl FromWire for Service {
     type Wire = WireService;
 
-    fn keep(wire: WireService) -> Option<Self> {
+    fn from_wire(wire: WireService) -> Option<Self> {
         let WireService { metadata, spec, status } = wire;
         let ips = match spec.cluster_ips.is_empty() {
             true => parse([&spec.cluster_ip]),
@@ -233,7 +233,7 @@ mod tests {
     use serde_json::json;
 
     fn keep(value: serde_json::Value) -> Service {
-        Service::keep(serde_json::from_value(value).unwrap()).unwrap()
+        Service::from_wire(serde_json::from_value(value).unwrap()).unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::service::Protocol;
 use super::wire::{or_default, slim_meta};
-use super::{Keep, Name};
+use super::{FromWire, Name};
 
 const SERVICE: &str = "kubernetes.io/service-name";
 
@@ -122,10 +122,10 @@ struct WireHint {
     name: Box<str>,
 }
 
-impl Keep for Slice {
+impl FromWire for Slice {
     type Wire = WireSlice;
 
-    fn keep(wire: WireSlice) -> Option<Self> {
+    fn from_wire(wire: WireSlice) -> Option<Self> {
         let service = wire.metadata.labels.as_ref()?.get(SERVICE)?.as_str().into();
         let ports = wire.ports.into_iter().filter_map(|port| {
             Some(SlicePort { name: port.name, protocol: port.protocol, port: port.port? })
@@ -168,7 +168,7 @@ mod tests {
                 {"addresses": ["10.0.0.1"], "nodeName": "n1", "hints": {"forZones": [{"name": "z"}]}},
                 {"addresses": ["10.0.0.2"], "conditions": {"ready": false, "serving": true, "terminating": true}},
                 {"addresses": ["not an address"]}]});
-        let slice = Slice::keep(serde_json::from_value(wire).unwrap()).unwrap();
+        let slice = Slice::from_wire(serde_json::from_value(wire).unwrap()).unwrap();
         assert_eq!(slice.ports.len(), 1);
         let [first, second] = &*slice.endpoints else { panic!("{slice:?}") };
         assert!(first.ready && first.serving && !first.terminating && &*first.zones[0] == "z");

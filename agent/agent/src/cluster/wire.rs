@@ -1,4 +1,4 @@
-//! Decoding only what is kept: everything else of an object is skipped while it is read.
+//! Decodes only the fields that are kept; everything else is skipped by the parser.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};

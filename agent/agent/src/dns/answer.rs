@@ -1,28 +1,28 @@
-//! A question's answer, from the zone and a view. Pure.
+//! Answers a query from the zone and the watched Services. Pure.
 
 use hickory_proto::op::{Edns, Message, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RecordType};
 
-use super::view::View;
+use super::lookup::ServiceLookup;
 use super::wire::UDP_PAYLOAD;
 use super::zone::{Found, Zone};
 
 /// How many aliases are followed; a chain that is longer is a loop.
 const ALIASES: usize = 8;
 
-/// What becomes of a question.
+/// Result of a query.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// It is answered.
+    /// A complete reply.
     Reply(Message),
-    /// Aliases led out of the cluster: the rest is somebody else's.
+    /// A CNAME chain leaves the cluster: the rest must be resolved upstream.
     Elsewhere(Message, Name),
-    /// It is somebody else's from the start; the reply still lacks the answer.
+    /// Not a name of the cluster: must be resolved upstream.
     Forward(Message),
 }
 
 /// Answers a query with exactly one question. `turn` differs from query to query and rotates addresses.
-pub fn answer(zone: &Zone, query: &Message, view: &dyn View, turn: usize) -> Answer {
+pub fn answer(zone: &Zone, query: &Message, view: &dyn ServiceLookup, turn: usize) -> Answer {
     let mut reply = empty_reply(query);
     let Some(question) = query.queries.first() else {
         reply.metadata.response_code = ResponseCode::FormErr;

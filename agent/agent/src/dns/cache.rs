@@ -1,22 +1,22 @@
-//! What upstream said, for as long as it holds, in bounded memory.
+//! Cache of upstream responses, limited by TTL and size.
 
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The longest an answer is kept: clients and servers count wrong, and names move.
-const LONGEST: u32 = 300;
-/// How long "no such name" is kept when nobody says.
+/// Maximum TTL in seconds.
+const MAX_TTL: u32 = 300;
+/// TTL of negative responses without an SOA record, in seconds.
 const NEGATIVE: u32 = 5;
-/// How long a failure is kept, so that a broken upstream does not cost every client its patience.
+/// TTL of failures in seconds: limits retries to a broken upstream.
 const FAILURE: u32 = 2;
 /// Answers kept.
 pub const ENTRIES: usize = 2048;
 /// Longer answers are not kept.
 const LENGTH: usize = 4096;
 
-/// What was asked; the name in lower case.
+/// A question; the name is in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The name.
@@ -46,7 +46,7 @@ impl Cache {
         Cache { entries: HashMap::new(), order: VecDeque::new(), limit }
     }
 
-    /// The answer, with what is left of its records' lives.
+    /// The cached response, with remaining TTLs.
     pub fn get(&mut self, key: &Key, now: Instant) -> Option<Message> {
         let entry = self.entries.get(key)?;
         if now >= entry.until {
@@ -55,7 +55,7 @@ impl Cache {
         let mut reply = Message::from_vec(&entry.reply).ok()?;
         let age = now.duration_since(entry.since).as_secs() as u32;
         for record in reply.answers.iter_mut().chain(&mut reply.authorities).chain(&mut reply.additionals) {
-            record.ttl = record.ttl.min(LONGEST).saturating_sub(age);
+            record.ttl = record.ttl.min(MAX_TTL).saturating_sub(age);
         }
         Some(reply)
     }
@@ -96,13 +96,13 @@ pub fn lifetime(reply: &Message) -> u32 {
         _ => return FAILURE,
     }
     if let Some(least) = reply.answers.iter().map(|record| record.ttl).min() {
-        return least.min(LONGEST);
+        return least.min(MAX_TTL);
     }
     let soa = reply.authorities.iter().find_map(|record| match &record.data {
         RData::SOA(soa) => Some(record.ttl.min(soa.minimum)),
         _ => None,
     });
-    soa.unwrap_or(NEGATIVE).min(LONGEST)
+    soa.unwrap_or(NEGATIVE).min(MAX_TTL)
 }
 
 #[cfg(test)]
@@ -164,6 +164,6 @@ mod tests {
         assert_eq!(lifetime(&none), 20);
         none.metadata.response_code = ResponseCode::ServFail;
         assert_eq!(lifetime(&none), FAILURE);
-        assert_eq!(lifetime(&reply(86400)), LONGEST);
+        assert_eq!(lifetime(&reply(86400)), MAX_TTL);
     }
 }

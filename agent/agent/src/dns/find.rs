@@ -1,4 +1,4 @@
-//! Where the cluster's DNS is, for a node that was not told.
+//! Finds the cluster DNS addresses if they are not configured.
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use kube::api::Api;
@@ -7,21 +7,21 @@ use std::time::Duration;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "kube-dns";
-/// How long the API server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of the API request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The addresses of the cluster's DNS Service; none where the cluster has no such Service.
 ///
-/// While the API server does not answer, what was kept in a file is good enough. With neither it waits, unless `alone`: a
-/// node with pods of its own starts them without a server.
+/// If the API server is unavailable, the addresses saved in `kept` are used. Without either this waits, unless `alone`:
+/// a node with static pods starts without a server.
 pub async fn addresses(client: &kube::Client, kept: &Path, alone: bool) -> Vec<String> {
     let api: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     loop {
-        let error = match tokio::time::timeout(PATIENCE, api.get_opt(NAME)).await {
+        let error = match tokio::time::timeout(REQUEST_TIMEOUT, api.get_opt(NAME)).await {
             Ok(Ok(service)) => {
                 let found = service.and_then(|service| service.spec).map_or_else(Vec::new, of);
-                keep(kept, &found);
+                save(kept, &found);
                 return found;
             }
             Ok(Err(error)) => error.to_string(),
@@ -30,27 +30,27 @@ pub async fn addresses(client: &kube::Client, kept: &Path, alone: bool) -> Vec<S
         match std::fs::read_to_string(kept) {
             Ok(text) => return text.split_whitespace().map(str::to_owned).collect(),
             Err(_) if alone => {
-                tracing::warn!(error, "the cluster's DNS is not known; give --cluster-dns");
+                tracing::warn!(error, "cluster DNS addresses not found; set --cluster-dns");
                 return Vec::new();
             }
-            Err(_) => tracing::warn!(error, "the cluster's DNS is not known, will retry"),
+            Err(_) => tracing::warn!(error, "cluster DNS addresses not found, will retry"),
         }
         tokio::time::sleep(RETRY).await;
     }
 }
 
-/// Keeps addresses for a start without a server, and for whoever removes them from the machine.
-pub fn keep(kept: &Path, addresses: &[String]) {
+/// Saves addresses for a start without the API server, and for cleanup scripts.
+pub fn save(kept: &Path, addresses: &[String]) {
     let text: String = addresses.iter().map(|address| format!("{address}\n")).collect();
     if std::fs::read_to_string(kept).is_ok_and(|known| known == text) {
         return;
     }
     if let Err(error) = std::fs::write(kept, text) {
-        tracing::warn!(path = %kept.display(), %error, "the cluster's DNS is not kept");
+        tracing::warn!(path = %kept.display(), %error, "cluster DNS addresses not saved");
     }
 }
 
-/// A headless Service has no address to ask at.
+/// Cluster IPs of a Service; none if it is headless.
 fn of(spec: ServiceSpec) -> Vec<String> {
     let all = spec.cluster_ips.unwrap_or_else(|| spec.cluster_ip.into_iter().collect());
     all.into_iter().filter(|address| address.parse::<std::net::IpAddr>().is_ok()).collect()
@@ -81,7 +81,7 @@ mod tests {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = kube::Client::try_from(config).unwrap();
         assert!(addresses(&client, &kept, true).await.is_empty());
-        keep(&kept, &["10.96.0.10".into(), "fd00::a".into()]);
+        save(&kept, &["10.96.0.10".into(), "fd00::a".into()]);
         assert_eq!(addresses(&client, &kept, false).await, ["10.96.0.10", "fd00::a"]);
     }
 }

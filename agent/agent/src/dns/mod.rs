@@ -1,23 +1,23 @@
 //! Cluster DNS on every node: names of Services, endpoints and pods straight from the node's own tables, everything
-//! else from upstream. It goes on answering while the API server is away.
+//! else from upstream. It keeps answering while the API server is unavailable.
 
-// At which addresses, for a node that was not told.
+// Finds the cluster DNS addresses.
 pub mod find;
-// What names are made from.
-pub mod view;
-// The node's tables as a view.
+// Interface to Services and endpoints.
+pub mod lookup;
+// Implements the interface for the watched cluster state.
 mod tables;
 // Which records a name has. Pure.
 pub mod zone;
-// A question's answer. Pure.
+// Answers a query. Pure.
 pub mod answer;
-// Packets to questions, answers to packets.
+// Decodes and encodes packets.
 pub mod wire;
-// What upstream said, for a while.
+// Cache of upstream responses.
 pub mod cache;
-// Where other names are asked for.
+// Selects upstream servers.
 pub mod route;
-// Questions to other servers.
+// Upstream resolver.
 pub mod upstream;
 // Sockets.
 pub mod serve;

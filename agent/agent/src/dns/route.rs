@@ -1,4 +1,4 @@
-//! Where names that are not the cluster's are asked for: stub domains, and the host's own servers.
+//! Selects upstream servers: stub domains, and the host's DNS servers.
 
 use hickory_proto::rr::Name;
 use parking_lot::Mutex;
@@ -23,13 +23,13 @@ pub struct Stub {
 /// Not `domain=address[:port][,address…]`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is no stub domain: write domain=address[:port],…")]
-pub struct BadStub(String);
+pub struct InvalidStub(String);
 
 impl FromStr for Stub {
-    type Err = BadStub;
+    type Err = InvalidStub;
 
-    fn from_str(text: &str) -> Result<Self, BadStub> {
-        let bad = || BadStub(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidStub> {
+        let bad = || InvalidStub(text.to_owned());
         let (domain, servers) = text.split_once('=').ok_or_else(bad)?;
         let mut domain = Name::from_ascii(domain.to_ascii_lowercase()).map_err(|_| bad())?;
         domain.set_fqdn(true);
@@ -46,13 +46,13 @@ pub fn server(text: &str) -> Option<SocketAddr> {
     }
 }
 
-/// Which servers know a name.
+/// Upstream servers by domain.
 pub struct Routes {
     stubs: Vec<Stub>,
     /// Used instead of the host's servers when given.
     fixed: Vec<SocketAddr>,
     resolv_conf: PathBuf,
-    /// Our own addresses: asking ourselves would never end.
+    /// Our own addresses, which are excluded to avoid loops.
     own: Vec<IpAddr>,
     host: Mutex<(Option<SystemTime>, Vec<SocketAddr>)>,
 }

@@ -15,18 +15,18 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::answer::{Answer, answer};
+use super::lookup::ServiceLookup;
 use super::upstream::{Upstream, key_of};
-use super::view::View;
 use super::wire::{self, Packet};
 use super::zone::Zone;
 
 const PORT: u16 = 53;
-/// How long a stream may say nothing.
+/// Idle timeout of TCP connections.
 const IDLE: Duration = Duration::from_secs(10);
 /// Streams at once; more wait to be accepted.
 const STREAMS: usize = 256;
-/// Datagrams waiting for somebody else's answer at once; more are refused.
-const WAITING: usize = 2048;
+/// Maximum number of datagrams waiting for an upstream response; more are refused.
+const MAX_PENDING: usize = 2048;
 /// Datagrams answered in a row before other tasks get their turn.
 const BURST: usize = 64;
 /// A pause before an address is tried again.
@@ -35,14 +35,14 @@ const RETRY: Duration = Duration::from_secs(2);
 /// The cluster's DNS on this node.
 pub struct Dns {
     zone: Zone,
-    view: Box<dyn View>,
+    view: Box<dyn ServiceLookup>,
     upstream: Arc<Upstream>,
     turn: AtomicUsize,
     waiting: Arc<Semaphore>,
     streams: Arc<Semaphore>,
 }
 
-/// A reply now, or one that somebody else must help with.
+/// A reply, or a query that must be resolved upstream.
 enum Outcome {
     Now(Box<Message>),
     Later(Box<(Message, Message, hickory_proto::rr::Name)>),
@@ -50,18 +50,18 @@ enum Outcome {
 
 impl Dns {
     /// A server for a zone; it listens nowhere yet.
-    pub fn new(zone: Zone, view: Box<dyn View>, upstream: Upstream) -> Arc<Self> {
+    pub fn new(zone: Zone, view: Box<dyn ServiceLookup>, upstream: Upstream) -> Arc<Self> {
         Arc::new(Dns {
             zone,
             view,
             upstream: Arc::new(upstream),
             turn: AtomicUsize::new(0),
-            waiting: Arc::new(Semaphore::new(WAITING)),
+            waiting: Arc::new(Semaphore::new(MAX_PENDING)),
             streams: Arc::new(Semaphore::new(STREAMS)),
         })
     }
 
-    /// Serves an address for ever; when it cannot be had, tries again.
+    /// Serves an address forever; retries if it cannot be bound.
     pub async fn serve(self: Arc<Self>, address: IpAddr) {
         loop {
             let at = SocketAddr::new(address, PORT);
@@ -74,7 +74,7 @@ impl Dns {
                         () = self.clone().serve_streams(listener) => {}
                     }
                 }
-                Err(error) => tracing::warn!(%address, %error, "cluster DNS is not served, will retry"),
+                Err(error) => tracing::warn!(%address, %error, "cluster DNS address not bound, will retry"),
             }
             tokio::time::sleep(RETRY).await;
         }
@@ -86,14 +86,14 @@ impl Dns {
         let mut buffer = [0; 4096];
         loop {
             if let Err(error) = socket.readable().await {
-                tracing::warn!(%error, "DNS socket");
+                tracing::warn!(%error, "DNS socket failed");
                 return;
             }
             for _ in 0..BURST {
                 match socket.try_recv_from(&mut buffer) {
                     Ok((length, from)) => self.datagram(&socket, &buffer[..length], from),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // A client that went away says so by ICMP.
+                    // ICMP error from a client that is gone.
                     Err(_) => {}
                 }
             }
@@ -130,7 +130,7 @@ impl Dns {
                 Ok((stream, _)) => {
                     let this = self.clone();
                     tokio::spawn(async move {
-                        // A client that breaks off has said enough.
+                        // Errors of client connections are ignored.
                         let _ = this.stream(stream).await;
                         drop(permit);
                     });
@@ -190,7 +190,7 @@ impl Dns {
     }
 }
 
-/// What we know with what somebody else knows.
+/// Merges our reply with the upstream response.
 fn joined(mut reply: Message, found: &Message) -> Message {
     reply.metadata.response_code = found.response_code;
     reply.metadata.authentic_data = found.authentic_data && reply.answers.is_empty();
@@ -217,7 +217,7 @@ fn ensure_address(address: IpAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket that a new agent can take while the old one still has it.
+/// A socket with SO_REUSEPORT, so that a new agent can bind while the old one still serves.
 fn socket(at: SocketAddr, kind: SockType) -> io::Result<OwnedFd> {
     use nix::sys::socket::{SockaddrStorage, bind, socket};
     let family = if at.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };

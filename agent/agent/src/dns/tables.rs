@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::view::{Endpoint, Owner, Port, Reach, Service, View};
+use super::lookup::{Endpoint, Owner, Port, Service, ServiceAddress, ServiceLookup};
 use crate::cluster::{Cluster, Name, SlicePort};
 
-impl View for Cluster {
+impl ServiceLookup for Cluster {
     fn is_complete(&self) -> bool {
         self.services.is_synced() && self.slices.is_synced()
     }
@@ -13,9 +13,9 @@ impl View for Cluster {
     fn service(&self, namespace: &str, name: &str) -> Option<Service> {
         let service = self.services.get(&Name::new(namespace, name))?;
         let reach = match &service.external_name {
-            Some(target) => Reach::Alias(target.to_string()),
-            None if service.headless => Reach::Headless,
-            None => Reach::Addresses(service.ips.to_vec()),
+            Some(target) => ServiceAddress::Alias(target.to_string()),
+            None if service.headless => ServiceAddress::Headless,
+            None => ServiceAddress::Addresses(service.ips.to_vec()),
         };
         let ports = service.ports.iter().map(|port| Port {
             name: port.name.to_string(),

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::answer::{Answer, answer};
-use super::view::{Endpoint, Owner, Port, Reach, Service, View};
+use super::lookup::{Endpoint, Owner, Port, Service, ServiceAddress, ServiceLookup};
 use super::wire::{self, Packet};
 use super::zone::Zone;
 
@@ -17,7 +17,7 @@ struct Fake {
     incomplete: bool,
 }
 
-impl View for Fake {
+impl ServiceLookup for Fake {
     fn is_complete(&self) -> bool {
         !self.incomplete
     }
@@ -39,7 +39,7 @@ impl View for Fake {
         let mut owners = Vec::new();
         for ((namespace, service), (of, endpoints)) in &self.services {
             let owner = |endpoint| Owner { namespace: namespace.clone(), service: service.clone(), endpoint };
-            if matches!(&of.reach, Reach::Addresses(list) if list.contains(&address)) {
+            if matches!(&of.reach, ServiceAddress::Addresses(list) if list.contains(&address)) {
                 owners.push(owner(None));
             }
             let here = endpoints.iter().filter(|endpoint| endpoint.address == address);
@@ -63,24 +63,25 @@ fn endpoint(address: &str, hostname: Option<&str>, ports: &[Port]) -> Endpoint {
 
 fn cluster() -> Fake {
     let mut fake = Fake::default();
-    let mut add = |namespace: &str, name: &str, reach: Reach, ports: &[Port], endpoints: Vec<Endpoint>| {
-        let service = Service { reach, ports: ports.to_vec() };
-        fake.services.insert((namespace.into(), name.into()), (service, endpoints));
-    };
+    let mut add =
+        |namespace: &str, name: &str, reach: ServiceAddress, ports: &[Port], endpoints: Vec<Endpoint>| {
+            let service = Service { reach, ports: ports.to_vec() };
+            fake.services.insert((namespace.into(), name.into()), (service, endpoints));
+        };
     let web = [port("http", "TCP", 80), port("dns", "UDP", 53)];
     add(
         "default",
         "web",
-        Reach::Addresses(vec![ip("10.96.0.5"), ip("fd00:96::5")]),
+        ServiceAddress::Addresses(vec![ip("10.96.0.5"), ip("fd00:96::5")]),
         &web,
         vec![endpoint("10.0.0.1", None, &[port("http", "TCP", 8080)])],
     );
-    add("default", "plain", Reach::Addresses(vec![ip("10.96.0.6")]), &[port("", "TCP", 80)], vec![]);
+    add("default", "plain", ServiceAddress::Addresses(vec![ip("10.96.0.6")]), &[port("", "TCP", 80)], vec![]);
     let db = [port("db", "TCP", 5432)];
     add(
         "data",
         "db",
-        Reach::Headless,
+        ServiceAddress::Headless,
         &db,
         vec![
             endpoint("10.0.1.1", Some("db-0"), &db),
@@ -89,12 +90,12 @@ fn cluster() -> Fake {
             endpoint("fd00::3", None, &db),
         ],
     );
-    add("data", "empty", Reach::Headless, &db, vec![]);
-    add("default", "ext", Reach::Alias("www.example.org".into()), &[], vec![]);
-    add("default", "inner", Reach::Alias("web.default.svc.cluster.local".into()), &[], vec![]);
-    add("default", "chain", Reach::Alias("ext.default.svc.cluster.local.".into()), &[], vec![]);
-    add("default", "loop", Reach::Alias("loop.default.svc.cluster.local".into()), &[], vec![]);
-    add("default", "digits", Reach::Alias("192.0.2.1".into()), &[], vec![]);
+    add("data", "empty", ServiceAddress::Headless, &db, vec![]);
+    add("default", "ext", ServiceAddress::Alias("www.example.org".into()), &[], vec![]);
+    add("default", "inner", ServiceAddress::Alias("web.default.svc.cluster.local".into()), &[], vec![]);
+    add("default", "chain", ServiceAddress::Alias("ext.default.svc.cluster.local.".into()), &[], vec![]);
+    add("default", "loop", ServiceAddress::Alias("loop.default.svc.cluster.local".into()), &[], vec![]);
+    add("default", "digits", ServiceAddress::Alias("192.0.2.1".into()), &[], vec![]);
     fake
 }
 
@@ -297,7 +298,7 @@ fn what_is_not_answered() {
 fn long_answers_are_cut() {
     let mut view = cluster();
     let many = (0..200).map(|n| endpoint(&format!("10.1.0.{n}"), None, &[]));
-    let service = Service { reach: Reach::Headless, ports: vec![] };
+    let service = Service { reach: ServiceAddress::Headless, ports: vec![] };
     view.services.insert(("default".into(), "many".into()), (service, many.collect()));
     let mut query = query("many.default.svc.cluster.local.", RecordType::A);
     for (size, limit) in [(None, 512), (Some(100), 512), (Some(1232), 1232), (Some(4096), 1232)] {

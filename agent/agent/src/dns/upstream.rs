@@ -1,4 +1,4 @@
-//! Questions to other servers: each asked once however many clients want to know, kept for a while, in bounded numbers.
+//! Upstream resolver: concurrent queries for one name are merged, responses are cached, concurrency is limited.
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -18,11 +18,11 @@ use super::cache::{Cache, ENTRIES, Key};
 use super::route::Routes;
 use super::wire::UDP_PAYLOAD;
 
-/// How long one server may take.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// Timeout per server.
+const QUERY_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How many servers are asked, one after the other; clients wait five seconds.
 const ATTEMPTS: usize = 3;
-/// Different questions under way at once.
+/// Maximum number of concurrent distinct queries.
 const IN_FLIGHT: usize = 512;
 
 type Flight = Shared<BoxFuture<'static, Arc<Message>>>;
@@ -32,12 +32,12 @@ pub struct Upstream {
     routes: Routes,
     cache: Mutex<Cache>,
     flights: Mutex<HashMap<Key, Flight>>,
-    /// When a server last failed to answer: it is asked last for a while.
+    /// Time of the last failure of each server.
     failed: Mutex<HashMap<SocketAddr, Instant>>,
 }
 
-/// How long a server that did not answer is asked after the others.
-const SHUNNED: Duration = Duration::from_secs(10);
+/// How long a failed server is tried last.
+const FAILED_SERVER_BACKOFF: Duration = Duration::from_secs(10);
 
 impl Upstream {
     /// Nothing asked yet.
@@ -51,7 +51,7 @@ impl Upstream {
         self.cache.lock().get(key, Instant::now())
     }
 
-    /// The answer to a question; "server failure" when nobody gives one in time, or too many are asked already.
+    /// Resolves a question; SERVFAIL on timeout, or if too many queries are in flight.
     pub async fn resolve(self: &Arc<Self>, key: Key) -> Arc<Message> {
         if let Some(found) = self.cached(&key) {
             return Arc::new(found);
@@ -63,7 +63,7 @@ impl Upstream {
                 None if flights.len() >= IN_FLIGHT => return Arc::new(failure()),
                 None => {
                     let (this, of) = (self.clone(), key.clone());
-                    let flight = async move { this.fly(of).await }.boxed().shared();
+                    let flight = async move { this.resolve_upstream(of).await }.boxed().shared();
                     flights.insert(key, flight.clone());
                     flight
                 }
@@ -72,7 +72,7 @@ impl Upstream {
         flight.await
     }
 
-    async fn fly(self: Arc<Self>, key: Key) -> Arc<Message> {
+    async fn resolve_upstream(self: Arc<Self>, key: Key) -> Arc<Message> {
         let reply = Arc::new(self.ask_all(&key).await);
         self.cache.lock().put(key.clone(), &reply, Instant::now());
         self.flights.lock().remove(&key);
@@ -83,17 +83,17 @@ impl Upstream {
         let mut servers = self.routes.servers(&key.name);
         {
             let mut failed = self.failed.lock();
-            failed.retain(|_, at| at.elapsed() < SHUNNED);
+            failed.retain(|_, at| at.elapsed() < FAILED_SERVER_BACKOFF);
             servers.sort_by_key(|server| failed.get(server).copied());
         }
         let mut last = failure();
         for server in servers.into_iter().take(ATTEMPTS) {
-            match timeout(PATIENCE, ask(server, key)).await {
-                // Another server may know better than one that fails.
+            match timeout(QUERY_TIMEOUT, ask(server, key)).await {
+                // Tries the next server after a failure.
                 Ok(Ok(reply)) if is_failure(&reply) => last = reply,
                 Ok(Ok(reply)) => return reply,
                 Ok(Err(error)) => {
-                    tracing::debug!(%server, %error, name = %key.name, "upstream does not answer");
+                    tracing::debug!(%server, %error, name = %key.name, "upstream DNS query failed");
                     self.failed.lock().insert(server, Instant::now());
                 }
                 Err(_) => {
@@ -113,7 +113,7 @@ fn failure() -> Message {
     Message::error_msg(0, OpCode::Query, ResponseCode::ServFail)
 }
 
-/// Asks one server from a port of its own, so that nobody can guess both port and number; by TCP when it was cut short.
+/// Queries one server from a random port, against spoofing; falls back to TCP for truncated responses.
 async fn ask(server: SocketAddr, key: &Key) -> io::Result<Message> {
     let query = query(key);
     let bytes = query.to_vec().map_err(io::Error::other)?;
@@ -127,7 +127,7 @@ async fn ask(server: SocketAddr, key: &Key) -> io::Result<Message> {
     let mut buffer = vec![0; 4096];
     loop {
         let length = socket.recv(&mut buffer).await?;
-        // Anything that is no answer to this question is somebody's attempt.
+        // Ignores packets that do not match the query: they may be spoofed.
         if let Some(reply) = matching(&buffer[..length], &query) {
             return if reply.truncation { ask_by_stream(server, &bytes, &query).await } else { Ok(reply) };
         }
@@ -166,7 +166,7 @@ fn matching(bytes: &[u8], query: &Message) -> Option<Message> {
     (ours && same).then_some(reply)
 }
 
-/// The question of a client as it is asked further.
+/// The upstream query for a client's question.
 pub fn key_of(name: &Name, query: &Message) -> Option<Key> {
     let question = query.queries.first()?;
     let signed = query.edns.as_ref().is_some_and(|edns| edns.flags().dnssec_ok);

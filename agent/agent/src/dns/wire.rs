@@ -15,13 +15,13 @@ const HEADER: usize = 12;
 pub enum Packet {
     /// A query with exactly one question.
     Query(Box<Message>),
-    /// Not a query we answer: this is sent back.
+    /// An unsupported query: the reply to send.
     Refused(Box<Message>),
-    /// Not worth a packet: too short, or itself an answer.
+    /// Dropped: too short, or itself a response.
     Ignored,
 }
 
-/// Reads a packet. Counts are looked at before anything is allocated for them.
+/// Decodes a packet. Record counts are checked before anything is allocated.
 pub fn read(bytes: &[u8]) -> Packet {
     let Some(header) = bytes.first_chunk::<HEADER>() else { return Packet::Ignored };
     let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);

@@ -4,9 +4,9 @@ use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::view::{Endpoint, Owner, Port, Reach, Service, View};
+use super::lookup::{Endpoint, Owner, Port, Service, ServiceAddress, ServiceLookup};
 
-/// How long clients keep records, in seconds: endpoints come and go.
+/// TTL of records in seconds; short, because endpoints change.
 pub const TTL: u32 = 5;
 const VERSION: &str = "1.1.0";
 
@@ -17,7 +17,7 @@ pub struct Zone {
     servers: Vec<IpAddr>,
 }
 
-/// What is known of a name.
+/// Result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Records of the type asked for, and others that the client will ask for next.
@@ -30,7 +30,7 @@ pub enum Found {
     NoName,
     /// Not a name of the cluster.
     Foreign,
-    /// Nobody knows yet.
+    /// Not synced yet.
     Unknown,
 }
 
@@ -42,7 +42,7 @@ impl Zone {
         Some(Zone { domain, servers })
     }
 
-    /// The record that goes with "no such name": it says for how long that holds.
+    /// The SOA record of negative responses.
     pub fn authority(&self) -> Record {
         let hostmaster = self.under(&["hostmaster"]).unwrap_or_default();
         let primary = self.under(&["ns", "dns"]).unwrap_or_default();
@@ -51,7 +51,7 @@ impl Zone {
     }
 
     /// What is known of a name, for a type of records.
-    pub fn find(&self, name: &Name, kind: RecordType, view: &dyn View) -> Found {
+    pub fn find(&self, name: &Name, kind: RecordType, view: &dyn ServiceLookup) -> Found {
         let lower = name.to_lowercase();
         if let Some(address) = reverse(&lower) {
             return self.pointers(name, address, kind, view);
@@ -67,7 +67,7 @@ impl Zone {
         }
     }
 
-    fn below(&self, name: &Name, labels: &[&str], kind: RecordType, view: &dyn View) -> Found {
+    fn below(&self, name: &Name, labels: &[&str], kind: RecordType, view: &dyn ServiceLookup) -> Found {
         match labels {
             [] => self.apex(name, kind),
             ["dns-version"] => only(kind, RecordType::TXT, || {
@@ -114,16 +114,16 @@ impl Zone {
         asked: &Asked<'_>,
         rest: &[&str],
         service: Service,
-        view: &dyn View,
+        view: &dyn ServiceLookup,
     ) -> Found {
         let endpoints = || view.endpoints(asked.namespace, asked.service);
         match (service.reach, rest) {
-            (Reach::Alias(target), []) => alias(name, &target),
-            (Reach::Alias(_), _) => Found::NoName,
-            (Reach::Addresses(list), []) if asked.kind != RecordType::SRV => {
+            (ServiceAddress::Alias(target), []) => alias(name, &target),
+            (ServiceAddress::Alias(_), _) => Found::NoName,
+            (ServiceAddress::Addresses(list), []) if asked.kind != RecordType::SRV => {
                 addresses(name, asked.kind, &list)
             }
-            (Reach::Headless, []) if asked.kind != RecordType::SRV => {
+            (ServiceAddress::Headless, []) if asked.kind != RecordType::SRV => {
                 let list: Vec<IpAddr> = endpoints().iter().map(|endpoint| endpoint.address).collect();
                 addresses(name, asked.kind, &list)
             }
@@ -131,7 +131,9 @@ impl Zone {
             (reach, [protocol]) if protocol.starts_with('_') => {
                 let wanted = |port: &Port| is_label(protocol, &port.protocol) && !port.name.is_empty();
                 let known = match reach {
-                    Reach::Headless => endpoints().iter().any(|endpoint| endpoint.ports.iter().any(wanted)),
+                    ServiceAddress::Headless => {
+                        endpoints().iter().any(|endpoint| endpoint.ports.iter().any(wanted))
+                    }
                     _ => service.ports.iter().any(wanted),
                 };
                 if known { Found::NoData } else { Found::NoName }
@@ -165,14 +167,14 @@ impl Zone {
         name: &Name,
         asked: &Asked<'_>,
         wanted: impl Fn(&Port) -> bool,
-        reach: &Reach,
+        reach: &ServiceAddress,
         ports: &[Port],
         endpoints: &dyn Fn() -> Vec<Endpoint>,
     ) -> Found {
         let (mut records, mut more) = (Vec::new(), Vec::new());
         let own = [asked.service, asked.namespace, "svc"];
         match reach {
-            Reach::Addresses(list) => {
+            ServiceAddress::Addresses(list) => {
                 let Some(target) = self.under(&own) else { return Found::NoName };
                 for port in ports.iter().filter(|port| wanted(port)) {
                     records.push(service_record(name, port.number, 100, target.clone()));
@@ -203,7 +205,7 @@ impl Zone {
         if records.is_empty() { Found::NoData } else { Found::Records(records, more) }
     }
 
-    fn pointers(&self, name: &Name, address: IpAddr, kind: RecordType, view: &dyn View) -> Found {
+    fn pointers(&self, name: &Name, address: IpAddr, kind: RecordType, view: &dyn ServiceLookup) -> Found {
         if !view.is_complete() {
             return Found::Unknown;
         }

@@ -1,25 +1,25 @@
-//! What becomes of an event: the same one again raises a count, many alike become one, and an object that never stops is
-//! heard less often. The figures are upstream's.
+//! Correlates events as Kubernetes does: a repeated event raises a count, many similar ones are aggregated, and each
+//! object is rate limited.
 
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
 
 use super::Draft;
 
-/// How many of a kind of event an object may have before they become one.
-const ALIKE: usize = 10;
-/// How long events count as alike.
-const ALIKE_SECONDS: i64 = 600;
+/// Number of similar events after which they are aggregated.
+const MAX_SIMILAR: usize = 10;
+/// Interval in which similar events are aggregated.
+const SIMILAR_SECONDS: i64 = 600;
 /// At most this many events per object at once, then one per five minutes.
 const BURST: f64 = 25.0;
 const REFILL_SECONDS: f64 = 300.0;
-/// How many of each are remembered.
-const REMEMBERED: usize = 4096;
+/// Maximum number of entries per cache.
+const CACHE_SIZE: usize = 4096;
 
 /// An event that is to be stored.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Observed {
-    /// What it is known by.
+    /// Aggregation key.
     pub key: String,
     /// Its text.
     pub message: String,
@@ -31,11 +31,11 @@ pub(super) struct Observed {
     pub stored: Option<String>,
 }
 
-/// What was seen before.
+/// State of the correlation.
 #[derive(Default)]
 pub(super) struct Correlator {
     known: HashMap<String, Known>,
-    alike: HashMap<String, Alike>,
+    alike: HashMap<String, Similar>,
     budgets: HashMap<String, (f64, i64)>,
 }
 
@@ -47,13 +47,13 @@ struct Known {
 }
 
 #[derive(Default)]
-struct Alike {
+struct Similar {
     messages: HashSet<String>,
     last: i64,
 }
 
 impl Correlator {
-    /// Counts an event; `None` when its object has had too many.
+    /// Counts an event; `None` if its object exceeds the rate limit.
     pub fn observe(&mut self, draft: &Draft) -> Option<Observed> {
         let now = draft.at.as_second();
         let (key, message) = self.combined(draft);
@@ -73,20 +73,20 @@ impl Correlator {
         }
     }
 
-    /// What the event is known by, and its text: its own, or that of all alike.
+    /// Key and text of the event: its own, or those of the aggregate.
     fn combined(&mut self, draft: &Draft) -> (String, String) {
         let (now, about) = (draft.at.as_second(), &draft.about);
         let group = format!("{}/{:?}/{}", object(draft), draft.kind, draft.reason);
         forget_oldest(&mut self.alike, |alike| alike.last);
         let alike = self.alike.entry(group.clone()).or_default();
-        if now - alike.last > ALIKE_SECONDS {
+        if now - alike.last > SIMILAR_SECONDS {
             alike.messages.clear();
         }
         alike.last = now;
-        if alike.messages.len() < ALIKE {
+        if alike.messages.len() < MAX_SIMILAR {
             alike.messages.insert(draft.message.clone());
         }
-        if alike.messages.len() < ALIKE {
+        if alike.messages.len() < MAX_SIMILAR {
             return (format!("{group}/{:?}/{}", about.field_path, draft.message), draft.message.clone());
         }
         (group, format!("(combined from similar events): {}", draft.message))
@@ -112,15 +112,15 @@ fn object(draft: &Draft) -> String {
     format!("{:?}/{:?}/{:?}/{:?}", about.kind, about.namespace, about.name, about.uid)
 }
 
-/// Makes room for one more; the older half goes at once, so that this is seldom.
+/// Evicts the older half of a full cache.
 fn forget_oldest<V>(map: &mut HashMap<String, V>, last: impl Fn(&V) -> i64) {
-    if map.len() < REMEMBERED {
+    if map.len() < CACHE_SIZE {
         return;
     }
     let mut ages: Vec<i64> = map.values().map(&last).collect();
     ages.sort_unstable();
     let middle = ages[ages.len() / 2];
-    let mut spare = REMEMBERED / 2;
+    let mut spare = CACHE_SIZE / 2;
     // Of those that are as old as the middle only some may stay.
     map.retain(|_, value| {
         let stays = last(value) >= middle && spare > 0;
@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut seen = Correlator::default();
-        for n in 0..3 * REMEMBERED {
+        for n in 0..3 * CACHE_SIZE {
             seen.observe(&draft(&n.to_string(), "m", 7));
         }
-        assert!(seen.known.len() <= REMEMBERED && seen.budgets.len() <= REMEMBERED);
-        assert!(seen.alike.len() <= REMEMBERED);
+        assert!(seen.known.len() <= CACHE_SIZE && seen.budgets.len() <= CACHE_SIZE);
+        assert!(seen.alike.len() <= CACHE_SIZE);
     }
 }

@@ -1,6 +1,6 @@
-//! Events people read with `kubectl describe`: recorded in the background, repeated ones counted.
+//! Records Kubernetes Events in the background; repeated ones are counted.
 
-// What becomes of an event that is like others.
+// Aggregation and rate limit of similar events.
 mod correlate;
 
 use jiff::Timestamp;
@@ -15,15 +15,15 @@ use crate::cluster::Make;
 use crate::pod::spec::{self, Role};
 use std::sync::Arc;
 
-/// How many events wait while the API server is away; later ones are dropped.
-const WAITING: usize = 1000;
+/// Maximum number of queued events; later ones are dropped.
+const QUEUE_SIZE: usize = 1000;
 
-/// Whether an event is a problem.
+/// Event type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// As it should be.
+    /// `Normal`.
     Normal,
-    /// A problem.
+    /// `Warning`.
     Warning,
 }
 
@@ -35,7 +35,7 @@ struct Draft {
     at: Timestamp,
 }
 
-/// Takes events from anywhere in the agent; never waits.
+/// Queues events; never blocks.
 #[derive(Clone)]
 pub struct Recorder {
     sender: mpsc::Sender<Draft>,
@@ -108,10 +108,10 @@ pub fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
     }
 }
 
-/// A recorder, and what makes the task that sends what it records.
+/// A recorder, and the factory of the task that sends its events.
 pub fn recorder(client: kube::Client, node: String) -> (Recorder, Make) {
-    let (sender, receiver) = mpsc::channel(WAITING);
-    // A task that is started again goes on with what waits.
+    let (sender, receiver) = mpsc::channel(QUEUE_SIZE);
+    // A restarted task continues with the queue.
     let parts = Arc::new((client, node, tokio::sync::Mutex::new(receiver)));
     let make = move || {
         let parts = parts.clone();
@@ -136,7 +136,7 @@ async fn send(seen: &mut Correlator, client: &kube::Client, node: &str, draft: D
         let patch = json!({"count": observed.count, "lastTimestamp": Time(draft.at), "message": cut(&observed.message)});
         match api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
             Ok(_) => return,
-            // It expired meanwhile.
+            // The Event object expired.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
                 tracing::debug!(%error, "event not counted");
@@ -152,7 +152,7 @@ async fn send(seen: &mut Correlator, client: &kube::Client, node: &str, draft: D
     }
 }
 
-/// Longer texts are refused.
+/// Truncates a message to the API's limit.
 fn cut(message: &str) -> String {
     message.chars().take(1024).collect()
 }

@@ -27,7 +27,7 @@ impl Identity {
         Ok(Self { kubeconfig: kubeconfig.into(), current: Arc::new(ArcSwap::from_pointee(client)) })
     }
 
-    /// A client for everybody: every request goes out with the identity of that moment.
+    /// A client whose requests use the current certificate.
     pub fn client(&self) -> kube::Client {
         let current = self.current.clone();
         let namespace = current.load().default_namespace().to_owned();

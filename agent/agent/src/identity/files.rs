@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Writes a file that only its owner can read, by rename: it is whole or absent.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
-    coracle_cli::private::write(path, bytes)
+    coracle_cli::private_files::write(path, bytes)
         .map_err(|source| IdentityError::File { path: path.into(), source })
 }
 

@@ -1,4 +1,4 @@
-//! Joining: from a server's address and a token to a certificate of one's own.
+//! Joins a cluster: requests a client certificate with a bootstrap token.
 
 use super::client::Identity;
 use super::files::{validity, write_private};
@@ -11,9 +11,9 @@ use kube::api::{Api, PostParams};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What joining needs.
+/// Parameters of joining.
 #[derive(Debug, Clone)]
-pub struct Invitation {
+pub struct JoinParams {
     /// The server's URL.
     pub server: http::Uri,
     /// `id.secret`.
@@ -22,7 +22,7 @@ pub struct Invitation {
     pub hash: String,
 }
 
-impl Invitation {
+impl JoinParams {
     /// From a server's URL, a token that may begin with `K10<hash>::`, and a hash that may begin with `sha256:`.
     pub fn read(server: &str, token: &str, hash: Option<&str>) -> Result<Self, IdentityError> {
         let bad = |why: &str| IdentityError::Server { server: server.into(), why: why.into() };
@@ -50,10 +50,10 @@ impl Invitation {
     }
 }
 
-/// How long the server may take to say whether it knows us.
-const RECOGNITION: Duration = Duration::from_secs(10);
+/// Timeout of the check whether the server accepts the certificate.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Refuses what cannot be the name of a Node.
+/// Validates the name of a Node.
 pub fn check_name(name: &str) -> Result<(), IdentityError> {
     match dns1123_subdomain(name).is_empty() {
         true => Ok(()),
@@ -61,22 +61,22 @@ pub fn check_name(name: &str) -> Result<(), IdentityError> {
     }
 }
 
-/// Where a node's identity is kept.
+/// Files of a node's identity.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct IdentityFiles {
     /// The kubeconfig.
     pub kubeconfig: PathBuf,
     /// Certificates and keys.
     pub pki: PathBuf,
 }
 
-impl Place {
+impl IdentityFiles {
     /// Below the agent's directory.
     pub fn below(root: &Path) -> Self {
         Self { kubeconfig: root.join("kubeconfig"), pki: root.join("pki") }
     }
 
-    /// Whether a certificate of the node is there that has not ended; the server may have revoked it.
+    /// Whether there is a certificate of the node that has not expired; the server may have revoked it.
     pub fn joined(&self, node: &str) -> bool {
         let known = std::fs::read(self.pki.join("client.pem")).ok().and_then(|pem| validity(&pem));
         let now = jiff::Timestamp::now().as_second();
@@ -84,8 +84,8 @@ impl Place {
             && known.is_some_and(|(_, until, name)| until > now && name == format!("system:node:{node}"))
     }
 
-    /// Whether the server accepts the certificate that is here.
-    pub async fn recognized(&self) -> Result<bool, IdentityError> {
+    /// Whether the server accepts the stored certificate.
+    pub async fn is_accepted(&self) -> Result<bool, IdentityError> {
         let ask = async {
             let api: Api<SelfSubjectReview> = Api::all(Identity::read(&self.kubeconfig).await?.client());
             match api.create(&PostParams::default(), &SelfSubjectReview::default()).await {
@@ -96,15 +96,16 @@ impl Place {
         };
         let server = self.kubeconfig.display().to_string();
         let silent = IdentityError::Server { server, why: "no answer".into() };
-        tokio::time::timeout(RECOGNITION, ask).await.unwrap_or(Err(silent))
+        tokio::time::timeout(ACCEPT_TIMEOUT, ask).await.unwrap_or(Err(silent))
     }
 }
 
-/// Joins: verifies the server, asks for a certificate with the token, writes what `run` needs, and sees whether it is accepted.
+/// Joins: verifies the server, requests a certificate with the token, writes the files for `run`, and checks that the server
+/// accepts the certificate.
 pub async fn join(
-    invitation: &Invitation,
+    invitation: &JoinParams,
     node: &str,
-    place: &Place,
+    place: &IdentityFiles,
     patience: Duration,
 ) -> Result<(), IdentityError> {
     check_name(node)?;
@@ -121,12 +122,12 @@ pub async fn join(
         }
         other => other,
     })?;
-    coracle_cli::private::directory(&place.pki)
+    coracle_cli::private_files::directory(&place.pki)
         .map_err(|source| IdentityError::File { path: place.pki.clone(), source })?;
     write_private(&place.pki.join("ca.crt"), to_pem(&authority).as_bytes())?;
     write_private(&place.pki.join("client.pem"), pem.as_bytes())?;
     write_private(&place.kubeconfig, of_node(&server, &place.pki, node).as_bytes())?;
-    match place.recognized().await? {
+    match place.is_accepted().await? {
         true => Ok(()),
         false => Err(IdentityError::NotAccepted { server, node: node.into() }),
     }
@@ -150,7 +151,7 @@ mod tests {
         let (url, bare) = ("https://10.0.0.1:6443", "abcdef.0123456789abcdef");
         let whole = format!("K10{hash}::{bare}");
         let read = |server: &str, token: &str, given: Option<&str>| {
-            Invitation::read(server, token, given).map(|i| (i.token, i.hash)).map_err(|e| e.to_string())
+            JoinParams::read(server, token, given).map(|i| (i.token, i.hash)).map_err(|e| e.to_string())
         };
         assert_eq!(read(url, &whole, None).unwrap(), (bare.to_owned(), hash.clone()));
         assert_eq!(read(url, bare, Some(&format!("sha256:{hash}"))).unwrap().1, hash);

@@ -1,29 +1,29 @@
-//! Who this node is to the cluster: joining with a token, certificates, and renewing them before they end.
+//! Identity of the node: joining with a token, certificates and their rotation.
 
 // Certificates on disk.
 pub mod files;
-// Asking the cluster to sign.
+// Certificate signing requests.
 pub mod request;
-// A server known by the hash of its authority.
+// Verifies the server by the hash of its CA.
 pub mod pin;
-// The way in.
+// Joining.
 pub mod join;
-// The API client, whose identity changes under it.
+// The API client with a renewable certificate.
 pub mod client;
 // Renewal of the client certificate.
 pub mod rotate;
 // The certificate of the node's own HTTPS API.
 pub mod serving;
 
-/// Why the node has no identity.
+/// Why the node has no valid identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file.
     #[error("{path}")]
     File {
-        /// Which.
+        /// The file.
         path: std::path::PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -33,25 +33,25 @@ pub enum IdentityError {
     /// What is in a PEM file cannot be used.
     #[error("{what} cannot be used: {why}")]
     Pem {
-        /// Which.
+        /// The file or object.
         what: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The token is not in a form that can be one.
     #[error("the token is not of the form [K10<ca hash>::]<id>.<secret>")]
     Token,
-    /// Nothing to know the server by.
+    /// No CA hash to verify the server.
     #[error(
         "give --ca-hash, or a token that begins with it: without the hash of the cluster's authority anyone could answer for the server"
     )]
     NoHash,
-    /// No node can be called this.
+    /// Invalid node name.
     #[error("{name:?} cannot be the name of a node: {why}; give another with --node-name")]
     Name {
         /// What it was to be called.
         name: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// The server signed a certificate and does not accept it.
@@ -62,12 +62,12 @@ pub enum IdentityError {
         /// The node.
         node: String,
     },
-    /// The server could not be reached or is not the one that was meant.
+    /// The server is unreachable or its CA does not match.
     #[error("{server}: {why}")]
     Server {
         /// Its URL.
         server: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The server does not know the token.
@@ -87,7 +87,7 @@ pub enum IdentityError {
         /// What the cluster says.
         why: String,
     },
-    /// Nobody decided in time.
+    /// The request was not approved in time.
     #[error(
         "the certificate signing request {name} was not approved in time; `kubectl certificate approve {name}` does it by hand"
     )]

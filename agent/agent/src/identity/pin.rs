@@ -1,8 +1,8 @@
-//! A server that is known only by the hash of its authority's public key: it sends the authority's certificate in its
-//! handshake, and nothing is said to it before that certificate has the hash and vouches for the server.
+//! Verifies a server by the hash of its CA's public key: the server sends the CA certificate in the handshake, and
+//! nothing is sent before that certificate has the hash and has signed the server's.
 
 use super::IdentityError;
-use coracle_cli::judge::{self, Judge, Shown};
+use coracle_cli::server_cert::{self, PresentedCert, ServerCertCheck};
 use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How long the server may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Handshake timeout.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// SHA-256 of a certificate's public key, in hex, as kubeadm prints it.
 pub fn key_hash(der: &[u8]) -> Option<String> {
@@ -30,8 +30,8 @@ struct Pinned {
     found: Mutex<Option<CertificateDer<'static>>>,
 }
 
-impl Judge for Pinned {
-    fn judge(&self, shown: &Shown<'_>, provider: &Arc<CryptoProvider>) -> Result<(), rustls::Error> {
+impl ServerCertCheck for Pinned {
+    fn check(&self, shown: &PresentedCert<'_>, provider: &Arc<CryptoProvider>) -> Result<(), rustls::Error> {
         let wrong = |why: String| rustls::Error::General(why);
         let meant = shown.chain.iter().find(|der| key_hash(der).is_some_and(|hash| hash == self.hash));
         let Some(authority) = meant else {
@@ -53,22 +53,30 @@ impl Judge for Pinned {
     }
 }
 
-/// Shakes hands with a server and gives its authority's certificate (DER), which has the hash and vouches for the server.
+/// What a failed handshake says. Our own words are in an error whose text rustls begins with others.
+fn refusal(error: &std::io::Error) -> String {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::General(why)) => why.clone(),
+        _ => error.to_string(),
+    }
+}
+
+/// Connects to a server and returns its verified CA certificate (DER).
 pub async fn authority(server: &http::Uri, hash: &str) -> Result<Vec<u8>, IdentityError> {
     let failed = |why: String| IdentityError::Server { server: server.to_string(), why };
     let host = server.host().ok_or_else(|| failed("the URL names no host".into()))?.trim_matches(['[', ']']);
     let port = server.port_u16().unwrap_or(443);
     let pinned = Arc::new(Pinned { hash: hash.to_lowercase(), found: Mutex::default() });
-    let config = judge::client(pinned.clone()).map_err(|error| failed(error.to_string()))?;
+    let config = server_cert::client_config(pinned.clone()).map_err(|error| failed(error.to_string()))?;
     let config = config.with_no_client_auth();
     let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
     let shake = async {
         let stream = TcpStream::connect((host, port)).await?;
         tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await
     };
-    let shaken = tokio::time::timeout(PATIENCE, shake).await.map_err(|_| failed("no answer".into()))?;
-    // rustls wraps our own words in "unexpected error".
-    shaken.map_err(|error| failed(error.to_string().replace("unexpected error: ", "")))?;
+    let shaken =
+        tokio::time::timeout(HANDSHAKE_TIMEOUT, shake).await.map_err(|_| failed("no answer".into()))?;
+    shaken.map_err(|error| failed(refusal(&error)))?;
     let found = pinned.found.lock().take();
     found.map(|der| der.to_vec()).ok_or_else(|| failed("it showed no certificate".into()))
 }

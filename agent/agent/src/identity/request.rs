@@ -34,7 +34,7 @@ pub async fn obtain(
     signer: &str,
     node: &str,
     names: &[String],
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<String, IdentityError> {
     let (key, request) = make(node, names)?;
     let usage = if signer == SERVING { "server auth" } else { "client auth" };
@@ -53,7 +53,7 @@ pub async fn obtain(
     let name = made.metadata.name.unwrap_or_default();
     let begun = Instant::now();
     let mut pause = Duration::from_millis(20);
-    while begun.elapsed() < patience {
+    while begun.elapsed() < timeout {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
         let status = api.get(&name).await?.status.unwrap_or_default();

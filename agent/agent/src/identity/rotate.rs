@@ -1,4 +1,4 @@
-//! Renewal of the client certificate: the node asks for a new one with the old one, in time.
+//! Rotates the client certificate before it expires.
 
 use super::client::Identity;
 use super::files::{renewal, validity, write_private};
@@ -10,25 +10,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a renewal may take before it is tried again.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between attempts that failed.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Renews for ever; a node whose kubeconfig holds its certificate elsewhere is renewed by whoever put it there.
-pub async fn keep(identity: Arc<Identity>) {
+/// Renews the certificate until the process ends. Returns if the certificate is not in a file of its own: it is then managed
+/// externally.
+pub async fn run(identity: Arc<Identity>) {
     let Some(path) = identity.renewable() else {
-        tracing::info!("the client certificate is not in a file of its own: somebody else renews it");
+        tracing::info!("client certificate is not in a file of its own and is not rotated");
         return;
     };
     let dice: f64 = rand::rng().random_range(0.0..1.0);
     loop {
         let known = std::fs::read(&path).ok().and_then(|pem| validity(&pem));
         let Some((from, until, name)) = known else {
-            tracing::error!(path = %path.display(), "the client certificate cannot be read");
+            tracing::error!(path = %path.display(), "client certificate cannot be read");
             return;
         };
         let wait = renewal((from, until), dice) - jiff::Timestamp::now().as_second();
-        // Looked at once a day at least: clocks are set.
+        // At least once a day, because the clock may be changed.
         tokio::time::sleep(Duration::from_secs(wait.clamp(0, 86_400) as u64)).await;
         if renewal((from, until), dice) > jiff::Timestamp::now().as_second() {
             continue;
@@ -47,7 +48,7 @@ pub async fn keep(identity: Arc<Identity>) {
 }
 
 async fn renew(identity: &Identity, path: &Path, node: &str) -> Result<(), IdentityError> {
-    let pem = request::obtain(&identity.client(), request::CLIENT, node, &[], PATIENCE).await?;
+    let pem = request::obtain(&identity.client(), request::CLIENT, node, &[], RENEWAL_TIMEOUT).await?;
     write_private(path, pem.as_bytes())?;
     identity.renew().await
 }

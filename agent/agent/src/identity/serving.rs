@@ -1,5 +1,5 @@
-//! The certificate of the node's own HTTPS API: signed by the cluster's authority as soon as the cluster does it, by the
-//! node itself until then; renewed before it ends, without a new listener.
+//! Serving certificate of the node API: self-signed until the cluster has signed one; renewed before it expires, without
+//! a new listener.
 
 use super::files::{renewal, validity, write_private};
 use super::{IdentityError, request};
@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the cluster may take to sign.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long to wait for a signed certificate.
+const SIGNING_TIMEOUT: Duration = Duration::from_secs(120);
 /// Between attempts that failed: twice as long every time, because what is refused once mostly stays refused. The node serves
 /// a certificate of its own meanwhile.
 const RETRY: Duration = Duration::from_secs(10);
-const LONGEST_RETRY: Duration = Duration::from_secs(600);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(600);
 
-/// The certificate that is shown now.
+/// The current certificate.
 #[derive(Debug)]
 pub struct Serving {
     path: PathBuf,
@@ -46,7 +46,7 @@ fn certified(pem: &[u8], what: &Path) -> Result<Arc<CertifiedKey>, IdentityError
 }
 
 impl Serving {
-    /// What is in `dir`, or a certificate that the node signs itself for the time being.
+    /// Loads the certificate in `dir`, or creates a self-signed one.
     pub fn open(dir: &Path, node: &str, addresses: &[String]) -> Result<Arc<Self>, IdentityError> {
         let path = dir.join("serving.pem");
         let mut names = vec![node.to_owned()];
@@ -66,8 +66,8 @@ impl Serving {
         Ok(Arc::new(Self { path, node: node.into(), names, current: ArcSwap::from(current) }))
     }
 
-    /// Gets and renews the certificate for ever.
-    pub async fn keep(self: Arc<Self>, client: kube::Client) {
+    /// Requests and renews the certificate until the process ends.
+    pub async fn run(self: Arc<Self>, client: kube::Client) {
         let mut pause = RETRY;
         loop {
             let due = std::fs::read(&self.path).ok().and_then(|pem| validity(&pem));
@@ -83,7 +83,7 @@ impl Serving {
                     "serving certificate not signed by the cluster, will retry"
                 );
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_RETRY);
+                pause = (pause * 2).min(MAX_RETRY_DELAY);
             } else {
                 pause = RETRY;
             }
@@ -91,18 +91,24 @@ impl Serving {
     }
 
     async fn renew(&self, client: &kube::Client) -> Result<(), IdentityError> {
-        let pem = match request::obtain(client, request::SERVING, &self.node, &self.names, PATIENCE).await {
-            // A name or an address that is the API server's, too, is certified to nobody else; the node needs none of them.
-            Err(IdentityError::Refused { name, why }) => {
-                tracing::info!(request = name, why, "asking for a certificate without names of others");
-                let inner = [inner_name(&self.node)];
-                request::obtain(client, request::SERVING, &self.node, &inner, PATIENCE).await?
-            }
-            other => other?,
-        };
+        let pem =
+            match request::obtain(client, request::SERVING, &self.node, &self.names, SIGNING_TIMEOUT).await {
+                // A name or an address that is the API server's, too, is certified to nobody else; the node needs none
+                // of them.
+                Err(IdentityError::Refused { name, why }) => {
+                    tracing::info!(
+                        request = name,
+                        why,
+                        "requesting a certificate without names of the API server"
+                    );
+                    let inner = [inner_name(&self.node)];
+                    request::obtain(client, request::SERVING, &self.node, &inner, SIGNING_TIMEOUT).await?
+                }
+                other => other?,
+            };
         let fresh = certified(pem.as_bytes(), &self.path)?;
         if let Some(dir) = self.path.parent() {
-            let made = coracle_cli::private::directory(dir);
+            let made = coracle_cli::private_files::directory(dir);
             made.map_err(|source| IdentityError::File { path: dir.into(), source })?;
         }
         write_private(&self.path, pem.as_bytes())?;

@@ -1,4 +1,4 @@
-//! Making the kernel what the plan says: what is missing is added, what is ours and in no plan is removed.
+//! Applies the plan: adds what is missing, removes our own entries that are not in it.
 
 use coracle_cni::netlink;
 use coracle_cni::route::{NeighbourTable, Route, Vxlan};
@@ -6,13 +6,13 @@ use coracle_cni::route::{NeighbourTable, Route, Vxlan};
 use super::plan::{Plan, TUNNEL, mtu_inside, tunnel_mac};
 use super::{Mode, Underlay};
 
-/// Marks our routes: a routing protocol's number nobody else has.
+/// Routing protocol number that marks our routes.
 const OWNER: u8 = 67;
 const ID: u32 = 67;
 /// Linux's own port for VXLAN, older than the registered one.
 const PORT: u16 = 8472;
 
-/// Nodes are not joined; retry.
+/// Why the network was not set up; retried.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// No link has the node's address.
@@ -21,9 +21,9 @@ pub enum NetworkError {
     /// The kernel refused something.
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
-    /// Changes by others are not heard of.
+    /// The nftables table cannot be watched.
     #[error(transparent)]
-    Others(#[from] coracle_engine::others::OthersError),
+    Monitor(#[from] coracle_engine::nft_monitor::NftMonitorError),
     /// The tunnel is not there although it was made.
     #[error("tunnel {TUNNEL} vanished")]
     NoTunnel,
@@ -51,11 +51,11 @@ pub fn ensure_tunnel(route: &mut Route, below: &Underlay) -> Result<u32, Network
     })?;
     // Without IPv6 it is not there; with it, addresses outlive a tunnel that is taken down, as those of IPv4 do.
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{TUNNEL}/keep_addr_on_down"), "1");
-    tracing::info!(tunnel = TUNNEL, mtu, local = %below.ip, "tunnel made");
+    tracing::info!(tunnel = TUNNEL, mtu, local = %below.ip, "tunnel created");
     route.link(TUNNEL)?.map(|link| link.index).ok_or(NetworkError::NoTunnel)
 }
 
-/// Brings the kernel to the plan; how many things changed.
+/// Applies the plan; returns the number of changes.
 pub fn apply(route: &mut Route, plan: &Plan, tunnel: Option<u32>) -> Result<usize, NetworkError> {
     let mut changes = 0;
     if let Some(tunnel) = tunnel {

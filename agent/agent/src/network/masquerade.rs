@@ -1,4 +1,4 @@
-//! Pods see each other's addresses; what leaves for elsewhere has the node's.
+//! Masquerades traffic of pods that leaves the cluster; pods see each other's addresses.
 
 use coracle_cni::netlink;
 use coracle_cni::nft::{Batch, Data, Element, Expr, Hook, INET, KeyType, Nft, SetSpec, Table, Verdict, reg};
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 pub const TABLE: Table = Table { family: INET, name: "coracle-network" };
 const HOOK: &str = "postrouting";
 
-/// Makes the table anew, in one transaction: `own` are the ranges of this node's pods, `all` those of every node.
+/// Rebuilds the table in one transaction: `own` are the pod CIDRs of this node, `all` those of every node.
 pub fn write(nft: &mut Nft, own: &[Cidr], all: &BTreeSet<Cidr>) -> netlink::Result<()> {
     let mut batch = Batch::new();
     batch.table(TABLE);

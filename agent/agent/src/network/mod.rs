@@ -1,10 +1,10 @@
-//! The network between nodes: how pods of other nodes are reached, from what the Node objects say.
+//! The network between nodes: tunnel and routes to pods of other nodes, from Node objects.
 
-// What belongs in the kernel.
+// Desired state of the kernel. Pure.
 mod plan;
-// Making it so.
+// Applies the plan.
 mod apply;
-// Sources of what leaves the pods' network.
+// Masquerades traffic that leaves the cluster.
 mod masquerade;
 // The task.
 mod run;
@@ -17,15 +17,15 @@ use coracle_cni::netlink;
 use coracle_cni::route::Route;
 use std::net::IpAddr;
 
-/// How pods of other nodes are reached.
+/// How packets reach pods of other nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
-    /// Through a tunnel between nodes, over any network.
+    /// VXLAN tunnels between nodes, over any network.
     #[default]
     Vxlan,
-    /// By routes, for nodes on one link.
+    /// Routes, for nodes on one link.
     Routes,
-    /// Somebody else sees to it.
+    /// Managed by another network plugin.
     None,
 }
 
@@ -51,7 +51,7 @@ pub fn underlay(ip: IpAddr) -> netlink::Result<Option<Underlay>> {
     Ok(None)
 }
 
-/// The largest packet of pods, for the network configuration; `None` leaves it to the kernel.
+/// MTU of pods for the CNI configuration; `None` for the kernel's default.
 pub fn pod_mtu(mode: Mode, ips: &[String]) -> Option<u32> {
     let ip = ips.first()?.parse().ok()?;
     let below = underlay(ip).ok()??;

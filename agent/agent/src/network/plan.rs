@@ -1,4 +1,4 @@
-//! What belongs in the kernel so that pods of other nodes are reached. Pure.
+//! Desired routes and neighbours for pods of other nodes. Pure.
 
 use coracle_cni::route::{Cidr, Neighbour, OwnRoute};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use crate::cluster::Node;
 /// The tunnel's name.
 pub const TUNNEL: &str = "coracle-vxlan";
 
-/// What the kernel is to have.
+/// Desired state of the kernel.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Routes to the pods of other nodes.

@@ -1,4 +1,4 @@
-//! The task: follows the nodes.
+//! The task that watches Nodes and applies the plan.
 
 use coracle_cni::nft::Nft;
 use coracle_cni::route::{Cidr, Route};
@@ -9,16 +9,16 @@ use std::time::Duration;
 use super::apply::{NetworkError, apply, ensure_tunnel};
 use super::plan::{Plan, plan};
 use super::{Mode, masquerade, underlay};
-use crate::cluster::{Name, Node, View};
+use crate::cluster::{Name, Node, Reflector};
 use crate::config::NodeConfig;
-use coracle_engine::others::{Heard, Others};
+use coracle_engine::nft_monitor::{NftMonitor, TableEvent};
 
-/// Somebody may have removed routes of ours: looked at this often, besides every change of a node.
+/// Interval of full checks: another program may have removed our routes.
 const RESYNC: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Joins this node's pods to those of other nodes, for ever. Until every node is known nothing is removed.
-pub async fn follow(nodes: View<Node>, config: NodeConfig) {
+/// Connects this node's pods to those of other nodes, until the process ends. Nothing is removed before all nodes are listed.
+pub async fn follow(nodes: Reflector<Node>, config: NodeConfig) {
     if config.network == Mode::None {
         return;
     }
@@ -28,7 +28,7 @@ pub async fn follow(nodes: View<Node>, config: NodeConfig) {
     let mut tables = loop {
         match Tables::open() {
             Ok(tables) => break tables,
-            Err(error) => tracing::warn!(%error, "nodes are not joined, will retry"),
+            Err(error) => tracing::warn!(%error, "node network not updated, will retry"),
         }
         tokio::time::sleep(RETRY).await;
     };
@@ -37,18 +37,18 @@ pub async fn follow(nodes: View<Node>, config: NodeConfig) {
         let pause = match synced {
             Ok(()) => RESYNC,
             Err(error) => {
-                tracing::warn!(%error, "nodes are not joined, will retry");
+                tracing::warn!(%error, "node network not updated, will retry");
                 RETRY
             }
         };
         let own = [tables.port];
-        // Changes while this was done are there at once.
+        // Changes made meanwhile are returned at once.
         tokio::select! {
             _ = changes.next() => {}
             () = tokio::time::sleep(pause) => {}
-            heard = tables.others.change(&own) => {
-                if heard == Heard::Change {
-                    tracing::warn!(table = masquerade::TABLE.name, "somebody changed the table, it is written anew");
+            event = tables.monitor.changed(&own) => {
+                if event == TableEvent::Changed {
+                    tracing::warn!(table = masquerade::TABLE.name, "another program changed the table, rebuilding it");
                     written = None;
                 }
             }
@@ -56,24 +56,24 @@ pub async fn follow(nodes: View<Node>, config: NodeConfig) {
     }
 }
 
-/// The kernel's tables: ours, and what others do to it.
+/// The network's nftables table, and the monitor for changes by other programs.
 struct Tables {
     nft: Nft,
     port: u32,
-    others: Others,
+    monitor: NftMonitor,
 }
 
 impl Tables {
     fn open() -> Result<Self, NetworkError> {
         let nft = Nft::open()?;
-        Ok(Tables { port: nft.port()?, nft, others: Others::at(masquerade::TABLE)? })
+        Ok(Tables { port: nft.port()?, nft, monitor: NftMonitor::open(masquerade::TABLE)? })
     }
 }
 
 type Ranges = (Vec<Cidr>, BTreeSet<Cidr>);
 
 fn sync(
-    nodes: &View<Node>,
+    nodes: &Reflector<Node>,
     config: &NodeConfig,
     nft: &mut Nft,
     written: &mut Option<Ranges>,
@@ -93,7 +93,7 @@ fn sync(
     let plan: Plan = plan(config.network, &own, &others, &below, tunnel.unwrap_or(below.link));
     let changes = apply(&mut route, &plan, tunnel)?;
     if changes > 0 {
-        tracing::info!(nodes = others.len(), changes, "nodes joined");
+        tracing::info!(nodes = others.len(), changes, "node network updated");
     }
     let ranges: BTreeSet<Cidr> = all.iter().flat_map(|(_, node)| node.pod_ranges.iter().copied()).collect();
     let wanted = (own.pod_ranges.to_vec(), ranges);

@@ -1,4 +1,4 @@
-//! The network configuration for the node's pod range.
+//! The CNI configuration for the node's pod CIDRs.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -16,7 +16,7 @@ pub struct Network<'a> {
     pub pod_cidrs: &'a [String],
     /// Largest packet; the kernel's choice when not known.
     pub mtu: Option<u32>,
-    /// The plugin hides the sources of what leaves the node.
+    /// The bridge plugin masquerades.
     pub masquerade: bool,
 }
 
@@ -46,7 +46,7 @@ pub fn conflist(network: &Network<'_>) -> Value {
     })
 }
 
-/// Writes the configuration, all at once, if it is another one; says whether it was.
+/// Writes the configuration atomically if it changed; returns whether it did.
 pub fn write(dir: &Path, network: &Network<'_>) -> io::Result<bool> {
     let text = format!("{:#}\n", conflist(network));
     let path = dir.join(FILE);

@@ -1,4 +1,4 @@
-//! Disk that pods use against the limits they gave: emptyDir sizes and ephemeral storage of containers and pods.
+//! Enforces local storage limits: emptyDir sizes and ephemeral storage of containers and pods.
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
@@ -24,7 +24,7 @@ pub struct Usage {
     pub containers: HashMap<String, i64>,
 }
 
-/// Evicts pods that use more disk than they may. Only pods with limits are measured.
+/// Evicts pods that exceed their limits. Only pods with limits are measured.
 pub async fn check(context: &Context) {
     let limited: Vec<_> = context
         .pods
@@ -81,7 +81,7 @@ fn has_limits(spec: &PodSpec) -> bool {
     volume_limits(spec).next().is_some() || container_limits(spec).next().is_some()
 }
 
-/// What a pod is to be told when it uses too much.
+/// Eviction message of a pod that exceeds a limit.
 pub fn over(spec: &PodSpec, usage: &Usage) -> Option<String> {
     let used = |of: &HashMap<String, i64>, name: &str| of.get(name).copied().unwrap_or(0);
     for (name, limit, bytes) in volume_limits(spec) {

@@ -1,4 +1,4 @@
-//! Logs that grow are cut: the file is moved aside, the runtime begins a new one, older ones are compressed or removed.
+//! Container log rotation: renames the file, makes the runtime reopen it, compresses or removes older files.
 //!
 //! A pod that collects logs may write into their directories: links there are not followed.
 #![deny(clippy::disallowed_methods)]
@@ -16,14 +16,14 @@ use crate::context::Context;
 use crate::pod::observed::State;
 use coracle_host_dir::HostDir;
 
-/// Between looks at the logs.
+/// Interval between checks.
 const PERIOD: Duration = Duration::from_secs(10);
 const COMPRESSED: &str = ".gz";
 const UNFINISHED: &str = ".tmp";
-/// As the log itself.
+/// Mode of rotated files.
 const MODE: u32 = 0o640;
 
-/// How much log a container may have.
+/// Log limits of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLimits {
     /// Bytes of one file.
@@ -32,7 +32,7 @@ pub struct LogLimits {
     pub files: usize,
 }
 
-/// Cuts logs for as long as the node runs. What fails is tried again at the next look.
+/// Rotates logs until the process ends. Errors are retried at the next check.
 pub async fn run(context: Arc<Context>, limits: LogLimits) {
     let mut ticks = tokio::time::interval(PERIOD);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -44,7 +44,7 @@ pub async fn run(context: Arc<Context>, limits: LogLimits) {
                 if size(log).is_some_and(|size| size > limits.size)
                     && let Err(error) = rotate(&context, &container.id, log, limits).await
                 {
-                    tracing::warn!(container = container.id, log = %log.display(), %error, "log is not cut, will retry");
+                    tracing::warn!(container = container.id, log = %log.display(), %error, "log not rotated, will retry");
                 }
             }
         }
@@ -53,14 +53,14 @@ pub async fn run(context: Arc<Context>, limits: LogLimits) {
 
 async fn rotate(context: &Context, id: &str, log: &Path, limits: LogLimits) -> io::Result<()> {
     let (dir, name) = HostDir::of_file(log)?;
-    let (inside, older) = (dir.again()?, name.clone());
+    let (inside, older) = (dir.try_clone()?, name.clone());
     tokio::task::spawn_blocking(move || tidy(&inside, &older, limits.files))
         .await
         .map_err(io::Error::other)??;
     let aside = with_suffix(&name, &Timestamp::now().strftime(".%Y%m%d-%H%M%S").to_string());
     dir.rename(&name, &aside)?;
     if let Err(error) = context.runtime.reopen_container_log(id).await {
-        // The runtime goes on with the file it has: it gets its name back.
+        // The runtime keeps writing to the old file: renames it back.
         dir.rename(&aside, &name)?;
         return Err(io::Error::other(error));
     }
@@ -93,7 +93,7 @@ fn rotated(dir: &HostDir, log: &OsStr) -> io::Result<Vec<OsString>> {
             continue;
         }
         if ends_with(&name, UNFINISHED) {
-            // Left by an agent that ended in the middle.
+            // Left by an interrupted rotation.
             dir.remove_file(&name)?;
         } else {
             found.push(name);

@@ -1,4 +1,4 @@
-//! What the machine is: read from the kernel and a few files.
+//! Properties of the machine, from the kernel and a few files.
 
 use k8s_openapi::api::core::v1::NodeSystemInfo;
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ fn huge_pages(dir: &Path) -> BTreeMap<String, i64> {
     all
 }
 
-/// The address this machine reaches the API server from: the one others should reach it at.
+/// Local address used to connect to the API server.
 pub fn address_towards(server: SocketAddr) -> Option<IpAddr> {
     let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).ok()?;

@@ -1,22 +1,22 @@
-//! The node itself: what it is, and telling the API server so.
+//! The Node object: registration, status, lease, eviction.
 
-// What the machine is.
+// Properties of the machine.
 pub mod machine;
 // The Node object as this node registers it.
 pub mod object;
-// Conditions and what pods may use.
+// Conditions and allocatable resources.
 pub mod status;
-// The heartbeat.
+// The Lease.
 pub mod lease;
-// The network configuration of the pod range.
+// The CNI configuration for the pod CIDRs.
 pub mod cni_conf;
-// What to do when something runs short.
-pub mod pressure;
-// Logs that grow are cut.
+// Eviction of pods under resource pressure.
+pub mod eviction;
+// Container log rotation.
 pub mod log_rotation;
-// The task that keeps it all current.
-pub mod keep;
-// Disk that pods use beyond their limits.
+// The task that registers the node and reports its status.
+pub mod reconcile;
+// Enforces local storage limits of pods.
 pub mod local_storage;
-// The machine goes down.
+// Graceful node shutdown.
 pub mod shutdown;

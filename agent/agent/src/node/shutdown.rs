@@ -1,4 +1,4 @@
-//! The machine goes down: pods end in order, ordinary ones first, each with the time it is given.
+//! Graceful node shutdown: terminates ordinary pods first, then critical ones, each within its period.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,14 @@ use crate::pod::table::Message;
 
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
 
-/// Whether the machine goes down; clones are the same one.
+/// Whether a shutdown has begun. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     begun: Arc<AtomicBool>,
 }
 
 impl Shutdown {
-    /// True once it goes down.
+    /// Whether the shutdown has begun.
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
@@ -40,17 +40,17 @@ impl Periods {
     }
 }
 
-/// True when systemd is taking the machine down, or somebody asked for it with `shutdown`.
+/// Whether systemd is shutting the machine down, or `shutdown` has scheduled it.
 pub fn is_machine_stopping() -> bool {
     let output = std::process::Command::new("systemctl").arg("is-system-running").output();
     output.is_ok_and(|output| output.stdout.starts_with(b"stopping"))
 }
 
-/// Ends all pods within the periods. From the first moment on, the node is not ready and takes no pods.
+/// Terminates all pods within the periods. The node is not ready and rejects new pods from the start.
 pub async fn run(context: &Context, periods: Periods) {
     context.shutdown.begun.store(true, Ordering::Relaxed);
     context.node_changed.notify_one();
-    tracing::info!(node = context.config.name, ?periods, "machine goes down, ending pods");
+    tracing::info!(node = context.config.name, ?periods, "machine is shutting down, terminating pods");
     for (critical, period) in [false, true].into_iter().zip(periods.parts()) {
         let mut uids = Vec::new();
         for pod in context.pods.list().into_iter().map(|entry| entry.pod) {
@@ -63,10 +63,10 @@ pub async fn run(context: &Context, periods: Periods) {
             context.pods.send(spec::uid(&pod), message);
             uids.push(spec::uid(&pod).to_owned());
         }
-        // What does not end in its time is killed by then; the next ones wait no longer.
+        // Pods that exceed their period are killed; the next group does not wait for them.
         let _ = tokio::time::timeout(period, context.pods.wait_stopped(&uids)).await;
     }
-    // The last statuses must get out.
+    // Waits until the last statuses are sent.
     let _ = tokio::time::timeout(Duration::from_secs(2), context.reporter.settled()).await;
 }
 

@@ -1,4 +1,4 @@
-//! The status of the node: conditions, and what it has and offers. Pure but for its inputs.
+//! The status of the node: conditions, capacity and allocatable resources. Pure.
 
 use coracle_proto::cri;
 use jiff::Timestamp;
@@ -11,15 +11,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::eviction;
 use super::machine::Machine;
-use super::pressure;
 use crate::config::NodeConfig;
 use crate::policy::NOT_ENFORCED;
+use coracle_engine::runtime::RuntimeError;
 
 /// At most this many images are listed, the largest first.
 const IMAGES: usize = 50;
 
-/// Which resources run short.
+/// Resource pressure of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Memory.
@@ -31,19 +32,20 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// The conditions of the node that say so.
+    /// The corresponding node conditions.
     pub fn conditions(self) -> Vec<&'static str> {
         let all = [("DiskPressure", self.disk), ("MemoryPressure", self.memory), ("PIDPressure", self.pids)];
         all.into_iter().filter(|(_, on)| *on).map(|(condition, _)| condition).collect()
     }
 }
 
-/// What pods may use: capacity less what is reserved and what must stay free. Cpu in thousandths.
+/// Allocatable resources: capacity minus reservations and eviction thresholds. Cpu in thousandths.
 pub fn allocatable(config: &NodeConfig, machine: &Machine) -> BTreeMap<String, i64> {
     let mut all = machine.capacity.clone();
     for (key, amount) in &mut all {
         let reserved = config.reserved.get(key).copied().unwrap_or(0);
-        *amount = (*amount - reserved - pressure::kept(&config.eviction, key, *amount)).max(0);
+        *amount =
+            (*amount - reserved - eviction::reserved_by_thresholds(&config.eviction, key, *amount)).max(0);
     }
     all.insert("pods".to_owned(), i64::from(config.max_pods));
     all
@@ -63,14 +65,14 @@ fn quantity(key: &str, amount: i64) -> Quantity {
     })
 }
 
-/// What a status is made from.
+/// Inputs of the status.
 pub struct StatusInput<'a> {
     /// Settings.
     pub config: &'a NodeConfig,
     /// The machine.
     pub machine: &'a Machine,
     /// The runtime's own status, or why it has none.
-    pub runtime: Result<&'a cri::StatusResponse, String>,
+    pub runtime: Result<&'a cri::StatusResponse, &'a RuntimeError>,
     /// Name and version of the runtime.
     pub runtime_version: &'a str,
     /// Images on the node.
@@ -182,7 +184,7 @@ fn conditions(input: &StatusInput<'_>) -> Vec<NodeCondition> {
     all
 }
 
-/// Said only where it is not so, and after that until it is.
+/// The condition NetworkPoliciesEnforced; present only after it was false.
 fn policies(input: &StatusInput<'_>) -> Option<NodeCondition> {
     const KIND: &str = "NetworkPoliciesEnforced";
     let told = input.previous.iter().find(|old| old.type_ == KIND);
@@ -241,7 +243,7 @@ fn condition(
     }
 }
 
-/// Whether two statuses say the same, heartbeats aside.
+/// Whether two statuses are equal except for heartbeats.
 pub fn same(old: &NodeStatus, new: &NodeStatus) -> bool {
     let bare = |status: &NodeStatus| {
         let mut status = status.clone();
@@ -253,15 +255,15 @@ pub fn same(old: &NodeStatus, new: &NodeStatus) -> bool {
     bare(old) == bare(new)
 }
 
-/// Whether the server holds a state of a condition that was not sent: somebody spoke for a node that was silent.
-pub fn overruled(sent: &NodeStatus, held: &NodeStatus) -> bool {
+/// Whether the stored conditions differ from those sent: the node controller overwrote them while the node was unreachable.
+pub fn was_overwritten(sent: &NodeStatus, held: &NodeStatus) -> bool {
     let held = |kind: &str| held.conditions.iter().flatten().find(|held| held.type_ == kind);
     let mut sent = sent.conditions.iter().flatten();
     sent.any(|sent| held(&sent.type_).is_none_or(|held| held.status != sent.status))
 }
 
-/// What events call the pressure conditions that are not what they were.
-pub fn turned(old: &NodeStatus, new: &NodeStatus) -> Vec<&'static str> {
+/// Event reasons of pressure conditions that changed.
+pub fn changed_pressure_reasons(old: &NodeStatus, new: &NodeStatus) -> Vec<&'static str> {
     const NAMES: [(&str, &str, &str); 3] = [
         ("MemoryPressure", "NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
         ("DiskPressure", "NodeHasDiskPressure", "NodeHasNoDiskPressure"),
@@ -290,12 +292,12 @@ mod tests {
         };
         let (well, full) = (status("False", "False"), status("False", "True"));
         assert_eq!(
-            turned(&NodeStatus::default(), &well),
+            changed_pressure_reasons(&NodeStatus::default(), &well),
             ["NodeHasSufficientMemory", "NodeHasNoDiskPressure"]
         );
-        assert_eq!(turned(&well, &full), ["NodeHasDiskPressure"]);
-        assert_eq!(turned(&full, &well), ["NodeHasNoDiskPressure"]);
-        assert!(turned(&well, &well).is_empty());
+        assert_eq!(changed_pressure_reasons(&well, &full), ["NodeHasDiskPressure"]);
+        assert_eq!(changed_pressure_reasons(&full, &well), ["NodeHasNoDiskPressure"]);
+        assert!(changed_pressure_reasons(&well, &well).is_empty());
     }
 
     #[test]
@@ -316,9 +318,9 @@ mod tests {
             (vec![("DiskPressure", "False", "a"), ("Ready", "Unknown", "NodeStatusUnknown")], true),
             (vec![("Ready", "True", "a")], true),
         ] {
-            assert_eq!(overruled(&sent, &status(&held)), want, "{held:?}");
+            assert_eq!(was_overwritten(&sent, &status(&held)), want, "{held:?}");
         }
-        assert!(!overruled(&NodeStatus::default(), &sent), "nothing was sent yet");
+        assert!(!was_overwritten(&NodeStatus::default(), &sent), "nothing was sent yet");
     }
 
     #[test]

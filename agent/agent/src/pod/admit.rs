@@ -1,4 +1,4 @@
-//! Whether this node takes a pod that was given to it. Pure; reasons and messages as kubectl users know them.
+//! Admission of pods that are bound to this node. Pure; reasons and messages are the kubelet's.
 
 use coracle_proto::sysctls::SAFE;
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
@@ -9,7 +9,7 @@ use super::spec::Qos;
 use super::{affinity, spec};
 use crate::node::status::Pressure;
 
-/// What the node goes by.
+/// Inputs of admission.
 pub struct AdmitFacts<'a> {
     /// What pods may use, with `pods`: cpu in thousandths, the rest in units.
     pub allocatable: &'a BTreeMap<String, i64>,
@@ -19,30 +19,30 @@ pub struct AdmitFacts<'a> {
     pub node: &'a str,
     /// The node's taints.
     pub taints: &'a [Taint],
-    /// What the node is short of.
+    /// Resource pressure of the node.
     pub pressure: Pressure,
     /// Sysctls allowed beyond the safe ones.
     pub allowed_sysctls: &'a [String],
 }
 
-/// A refusal.
+/// A rejected pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     /// Reason on the pod's status.
     pub reason: String,
     /// Message on the pod's status.
     pub message: String,
 }
 
-fn refuse(reason: impl Into<String>, message: impl Into<String>) -> Result<(), Refusal> {
-    Err(Refusal { reason: reason.into(), message: message.into() })
+fn refuse(reason: impl Into<String>, message: impl Into<String>) -> Result<(), Rejection> {
+    Err(Rejection { reason: reason.into(), message: message.into() })
 }
 
-/// Taken by nodes beside those that PodSecurity knows.
+/// Safe sysctl that is not in the list of PodSecurity.
 const SAFE_ON_NODES: &str = "net.ipv4.tcp_notsent_lowat";
 
-/// Decides on a pod, given the pods the node has taken already.
-pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
+/// Admits or rejects a pod, given the pods that are admitted already.
+pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Rejection> {
     pressure(pod, facts)?;
     let spec = spec::spec(pod);
     let os = spec.node_selector.as_ref().and_then(|selector| selector.get("kubernetes.io/os"));
@@ -88,8 +88,8 @@ pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(
     Ok(())
 }
 
-/// A node that is short of something takes no pod that it would have to evict again: of memory, none that asked for nothing.
-fn pressure(pod: &Pod, facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
+/// Under pressure, rejects pods that would be evicted again; under memory pressure only BestEffort pods.
+fn pressure(pod: &Pod, facts: &AdmitFacts<'_>) -> Result<(), Rejection> {
     let conditions = facts.pressure.conditions();
     if conditions.is_empty() || spec::is_critical(pod) {
         return Ok(());
@@ -119,7 +119,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         }
 }
 
-fn sysctls(pod: &Pod, facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
+fn sysctls(pod: &Pod, facts: &AdmitFacts<'_>) -> Result<(), Rejection> {
     let spec = spec::spec(pod);
     let wanted = spec.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
     for sysctl in wanted.into_iter().flatten() {
@@ -150,7 +150,7 @@ fn sysctls(pod: &Pod, facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Refusal> {
+fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Rejection> {
     let used_pods = i64::try_from(others.len()).unwrap_or(i64::MAX);
     let pods = facts.allocatable.get("pods").copied().unwrap_or(i64::MAX);
     if used_pods >= pods {
@@ -162,7 +162,7 @@ fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(
         );
     }
     for (key, wanted) in spec::totals(&spec::spec(pod), false) {
-        // A resource the node does not know is somebody else's to count, unless only the kernel can have it.
+        // Unknown resources are not counted here, except huge pages.
         let unknown = key.starts_with("hugepages-").then_some(0);
         let Some(capacity) = facts.allocatable.get(&key).copied().or(unknown) else { continue };
         let used: i64 = others
@@ -179,29 +179,49 @@ fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(
     Ok(())
 }
 
-/// Whether the node has room for what a pod asks for now, beside the others; if not, the reason of a resize that waits.
-pub fn room(
-    pod: &Pod,
-    others: &[Arc<Pod>],
-    allocatable: &BTreeMap<String, i64>,
-) -> Result<(), (&'static str, String)> {
+/// Why a resize does not fit on the node.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum RoomError {
+    /// More than the node's capacity.
+    #[error("Node didn't have enough capacity: {resource}, requested: {wanted}, capacity: {capacity}")]
+    Capacity {
+        /// `cpu` or `memory`.
+        resource: &'static str,
+        /// What the pod asks for.
+        wanted: i64,
+        /// What the node has for pods.
+        capacity: i64,
+    },
+    /// Used by other pods.
+    #[error(
+        "Node didn't have enough resource: {resource}, requested: {wanted}, used: {used}, capacity: {capacity}"
+    )]
+    InUse {
+        /// `cpu` or `memory`.
+        resource: &'static str,
+        /// What the pod asks for.
+        wanted: i64,
+        /// What the others ask for.
+        used: i64,
+        /// What the node has for pods.
+        capacity: i64,
+    },
+}
+
+/// Checks that the requests of a resized pod fit beside the other pods.
+pub fn room(pod: &Pod, others: &[Arc<Pod>], allocatable: &BTreeMap<String, i64>) -> Result<(), RoomError> {
     let wanted = spec::totals(&spec::spec(pod), false);
-    for key in ["cpu", "memory"] {
-        let (Some(wanted), Some(capacity)) = (wanted.get(key).copied(), allocatable.get(key).copied()) else {
-            continue;
-        };
+    for resource in ["cpu", "memory"] {
+        let amounts = (wanted.get(resource).copied(), allocatable.get(resource).copied());
+        let (Some(wanted), Some(capacity)) = amounts else { continue };
         if wanted > capacity {
-            let text =
-                format!("Node didn't have enough capacity: {key}, requested: {wanted}, capacity: {capacity}");
-            return Err(("Infeasible", text));
+            return Err(RoomError::Capacity { resource, wanted, capacity });
         }
-        let of = |other: &Arc<Pod>| spec::totals(&spec::spec(other), false).get(key).copied().unwrap_or(0);
+        let of =
+            |other: &Arc<Pod>| spec::totals(&spec::spec(other), false).get(resource).copied().unwrap_or(0);
         let used: i64 = others.iter().map(of).fold(0, i64::saturating_add);
         if wanted.saturating_add(used) > capacity {
-            let text = format!(
-                "Node didn't have enough resource: {key}, requested: {wanted}, used: {used}, capacity: {capacity}"
-            );
-            return Err(("Deferred", text));
+            return Err(RoomError::InUse { resource, wanted, used, capacity });
         }
     }
     Ok(())
@@ -384,7 +404,7 @@ mod tests {
                 allowed_sysctls: &[],
             };
             let got = admit(&pod(spec.clone()), &[], &facts).err();
-            let want = want.map(|message| Refusal { reason: "Evicted".into(), message: message.into() });
+            let want = want.map(|message| Rejection { reason: "Evicted".into(), message: message.into() });
             assert_eq!(got, want, "{pressure:?} {spec}");
         }
     }

@@ -19,7 +19,7 @@ struct Entry {
 }
 
 impl Default for Backoffs {
-    /// 10 s doubling to 5 min, forgotten after 10 quiet minutes: the kubelet's rule.
+    /// From 10 s doubling to 5 min, reset after 10 minutes: as the kubelet.
     fn default() -> Self {
         Backoffs::new(10 * SECOND, 300 * SECOND)
     }

@@ -1,40 +1,43 @@
-//! The pod's own cgroup: made before its sandbox, with the limits of the pod as a whole, removed after it.
+//! The pod's cgroup with its resource limits: created before the sandbox, removed after it.
 
+use coracle_proto::causes::chain;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{resources, spec};
-use coracle_engine::cgroup::Hierarchy;
+use coracle_engine::cgroup::{Error, Hierarchy};
 use coracle_engine::limits;
 
+/// Errors of the pod's cgroup.
+#[derive(Debug, thiserror::Error)]
+pub enum PodCgroupError {
+    /// It was not made, or its limits were not set.
+    #[error("unable to ensure pod container exists: {}", chain(.0))]
+    Ensure(#[source] Error),
+    /// It was not removed.
+    #[error("{}", chain(.0))]
+    Remove(#[source] Error),
+}
+
 /// Makes the cgroup and sets its limits. Limits of controllers that the kernel does not give are left out.
-pub fn ensure(hierarchy: &Hierarchy, parent: &str, pod: &Pod, max_pids: i64) -> Result<(), String> {
-    let text = |error: coracle_engine::cgroup::Error| {
-        format!("unable to ensure pod container exists: {}", describe(&error))
-    };
-    let cgroup = hierarchy.ensure(&format!("{parent}{}", resources::cgroup(pod))).map_err(text)?;
+pub fn ensure(hierarchy: &Hierarchy, parent: &str, pod: &Pod, max_pids: i64) -> Result<(), PodCgroupError> {
+    let path = format!("{parent}{}", resources::cgroup(pod));
+    let cgroup = hierarchy.ensure(&path).map_err(PodCgroupError::Ensure)?;
     let mut limits = limits::files(&resources::pod(&spec::spec(pod)));
     if max_pids > 0 {
         limits.insert("pids.max".to_owned(), max_pids.to_string());
     }
-    cgroup.apply(limits, hierarchy.controllers()).map_err(text)?;
+    cgroup.apply(limits, hierarchy.controllers()).map_err(PodCgroupError::Ensure)?;
     Ok(())
 }
 
-fn describe(error: &coracle_engine::cgroup::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
-}
-
-/// Removes the cgroup, whichever class the pod was in. Nothing runs in it any more.
-pub async fn remove(hierarchy: &Hierarchy, parent: &str, uid: &str) -> Result<(), String> {
+/// Removes the cgroup in any QoS class. It must have no processes.
+pub async fn remove(hierarchy: &Hierarchy, parent: &str, uid: &str) -> Result<(), PodCgroupError> {
     for class in ["guaranteed", "burstable", "besteffort"] {
         let cgroup = hierarchy
             .cgroup(&format!("{parent}/kubepods/{class}/pod{uid}"))
-            .map_err(|error| error.to_string())?;
+            .map_err(PodCgroupError::Remove)?;
         if cgroup.path().exists() {
-            cgroup.remove().await.map_err(|error| describe(&error))?;
+            cgroup.remove().await.map_err(PodCgroupError::Remove)?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A container of the spec as the runtime's container configuration. Pure.
+//! Builds the CRI container configuration. Pure.
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -10,7 +10,7 @@ use super::plan::Start;
 use super::security::ImageUser;
 use super::{resources, security, spec};
 
-/// What is known when a container is about to be created.
+/// Inputs of the container configuration.
 pub struct ContainerFacts<'a> {
     /// The image as the runtime knows it.
     pub image: cri::ImageSpec,

@@ -1,5 +1,5 @@
-//! Whole cpus for Guaranteed pods that ask for whole cpus (`--cpu-manager-policy static`); everybody else shares the
-//! rest. What was given survives restarts in `cpu_manager_state`.
+//! CPU manager (`--cpu-manager-policy static`): exclusive cpus for Guaranteed pods with integer requests; other pods
+//! share the rest. Assignments are stored in `cpu_manager_state`.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
@@ -13,10 +13,10 @@ use super::spec::{self, Qos, Role};
 /// Numbers of cpus.
 pub type Set = BTreeSet<u32>;
 
-/// Why a pod gets no cpus.
+/// Why cpus cannot be assigned.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpusError {
-    /// Too few are left.
+    /// Not enough free cpus.
     #[error(
         "Allocate failed due to not enough cpus available to satisfy request: requested={requested}, available={available}, which is unexpected"
     )]
@@ -26,12 +26,12 @@ pub enum CpusError {
         /// Free.
         available: usize,
     },
-    /// What was given could not be written down.
+    /// The state file could not be written.
     #[error("Allocate failed due to {0}, which is unexpected")]
     Record(String),
 }
 
-/// What was given to whom: pod uid → container → cpus, in the form of `4-7,9`.
+/// Assignments: pod uid → container → cpus, in the format `4-7,9`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct State {
@@ -52,7 +52,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Takes the state file up again. `reserved` thousandths of a cpu are never given to anybody alone.
+    /// Loads the state file. `reserved` thousandths of a cpu are never assigned exclusively.
     pub fn open(dir: &Path, reserved: i64) -> Self {
         let cores = read_cores(Path::new("/sys/devices/system/cpu"));
         Self::with_cores(dir, cores, reserved)
@@ -61,7 +61,7 @@ impl Cpus {
     fn with_cores(dir: &Path, cores: Vec<Set>, reserved: i64) -> Self {
         let path = dir.join("cpu_manager_state");
         let all: Set = cores.iter().flatten().copied().collect();
-        // At least one, or everybody else would have nowhere to run.
+        // At least one cpu stays shared.
         let count = usize::try_from(reserved).unwrap_or(0).div_ceil(1000).max(1);
         let reserved = take(&all, &cores, count).unwrap_or_else(|| all.clone());
         let state: State =
@@ -74,7 +74,7 @@ impl Cpus {
         Self { path, cores, reserved, given: Mutex::new(given) }
     }
 
-    /// Gives a pod its cpus, all or none; what it has already it keeps. `true` when the shared ones changed.
+    /// Assigns cpus to a pod, all or none; existing assignments stay. `true` if the shared cpus changed.
     pub fn admit(&self, pod: &Pod) -> Result<bool, CpusError> {
         let wanted = wanted(pod);
         let mut given = self.given.lock();
@@ -110,12 +110,12 @@ impl Cpus {
         Ok(true)
     }
 
-    /// The pod needs no cpus any more. `true` when the shared ones changed.
+    /// Releases the pod's cpus. `true` if the shared cpus changed.
     pub fn release(&self, uid: &str) -> bool {
         let mut given = self.given.lock();
         let changed = given.remove(uid).is_some();
         if changed && let Err(error) = self.write(&given) {
-            tracing::warn!(uid, %error, "cpus of a pod that is gone are still recorded");
+            tracing::warn!(uid, %error, "released cpus not removed from the state file");
         }
         changed
     }
@@ -129,7 +129,7 @@ impl Cpus {
         }
     }
 
-    /// Not given to anybody alone, and allowed to be.
+    /// Cpus available for exclusive assignment.
     fn free(&self, given: &BTreeMap<String, BTreeMap<String, Set>>) -> Set {
         self.shared(given).difference(&self.reserved).copied().collect()
     }
@@ -178,7 +178,7 @@ fn wanted(pod: &Pod) -> Vec<(String, Role, usize)> {
         .collect()
 }
 
-/// So many cpus: whole cores first, then threads of cores that are broken already.
+/// Selects `count` cpus: whole cores first, then threads of partially used cores.
 fn take(free: &Set, cores: &[Set], count: usize) -> Option<Set> {
     if free.len() < count {
         return None;
@@ -215,7 +215,7 @@ fn read_cores(dir: &Path) -> Vec<Set> {
     cores.into_iter().map(|core| core.into_iter().collect()).collect()
 }
 
-/// `0-3,8` as numbers; what is not understood is left out.
+/// Parses `0-3,8`; invalid parts are skipped.
 fn parse(text: &str) -> Set {
     let part = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::amount::{millis, units};
 use super::spec;
 
-/// What the pod's own object does not say (yet).
+/// Values that are not in the Pod object.
 pub struct Downward<'a> {
     /// The pod's addresses.
     pub pod_ips: &'a [String],
@@ -16,7 +16,7 @@ pub struct Downward<'a> {
     pub allocatable: &'a BTreeMap<String, i64>,
 }
 
-/// Why a field cannot be told.
+/// Why a field has no value.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DownwardError {
     /// Not a field of the downward API.

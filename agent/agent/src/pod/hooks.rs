@@ -1,13 +1,41 @@
-//! Lifecycle hooks: something done right after a start or before a stop.
+//! Lifecycle hooks: `postStart` and `preStop`.
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use std::time::Duration;
 
+use crate::probe::http::GetError;
 use crate::probe::{check, http};
-use coracle_engine::runtime::Runtime;
+use coracle_engine::runtime::{Runtime, RuntimeError};
 
-/// A hook that never answers is given up with its container's grace period; this is for `postStart`, which has none.
-const PATIENCE: Duration = Duration::from_secs(3600);
+/// Timeout of `postStart`; `preStop` is limited by the grace period.
+const POST_START_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Why a hook failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HookError {
+    /// The runtime did not run the command.
+    #[error(transparent)]
+    Exec(#[from] RuntimeError),
+    /// The command ran and failed.
+    #[error("command '{command}' exited with {code}: {output}")]
+    Exit {
+        /// With its arguments.
+        command: String,
+        /// Its exit code.
+        code: i32,
+        /// What it wrote to stdout, then what it wrote to stderr.
+        output: String,
+    },
+    /// The request was not answered.
+    #[error(transparent)]
+    Http(#[from] GetError),
+    /// The handler has none of the actions that this node knows.
+    #[error("invalid handler: no action")]
+    NoAction,
+    /// It ran for longer than the container has to stop.
+    #[error("did not end in the grace period")]
+    GracePeriod,
+}
 
 /// Runs a hook to its end.
 pub async fn run(
@@ -16,34 +44,34 @@ pub async fn run(
     container: &Container,
     id: &str,
     ip: &str,
-) -> Result<(), String> {
+) -> Result<(), HookError> {
     if let Some(action) = &handler.exec {
         let command = action.command.clone().unwrap_or_default();
         let text = command.join(" ");
-        let answer =
-            runtime.exec_sync(id, command, Duration::ZERO).await.map_err(|error| error.to_string())?;
+        let answer = runtime.exec_sync(id, command, Duration::ZERO).await?;
         if answer.exit_code != 0 {
             let output = String::from_utf8_lossy(&[answer.stdout, answer.stderr].concat()).into_owned();
-            return Err(format!("command '{text}' exited with {}: {output}", answer.exit_code));
+            return Err(HookError::Exit { command: text, code: answer.exit_code, output });
         }
         return Ok(());
     }
     if let Some(action) = &handler.http_get {
         let port = check::port(&action.port, container).unwrap_or(80);
         let target = http::Target::new(action, port, ip, "kube-lifecycle/1.35");
-        let answer = http::get(&target, PATIENCE).await;
-        // Many servers only speak HTTP on the port that the hook names HTTPS for: upstream falls back, so do we.
+        let answer = http::get(&target, POST_START_TIMEOUT).await;
+        // Falls back from HTTPS to HTTP, as the kubelet does.
         let answer = match answer {
             Err(_) if target.scheme == "https" => {
-                http::get(&http::Target { scheme: "http", ..target }, PATIENCE).await
+                http::get(&http::Target { scheme: "http", ..target }, POST_START_TIMEOUT).await
             }
             other => other,
         };
-        return answer.map(|_| ());
+        answer?;
+        return Ok(());
     }
     if let Some(action) = &handler.sleep {
         tokio::time::sleep(Duration::from_secs(u64::try_from(action.seconds).unwrap_or(0))).await;
         return Ok(());
     }
-    Err("invalid handler: no action".to_owned())
+    Err(HookError::NoAction)
 }

@@ -1,10 +1,10 @@
-//! One pod's life on this node, in the order it is lived.
+//! The lifecycle of a pod on this node.
 
 // Amounts of resources as whole numbers.
 pub mod amount;
-// What the spec says by itself.
+// Helpers on the pod spec.
 pub mod spec;
-// What the runtime says.
+// Observed state of the runtime.
 pub mod observed;
 // Delays between retries.
 pub mod backoff;
@@ -12,16 +12,16 @@ pub mod backoff;
 pub mod plan;
 // Environment variables of a container.
 pub mod env;
-// Fields of the pod as text.
+// Downward API.
 pub mod downward;
 // Services as environment variables.
 pub mod service_env;
-// Requests and limits as the kernel's numbers.
+// Converts requests and limits to cgroup values.
 pub mod resources;
 // Security contexts.
 pub mod security;
-// What the node cannot give.
-pub mod support;
+// Rejects pods with unsupported fields.
+pub mod unsupported;
 // Resolver, host names and /etc/hosts.
 pub mod dns;
 // The pod as a sandbox configuration.
@@ -34,29 +34,29 @@ pub mod affinity;
 pub mod pull_secret;
 // Images of containers.
 pub mod image;
-// Cpus of one's own.
+// CPU manager.
 pub mod cpus;
 // Ranges of user ids.
 pub mod users;
 // The pod's own cgroup.
 pub mod cgroup;
-// The classes the pods' cgroups are in.
+// cgroups of QoS classes.
 pub mod qos;
-// Every pod of the node.
+// Table of all pods.
 pub mod table;
-// Asking the runtime.
+// Reads the observed state.
 pub mod observe;
-// Carrying out a plan.
+// Executes a plan.
 pub mod execute;
-// A new pod's first container, beside its sandbox.
-mod first;
+// Creates the first container in parallel with the sandbox.
+mod precreate;
 // Lifecycle hooks.
 pub mod hooks;
 // Stopping a container.
 pub mod stop;
-// Whether the node takes a pod.
+// Admission of pods.
 pub mod admit;
-// Which probes are due.
-pub mod watchlist;
-// The task that keeps a pod.
+// Selects the probes of a pod.
+pub mod probe_targets;
+// The task of a pod.
 pub mod worker;

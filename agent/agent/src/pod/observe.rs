@@ -1,4 +1,4 @@
-//! Asks the runtime about one pod.
+//! Reads the state of one pod from the runtime.
 
 use coracle_proto::cri;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ const FILE_LIMIT: usize = 4096;
 const LOG_LIMIT: usize = 2048;
 const LOG_LINES: usize = 80;
 
-/// Everything the runtime has of a pod. Instances that had ended at the last look are not asked about again.
+/// Sandboxes and containers of a pod. Instances that had exited before are not queried again.
 pub async fn observe(
     runtime: &dyn Runtime,
     config: &NodeConfig,

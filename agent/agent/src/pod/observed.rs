@@ -1,4 +1,4 @@
-//! What the runtime says about one pod: its sandboxes and every container instance still known.
+//! Observed state of one pod: its sandboxes and container instances in the runtime.
 
 use coracle_proto::cri;
 use std::collections::HashMap;

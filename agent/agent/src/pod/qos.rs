@@ -1,5 +1,5 @@
-//! The classes of pods share the cpu by weight: guaranteed and burstable ones by what their pods ask for, best effort
-//! gets what is left. Without it a class of a hundred pods would weigh as much as a class of one.
+//! cgroups of QoS classes: cpu weights by the requests of their pods, minimum weight for BestEffort. Without it a class
+//! of a hundred pods would have the weight of a class of one.
 
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ fn ended(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Writes the weights of the classes that are there. A weight that cannot be written is logged: pods run all the same.
-pub fn weigh(hierarchy: &Hierarchy, parent: &str, pods: &[Arc<Pod>]) {
+/// Writes the weights of existing classes. Errors are logged.
+pub fn write_weights(hierarchy: &Hierarchy, parent: &str, pods: &[Arc<Pod>]) {
     if !hierarchy.controllers().contains("cpu") {
         return;
     }
@@ -51,7 +51,7 @@ pub fn weigh(hierarchy: &Hierarchy, parent: &str, pods: &[Arc<Pod>]) {
         }
         let files = Files::from([("cpu.weight".to_owned(), weight.to_string())]);
         if let Err(error) = cgroup.apply(files, hierarchy.controllers()) {
-            tracing::warn!(class, %error, "class not weighed");
+            tracing::warn!(class, %error, "cpu weight of QoS class not set");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests and limits as the kernel's numbers. Pure.
+//! Converts requests and limits to cgroup values. Pure.
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
@@ -9,7 +9,7 @@ use super::spec::{self, Qos, Role};
 
 const PERIOD: i64 = 100_000;
 /// The kernel takes no larger quota, in microseconds.
-const LARGEST_QUOTA: i64 = (1 << 44) - 1;
+const MAX_QUOTA: i64 = (1 << 44) - 1;
 
 /// Cpu shares for thousandths of a cpu.
 pub fn shares(milli: i64) -> i64 {
@@ -18,10 +18,10 @@ pub fn shares(milli: i64) -> i64 {
 
 /// Cpu quota in microseconds per period for thousandths of a cpu; 0 is unlimited.
 pub fn quota(milli: i64) -> i64 {
-    if milli == 0 { 0 } else { (milli.saturating_mul(PERIOD) / 1000).clamp(1000, LARGEST_QUOTA) }
+    if milli == 0 { 0 } else { (milli.saturating_mul(PERIOD) / 1000).clamp(1000, MAX_QUOTA) }
 }
 
-/// How eagerly the kernel kills it when memory runs out.
+/// `oom_score_adj` of a container.
 pub fn oom_score(pod: &Pod, role: Role, container: &Container, node_memory: i64) -> i64 {
     let spec = spec::spec(pod);
     if spec::is_critical(pod) {
@@ -40,7 +40,7 @@ pub fn oom_score(pod: &Pod, role: Role, container: &Container, node_memory: i64)
     if role != Role::Sidecar {
         return own;
     }
-    // A sidecar must not go before the containers it serves.
+    // A sidecar must not be killed before the containers it serves.
     spec.containers.iter().map(score).chain([own]).min().unwrap_or(own)
 }
 

@@ -1,4 +1,4 @@
-//! A pod as the runtime's sandbox configuration. Pure.
+//! Builds the CRI sandbox configuration. Pure.
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,7 +8,7 @@ use super::dns::{self, Cluster, Resolver};
 use super::observed::label;
 use super::{resources, security, spec};
 
-/// What a sandbox needs to know of its node.
+/// Inputs of the sandbox configuration.
 pub struct SandboxFacts<'a> {
     /// The cluster's names.
     pub cluster: &'a Cluster,

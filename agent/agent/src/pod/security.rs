@@ -1,4 +1,4 @@
-//! Security contexts of pod and container as the runtime's. Pure.
+//! Builds CRI security contexts. Pure.
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{
@@ -25,7 +25,7 @@ const MASKED: [&str; 13] = [
 ];
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Who the image says it runs as.
+/// User of the image configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageUser {
     /// Numeric user.
@@ -34,7 +34,7 @@ pub struct ImageUser {
     pub name: String,
 }
 
-/// Why a container may not run as it is.
+/// Violations of `runAsNonRoot`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SecurityError {
     /// The spec itself asks for root.
@@ -45,7 +45,7 @@ pub enum SecurityError {
         /// Container.
         container: String,
     },
-    /// The image is root's.
+    /// The image runs as root.
     #[error("container has runAsNonRoot and image will run as root (pod: \"{pod}\", container: {container})")]
     ImageIsRoot {
         /// Pod.
@@ -65,6 +65,14 @@ pub enum SecurityError {
         /// Container.
         container: String,
     },
+}
+
+/// An AppArmor annotation that names no profile.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("invalid AppArmor profile name: {name:?}")]
+pub struct AppArmorError {
+    /// The annotation's value.
+    pub name: String,
 }
 
 /// The pod as it appears in messages: `name_namespace(uid)`.
@@ -157,7 +165,7 @@ pub fn container(
         readonly_paths: paths(&READ_ONLY),
         seccomp: Some(if privileged { unconfined() } else { seccomp_profile(seccomp) }),
         // A name that is not one is not loaded either, and the runtime says so.
-        apparmor: apparmor(pod, container).unwrap_or_else(|name| Some(localhost(name))),
+        apparmor: apparmor(pod, container).unwrap_or_else(|error| Some(localhost(error.name))),
         ..cri::LinuxContainerSecurityContext::default()
     }
 }
@@ -237,9 +245,9 @@ fn seccomp_profile(from: Option<&SeccompProfile>) -> cri::SecurityProfile {
 /// Annotation of a container's AppArmor profile, before there was a field.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// The AppArmor profile of a container: its own, its pod's, or its annotation's. An annotation that names none is the error.
+/// The AppArmor profile of a container: its own, its pod's, or its annotation's.
 /// The annotation comes last, because fields of a spec are fixed more strictly than annotations.
-pub fn apparmor(pod: &Pod, container: &Container) -> Result<Option<cri::SecurityProfile>, String> {
+pub fn apparmor(pod: &Pod, container: &Container) -> Result<Option<cri::SecurityProfile>, AppArmorError> {
     let own = container.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
     let annotated = spec::annotation(pod, &format!("{APPARMOR_ANNOTATION}{}", container.name));
     let spec = spec::spec(pod);
@@ -250,7 +258,7 @@ pub fn apparmor(pod: &Pod, container: &Container) -> Result<Option<cri::Security
         (None, Some("runtime/default")) => Ok(Some(cri::SecurityProfile::default())),
         (None, Some(text)) => match text.strip_prefix("localhost/") {
             Some(name) if !name.is_empty() => Ok(Some(localhost(name.to_owned()))),
-            _ => Err(text.to_owned()),
+            _ => Err(AppArmorError { name: text.to_owned() }),
         },
         (None, None) => Ok(None),
     }

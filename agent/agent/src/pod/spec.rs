@@ -1,4 +1,4 @@
-//! Questions a pod's spec answers by itself: roles of containers, restart rules, QoS, resource sums.
+//! Helpers on the pod spec: roles of containers, restart rules, QoS, resource sums.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -14,7 +14,7 @@ pub const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 /// Annotation of mirror pods: hash of the static pod they show.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-/// What a container is for in its pod.
+/// Role of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Runs to completion before the next one starts.

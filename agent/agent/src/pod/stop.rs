@@ -1,18 +1,19 @@
-//! Stops one container: hook, signal, patience, kill.
+//! Stops one container: preStop hook, stop signal, grace period, kill.
 
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::hooks::{self, HookError};
 use super::plan::{Cause, Kill};
-use super::{hooks, spec};
+use super::spec;
 use crate::context::Context;
 use crate::events::Kind;
 
-/// After a hook used the grace period up, the process still gets this long.
-const LEAST: Duration = Duration::from_secs(2);
+/// Minimum time to stop after a preStop hook used up the grace period.
+const MIN_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a container has to end, by why it must.
+/// Grace period of a container, by the cause of the stop.
 pub fn grace(pod: &Pod, kill: &Kill, pod_grace: Duration) -> Duration {
     let spec = spec::spec(pod);
     let container = spec::container(&spec, &kill.name).map(|(_, container)| container.into_owned());
@@ -41,10 +42,10 @@ pub async fn stop(context: Arc<Context>, pod: Arc<Pod>, kill: Kill, grace: Durat
         let failed = match tokio::time::timeout(grace, run).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error),
-            Err(_) => Some("did not end in the grace period".to_owned()),
+            Err(_) => Some(HookError::GracePeriod),
         };
         if let Some(error) = failed {
-            tracing::info!(uid = spec::uid(&pod), container = kill.name, error, "preStop hook failed");
+            tracing::info!(uid = spec::uid(&pod), container = kill.name, %error, "preStop hook failed");
             context.events.container(
                 &pod,
                 &kill.name,
@@ -54,12 +55,12 @@ pub async fn stop(context: Arc<Context>, pod: Arc<Pod>, kill: Kill, grace: Durat
             );
         }
     }
-    let left = grace.saturating_sub(began.elapsed()).max(LEAST.min(grace));
+    let left = grace.saturating_sub(began.elapsed()).max(MIN_GRACE.min(grace));
     if let Err(error) = context.runtime.stop_container(&kill.id, left).await {
         tracing::warn!(uid = spec::uid(&pod), container = kill.name, id = kill.id, %error, "container not stopped, will retry");
         let text = format!("error killing pod: failed to \"KillContainer\" for {:?}: {error}", kill.name);
         context.events.pod(&pod, Kind::Warning, "FailedKillPod", text);
-        // A runtime that fails at once must not be asked in a loop.
+        // Delays the retry if the runtime fails immediately.
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Every pod of this node: who to tell about news of it, and what is known of it for whoever asks.
+//! Table of all pods of this node: the mailbox of each worker, and the observed state for the node API.
 
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
@@ -13,25 +13,25 @@ use super::observed::State;
 use super::spec;
 use crate::volume::prepare::Prepared;
 
-/// News for a pod's worker.
+/// A message to a pod worker.
 pub enum Message {
-    /// The pod is desired to be so.
+    /// The desired Pod object changed.
     Pod(Arc<Pod>),
-    /// The pod is desired no more: its API object or manifest is gone.
+    /// The API object or manifest was deleted.
     Gone(Option<Arc<Pod>>),
-    /// The runtime has news of its containers.
+    /// The runtime reported an event of its containers.
     Observe,
     /// A probe's verdict changed.
     Verdicts,
     /// A ConfigMap or Secret it uses changed.
     Objects,
-    /// Its volumes were brought up to date, or could not be.
+    /// Volumes were refreshed, or failed.
     Prepared(Option<Arc<Prepared>>),
-    /// Something that was being done is done.
+    /// A job has finished.
     Done(Box<Outcome>),
-    /// A container that was being stopped is stopped, or not.
+    /// Stopping a container has finished, successfully or not.
     Stopped(String),
-    /// The node cannot keep it.
+    /// The pod is evicted.
     Evict {
         /// Reason on its status.
         reason: String,
@@ -40,7 +40,7 @@ pub enum Message {
         /// Seconds it has to end.
         grace: i64,
     },
-    /// Its API object was seen anew: it may need to be told the status again.
+    /// The API object was read again: its status may have to be sent.
     Report,
     /// Its API object is deleted.
     Deleted,
@@ -61,9 +61,9 @@ pub struct ContainerView {
     pub log_path: PathBuf,
 }
 
-/// What is known of a pod.
+/// Observed state of a pod.
 #[derive(Clone, Debug, Default)]
-pub struct View {
+pub struct PodView {
     /// The current sandbox.
     pub sandbox: Option<String>,
     /// Its addresses.
@@ -72,24 +72,24 @@ pub struct View {
     pub containers: Vec<ContainerView>,
 }
 
-/// A pod with what is known of it.
+/// A pod and its observed state.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The pod as it is desired.
     pub pod: Arc<Pod>,
-    /// What is known.
-    pub view: View,
+    /// Observed state.
+    pub view: PodView,
 }
 
 struct Slot {
     pod: Arc<Pod>,
     mailbox: UnboundedSender<Message>,
-    view: View,
+    view: PodView,
     /// Counts against the node's resources.
     admitted: bool,
-    /// Its worker has ended; only its API object is left to go.
+    /// The worker has ended; only the API object is left.
     finished: bool,
-    /// Its source knows it no more: for the scheduler its place is free already.
+    /// Deleted by its source: the scheduler treats its resources as free.
     gone: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct PodTable {
 }
 
 impl PodTable {
-    /// Puts a pod in, unless it is there; says whether it was put in.
+    /// Inserts a pod unless it exists; returns whether it was inserted.
     pub fn insert(&self, pod: &Arc<Pod>, mailbox: UnboundedSender<Message>) -> bool {
         let mut slots = self.slots.lock();
         let uid = spec::uid(pod).to_owned();
@@ -113,7 +113,7 @@ impl PodTable {
             Slot {
                 pod: pod.clone(),
                 mailbox,
-                view: View::default(),
+                view: PodView::default(),
                 admitted: false,
                 finished: false,
                 gone: false,
@@ -122,7 +122,7 @@ impl PodTable {
         true
     }
 
-    /// Sends news; `false` when no such pod is known.
+    /// Sends a message to the worker; `false` if the pod is unknown.
     pub fn send(&self, uid: &str, message: Message) -> bool {
         let mut slots = self.slots.lock();
         let Some(slot) = slots.get_mut(uid) else { return false };
@@ -137,15 +137,15 @@ impl PodTable {
         true
     }
 
-    /// Records what was observed of a pod.
-    pub fn show(&self, uid: &str, view: View) {
+    /// Stores the observed state of a pod.
+    pub fn set_view(&self, uid: &str, view: PodView) {
         if let Some(slot) = self.slots.lock().get_mut(uid) {
             slot.view = view;
         }
     }
 
-    /// Decides on a pod under a lock, against the pods admitted before it. One that was deleted at once may still be ending
-    /// here; whoever was given its place is not to be refused for that.
+    /// Decides on admission under a lock, against the pods admitted before. Force-deleted pods that are still
+    /// terminating are not counted, because the scheduler has assigned their resources already.
     pub fn admit<E>(&self, uid: &str, decide: impl FnOnce(&[Arc<Pod>]) -> Result<(), E>) -> Result<(), E> {
         let mut slots = self.slots.lock();
         let others: Vec<Arc<Pod>> = slots
@@ -160,15 +160,15 @@ impl PodTable {
         Ok(())
     }
 
-    /// The pod uses nothing of the node any more.
-    pub fn discharge(&self, uid: &str) {
+    /// The pod no longer uses resources of the node.
+    pub fn mark_stopped(&self, uid: &str) {
         if let Some(slot) = self.slots.lock().get_mut(uid) {
             slot.admitted = false;
         }
         self.left.notify_waiters();
     }
 
-    /// Returns when none of these pods uses anything of the node any more.
+    /// Waits until none of these pods uses resources of the node.
     pub async fn wait_stopped(&self, uids: &[String]) {
         loop {
             let left = self.left.notified();
@@ -182,8 +182,8 @@ impl PodTable {
         }
     }
 
-    /// The worker has ended. The entry stays until the source says that the pod is gone, so that a late update does
-    /// not bring it back to life; `gone` when the source said so already.
+    /// The worker has ended. The entry stays until the source has deleted the pod, so that a late update does not start
+    /// it again; `gone` if the source has deleted it already.
     pub fn finish(&self, uid: &str, gone: bool) {
         let mut slots = self.slots.lock();
         if gone {
@@ -214,13 +214,13 @@ impl PodTable {
         self.slots.lock().keys().cloned().collect()
     }
 
-    /// Every pod whose worker goes on.
+    /// Every pod with a running worker.
     pub fn list(&self) -> Vec<Entry> {
         let slots = self.slots.lock();
         slots.values().filter(|slot| !slot.finished).map(entry).collect()
     }
 
-    /// Pods that were admitted and still use something of the node.
+    /// Admitted pods that still use resources of the node.
     pub fn admitted(&self) -> Vec<Arc<Pod>> {
         let slots = self.slots.lock();
         slots.values().filter(|slot| slot.admitted && !slot.finished).map(|slot| slot.pod.clone()).collect()
@@ -232,7 +232,7 @@ impl PodTable {
     }
 
     /// A pod by namespace and name, and by its uid when that is known: a pod that has the name of another is not that other.
-    pub fn meant(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Entry> {
+    pub fn find_exact(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<Entry> {
         let Some(uid) = uid.filter(|uid| !uid.is_empty()) else { return self.find(namespace, name) };
         self.get(uid)
             .filter(|entry| spec::namespace(&entry.pod) == namespace && spec::name(&entry.pod) == name)

@@ -1,5 +1,4 @@
-//! Ranges of user ids for pods with a user namespace of their own: none is given twice, and a pod keeps its range for
-//! life, through restarts of the agent too.
+//! Allocates user id ranges for pods with a user namespace. Ranges are unique and survive restarts of the agent.
 
 use coracle_proto::cri;
 use parking_lot::Mutex;
@@ -16,18 +15,18 @@ const LENGTH: u32 = 65_536;
 const RANGES: std::ops::Range<u32> = 1..65_534;
 const FILE: &str = "user-range";
 
-/// Why a pod has no range.
+/// Why no range was allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
     /// All are in use.
     #[error("no range of user ids is left on this node")]
     Exhausted,
-    /// It could not be written down, so it is not given out.
+    /// The range could not be recorded.
     #[error("recording the pod's user ids in {}", path.display())]
     Record {
         /// The record.
         path: PathBuf,
-        /// What the disk said.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -39,7 +38,7 @@ pub struct Users {
 }
 
 impl Users {
-    /// Knows what the pods on disk have.
+    /// Loads the ranges of existing pods.
     pub fn load(config: &NodeConfig) -> Self {
         let read = |uid: String| {
             let text = fs::read_to_string(config.pod_dir(&uid).join(FILE)).ok()?;

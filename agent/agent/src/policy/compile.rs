@@ -17,8 +17,8 @@ use super::rule::Compiler;
 use super::ruleset::{self, Chain, Keys, Ruleset};
 use crate::cluster::{Name, Namespace};
 
-/// Everything that rules are made from.
-pub struct Known<'a> {
+/// Inputs of the compiler.
+pub struct PolicyInput<'a> {
     /// Policies.
     pub policies: &'a BTreeMap<Name, &'a Policy>,
     /// Pods of the cluster.
@@ -33,21 +33,21 @@ pub struct Known<'a> {
     pub refused: &'a BTreeSet<Name>,
 }
 
-/// The way a packet goes, as the pod sees it that a policy is about.
+/// Direction of traffic, seen from the selected pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Way {
+pub enum Direction {
     /// Into the pod.
     In,
     /// Out of it.
     Out,
 }
 
-impl Way {
+impl Direction {
     /// The letter that names of chains and maps begin with.
     pub fn letter(self) -> char {
         match self {
-            Way::In => 'i',
-            Way::Out => 'o',
+            Direction::In => 'i',
+            Direction::Out => 'o',
         }
     }
 
@@ -58,16 +58,16 @@ impl Way {
 
     fn rules(self, policy: &Policy) -> Option<&[Rule]> {
         match self {
-            Way::In => policy.ingress.as_deref(),
-            Way::Out => policy.egress.as_deref(),
+            Direction::In => policy.ingress.as_deref(),
+            Direction::Out => policy.egress.as_deref(),
         }
     }
 
-    /// The address of whoever is at the other end.
+    /// Address of the peer.
     pub(super) fn peer(self, v4: bool) -> Expr {
         match self {
-            Way::In => Expr::source(v4, reg(0)),
-            Way::Out => Expr::destination(v4, reg(0)),
+            Direction::In => Expr::source(v4, reg(0)),
+            Direction::Out => Expr::destination(v4, reg(0)),
         }
     }
 }
@@ -86,11 +86,11 @@ pub struct Compiled {
 }
 
 /// The rules of this node.
-pub fn compile(known: &Known<'_>) -> Compiled {
+pub fn compile(known: &PolicyInput<'_>) -> Compiled {
     let mut out = Ruleset::default();
-    let mut used: BTreeSet<(Way, &Name)> = BTreeSet::new();
+    let mut used: BTreeSet<(Direction, &Name)> = BTreeSet::new();
     for (name, pod) in known.pods.iter().filter(|(name, _)| known.local.contains(*name)) {
-        for way in [Way::Out, Way::In] {
+        for way in [Direction::Out, Direction::In] {
             let about: Vec<&Name> = known
                 .policies
                 .iter()
@@ -144,12 +144,12 @@ pub(super) fn digest(of: impl Hash) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-pub(super) fn policy_chain(way: Way, policy: &Name) -> String {
+pub(super) fn policy_chain(way: Direction, policy: &Name) -> String {
     format!("{}-{}", way.letter(), digest(policy))
 }
 
 /// The chain that tries some policies; pods that the same ones are about share it.
-fn combination(way: Way, policies: &[&Name], out: &mut Ruleset) -> String {
+fn combination(way: Direction, policies: &[&Name], out: &mut Ruleset) -> String {
     let name = format!("{}all-{}", way.letter(), digest(policies));
     out.chains.entry(name.clone()).or_insert_with(|| {
         let jumps = policies.iter().map(|policy| Verdict::Jump(policy_chain(way, policy)));

@@ -1,13 +1,13 @@
-//! nftables, spoken to where waiting for it holds nobody up.
+//! Applies rules to nftables on a blocking thread.
 
 use coracle_cni::netlink::Error as NetlinkError;
 use coracle_cni::nft::{Batch, Nft};
 
 use super::ruleset::{self, Ruleset, TABLE};
 
-/// The rules are not changed.
+/// Why the rules were not changed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum KernelError {
+pub enum KernelError {
     /// The kernel refused them, or cannot be spoken to.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
@@ -38,7 +38,7 @@ impl Kernel {
         self.port
     }
 
-    /// Somebody else changed the rules: the next change makes all of them again.
+    /// Another program changed the rules: the next change rebuilds all of them.
     pub fn forget(&mut self) {
         self.current = None;
     }
@@ -61,7 +61,7 @@ impl Kernel {
                     self.current = Some(wanted);
                     return Ok(());
                 }
-                // Somebody may have changed the table: only a refusal of the whole says something about the rules.
+                // Another program may have changed the table: only a rejected rebuild is the fault of the rules.
                 Err(error) => {
                     tracing::debug!(%error, "change of the policy rules refused, making all of them")
                 }

@@ -1,4 +1,4 @@
-//! How much of the node the policies of a namespace may take. Pure.
+//! Size limits of the policies of a namespace. Pure.
 //!
 //! Policies are compiled into one transaction for all pods of the node, so whoever writes policies in one namespace
 //! could otherwise take the memory and time that the policies of all others need.

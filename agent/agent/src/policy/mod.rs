@@ -1,9 +1,9 @@
 //! Network policies of the pods on this node, in nftables: nothing at all until the cluster has a policy, and from then
 //! on in place before a pod's first packet.
 
-// What policies say.
+// Data model.
 pub mod model;
-// Reading it from the API.
+// Decodes API objects.
 mod wire;
 // Policies to rules. Pure.
 pub mod compile;
@@ -11,25 +11,25 @@ pub mod compile;
 mod rule;
 // The ports of an entry. Pure.
 mod ports;
-// How much policies may take of the node. Pure.
+// Size limits of policies. Pure.
 mod limits;
 // Rules as data, and the changes between them.
 pub mod ruleset;
-// Policies that the kernel refuses. Pure.
-mod refusal;
-// Changing the kernel's rules.
+// Finds policies that the kernel rejects, by bisection. Pure.
+mod bisect;
+// Applies rules to nftables.
 mod kernel;
-// Bridged packets through the node's rules.
-mod bridged;
-// What rules are made from, at one moment.
+// Enables filtering of bridged packets.
+mod br_netfilter;
+// Inputs of the compiler at one moment.
 mod snapshot;
-// Telling people about policies that are not enforced as written.
-mod tell;
-// Keeping the kernel's rules right.
-mod keep;
+// Events about policies that are not enforced as written.
+mod events;
+// The task that enforces policies.
+mod enforce;
 
-pub use keep::{Policies, PolicyError, starting};
-pub use tell::NOT_ENFORCED;
+pub use enforce::{Policies, PolicyError, pod_with_addresses};
+pub use events::NOT_ENFORCED;
 
 #[cfg(test)]
 mod tests;

@@ -91,7 +91,7 @@ pub struct PortRule {
 /// What is allowed: any of the peers on any of the ports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// Peers; none means everybody.
+    /// Peers; empty for all.
     pub peers: Box<[Peer]>,
     /// Ports; none means all.
     pub ports: Box<[PortRule]>,

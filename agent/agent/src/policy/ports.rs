@@ -12,7 +12,7 @@ type Ports = (u16, u16);
 
 /// The ports that are allowed.
 #[derive(Debug, Default)]
-pub(super) struct Wanted<'a> {
+pub(super) struct AllowedPorts<'a> {
     /// Protocols of which every port is allowed.
     pub any: BTreeSet<Protocol>,
     /// Ranges of other protocols.
@@ -21,10 +21,10 @@ pub(super) struct Wanted<'a> {
     pub names: BTreeSet<(&'a str, Protocol)>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> AllowedPorts<'a> {
     /// Sorts the ports of an entry.
     pub fn new(ports: &'a [PortRule]) -> Self {
-        let mut wanted = Wanted::default();
+        let mut wanted = AllowedPorts::default();
         for PortRule { protocol, port } in ports {
             match port {
                 PortMatch::Any => {
@@ -38,7 +38,7 @@ impl<'a> Wanted<'a> {
                 }
             }
         }
-        let Wanted { any, ranges, .. } = &mut wanted;
+        let AllowedPorts { any, ranges, .. } = &mut wanted;
         ranges.retain(|protocol, _| !any.contains(protocol));
         wanted
     }

@@ -8,9 +8,9 @@ use coracle_cni::route::{Cidr, octets};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::compile::{Known, Way, digest, family, policy_chain};
+use super::compile::{Direction, PolicyInput, digest, family, policy_chain};
 use super::model::{Peer, Pod, Policy, PortMatch, PortRule, Rule};
-use super::ports::{Wanted, gate, port_within, protocol_is};
+use super::ports::{AllowedPorts, gate, port_within, protocol_is};
 use super::ruleset::{Chain, Keys, Ruleset};
 use crate::cluster::{Name, Protocol};
 
@@ -46,10 +46,10 @@ fn in_named(set: String, v4: bool) -> Vec<Expr> {
 
 /// One policy's rules in one direction.
 pub(super) struct Compiler<'a> {
-    pub(super) known: &'a Known<'a>,
+    pub(super) known: &'a PolicyInput<'a>,
     pub(super) policy: &'a Name,
     pub(super) about: &'a Policy,
-    pub(super) way: Way,
+    pub(super) way: Direction,
 }
 
 impl Compiler<'_> {
@@ -103,7 +103,7 @@ impl Compiler<'_> {
         let peers = peers.into_iter().map(|(peer, verdict)| ending(peer, verdict)).collect();
         self.add_chain(&chain, peers, out);
         let to_peers = Verdict::Jump(chain);
-        let wanted = Wanted::new(&rule.ports);
+        let wanted = AllowedPorts::new(&rule.ports);
         let mut rules: Vec<Vec<Expr>> =
             wanted.any.iter().map(|protocol| ending(protocol_is(*protocol), to_peers.clone())).collect();
         let keys = self.named(&wanted.names, rule, v4);
@@ -206,7 +206,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether the port is one; `None` for a name that nobody has.
+    /// Matches the port; `None` for a named port that no pod has.
     fn port(&self, port: Option<&PortRule>, rule: &Rule, v4: bool, out: &mut Ruleset) -> Option<Vec<Expr>> {
         let Some(PortRule { protocol, port }) = port else { return Some(vec![]) };
         match port {
@@ -219,8 +219,8 @@ impl Compiler<'_> {
                 }
                 let peers: Vec<String> = rule.peers.iter().map(|peer| self.peer_digest(peer)).collect();
                 let about = match self.way {
-                    Way::In => self.about.pods.text().to_owned(),
-                    Way::Out => format!("{peers:?}"),
+                    Direction::In => self.about.pods.text().to_owned(),
+                    Direction::Out => format!("{peers:?}"),
                 };
                 let key = (self.way, &self.policy.namespace, about, name, *protocol);
                 let set = format!("n{}-{}", family(v4), digest(key));
@@ -240,9 +240,13 @@ impl Compiler<'_> {
         let homes: Vec<BTreeSet<&str>> = rule.peers.iter().map(|peer| self.homes(peer)).collect();
         for (of, pod) in self.known.pods {
             let talked_to = match self.way {
-                Way::In => of.namespace == self.policy.namespace && self.about.pods.matches(&pod.labels),
-                Way::Out if rule.peers.is_empty() => true,
-                Way::Out => rule.peers.iter().zip(&homes).any(|(peer, homes)| selects(peer, homes, of, pod)),
+                Direction::In => {
+                    of.namespace == self.policy.namespace && self.about.pods.matches(&pod.labels)
+                }
+                Direction::Out if rule.peers.is_empty() => true,
+                Direction::Out => {
+                    rule.peers.iter().zip(&homes).any(|(peer, homes)| selects(peer, homes, of, pod))
+                }
             };
             if !talked_to {
                 continue;

@@ -3,7 +3,7 @@
 use coracle_cni::nft::{Batch, Data, Element, Expr, Hook, INET, KeyType, SetSpec, Table, Verdict, reg};
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::compile::{Way, always};
+use super::compile::{Direction, always};
 
 /// Our table.
 pub const TABLE: Table = Table { family: INET, name: "coracle_policy" };
@@ -90,7 +90,7 @@ pub fn update(old: &Ruleset, new: &Ruleset) -> Batch {
 fn base(batch: &mut Batch) {
     for v4 in [true, false] {
         let address = if v4 { [KeyType::Ipv4] } else { [KeyType::Ipv6] };
-        for way in [Way::Out, Way::In] {
+        for way in [Direction::Out, Direction::In] {
             let spec = SetSpec { name: &way.map(v4), key: &address, data: Data::Verdict };
             batch.set(TABLE, &spec);
         }
@@ -98,7 +98,7 @@ fn base(batch: &mut Batch) {
         batch.set(TABLE, &SetSpec { name: &own(v4), key: &pair, data: Data::None });
         batch.set(TABLE, &SetSpec { name: &dns(v4), key: &address, data: Data::None });
     }
-    for (way, name, priority) in [(Way::Out, "leaving", 0), (Way::In, "entering", 1)] {
+    for (way, name, priority) in [(Direction::Out, "leaving", 0), (Direction::In, "entering", 1)] {
         let hook = Hook { kind: "filter", number: libc::NF_INET_FORWARD as u32, priority };
         batch.chain(TABLE, name, Some(hook));
         for rule in always() {
@@ -117,8 +117,8 @@ fn base(batch: &mut Batch) {
             batch.rule(TABLE, name, &itself, "");
             let mut pod = Expr::family_is(v4).to_vec();
             pod.push(match way {
-                Way::In => Expr::destination(v4, reg(0)),
-                Way::Out => Expr::source(v4, reg(0)),
+                Direction::In => Expr::destination(v4, reg(0)),
+                Direction::Out => Expr::source(v4, reg(0)),
             });
             pod.push(Expr::VerdictMap { map: way.map(v4), from: reg(0) });
             batch.rule(TABLE, name, &pod, "");
@@ -140,7 +140,7 @@ fn base_asking(batch: &mut Batch) {
             Expr::destination(v4, reg(0)),
             Expr::InSet { set: dns(v4), from: reg(0), inverted: false },
             Expr::source(v4, reg(0)),
-            Expr::VerdictMap { map: Way::Out.map(v4), from: reg(0) },
+            Expr::VerdictMap { map: Direction::Out.map(v4), from: reg(0) },
         ]);
         batch.rule(TABLE, "asking", &asks, "");
     }

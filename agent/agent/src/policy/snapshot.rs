@@ -1,12 +1,12 @@
-//! What rules are made from, at one moment: a search for refused policies compiles the same more than once.
+//! Inputs of the compiler at one moment: a bisection compiles the same inputs more than once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::compile::{Compiled, Known, compile};
+use super::bisect::Specs;
+use super::compile::{Compiled, PolicyInput, compile};
 use super::model::Pod;
-use super::refusal::Specs;
 use crate::cluster::{Name, Namespace};
 
 /// Policies, pods and namespaces of the cluster.
@@ -21,7 +21,7 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// The rules of a node that answers at `dns`, without those of refused policies.
     pub fn compile(&self, dns: &[IpAddr], refused: &BTreeSet<Name>) -> Compiled {
-        compile(&Known {
+        compile(&PolicyInput {
             policies: &self.policies.iter().map(|(name, policy)| (name.clone(), &**policy)).collect(),
             pods: &self.pods.iter().map(|(name, pod)| (name.clone(), pod)).collect(),
             local: &self.local,

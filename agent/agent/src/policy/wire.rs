@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::model::{NamedPort, Peer, Pod, Policy, PortMatch, PortRule, Rule, Selector};
 use crate::cluster::wire::{or_default, slim_meta};
-use crate::cluster::{Keep, Protocol};
+use crate::cluster::{FromWire, Protocol};
 
 /// A NetworkPolicy as it is read.
 #[derive(Clone, Debug, Deserialize)]
@@ -75,10 +75,10 @@ struct WirePort {
     end_port: Option<u16>,
 }
 
-impl Keep for Policy {
+impl FromWire for Policy {
     type Wire = WirePolicy;
 
-    fn keep(wire: WirePolicy) -> Option<Self> {
+    fn from_wire(wire: WirePolicy) -> Option<Self> {
         let spec = wire.spec;
         // The server fills the types in; without them a policy is about what comes in, and out if it has such rules.
         let about = |kind: &str, default: bool| match spec.policy_types.is_empty() {
@@ -189,10 +189,10 @@ struct WireIp {
     ip: String,
 }
 
-impl Keep for Pod {
+impl FromWire for Pod {
     type Wire = WirePod;
 
-    fn keep(wire: WirePod) -> Option<Self> {
+    fn from_wire(wire: WirePod) -> Option<Self> {
         // A pod on the host's network has the node's address; one that has ended has none that is still its own.
         if wire.spec.host_network || matches!(wire.status.phase.as_str(), "Succeeded" | "Failed") {
             return None;

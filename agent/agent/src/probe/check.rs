@@ -2,20 +2,22 @@
 
 use k8s_openapi::api::core::v1::{Container, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
+use super::dial::DialError;
 use super::{grpc, http};
 use coracle_engine::runtime::{Runtime, RuntimeError};
 
 /// What one check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should be.
+    /// Success.
     Success,
-    /// It answered badly or not at all; the text is for people.
+    /// Failure with a human-readable message.
     Failure(String),
-    /// The check itself did not work.
+    /// The check could not be made.
     Error(String),
 }
 
@@ -43,24 +45,26 @@ pub async fn check(
             Ok((status, _)) => {
                 Outcome::Failure(format!("HTTP probe failed with statuscode: {}", status.as_u16()))
             }
-            Err(error) => Outcome::Failure(error),
+            Err(error) => Outcome::Failure(error.to_string()),
         };
     }
     if let Some(action) = &probe.tcp_socket {
         let Some(port) = port(&action.port, container) else { return unresolved(&action.port) };
         let host = action.host.as_deref().filter(|host| !host.is_empty()).unwrap_or(ip);
-        let address = format!("{host}:{port}");
-        return match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
-            Ok(Ok(_)) => Outcome::Success,
-            Ok(Err(error)) => Outcome::Failure(http::dial_error(&address, &error)),
-            Err(_) => Outcome::Failure(format!("dial tcp {address}: i/o timeout")),
+        let dialled = tokio::time::timeout(timeout, TcpStream::connect((host, port))).await;
+        return match dialled.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
+            Ok(_) => Outcome::Success,
+            Err(source) => {
+                let error = DialError { address: format!("{host}:{port}"), source };
+                Outcome::Failure(error.to_string())
+            }
         };
     }
     if let Some(action) = &probe.grpc {
         let port = u16::try_from(action.port).unwrap_or(0);
         return match grpc::check(ip, port, action.service.as_deref().unwrap_or_default(), timeout).await {
             Ok(()) => Outcome::Success,
-            Err(error) => Outcome::Failure(error),
+            Err(error) => Outcome::Failure(error.to_string()),
         };
     }
     Outcome::Error(format!("missing probe handler for container {}", container.name))

@@ -1,21 +1,63 @@
 //! One HTTP GET, as probes and hooks make it: no certificate is checked, redirects stay on the host.
 
 use bytes::Bytes;
-use coracle_cli::judge;
+use coracle_cli::server_cert;
 use http::header::{HOST, HeaderName, HeaderValue, LOCATION};
 use http::{HeaderMap, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::HTTPGetAction;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use super::dial::DialError;
+
 /// How much of an answer is read.
 const BODY: usize = 10 << 10;
 const REDIRECTS: usize = 10;
+
+/// A request without an answer. The wording is that of Go's HTTP client.
+#[derive(Debug, thiserror::Error)]
+#[error("Get {url:?}: {source}")]
+pub struct GetError {
+    /// Where the first request went.
+    pub url: String,
+    /// The cause.
+    pub source: RequestError,
+}
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The time of the caller is over.
+    #[error("context deadline exceeded (Client.Timeout exceeded while awaiting headers)")]
+    Timeout,
+    /// Every answer was another redirect.
+    #[error("stopped after {limit} redirects")]
+    Redirects {
+        /// How many are followed.
+        limit: usize,
+    },
+    /// No connection.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The host cannot be the name of a TLS server.
+    #[error(transparent)]
+    Name(#[from] InvalidDnsNameError),
+    /// The TLS handshake failed.
+    #[error(transparent)]
+    Tls(io::Error),
+    /// The path cannot be requested.
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    /// The connection broke, or the answer is not HTTP.
+    #[error(transparent)]
+    Exchange(#[from] hyper::Error),
+}
 
 /// Where a request goes.
 #[derive(Clone, Debug)]
@@ -88,18 +130,13 @@ fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// Status and beginning of the body; errors read as Go's.
-pub async fn get(target: &Target, timeout: Duration) -> Result<(StatusCode, String), String> {
-    let url = target.url();
-    match tokio::time::timeout(timeout, follow(target.clone())).await {
-        Ok(result) => result.map_err(|error| format!("Get {url:?}: {error}")),
-        Err(_) => Err(format!(
-            "Get {url:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-        )),
-    }
+/// Status and beginning of the body.
+pub async fn get(target: &Target, timeout: Duration) -> Result<(StatusCode, String), GetError> {
+    let answer = tokio::time::timeout(timeout, follow(target.clone())).await;
+    answer.unwrap_or(Err(RequestError::Timeout)).map_err(|source| GetError { url: target.url(), source })
 }
 
-async fn follow(mut target: Target) -> Result<(StatusCode, String), String> {
+async fn follow(mut target: Target) -> Result<(StatusCode, String), RequestError> {
     for _ in 0..REDIRECTS {
         let (status, headers, body) = once(&target).await?;
         let location =
@@ -109,7 +146,7 @@ async fn follow(mut target: Target) -> Result<(StatusCode, String), String> {
         };
         target = next;
     }
-    Err("stopped after 10 redirects".to_owned())
+    Err(RequestError::Redirects { limit: REDIRECTS })
 }
 
 /// The next target, when it is on the same host; a redirect elsewhere counts as an answer.
@@ -130,47 +167,31 @@ fn redirect(from: &Target, location: &str) -> Option<Target> {
     Some(Target { scheme, port, path, ..from.clone() })
 }
 
-async fn once(target: &Target) -> Result<(StatusCode, HeaderMap, String), String> {
+async fn once(target: &Target) -> Result<(StatusCode, HeaderMap, String), RequestError> {
     let address = format!("{}:{}", bracketed(&target.host), target.port);
     let tcp = TcpStream::connect((target.host.as_str(), target.port))
         .await
-        .map_err(|error| dial_error(&address, &error))?;
+        .map_err(|source| DialError { address: address.clone(), source })?;
     if target.scheme == "http" {
         return exchange(target, &address, tcp).await;
     }
-    let name = ServerName::try_from(target.host.clone()).map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(target.host.clone())?;
     let connector = tokio_rustls::TlsConnector::from(tls());
-    let tls = connector.connect(name, tcp).await.map_err(|error| error.to_string())?;
+    let tls = connector.connect(name, tcp).await.map_err(RequestError::Tls)?;
     exchange(target, &address, tls).await
-}
-
-/// A failed connection in Go's words.
-pub fn dial_error(address: &str, error: &std::io::Error) -> String {
-    let reason = match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
-        std::io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
-        _ => match error.raw_os_error().map(nix::errno::Errno::from_raw) {
-            Some(errno) => format!("connect: {}", errno.desc().to_lowercase()),
-            None => error.to_string(),
-        },
-    };
-    format!("dial tcp {address}: {reason}")
 }
 
 async fn exchange<S>(
     target: &Target,
     address: &str,
     stream: S,
-) -> Result<(StatusCode, HeaderMap, String), String>
+) -> Result<(StatusCode, HeaderMap, String), RequestError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let mut request =
-        Request::get(&target.path).body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
+    let mut request = Request::get(&target.path).body(Empty::<Bytes>::new())?;
     *request.headers_mut() = target.headers.clone();
     if !request.headers().contains_key(HOST)
         && let Ok(host) = HeaderValue::from_str(address)
@@ -179,7 +200,7 @@ where
     }
     request.headers_mut().insert("connection", HeaderValue::from_static("close"));
     let result = async {
-        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let response = sender.send_request(request).await?;
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, BODY).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         Ok((parts.status, parts.headers, String::from_utf8_lossy(&body).into_owned()))
@@ -194,7 +215,7 @@ fn tls() -> Arc<rustls::ClientConfig> {
     static CONFIG: OnceLock<Arc<rustls::ClientConfig>> = OnceLock::new();
     CONFIG
         .get_or_init(|| {
-            let client = judge::client(Arc::new(judge::Anybody));
+            let client = server_cert::client_config(Arc::new(server_cert::SkipVerify));
             Arc::new(client.expect("ring has the default protocol versions").with_no_client_auth())
         })
         .clone()
@@ -251,7 +272,7 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let error = get(&target(port), Duration::from_secs(1)).await.unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             format!(
                 "Get \"http://127.0.0.1:{port}/x\": dial tcp 127.0.0.1:{port}: connect: connection refused"
             )

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::cluster::Name;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Answer = Arc<RwLock<(Name, usize)>>;
 
@@ -65,8 +65,8 @@ async fn serve(port: u16, answer: Answer) {
         match bound {
             Ok(listener) => break listener,
             Err(error) => {
-                tracing::warn!(port, %error, "health check port is not served, will retry");
-                tokio::time::sleep(PATIENCE).await;
+                tracing::warn!(port, %error, "health check port not bound, will retry");
+                tokio::time::sleep(REQUEST_TIMEOUT).await;
             }
         }
     };
@@ -76,7 +76,7 @@ async fn serve(port: u16, answer: Answer) {
                 let answer = answer.clone();
                 tokio::spawn(async move {
                     // A client that goes away is its own business.
-                    let _ = tokio::time::timeout(PATIENCE, reply(stream, &answer)).await;
+                    let _ = tokio::time::timeout(REQUEST_TIMEOUT, reply(stream, &answer)).await;
                 });
             }
             Err(error) => {

@@ -1,4 +1,4 @@
-//! The service proxy: connections to services are led to endpoints by nftables, in one table of our own.
+//! The service proxy: translates connections to Services with nftables, in a table of its own.
 //!
 //! A packet is looked up by address, protocol and port in a verdict map, which leads to the chain of its class: services
 //! with as many endpoints, whose clients stay as long, share one. The chain draws a number; what the packet was recognised
@@ -7,17 +7,17 @@
 
 // Which endpoints take connections here.
 pub mod pick;
-// What a service needs in the kernel.
+// Desired state of a Service. Pure.
 pub mod plan;
 // The table: maps and chains.
 mod rules;
-// What is in the table, and how it changes.
+// Installed state and incremental changes.
 mod state;
-// Switches of the kernel.
+// Kernel settings.
 mod sysctl;
-// Connections that lead nowhere any more.
+// Removes stale conntrack entries.
 mod stale;
-// Whether the node has endpoints, by HTTP.
+// `healthCheckNodePort` server.
 mod health;
 // The task.
 mod run;

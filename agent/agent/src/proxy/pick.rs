@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use super::plan::Target;
 use crate::cluster::{Endpoint, Port, Slice};
 
-/// Where this is decided.
+/// Location of this node.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place<'a> {
+pub struct NodeTopology<'a> {
     /// This node.
     pub node: &'a str,
     /// Its zone, empty when it has none.
     pub zone: &'a str,
-    /// Addresses of services that this node answers for without endpoints.
+    /// Service addresses that this node serves itself (DNS).
     pub answers_itself: &'a [IpAddr],
 }
 
@@ -29,7 +29,7 @@ pub struct Picked {
 }
 
 /// Picks endpoints: ready ones; where there are none, those that still serve while they end.
-pub fn pick(port: &Port, slices: &[&Slice], place: &Place<'_>, v4: bool, affinity: bool) -> Picked {
+pub fn pick(port: &Port, slices: &[&Slice], place: &NodeTopology<'_>, v4: bool, affinity: bool) -> Picked {
     let all = endpoints(port, slices, v4);
     let here = |endpoint: &Endpoint| endpoint.node.as_deref() == Some(place.node);
     let select = |wanted: &dyn Fn(&Endpoint) -> bool| -> Vec<Target> {
@@ -58,7 +58,7 @@ type Near<'a> = Box<dyn Fn(&Endpoint) -> bool + 'a>;
 
 /// The endpoints hints name for this node, else for its zone. Hints count only when every endpoint has them and
 /// somebody is named for here: upstream's rule, against half-written hints.
-fn near<'a>(ready: impl Iterator<Item = &'a Endpoint> + Clone, place: &Place<'a>) -> Option<Near<'a>> {
+fn near<'a>(ready: impl Iterator<Item = &'a Endpoint> + Clone, place: &NodeTopology<'a>) -> Option<Near<'a>> {
     let (node, zone) = (place.node, place.zone);
     let for_node = move |endpoint: &Endpoint| endpoint.nodes.iter().any(|name| **name == *node);
     let for_zone = move |endpoint: &Endpoint| endpoint.zones.iter().any(|name| **name == *zone);

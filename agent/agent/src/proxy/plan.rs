@@ -1,13 +1,13 @@
-//! What a service needs in the kernel: who is led where. Pure.
+//! Desired translations of a Service. Pure.
 
 use coracle_cni::route::Cidr;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::pick::{self, Place};
+use super::pick::{self, NodeTopology};
 use crate::cluster::{Name, Port, Protocol, Service, Slice};
 
-/// Where a connection is led to.
+/// An endpoint address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     /// Address.
@@ -16,7 +16,7 @@ pub struct Target {
     pub port: u16,
 }
 
-/// What becomes of a connection that can be led nowhere.
+/// Verdict on connections without endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Empty {
     /// Refused at once: there is no endpoint anywhere.
@@ -69,14 +69,14 @@ pub enum Key {
     Cluster(IpAddr),
 }
 
-/// Leads packets to a group.
+/// Maps packets to a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Which packets.
     pub key: Key,
     /// Which of the plan's groups.
     pub group: usize,
-    /// Who may come; empty for everybody.
+    /// Allowed source ranges; empty for all.
     pub sources: Box<[Cidr]>,
 }
 
@@ -94,7 +94,7 @@ pub struct Plan {
 }
 
 /// The plan for a service; empty for those that have no address.
-pub fn plan_service(name: &Name, service: &Service, slices: &[&Slice], place: &Place<'_>) -> Plan {
+pub fn plan_service(name: &Name, service: &Service, slices: &[&Slice], place: &NodeTopology<'_>) -> Plan {
     let mut plan = Plan::default();
     if service.headless || service.external_name.is_some() || service.foreign || service.ips.is_empty() {
         return plan;
@@ -126,7 +126,7 @@ fn plan_port(
     service: &Service,
     port: &Port,
     slices: &[&Slice],
-    place: &Place<'_>,
+    place: &NodeTopology<'_>,
     v4: bool,
 ) {
     let picked = pick::pick(port, slices, place, v4, service.affinity.is_some());

@@ -10,25 +10,25 @@ use super::plan::{Empty, Key, Target};
 
 /// The proxy's table.
 pub const TABLE: Table = Table { family: INET, name: "coracle-services" };
-/// The packet was led by us.
-const LED: u32 = 0x4000;
-/// The packet is to be refused; only filter chains can do that.
-const REFUSED: u32 = 0x8000;
-/// Which of the times clients stay for; only between two hooks of one packet.
-const STAYS: u32 = 0x000f_0000;
-const STAY: u32 = 0x0001_0000;
+/// Mark of packets translated by the proxy.
+const MARK_TRANSLATED: u32 = 0x4000;
+/// Mark of packets to reject; only filter chains can reject.
+const MARK_REFUSED: u32 = 0x8000;
+/// Bits with the number of the affinity timeout; used only between two hooks of one packet.
+const AFFINITY_MASK: u32 = 0x000f_0000;
+const AFFINITY_UNIT: u32 = 0x0001_0000;
 /// `NFT_REJECT_ICMPX_PORT_UNREACH`.
 const PORT_UNREACHABLE: u8 = 1;
 /// Where the endpoint is put once it is known.
 const TARGET: u32 = 8;
-/// A register of no other use.
-const SPARE: u32 = 14;
-/// As many times that clients stay for are told apart.
-pub const TIMES: usize = 15;
+/// A scratch register.
+const SCRATCH_REGISTER: u32 = 14;
+/// Maximum number of distinct affinity timeouts.
+pub const MAX_AFFINITY_TIMEOUTS: usize = 15;
 
 /// Which map a packet was found in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum ServiceMap {
     /// By address and port.
     Address {
         /// Only from outside the node.
@@ -41,52 +41,52 @@ pub enum Way {
     },
 }
 
-impl Way {
-    const ALL: [Way; 4] = [
-        Way::Address { outside: true },
-        Way::Node { outside: true },
-        Way::Address { outside: false },
-        Way::Node { outside: false },
+impl ServiceMap {
+    const ALL: [ServiceMap; 4] = [
+        ServiceMap::Address { outside: true },
+        ServiceMap::Node { outside: true },
+        ServiceMap::Address { outside: false },
+        ServiceMap::Node { outside: false },
     ];
 
     fn map(self, v4: bool) -> &'static str {
         match (self, v4) {
-            (Way::Address { outside: false }, true) => "services4",
-            (Way::Address { outside: false }, false) => "services6",
-            (Way::Address { outside: true }, true) => "services-outside4",
-            (Way::Address { outside: true }, false) => "services-outside6",
-            (Way::Node { outside: false }, true) => "ports4",
-            (Way::Node { outside: false }, false) => "ports6",
-            (Way::Node { outside: true }, true) => "ports-outside4",
-            (Way::Node { outside: true }, false) => "ports-outside6",
+            (ServiceMap::Address { outside: false }, true) => "services4",
+            (ServiceMap::Address { outside: false }, false) => "services6",
+            (ServiceMap::Address { outside: true }, true) => "services-outside4",
+            (ServiceMap::Address { outside: true }, false) => "services-outside6",
+            (ServiceMap::Node { outside: false }, true) => "ports4",
+            (ServiceMap::Node { outside: false }, false) => "ports6",
+            (ServiceMap::Node { outside: true }, true) => "ports-outside4",
+            (ServiceMap::Node { outside: true }, false) => "ports-outside6",
         }
     }
 
     /// Endpoints: what the packet is recognised by and a number lead to address and port.
     pub fn endpoints(self, v4: bool) -> &'static str {
         match (self, v4) {
-            (Way::Address { outside: false }, true) => "endpoints4",
-            (Way::Address { outside: false }, false) => "endpoints6",
-            (Way::Address { outside: true }, true) => "endpoints-outside4",
-            (Way::Address { outside: true }, false) => "endpoints-outside6",
-            (Way::Node { outside: false }, true) => "port-endpoints4",
-            (Way::Node { outside: false }, false) => "port-endpoints6",
-            (Way::Node { outside: true }, true) => "port-endpoints-outside4",
-            (Way::Node { outside: true }, false) => "port-endpoints-outside6",
+            (ServiceMap::Address { outside: false }, true) => "endpoints4",
+            (ServiceMap::Address { outside: false }, false) => "endpoints6",
+            (ServiceMap::Address { outside: true }, true) => "endpoints-outside4",
+            (ServiceMap::Address { outside: true }, false) => "endpoints-outside6",
+            (ServiceMap::Node { outside: false }, true) => "port-endpoints4",
+            (ServiceMap::Node { outside: false }, false) => "port-endpoints6",
+            (ServiceMap::Node { outside: true }, true) => "port-endpoints-outside4",
+            (ServiceMap::Node { outside: true }, false) => "port-endpoints-outside6",
         }
     }
 
     fn outside(self) -> bool {
-        matches!(self, Way::Address { outside: true } | Way::Node { outside: true })
+        matches!(self, ServiceMap::Address { outside: true } | ServiceMap::Node { outside: true })
     }
 }
 
-/// Where clients stay: what they asked for and who they are lead to address and port.
+/// Session affinity map: destination and client address to endpoint.
 pub fn affinity(v4: bool) -> &'static str {
     if v4 { "affinity4" } else { "affinity6" }
 }
 
-/// Endpoints on this node, twice each: who is led to himself.
+/// Hairpin set: pairs of the same endpoint address.
 pub fn hairpin(v4: bool) -> &'static str {
     if v4 { "hairpin4" } else { "hairpin6" }
 }
@@ -95,26 +95,26 @@ fn cluster_ips(v4: bool) -> &'static str {
     if v4 { "cluster-ips4" } else { "cluster-ips6" }
 }
 
-/// How a group is led to: services of one class share a chain.
+/// Class of a group: Services of one class share a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Class {
     /// IPv4, or IPv6.
     pub v4: bool,
     /// The map its packets are found in.
-    pub way: Way,
+    pub way: ServiceMap,
     /// How many endpoints.
     pub count: u32,
     /// How long clients stay: the number of the time, from 1.
     pub affinity: Option<u32>,
     /// What becomes of connections when there are none.
     pub empty: Empty,
-    /// Who may come; empty for everybody.
+    /// Allowed source ranges; empty for all.
     pub sources: Box<[Cidr]>,
 }
 
-/// What the table is built on.
+/// Configuration of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ground {
+pub struct TableConfig {
     /// Ranges of this node's pods.
     pub pod_ranges: Vec<Cidr>,
     /// Whether answers that stay on the pods' bridge come through the tables, IPv4 and IPv6.
@@ -128,22 +128,22 @@ pub fn key_of(key: &Key) -> (&'static str, Vec<u8>) {
             let mut bytes = octets(ip);
             bytes.extend([protocol.number(), 0, 0, 0]);
             bytes.extend(padded(port));
-            (Way::Address { outside }.map(ip.is_ipv4()), bytes)
+            (ServiceMap::Address { outside }.map(ip.is_ipv4()), bytes)
         }
         Key::Node { outside, v4, protocol, port } => {
             let mut bytes = vec![protocol.number(), 0, 0, 0];
             bytes.extend(padded(port));
-            (Way::Node { outside }.map(v4), bytes)
+            (ServiceMap::Node { outside }.map(v4), bytes)
         }
         Key::Cluster(ip) => (cluster_ips(ip.is_ipv4()), octets(ip)),
     }
 }
 
 /// The way and family of an entry; `None` for those without a group.
-pub fn way_of(key: &Key) -> Option<(Way, bool)> {
+pub fn way_of(key: &Key) -> Option<(ServiceMap, bool)> {
     match *key {
-        Key::Address { outside, ip, .. } => Some((Way::Address { outside }, ip.is_ipv4())),
-        Key::Node { outside, v4, .. } => Some((Way::Node { outside }, v4)),
+        Key::Address { outside, ip, .. } => Some((ServiceMap::Address { outside }, ip.is_ipv4())),
+        Key::Node { outside, v4, .. } => Some((ServiceMap::Node { outside }, v4)),
         Key::Cluster(_) => None,
     }
 }
@@ -187,7 +187,7 @@ fn padded(port: u16) -> [u8; 4] {
 }
 
 /// Replaces the table by an empty one with all chains, within the batch.
-pub fn build(batch: &mut Batch, ground: &Ground) {
+pub fn build(batch: &mut Batch, ground: &TableConfig) {
     batch.table(TABLE);
     batch.delete_table(TABLE);
     batch.table(TABLE);
@@ -196,10 +196,10 @@ pub fn build(batch: &mut Batch, ground: &Ground) {
         batch.chain(TABLE, name, None);
     }
     for v4 in [true, false] {
-        for way in Way::ALL {
+        for way in ServiceMap::ALL {
             let chain = if way.outside() { "outside" } else { "services" };
             let mut rule = Expr::family_is(v4).to_vec();
-            if matches!(way, Way::Node { .. }) {
+            if matches!(way, ServiceMap::Node { .. }) {
                 rule.extend(to_this_node());
             }
             rule.extend(recognise(way, v4).0);
@@ -221,10 +221,10 @@ fn build_sets(batch: &mut Batch) {
     use KeyType::{Ipv4, Ipv6, Mark, Port, Protocol};
     for (v4, address) in [(true, Ipv4), (false, Ipv6)] {
         let target = Data::Value(if v4 { &[Ipv4, Port] } else { &[Ipv6, Port] });
-        for way in Way::ALL {
+        for way in ServiceMap::ALL {
             let key: &[KeyType] = match way {
-                Way::Address { .. } => &[address, Protocol, Port, Mark],
-                Way::Node { .. } => &[Protocol, Port, Mark],
+                ServiceMap::Address { .. } => &[address, Protocol, Port, Mark],
+                ServiceMap::Node { .. } => &[Protocol, Port, Mark],
             };
             let (without_slot, name) = (&key[..key.len() - 1], way.map(v4));
             batch.set(TABLE, &SetSpec { name, key: without_slot, data: Data::Verdict });
@@ -243,14 +243,14 @@ fn to_this_node() -> [Expr; 2] {
 }
 
 /// What a packet is recognised by into the first registers; the number of the next one.
-fn recognise(way: Way, v4: bool) -> (Vec<Expr>, u32) {
+fn recognise(way: ServiceMap, v4: bool) -> (Vec<Expr>, u32) {
     let mut rule = Vec::new();
     let next = match way {
-        Way::Address { .. } => {
+        ServiceMap::Address { .. } => {
             rule.push(Expr::destination(v4, reg(0)));
             if v4 { 1 } else { 4 }
         }
-        Way::Node { .. } => 0,
+        ServiceMap::Node { .. } => 0,
     };
     rule.push(Expr::Meta { key: Meta::L4Proto, to: reg(next) });
     rule.push(Expr::destination_port(reg(next + 1)));
@@ -258,7 +258,7 @@ fn recognise(way: Way, v4: bool) -> (Vec<Expr>, u32) {
 }
 
 fn refuse() -> Vec<Expr> {
-    let mut rule = Expr::mark(REFUSED, 0, reg(SPARE)).to_vec();
+    let mut rule = Expr::mark(MARK_REFUSED, 0, reg(SCRATCH_REGISTER)).to_vec();
     rule.push(Expr::Verdict(Verdict::Accept));
     rule
 }
@@ -267,8 +267,8 @@ fn jump(chain: &str) -> Expr {
     Expr::Verdict(Verdict::Jump(chain.to_owned()))
 }
 
-/// Pods of this node and the node itself are inside; everybody else comes from outside.
-fn build_destination_hooks(batch: &mut Batch, ground: &Ground) {
+/// Traffic from pods of this node and from the node itself is internal; everything else is external.
+fn build_destination_hooks(batch: &mut Batch, ground: &TableConfig) {
     for (chain, number) in [("prerouting", libc::NF_INET_PRE_ROUTING), ("output", libc::NF_INET_LOCAL_OUT)] {
         batch.chain(TABLE, chain, Some(Hook { kind: "nat", number: number as u32, priority: -100 }));
     }
@@ -283,19 +283,18 @@ fn build_destination_hooks(batch: &mut Batch, ground: &Ground) {
     batch.rule(TABLE, "output", &[jump("services")], "");
 }
 
-/// Whose source must become this node's, so that answers come back this way: those who are led to themselves, loopback,
-/// and strangers that are led to another node.
-fn build_source_hook(batch: &mut Batch, ground: &Ground) {
+/// Masquerades so that replies return through this node: hairpin traffic, loopback, and external traffic to another node.
+fn build_source_hook(batch: &mut Batch, ground: &TableConfig) {
     let chain = "postrouting";
     let hook = Hook { kind: "nat", number: libc::NF_INET_POST_ROUTING as u32, priority: 95 };
     batch.chain(TABLE, chain, Some(hook));
     batch.chain(TABLE, "led", None);
-    let mut rule = Expr::marked(LED).to_vec();
+    let mut rule = Expr::marked(MARK_TRANSLATED).to_vec();
     rule.push(Expr::Verdict(Verdict::Goto("led".into())));
     batch.rule(TABLE, chain, &rule, "");
 
     let chain = "led";
-    batch.rule(TABLE, chain, &Expr::mark(0, LED, reg(0)), "");
+    batch.rule(TABLE, chain, &Expr::mark(0, MARK_TRANSLATED, reg(0)), "");
     for v4 in [true, false] {
         let mut rule = Expr::family_is(v4).to_vec();
         rule.push(Expr::source(v4, reg(0)));
@@ -331,7 +330,7 @@ fn build_filters(batch: &mut Batch) {
         [("refuse-prerouting", libc::NF_INET_PRE_ROUTING), ("refuse-output", libc::NF_INET_LOCAL_OUT)]
     {
         batch.chain(TABLE, chain, Some(Hook { kind: "filter", number: number as u32, priority: -90 }));
-        let mut rule = Expr::marked(REFUSED).to_vec();
+        let mut rule = Expr::marked(MARK_REFUSED).to_vec();
         rule.push(Expr::Reject { icmpx: PORT_UNREACHABLE });
         batch.rule(TABLE, chain, &rule, "");
     }
@@ -340,11 +339,11 @@ fn build_filters(batch: &mut Batch) {
         [("stay-prerouting", libc::NF_INET_PRE_ROUTING), ("stay-output", libc::NF_INET_LOCAL_OUT)]
     {
         batch.chain(TABLE, chain, Some(Hook { kind: "filter", number: number as u32, priority: -95 }));
-        let mut rule = Expr::marked(STAYS).to_vec();
+        let mut rule = Expr::marked(AFFINITY_MASK).to_vec();
         rule.push(jump("stays"));
         batch.rule(TABLE, chain, &rule, "");
-        let mut rule = Expr::marked(STAYS).to_vec();
-        rule.extend(Expr::mark(0, STAYS, reg(0)));
+        let mut rule = Expr::marked(AFFINITY_MASK).to_vec();
+        rule.extend(Expr::mark(0, AFFINITY_MASK, reg(0)));
         batch.rule(TABLE, chain, &rule, "");
     }
     // Ports of the node also answer on loopback, for which the kernel routes 127/8; nobody else may use that.
@@ -391,27 +390,27 @@ pub fn build_class(batch: &mut Batch, class: &Class, number: u32) {
     batch.rule(TABLE, &guard, &[Expr::Verdict(Verdict::Drop)], "");
 }
 
-/// Back to the endpoint this client had, if it had one.
+/// Looks up the endpoint of the client's session affinity.
 fn stay(class: &Class, time: u32) -> Vec<Expr> {
     // Also for ports of the node the address is part of the key: one map for all.
-    let (mut rule, next) = recognise(Way::Address { outside: false }, class.v4);
+    let (mut rule, next) = recognise(ServiceMap::Address { outside: false }, class.v4);
     rule.push(Expr::source(class.v4, reg(next)));
     rule.push(Expr::Map { map: affinity(class.v4).into(), from: reg(0), to: reg(TARGET) });
-    rule.extend(lead(class.v4, LED | (time * STAY)));
+    rule.extend(lead(class.v4, MARK_TRANSLATED | (time * AFFINITY_UNIT)));
     rule
 }
 
-/// To any endpoint.
+/// Selects a random endpoint.
 fn draw(class: &Class) -> Vec<Expr> {
     let (mut rule, next) = recognise(class.way, class.v4);
     rule.push(Expr::NumberRandom { to: reg(next), modulus: class.count });
     rule.push(Expr::Map { map: class.way.endpoints(class.v4).into(), from: reg(0), to: reg(TARGET) });
-    rule.extend(lead(class.v4, LED | (class.affinity.unwrap_or(0) * STAY)));
+    rule.extend(lead(class.v4, MARK_TRANSLATED | (class.affinity.unwrap_or(0) * AFFINITY_UNIT)));
     rule
 }
 
 fn lead(v4: bool, mark: u32) -> Vec<Expr> {
-    let mut rule = Expr::mark(mark, STAYS, reg(SPARE)).to_vec();
+    let mut rule = Expr::mark(mark, AFFINITY_MASK, reg(SCRATCH_REGISTER)).to_vec();
     rule.push(Expr::Nat {
         kind: NatKind::Destination,
         family: if v4 { libc::AF_INET } else { libc::AF_INET6 },
@@ -426,8 +425,12 @@ pub fn build_time(batch: &mut Batch, number: u32, seconds: u32) {
     for v4 in [true, false] {
         let mut rule = vec![
             Expr::Meta { key: Meta::Mark, to: reg(0) },
-            Expr::Mask { at: reg(0), mask: STAYS.to_ne_bytes().to_vec() },
-            Expr::Compare { from: reg(0), equal: true, value: (number * STAY).to_ne_bytes().to_vec() },
+            Expr::Mask { at: reg(0), mask: AFFINITY_MASK.to_ne_bytes().to_vec() },
+            Expr::Compare {
+                from: reg(0),
+                equal: true,
+                value: (number * AFFINITY_UNIT).to_ne_bytes().to_vec(),
+            },
         ];
         rule.extend(Expr::family_is(v4));
         let words = if v4 { 1 } else { 4 };

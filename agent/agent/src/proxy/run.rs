@@ -9,13 +9,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::health::Health;
-use super::pick::Place;
+use super::pick::NodeTopology;
 use super::plan::{self, Plan};
-use super::rules::{self, Ground, TABLE};
+use super::rules::{self, TABLE, TableConfig};
 use super::state::{Change, State};
 use super::sysctl;
 use crate::cluster::{Changes, Cluster, Name};
-use coracle_engine::others::{Heard, Others, OthersError};
+use coracle_engine::nft_monitor::{NftMonitor, NftMonitorError, TableEvent};
 
 /// Pause after the kernel refused a change.
 const RETRY: Duration = Duration::from_secs(1);
@@ -23,12 +23,12 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The proxy cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// The kernel cannot be spoken to.
+    /// No netlink socket for nftables.
     #[error("nftables")]
     Nft(#[from] netlink::Error),
-    /// Changes by others cannot be waited for.
-    #[error("changes by others")]
-    Others(#[from] OthersError),
+    /// The table cannot be watched for changes by other programs.
+    #[error("nftables monitor")]
+    Monitor(#[from] NftMonitorError),
 }
 
 /// The service proxy of a node.
@@ -37,15 +37,15 @@ pub struct Proxy {
     node: String,
     answers_itself: Vec<IpAddr>,
     nft: Nft,
-    others: Others,
-    ground: Ground,
+    monitor: NftMonitor,
+    ground: TableConfig,
     zone: Box<str>,
     state: State,
     health: Health,
 }
 
 impl Proxy {
-    /// Nothing is changed yet: what an earlier life left goes on until everything is known.
+    /// Changes nothing yet: the rules of an earlier agent stay until everything is listed.
     pub fn new(
         cluster: Cluster,
         node: String,
@@ -57,15 +57,15 @@ impl Proxy {
             node,
             answers_itself,
             nft: Nft::open()?,
-            others: Others::at(TABLE)?,
-            ground: Ground::default(),
+            monitor: NftMonitor::open(TABLE)?,
+            ground: TableConfig::default(),
             zone: Box::default(),
             state: State::default(),
             health: Health::new(supervisor),
         })
     }
 
-    /// Leads connections, for ever. A change the kernel refuses is made good by building the table anew.
+    /// Runs the proxy until the process ends. If the kernel rejects a change, the table is rebuilt.
     pub async fn run(mut self) {
         self.cluster.services.synced().await;
         self.cluster.slices.synced().await;
@@ -73,7 +73,7 @@ impl Proxy {
         let mut services = self.cluster.services.changes();
         let mut slices = self.cluster.slices.changes();
         let mut nodes = self.cluster.nodes.changes();
-        self.look_at_node();
+        self.update_from_node();
         let mut whole = true;
         loop {
             let mut names = HashSet::new();
@@ -83,9 +83,9 @@ impl Proxy {
                     changed = slices.next() => names.extend(changed),
                     changed = nodes.next() => {
                         let own = Name::new("", &self.node);
-                        whole = changed.contains(&own) && self.look_at_node();
+                        whole = changed.contains(&own) && self.update_from_node();
                     }
-                    seen = self.look_at_others() => whole = seen,
+                    seen = self.table_changed() => whole = seen,
                 }
             }
             take(&mut names, [&mut services, &mut slices]);
@@ -100,8 +100,8 @@ impl Proxy {
         }
     }
 
-    /// Takes over what the Node object says of this node; whether everything is to be planned anew.
-    fn look_at_node(&mut self) -> bool {
+    /// Applies changes of this Node object; returns whether everything must be planned again.
+    fn update_from_node(&mut self) -> bool {
         let Some(node) = self.cluster.nodes.get(&Name::new("", &self.node)) else { return false };
         let changed = *self.ground.pod_ranges != *node.pod_ranges || self.zone != node.zone;
         self.ground.pod_ranges = node.pod_ranges.to_vec();
@@ -109,15 +109,15 @@ impl Proxy {
         changed
     }
 
-    /// Waits until somebody else changed the table.
-    async fn look_at_others(&mut self) -> bool {
+    /// Waits until another program changes the table.
+    async fn table_changed(&mut self) -> bool {
         let own = self.nft.port().unwrap_or(0);
         loop {
-            match self.others.change(&[own]).await {
-                Heard::TooMuch if self.is_whole() => {}
-                Heard::TooMuch => return true,
-                Heard::Change => {
-                    tracing::warn!(table = TABLE.name, "somebody changed the table, it is built anew");
+            match self.monitor.changed(&[own]).await {
+                TableEvent::Overflow if self.is_whole() => {}
+                TableEvent::Overflow => return true,
+                TableEvent::Changed => {
+                    tracing::warn!(table = TABLE.name, "another program changed the table, rebuilding it");
                     return true;
                 }
             }
@@ -156,19 +156,19 @@ impl Proxy {
             tracing::debug!(elements, elapsed = ?begun.elapsed(), "service rules changed");
         }
         let forgotten = match whole {
-            true => stale.forget(&mut self.nft, &self.state).and_then(|()| self.forget_astray()),
+            true => stale.forget(&mut self.nft, &self.state).and_then(|()| self.forget_misrouted()),
             false => stale.forget(&mut self.nft, &self.state),
         };
         if let Err(error) = forgotten {
-            tracing::warn!(%error, "connections to endpoints that are gone stay until they time out");
+            tracing::warn!(%error, "stale conntrack entries not removed");
         }
         Ok(())
     }
 
-    /// Forgets connections to endpoints that went while nobody looked.
-    fn forget_astray(&self) -> netlink::Result<()> {
+    /// Removes conntrack entries of endpoints that disappeared while the agent was not running.
+    fn forget_misrouted(&self) -> netlink::Result<()> {
         for v4 in [true, false] {
-            Conntrack::open()?.remove(v4, |flow| self.state.is_astray(flow))?;
+            Conntrack::open()?.remove(v4, |flow| self.state.is_misrouted(flow))?;
         }
         Ok(())
     }
@@ -185,11 +185,11 @@ impl Proxy {
         let Some(service) = self.cluster.services.get(name) else { return Plan::default() };
         let slices = self.cluster.slices.group(name);
         let slices: Vec<_> = slices.iter().map(|slice| &**slice).collect();
-        let place = Place { node: &self.node, zone: &self.zone, answers_itself: &self.answers_itself };
+        let place = NodeTopology { node: &self.node, zone: &self.zone, answers_itself: &self.answers_itself };
         plan::plan_service(name, &service, &slices, &place)
     }
 
-    /// Clients that stay with an endpoint that is still there, as the table before this one knew them.
+    /// Session affinity entries of the previous table whose endpoints still exist.
     fn affinity(&mut self) -> netlink::Result<Vec<(&'static str, Vec<Element>)>> {
         let mut all = Vec::new();
         for v4 in [true, false] {

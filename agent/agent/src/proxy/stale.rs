@@ -1,4 +1,4 @@
-//! Connections that lead nowhere any more: the kernel would keep them as they were.
+//! Removes stale conntrack and session affinity entries.
 
 use coracle_cni::conntrack::{Conntrack, Flow, UDP};
 use coracle_cni::netlink;
@@ -10,19 +10,19 @@ use super::plan::{Key, Target};
 use super::rules::{self, TABLE};
 use super::state::State;
 
-/// What is to be forgotten.
+/// Entries to remove.
 #[derive(Debug, Default)]
 pub struct Stale {
     /// Endpoints of UDP ports that are gone.
     pub dead: HashSet<Target>,
-    /// Ways to UDP ports that had no endpoints until now: what was sent there before went astray.
+    /// Keys of UDP ports that had no endpoints before: earlier packets were not translated.
     pub revived: Vec<Key>,
-    /// Endpoints that are gone and that clients stayed with.
+    /// Removed endpoints with session affinity.
     pub left: HashSet<Target>,
 }
 
 impl Stale {
-    /// Forgets it all. What cannot be forgotten runs into its timeout; the caller says so and goes on.
+    /// Removes the entries. On error they stay until they time out.
     pub fn forget(&self, nft: &mut Nft, state: &State) -> netlink::Result<()> {
         for v4 in [true, false] {
             if self.left.iter().any(|target| target.ip.is_ipv4() == v4) {
@@ -30,7 +30,7 @@ impl Stale {
             }
             if self.touches(v4) {
                 let removed = Conntrack::open()?.remove(v4, |flow| self.is_stale(flow))?;
-                tracing::debug!(removed, "connections that led nowhere are forgotten");
+                tracing::debug!(removed, "stale conntrack entries removed");
             }
         }
         Ok(())

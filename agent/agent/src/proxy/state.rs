@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::plan::{Entry, Group, Key, Plan, Target};
-use super::rules::{self, Class, Ground, TABLE};
+use super::rules::{self, Class, TABLE, TableConfig};
 use super::stale::Stale;
 use crate::cluster::{Name, Protocol};
 
@@ -24,7 +24,7 @@ struct Installed {
 pub struct State {
     services: HashMap<Name, Installed>,
     owners: HashMap<Key, Name>,
-    /// Who else wants a key.
+    /// Services waiting for a key that another one has.
     contested: HashMap<Key, BTreeSet<Name>>,
     hairpins: HashMap<IpAddr, usize>,
     classes: HashMap<Class, u32>,
@@ -41,7 +41,7 @@ pub struct Change {
     times: Vec<(u32, u32)>,
     /// What is to be forgotten once the change is made.
     pub stale: Stale,
-    /// Services that may have a key now which another had.
+    /// Services that may get a key that was released.
     pub again: BTreeSet<Name>,
 }
 
@@ -65,7 +65,11 @@ impl Change {
     }
 
     /// The change as a batch that makes the whole table anew; what was removed never was in it.
-    pub fn into_new_table(mut self, ground: &Ground, affinity: &[(&'static str, Vec<Element>)]) -> Batch {
+    pub fn into_new_table(
+        mut self,
+        ground: &TableConfig,
+        affinity: &[(&'static str, Vec<Element>)],
+    ) -> Batch {
         let mut batch = Batch::new();
         rules::build(&mut batch, ground);
         self.removed.clear();
@@ -99,7 +103,7 @@ impl State {
         self.services.keys().cloned().collect()
     }
 
-    /// Whether a client may stay where an element of the map says.
+    /// Whether a session affinity element is still valid.
     pub fn may_stay(&self, element: &Element, v4: bool) -> bool {
         let Some((ip, number, port)) = rules::asked_for(&element.key, v4) else { return false };
         let all = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
@@ -117,8 +121,8 @@ impl State {
         self.services.get(keys.iter().find_map(|key| self.owners.get(key))?)
     }
 
-    /// Whether a connection to a service was led to what is no endpoint of it.
-    pub fn is_astray(&self, flow: &Flow) -> bool {
+    /// Whether a connection to a Service was translated to an address that is not one of its endpoints.
+    pub fn is_misrouted(&self, flow: &Flow) -> bool {
         if flow.protocol != UDP || flow.answered_by == flow.destination {
             return false;
         }
@@ -204,7 +208,7 @@ impl State {
     fn time(&mut self, seconds: u32, change: &mut Change) -> u32 {
         let known = self.times.iter().position(|time| *time == seconds);
         let at = known.unwrap_or_else(|| {
-            if self.times.len() < rules::TIMES {
+            if self.times.len() < rules::MAX_AFFINITY_TIMEOUTS {
                 self.times.push(seconds);
                 change.times.push((self.times.len() as u32, seconds));
             }

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use super::super::pick::Place;
+use super::super::pick::NodeTopology;
 use super::super::plan::{Empty, plan_service};
 use super::*;
 use crate::cluster::{Endpoint, External, Port, Service, Slice, SlicePort};
@@ -40,7 +40,7 @@ fn service(external: Option<External>) -> Service {
     }
 }
 
-const HERE: Place<'_> = Place { node: "n1", zone: "z1", answers_itself: &[] };
+const HERE: NodeTopology<'_> = NodeTopology { node: "n1", zone: "z1", answers_itself: &[] };
 
 fn plan(service: &Service, slice: &Slice) -> Plan {
     plan_service(&Name::new("a", "web"), service, &[slice], &HERE)
@@ -148,7 +148,7 @@ fn hints_count_when_all_have_them_and_some_are_for_here() {
 #[test]
 fn what_somebody_else_answers_is_left_alone() {
     let dns: [IpAddr; 1] = ["10.96.0.9".parse().unwrap()];
-    let place = Place { answers_itself: &dns, ..HERE };
+    let place = NodeTopology { answers_itself: &dns, ..HERE };
     let name = Name::new("kube-system", "kube-dns");
     assert!(plan_service(&name, &service(None), &[&slice(vec![])], &place).entries.is_empty());
     let headless = Service { headless: true, ips: Box::default(), ..service(None) };

@@ -1,4 +1,4 @@
-//! Switches of the kernel that leading connections needs.
+//! Kernel settings that the proxy needs.
 
 use std::fs;
 use std::path::Path;
@@ -25,6 +25,6 @@ fn switch_on(path: &str) -> bool {
         return true;
     }
     fs::write(&path, "1")
-        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "kernel switch not set"))
+        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "sysctl not set"))
         .is_ok()
 }

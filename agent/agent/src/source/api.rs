@@ -1,4 +1,4 @@
-//! Pods that the API server gives to this node.
+//! Pods that are bound to this node.
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,20 +10,20 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::mirror;
+use crate::api_watch;
 use crate::context::Context;
 use crate::pod::spec::{self, SOURCE_ANNOTATION};
 use crate::pod::table::Message;
 use crate::pod::worker;
-use crate::watching;
 
-/// Who waits for the first complete list; told once, however often the task is started.
+/// Notified once, after the first complete list.
 pub type Listed = Mutex<Option<oneshot::Sender<()>>>;
 
 /// Follows the pods of this node, for ever; `listed` is told when all of them are known for the first time.
 pub async fn follow(context: Arc<Context>, listed: Arc<Listed>) {
     let api: Api<Pod> = Api::all(context.client.clone());
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", context.config.name));
-    let mut stream = watching::watch(api, config);
+    let mut stream = api_watch::watch(api, config);
     let mut initial = Vec::new();
     while let Some(event) = stream.next().await {
         match event {
@@ -46,13 +46,13 @@ pub async fn follow(context: Arc<Context>, listed: Arc<Listed>) {
                 context.pods.send(&uid, Message::Gone(Some(Arc::new(pod))));
             }
             Err(error) => {
-                tracing::warn!(node = context.config.name, %error, "pods are not followed, will retry")
+                tracing::warn!(node = context.config.name, %error, "Pod watch failed, will retry")
             }
         }
     }
 }
 
-/// A full list: what is not on it is gone. Older pods first, as they have the older claim on the node.
+/// Handles a full list: pods that are not in it are deleted. Older pods are admitted first.
 fn reset(context: &Arc<Context>, mut pods: Vec<Pod>) {
     let wanted: HashSet<String> = pods.iter().map(|pod| spec::uid(pod).to_owned()).collect();
     for uid in context.pods.uids() {

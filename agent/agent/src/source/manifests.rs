@@ -1,4 +1,4 @@
-//! Static pods: manifests in a directory, kept as long as their files are there.
+//! Static pods from manifests in a directory.
 
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
@@ -17,19 +17,51 @@ use crate::pod::spec::{self, HASH_ANNOTATION, SOURCE_ANNOTATION};
 use crate::pod::table::Message;
 use crate::pod::worker;
 
-/// An editor writes more than once: changes are looked at after this much quiet.
-const QUIET: Duration = Duration::from_millis(100);
+/// Debounce of file changes: editors write more than once.
+const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Why a manifest is no pod.
+/// Why a manifest is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// Not YAML or JSON of a pod.
-    #[error("{path}: {reason}")]
-    Parse {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// Neither YAML nor JSON.
+    #[error("{path}: {source}")]
+    Syntax {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        reason: String,
+        source: Box<serde_saphyr::Error>,
+    },
+    /// Another object.
+    #[error("{path}: kind is {kind}, not Pod")]
+    Kind {
+        /// The file.
+        path: PathBuf,
+        /// Its kind, as JSON.
+        kind: String,
+    },
+    /// A field has the wrong type.
+    #[error("{path}: {source}")]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// Which field.
+        source: serde_json::Error,
+    },
+    /// A field that every pod has is missing or empty.
+    #[error("{path}: {field}: Required value")]
+    Required {
+        /// The file.
+        path: PathBuf,
+        /// Which field.
+        field: &'static str,
     },
 }
 
@@ -49,10 +81,12 @@ async fn changes(context: Arc<Context>, dir: PathBuf, known: Arc<Mutex<BTreeMap<
         match changes {
             Ok(mut changes) => {
                 changes.next().await;
-                while tokio::time::timeout(QUIET, changes.next()).await.is_ok_and(|event| event.is_some()) {}
+                while tokio::time::timeout(DEBOUNCE, changes.next()).await.is_ok_and(|event| event.is_some())
+                {
+                }
             }
             Err(error) => {
-                tracing::warn!(dir = %dir.display(), %error, "manifests are not followed, will retry");
+                tracing::warn!(dir = %dir.display(), %error, "manifest directory watch failed, will retry");
                 tokio::time::sleep(Duration::from_secs(10)).await;
             }
         }
@@ -83,7 +117,7 @@ fn read(dir: &Path, node: &str) -> BTreeMap<String, Arc<Pod>> {
             Ok(pod) => {
                 pods.insert(spec::uid(&pod).to_owned(), Arc::new(pod));
             }
-            Err(error) => tracing::error!(%error, "static pod manifest not used"),
+            Err(error) => tracing::error!(%error, "invalid static pod manifest skipped"),
         }
     }
     pods
@@ -91,22 +125,24 @@ fn read(dir: &Path, node: &str) -> BTreeMap<String, Arc<Pod>> {
 
 /// The pod in a file, as this node runs it.
 pub fn parse(path: &Path, node: &str) -> Result<Pod, ManifestError> {
-    let failed = |reason: String| ManifestError::Parse { path: path.to_owned(), reason };
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    let value: serde_json::Value =
-        serde_saphyr::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    let file = || path.to_owned();
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ManifestError::Read { path: file(), source })?;
+    let value: serde_json::Value = serde_saphyr::from_str(&text)
+        .map_err(|error| ManifestError::Syntax { path: file(), source: Box::new(error) })?;
     if value["kind"] != "Pod" {
-        return Err(failed(format!("kind is {}, not Pod", value["kind"])));
+        return Err(ManifestError::Kind { path: file(), kind: value["kind"].to_string() });
     }
-    let mut pod: Pod = serde_json::from_value(value).map_err(|error| failed(error.to_string()))?;
+    let mut pod: Pod =
+        serde_json::from_value(value).map_err(|source| ManifestError::Field { path: file(), source })?;
     let name = pod
         .metadata
         .name
         .clone()
         .filter(|name| !name.is_empty())
-        .ok_or_else(|| failed("metadata.name: Required value".into()))?;
+        .ok_or_else(|| ManifestError::Required { path: file(), field: "metadata.name" })?;
     if spec::spec(&pod).containers.is_empty() {
-        return Err(failed("spec.containers: Required value".into()));
+        return Err(ManifestError::Required { path: file(), field: "spec.containers" });
     }
     let digest = Sha256::new()
         .chain_update(node)

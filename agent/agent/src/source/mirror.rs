@@ -1,4 +1,4 @@
-//! Mirror pods: what the API shows of static pods. Deleting one changes nothing but the picture.
+//! Mirror pods: API objects of static pods. Deleting a mirror pod does not affect the static pod.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::pod::spec::{self, MIRROR_ANNOTATION};
 use crate::pod::table::Message;
 
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The uid of the static pod that a mirror shows.
 fn shown(mirror: &Pod) -> String {
@@ -39,7 +39,7 @@ pub fn seen(context: &Arc<Context>, mirror: &Arc<Pod>) {
         context.pods.send(&uid, Message::Report);
         return;
     }
-    // It shows a static pod that is no more, or somebody deletes it: it goes, and comes back if it should.
+    // Its static pod is gone, or the mirror is being deleted: completes the deletion; it is created again if needed.
     let (context, mirror) = (context.clone(), mirror.clone());
     tokio::spawn(async move {
         if let Err(error) = delete(&context, &mirror).await {
@@ -63,9 +63,9 @@ pub async fn ensure(context: Arc<Context>, pod: Arc<Pod>) {
         match try_ensure(&context, &pod).await {
             Ok(()) => return,
             Err(error) => {
-                tracing::debug!(pod = spec::name(&pod), %error, "mirror pod not made, will retry");
+                tracing::debug!(pod = spec::name(&pod), %error, "mirror pod not created, will retry");
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_RETRY);
+                pause = (pause * 2).min(MAX_RETRY_DELAY);
             }
         }
     }

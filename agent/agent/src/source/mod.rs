@@ -1,12 +1,12 @@
-//! Where pods come from, and where news of their containers comes from.
+//! Sources of pods and of container events.
 
-// Pods the API server gives to this node.
+// Pods bound to this node.
 pub mod api;
 // Pods from manifests on this node.
 pub mod manifests;
-// Their images in the API.
+// Mirror pods.
 pub mod mirror;
-// What earlier lives of the agent left.
-pub mod leftovers;
-// News from the runtime.
+// Orphaned pods.
+pub mod orphans;
+// Events of the runtime.
 pub mod runtime;

@@ -1,4 +1,4 @@
-//! News from the runtime, given to the workers of the pods they are about.
+//! Forwards events of the runtime to pod workers.
 
 use coracle_proto::cri;
 use futures::StreamExt;
@@ -12,16 +12,16 @@ use crate::pod::table::Message;
 use coracle_engine::runtime::RuntimeError;
 
 const RETRY: Duration = Duration::from_secs(1);
-/// A runtime without events is asked this often, as the kubelet does.
+/// Relist interval for runtimes without events, as in the kubelet.
 const RELIST: Duration = Duration::from_secs(1);
 
-/// Passes events on, for ever. A runtime that has none is listed instead.
+/// Forwards events until the process ends; relists runtimes without events.
 pub async fn follow(context: Arc<Context>) {
     loop {
         match context.runtime.events().await {
             Ok(mut events) => {
-                // What happened before the stream began was not told.
-                nudge_all(&context);
+                // Events before the subscription were missed.
+                notify_all(&context);
                 while let Some(event) = events.next().await {
                     if let Some(uid) = uid(&event) {
                         context.pods.send(&uid, Message::Observe);
@@ -33,14 +33,14 @@ pub async fn follow(context: Arc<Context>) {
                 tracing::info!("runtime has no events: listing containers every second");
                 relist(&context).await;
             }
-            Err(error) => tracing::warn!(%error, "runtime's events are not followed, will retry"),
+            Err(error) => tracing::warn!(%error, "subscription to runtime events failed, will retry"),
         }
         tokio::time::sleep(RETRY).await;
-        nudge_all(&context);
+        notify_all(&context);
     }
 }
 
-fn nudge_all(context: &Context) {
+fn notify_all(context: &Context) {
     for uid in context.pods.uids() {
         context.pods.send(&uid, Message::Observe);
     }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::phase::Phase;
 use crate::pod::spec::{self, Role};
 
-/// Types that the node writes; every other condition belongs to somebody else.
+/// Condition types that the node owns; others belong to other writers.
 pub const OWNED: [&str; 8] = [
     "PodReadyToStartContainers",
     "Initialized",

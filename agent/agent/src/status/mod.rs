@@ -1,4 +1,4 @@
-//! What the API server is told about a pod.
+//! Pod status: generation and reports.
 
 // The whole status.
 pub mod generate;

@@ -1,4 +1,4 @@
-//! Sends statuses to the API server: the newest per pod, only what changed, for as long as it takes.
+//! Sends pod statuses to the API server: the newest per pod, as a patch, retried until it succeeds.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -15,12 +15,12 @@ use crate::pod::spec;
 
 /// How many statuses are on their way at once.
 const CONCURRENT: usize = 16;
-const LONGEST_RETRY: Duration = Duration::from_secs(10);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// What happened to a pod's deletion; told to whoever asked for it.
+/// Callback after a pod's API object was deleted.
 pub type Deleted = Box<dyn FnOnce() + Send>;
 
-/// Keeps the API server's idea of this node's pods up to date.
+/// Reports pod statuses and deletes API objects.
 #[derive(Clone)]
 pub struct Reporter {
     client: kube::Client,
@@ -153,7 +153,7 @@ impl Reporter {
                     pause = Duration::from_millis(100);
                     self.done(uid, work, pod);
                 }
-                // Gone, or another pod of the same name: nobody is left to tell.
+                // Deleted, or another pod of the same name.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) && is_gone(&status) => {
                     self.gone(uid);
                     return;
@@ -161,7 +161,7 @@ impl Reporter {
                 Err(error) => {
                     tracing::warn!(uid, pod = name, namespace, %error, "pod status not reported, will retry");
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_RETRY);
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
             }
         }
@@ -195,7 +195,7 @@ impl Reporter {
             Work::Patch(_, status) => {
                 if let Some(entry) = self.entries.lock().get_mut(uid) {
                     entry.sent_version = entry.sent_version.max(answer.as_ref().map(version).unwrap_or(0));
-                    // What we sent, not what came back: fields the server changed are other people's.
+                    // Stores what was sent, not the response: other fields belong to other writers.
                     entry.sent = *status;
                 }
             }

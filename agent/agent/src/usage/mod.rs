@@ -1,4 +1,4 @@
-//! What the node and its pods use, read every few seconds so that totals become rates before anyone asks.
+//! Resource usage of the node and its pods, sampled every few seconds to compute rates.
 
 // The machine as a whole.
 pub mod machine;
@@ -20,7 +20,7 @@ use machine::MachineUsage;
 /// Between readings.
 pub const PERIOD: Duration = Duration::from_secs(5);
 /// Shorter spans than this give noise, not a rate.
-const LEAST_SPAN: i64 = 1_000_000_000;
+const MIN_SPAN: i64 = 1_000_000_000;
 
 /// One look at everything.
 #[derive(Debug, Clone, Default)]
@@ -104,14 +104,14 @@ impl Rates {
         let before = self.before.get(id).copied().filter(|(was_at, ..)| *was_at <= at);
         let rate = before.and_then(|(was_at, was, rate)| {
             let span = at - was_at;
-            if span < LEAST_SPAN {
+            if span < MIN_SPAN {
                 return rate;
             }
             let used = u128::from(total.saturating_sub(was)) * 1_000_000_000;
             u64::try_from(used / u128::from(span.unsigned_abs())).ok()
         });
         // A reading that is too young is not a base for the next one.
-        let kept = before.filter(|(was_at, ..)| at - was_at < LEAST_SPAN).unwrap_or((at, total, rate));
+        let kept = before.filter(|(was_at, ..)| at - was_at < MIN_SPAN).unwrap_or((at, total, rate));
         self.now.insert(id.to_owned(), kept);
         rate
     }

@@ -4,7 +4,7 @@ use coracle_proto::cri;
 use coracle_proto::exposition::{Form, Page};
 
 use super::Reading;
-use coracle_engine::families::{CONTAINER, Family, INTERFACE};
+use coracle_engine::metric_families::{CONTAINER, Family, INTERFACE};
 
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9

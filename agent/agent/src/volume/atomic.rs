@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::content::{File, Payload};
-use super::{VolumeError, io};
+use super::{FileError, io};
 use coracle_host_dir::{HostDir, Limits, names};
 
 const DATA: &str = "..data";
@@ -28,7 +28,7 @@ pub fn write(
     payload: &Payload,
     group: Option<u32>,
     nested: &BTreeSet<PathBuf>,
-) -> Result<bool, VolumeError> {
+) -> Result<bool, FileError> {
     let dir = HostDir::create(path).map_err(io("create", path))?;
     update(&dir, payload, group, nested).map_err(io("write", path))
 }
@@ -152,7 +152,7 @@ fn same(dir: HostDir, payload: &Payload, group: Option<u32>) -> io::Result<bool>
     // Each file has its directories, at most, and an honest directory has nothing else.
     let parents: usize = payload.keys().map(|path| path.split('/').count()).sum();
     let limits = Limits { entries: parents as u64, ..Limits::default() };
-    dir.again()?.walk(limits, |dir, name| {
+    dir.try_clone()?.walk(limits, |dir, name| {
         let entry = dir.entry(name)?;
         files += usize::from(!entry.is_dir());
         if entry.is_dir() { entry.into_dir().map(Some) } else { Ok(None) }
@@ -190,7 +190,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
 
-    fn write(dir: &Path, payload: &Payload, group: Option<u32>) -> Result<bool, VolumeError> {
+    fn write(dir: &Path, payload: &Payload, group: Option<u32>) -> Result<bool, FileError> {
         super::write(dir, payload, group, &BTreeSet::new())
     }
 

@@ -3,7 +3,31 @@
 use k8s_openapi::api::core::v1::{ConfigMap, DownwardAPIVolumeFile, KeyToPath, Pod, Secret};
 use std::collections::BTreeMap;
 
-use crate::pod::downward::{self, Downward};
+use crate::pod::downward::{self, Downward, DownwardError};
+
+/// Why a volume has no content.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ContentError {
+    /// The object does not exist (yet).
+    #[error("{kind} {name:?} not found")]
+    NoObject {
+        /// `configmap` or `secret`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The object exists, the key does not.
+    #[error("{no_key}: {key}")]
+    NoKey {
+        /// [`Keyed::NO_KEY`] of the object's kind.
+        no_key: &'static str,
+        /// The key.
+        key: String,
+    },
+    /// A field or resource cannot be read.
+    #[error(transparent)]
+    Downward(#[from] DownwardError),
+}
 
 /// One file of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,11 +96,11 @@ impl Keyed for Secret {
 }
 
 /// Files of a ConfigMap or Secret; `None` is a missing object.
-pub fn files<T: Keyed>(keys: &Keys<'_>, object: Option<&T>) -> Result<Payload, String> {
+pub fn files<T: Keyed>(keys: &Keys<'_>, object: Option<&T>) -> Result<Payload, ContentError> {
     let data = match object {
         Some(object) => object.data(),
         None if keys.optional => return Ok(Payload::new()),
-        None => return Err(format!("{} {:?} not found", T::KIND, keys.of)),
+        None => return Err(ContentError::NoObject { kind: T::KIND, name: keys.of.to_owned() }),
     };
     let file = |data: &[u8], mode| File { data: data.to_vec(), mode, owner: None };
     let Some(items) = keys.items.filter(|items| !items.is_empty()) else {
@@ -89,7 +113,7 @@ pub fn files<T: Keyed>(keys: &Keys<'_>, object: Option<&T>) -> Result<Payload, S
                 payload.insert(item.path.clone(), file(value, mode(item.mode, keys.mode)));
             }
             None if keys.optional => {}
-            None => return Err(format!("{}: {}", T::NO_KEY, item.key)),
+            None => return Err(ContentError::NoKey { no_key: T::NO_KEY, key: item.key.clone() }),
         }
     }
     Ok(payload)
@@ -101,7 +125,7 @@ pub fn downward_api(
     items: &[DownwardAPIVolumeFile],
     default_mode: u32,
     facts: &Downward<'_>,
-) -> Result<Payload, String> {
+) -> Result<Payload, ContentError> {
     let mut payload = Payload::new();
     for item in items {
         let text = if let Some(field) = &item.field_ref {
@@ -111,7 +135,7 @@ pub fn downward_api(
         } else {
             continue;
         };
-        let data = text.map_err(|error| error.to_string())?.into_bytes();
+        let data = text?.into_bytes();
         payload.insert(item.path.clone(), File { data, mode: mode(item.mode, default_mode), owner: None });
     }
     Ok(payload)
@@ -143,19 +167,22 @@ mod tests {
         );
         let wrong = items(json!([{"key": "z", "path": "z"}]));
         assert_eq!(
-            config_map(Some(&map), Some(&wrong), Some(false)).unwrap_err(),
+            config_map(Some(&map), Some(&wrong), Some(false)).unwrap_err().to_string(),
             "configmap references non-existent config key: z"
         );
         assert!(config_map(Some(&map), Some(&wrong), Some(true)).unwrap().is_empty());
-        assert_eq!(config_map(None, None, None).unwrap_err(), "configmap \"m\" not found");
+        assert_eq!(config_map(None, None, None).unwrap_err().to_string(), "configmap \"m\" not found");
         let secret: Secret = serde_json::from_value(json!({"data": {"a": "MQ=="}})).unwrap();
         let keys = |items, optional| Keys::new("s", items, optional, 0o600);
         assert_eq!(files(&keys(None, None), Some(&secret)).unwrap()["a"].data, b"1");
         assert_eq!(
-            files(&keys(Some(&wrong), None), Some(&secret)).unwrap_err(),
+            files(&keys(Some(&wrong), None), Some(&secret)).unwrap_err().to_string(),
             "references non-existent secret key: z"
         );
-        assert_eq!(files::<Secret>(&keys(None, None), None).unwrap_err(), "secret \"s\" not found");
+        assert_eq!(
+            files::<Secret>(&keys(None, None), None).unwrap_err().to_string(),
+            "secret \"s\" not found"
+        );
         assert!(files::<Secret>(&keys(None, Some(true)), None).unwrap().is_empty());
     }
 }

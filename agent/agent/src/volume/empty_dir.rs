@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
 use nix::mount::{MsFlags, mount};
 use std::path::Path;
 
-use super::{VolumeError, io, teardown};
+use super::{FileError, io, teardown};
 use crate::pod::amount;
 use coracle_host_dir::HostDir;
 
 /// Makes it; one that is there stays, with its content.
-pub fn ensure(dir: &Path, source: &EmptyDirVolumeSource, memory_limit: i64) -> Result<(), VolumeError> {
+pub fn ensure(dir: &Path, source: &EmptyDirVolumeSource, memory_limit: i64) -> Result<(), FileError> {
     let mut held = HostDir::create(dir).map_err(io("create", dir))?;
     if source.medium.as_deref() == Some("Memory") && !teardown::is_mount(dir) {
         let own = source.size_limit.as_ref().map(amount::units).filter(|size| *size > 0);

@@ -10,28 +10,64 @@ use std::path::Path;
 
 use coracle_host_dir::HostDir;
 
+/// Why a host path cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum HostPathError {
+    /// Not a type of host paths.
+    #[error("{kind} is an invalid volume type")]
+    Kind {
+        /// The type as given.
+        kind: String,
+    },
+    /// A missing directory was not made.
+    #[error("mkdir {path}: {source}")]
+    MakeDir {
+        /// The host path.
+        path: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A missing file was not made.
+    #[error("open {path}: {source}")]
+    MakeFile {
+        /// The host path.
+        path: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Nothing is there, or something else.
+    #[error("hostPath type check failed: {path} is not {wanted}")]
+    WrongType {
+        /// The host path.
+        path: String,
+        /// What the type asks for.
+        wanted: &'static str,
+    },
+}
+
 /// Checks a host path against its type; creates what `…OrCreate` may create.
-pub fn check(path: &str, kind: &str) -> Result<(), String> {
+pub fn check(path: &str, kind: &str) -> Result<(), HostPathError> {
     let at = Path::new(path);
     let found = stat(at).map(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT);
-    let (wanted, what) = match kind {
+    let (wanted, name) = match kind {
         "" => return Ok(()),
         "DirectoryOrCreate" | "Directory" => (SFlag::S_IFDIR, "a directory"),
         "FileOrCreate" | "File" => (SFlag::S_IFREG, "a file"),
         "Socket" => (SFlag::S_IFSOCK, "a socket file"),
         "CharDevice" => (SFlag::S_IFCHR, "a character device"),
         "BlockDevice" => (SFlag::S_IFBLK, "a block device"),
-        other => return Err(format!("{other} is an invalid volume type")),
+        other => return Err(HostPathError::Kind { kind: other.to_owned() }),
     };
+    let path = path.to_owned();
     match found {
         Err(Errno::ENOENT) if kind == "DirectoryOrCreate" => {
-            make_dirs(at).map(drop).map_err(|error| format!("mkdir {path}: {error}"))
+            make_dirs(at).map(drop).map_err(|source| HostPathError::MakeDir { path, source })
         }
         Err(Errno::ENOENT) if kind == "FileOrCreate" => {
-            make_file(at).map_err(|error| format!("open {path}: {error}"))
+            make_file(at).map_err(|source| HostPathError::MakeFile { path, source })
         }
         Ok(found) if found == wanted => Ok(()),
-        _ => Err(format!("hostPath type check failed: {path} is not {what}")),
+        _ => Err(HostPathError::WrongType { path, wanted: name }),
     }
 }
 
@@ -85,7 +121,7 @@ mod tests {
         }
         assert!(temp.path().join("new/deep").is_dir() && temp.path().join("made").is_file());
         assert_eq!(
-            check(&path("file"), "Directory").unwrap_err(),
+            check(&path("file"), "Directory").unwrap_err().to_string(),
             format!("hostPath type check failed: {} is not a directory", path("file"))
         );
     }

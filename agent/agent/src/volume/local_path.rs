@@ -5,12 +5,12 @@ use coracle_proto::local_path::is_of;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{VolumeError, io, teardown};
+use super::{FileError, io, teardown};
 use coracle_host_dir::{HostDir, private};
 
 /// Only the node itself looks around among volumes.
 const ROOT_MODE: u32 = 0o700;
-/// Pods run as anybody, and a volume of the provisioner is for whoever got its claim.
+/// World-writable: pods run as any user, and the claim decides who uses the volume.
 const VOLUME_MODE: u32 = 0o777;
 
 /// Whether a path is a directory that this node may have been asked to make.
@@ -20,7 +20,7 @@ pub fn is_own(roots: &[PathBuf], path: &Path) -> bool {
 }
 
 /// Makes a volume's directory. One that is there stays as it is.
-pub fn ensure(path: &Path) -> Result<(), VolumeError> {
+pub fn ensure(path: &Path) -> Result<(), FileError> {
     let (root, name) = path
         .parent()
         .zip(path.file_name())
@@ -38,7 +38,7 @@ pub fn ensure(path: &Path) -> Result<(), VolumeError> {
 
 /// Removes what this node has of a volume; what is not there is no error. After a failure, or an end in the middle, it can
 /// be done again. Links are removed, not followed, and what pods mounted inside is unmounted first.
-pub fn remove(roots: &[PathBuf], volume: &str) -> Result<(), VolumeError> {
+pub fn remove(roots: &[PathBuf], volume: &str) -> Result<(), FileError> {
     for root in roots {
         // The mount table knows real paths only.
         #[allow(clippy::disallowed_methods, reason = "a directory that the administrator named")]

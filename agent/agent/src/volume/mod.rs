@@ -1,12 +1,12 @@
-//! Volumes of a pod: made before its first container, kept up to date, removed after its last.
+//! Volumes of a pod: created before its first container, updated, removed after its last.
 //!
 //! Containers write into these directories while the agent, root on the host, works in them: everything here goes through
-//! [`coracle_host_dir::HostDir`], and functions that take a path are refused.
+//! [`coracle_host_dir::HostDir`]; clippy denies functions that take a path.
 #![deny(clippy::disallowed_methods)]
 
 // Files of ConfigMap, Secret, downward API and projected volumes.
 pub mod content;
-// Swapping them in all at once.
+// Atomic updates of files.
 pub mod atomic;
 // Service account tokens.
 pub mod token;
@@ -14,7 +14,7 @@ pub mod token;
 pub mod host_path;
 // Directories that the cluster made volumes of.
 pub mod local_path;
-// Claims onto volumes of this node.
+// PersistentVolumeClaims.
 pub mod persistent;
 // Directories that live as long as the pod.
 pub mod empty_dir;
@@ -24,43 +24,29 @@ pub mod nested;
 pub mod ownership;
 // All volumes of a pod.
 pub mod prepare;
-// Parts of volumes.
+// subPath mounts.
 pub mod subpath;
 // Volumes as a container's mounts.
 pub mod mounts;
-// Removing it all.
+// Removal of volumes.
 pub mod teardown;
 
 use std::path::PathBuf;
 
-/// Why a volume is not ready; shown in a `FailedMount` event, and tried again.
+/// A file operation on a volume that failed; can be tried again.
 #[derive(Debug, thiserror::Error)]
-pub enum VolumeError {
-    /// One volume failed.
-    #[error("MountVolume.SetUp failed for volume {volume:?} : {reason}")]
-    Setup {
-        /// Volume name.
-        volume: String,
-        /// Why.
-        reason: String,
-    },
-    /// A file operation failed.
-    #[error("{action} {path}: {source}")]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On which path.
-        path: PathBuf,
-        /// Why it failed.
-        source: std::io::Error,
-    },
+#[error("{action} {path}: {source}")]
+pub struct FileError {
+    /// The operation.
+    pub action: &'static str,
+    /// The file.
+    pub path: PathBuf,
+    /// The cause.
+    pub source: std::io::Error,
 }
 
 /// Adds path and action to an I/O error.
-pub(crate) fn io(
-    action: &'static str,
-    path: impl Into<PathBuf>,
-) -> impl FnOnce(std::io::Error) -> VolumeError {
+pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> FileError {
     let path = path.into();
-    move |source| VolumeError::Io { action, path, source }
+    move |source| FileError { action, path, source }
 }

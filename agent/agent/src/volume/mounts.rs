@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::subpath;
+use super::subpath::{self, SubPathError};
 use crate::config::NodeConfig;
 use crate::pod::env::expand;
 use crate::pod::spec;
@@ -24,6 +24,28 @@ pub enum Source {
     Image(cri::ImageSpec),
 }
 
+/// Why a container cannot have its mounts.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The pod has no such volume, or none that this node makes.
+    #[error("cannot find volume {volume:?} to mount into container {container:?}")]
+    NoVolume {
+        /// Name of the volume.
+        volume: String,
+        /// Name of the container.
+        container: String,
+    },
+    /// A `subPathExpr` with a variable that the container does not have.
+    #[error("missing value for {expression:?}")]
+    Expression {
+        /// The expression as given.
+        expression: String,
+    },
+    /// A part of a volume.
+    #[error(transparent)]
+    SubPath(#[from] SubPathError),
+}
+
 /// The mounts of a container; pins sub-paths on the way.
 pub fn mounts(
     config: &NodeConfig,
@@ -31,11 +53,12 @@ pub fn mounts(
     container: &Container,
     volumes: &HashMap<String, Source>,
     env: &BTreeMap<String, String>,
-) -> Result<Vec<cri::Mount>, String> {
+) -> Result<Vec<cri::Mount>, MountError> {
     let mut all = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let source = volumes.get(&mount.name).ok_or_else(|| {
-            format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name)
+        let source = volumes.get(&mount.name).ok_or_else(|| MountError::NoVolume {
+            volume: mount.name.clone(),
+            container: container.name.clone(),
         })?;
         let sub_path = sub_path(mount, env)?;
         all.push(match source {
@@ -80,7 +103,7 @@ fn absolute(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
-fn sub_path(mount: &VolumeMount, env: &BTreeMap<String, String>) -> Result<String, String> {
+fn sub_path(mount: &VolumeMount, env: &BTreeMap<String, String>) -> Result<String, MountError> {
     if let Some(path) = mount.sub_path.as_ref().filter(|path| !path.is_empty()) {
         return Ok(path.clone());
     }
@@ -94,7 +117,7 @@ fn sub_path(mount: &VolumeMount, env: &BTreeMap<String, String>) -> Result<Strin
         value
     });
     if missing.get() {
-        return Err(format!("missing value for {expression:?}"));
+        return Err(MountError::Expression { expression: expression.clone() });
     }
     subpath::validate(&path)?;
     Ok(path)

@@ -3,17 +3,17 @@
 use std::io;
 use std::path::Path;
 
-use super::{VolumeError, io};
+use super::{FileError, io};
 use coracle_host_dir::{HostDir, Limits};
 
-/// A volume with more files than this keeps its pod waiting for hours.
+/// Limits of the walk: larger volumes would delay their pod for hours.
 const LIMITS: Limits = Limits { depth: 128, entries: 100_000_000 };
 
-/// Gives a tree to a group: group may read and write, directories hand the group on. With `on_root_mismatch`
-/// nothing is touched when the root already looks right.
+/// Changes a tree to a group: group read and write, setgid on directories. With `on_root_mismatch`, nothing is changed
+/// if the root matches already.
 ///
 /// Containers can change the tree meanwhile: each entry is held before it is looked at, and links are not followed.
-pub fn give_to_group(root: &Path, group: u32, on_root_mismatch: bool) -> Result<(), VolumeError> {
+pub fn give_to_group(root: &Path, group: u32, on_root_mismatch: bool) -> Result<(), FileError> {
     let dir = HostDir::open_named(root).map_err(io("open", root))?;
     give(dir, group, on_root_mismatch).map_err(io("give to the group of the pod", root))
 }

@@ -1,22 +1,74 @@
-//! Makes every volume of a pod, or brings it up to date. Safe to repeat at any time.
+//! Creates or updates all volumes of a pod. Idempotent.
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume, VolumeProjection};
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::content::{self, File, Keyed, Keys, Payload, mode};
+use super::content::{self, ContentError, File, Keyed, Keys, Payload, mode};
+use super::host_path::{self, HostPathError};
 use super::mounts::Source;
-use super::token::Tokens;
-use super::{VolumeError, atomic, empty_dir, host_path, nested, ownership, persistent};
+use super::persistent::{self, ClaimError};
+use super::token::{TokenError, Tokens};
+use super::{FileError, atomic, empty_dir, nested, ownership};
 use crate::config::NodeConfig;
 use crate::objects::{ObjectError, Objects};
 use crate::pod::downward::Downward;
 use crate::pod::spec;
 
-/// What volumes are made with.
-pub struct Maker<'a> {
+/// Why a pod's volumes are not ready; shown in a `FailedMount` event, and tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The pod's own directories were not made.
+    #[error("error making pod data directories: {path}: {source}")]
+    DataDirectory {
+        /// Which one.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// One volume failed.
+    #[error("MountVolume.SetUp failed for volume {volume:?} : {source}")]
+    Setup {
+        /// Volume name.
+        volume: String,
+        /// The cause.
+        source: VolumeError,
+    },
+}
+
+/// Why one volume is not ready.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// Its files were not written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Its path of the host cannot be used.
+    #[error(transparent)]
+    HostPath(#[from] HostPathError),
+    /// Its claim cannot be mounted.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// Its ConfigMap or Secret is not known.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// Its content does not exist.
+    #[error(transparent)]
+    Content(#[from] ContentError),
+    /// There is no token for it.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// A kind of volume that this node does not make.
+    #[error("no volume plugin matched")]
+    NoPlugin,
+    /// A projected source that this node does not make.
+    #[error("projected source is not supported by this node")]
+    Projection,
+}
+
+/// Dependencies of volume preparation.
+pub struct VolumePreparer<'a> {
     /// The node's settings.
     pub config: &'a NodeConfig,
     /// The API.
@@ -40,28 +92,33 @@ pub struct Prepared {
     pub renew_at: Option<i64>,
 }
 
-impl Maker<'_> {
-    /// Makes all volumes; the first that fails ends it, and what was made stays.
-    pub async fn prepare(&self, pod: &Pod) -> Result<Prepared, VolumeError> {
+impl VolumePreparer<'_> {
+    /// Prepares all volumes; stops at the first error and keeps what was created.
+    pub async fn prepare(&self, pod: &Pod) -> Result<Prepared, PrepareError> {
         let mut prepared = Prepared::default();
         for volume in spec::spec(pod).volumes.iter().flatten() {
             let source = self
                 .volume(pod, volume, &mut prepared.renew_at)
                 .await
-                .map_err(|reason| VolumeError::Setup { volume: volume.name.clone(), reason })?;
+                .map_err(|source| PrepareError::Setup { volume: volume.name.clone(), source })?;
             prepared.sources.insert(volume.name.clone(), source);
         }
         Ok(prepared)
     }
 
-    async fn volume(&self, pod: &Pod, volume: &Volume, renew_at: &mut Option<i64>) -> Result<Source, String> {
+    async fn volume(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        renew_at: &mut Option<i64>,
+    ) -> Result<Source, VolumeError> {
         let uid = spec::uid(pod);
         let spec = spec::spec(pod);
         let group = fs_group(pod);
         if let Some(source) = &volume.empty_dir {
             let dir = self.config.volume_dir(uid, "empty-dir", &volume.name);
             let limit = spec::totals(&spec, true).get("memory").copied().unwrap_or(0);
-            empty_dir::ensure(&dir, source, limit).map_err(|error| error.to_string())?;
+            empty_dir::ensure(&dir, source, limit)?;
             if let Some(group) = group {
                 give(&dir, group, pod)?;
             }
@@ -101,21 +158,20 @@ impl Maker<'_> {
             let payload = self.projected(pod, source, renew_at).await?;
             (payload, self.config.memory_volume_dir(uid, &volume.name))
         } else {
-            return Err("no volume plugin matched".to_owned());
+            return Err(VolumeError::NoPlugin);
         };
         let target = dir.clone();
         let nested = nested::mount_points(pod, &volume.name);
-        tokio::task::block_in_place(|| atomic::write(&target, &payload, group, &nested))
-            .map_err(|error| error.to_string())?;
+        tokio::task::block_in_place(|| atomic::write(&target, &payload, group, &nested))?;
         // Whatever the pod's mounts say: only the API writes these.
         Ok(Source::Path { path: dir, read_only: true })
     }
 
-    async fn config_map(&self, pod: &Pod, keys: &Keys<'_>) -> Result<Payload, String> {
+    async fn config_map(&self, pod: &Pod, keys: &Keys<'_>) -> Result<Payload, VolumeError> {
         files(self.objects.config_map(spec::uid(pod), spec::namespace(pod), keys.of).await, keys)
     }
 
-    async fn secret(&self, pod: &Pod, keys: &Keys<'_>) -> Result<Payload, String> {
+    async fn secret(&self, pod: &Pod, keys: &Keys<'_>) -> Result<Payload, VolumeError> {
         files(self.objects.secret(spec::uid(pod), spec::namespace(pod), keys.of).await, keys)
     }
 
@@ -125,7 +181,7 @@ impl Maker<'_> {
         claim: &str,
         read_only: bool,
         group: Option<u32>,
-    ) -> Result<Source, String> {
+    ) -> Result<Source, VolumeError> {
         let found =
             persistent::resolve(self.client, spec::namespace(pod), claim, self.node_labels, self.config)
                 .await?;
@@ -142,7 +198,7 @@ impl Maker<'_> {
         pod: &Pod,
         source: &ProjectedVolumeSource,
         renew_at: &mut Option<i64>,
-    ) -> Result<Payload, String> {
+    ) -> Result<Payload, VolumeError> {
         let bits = mode(source.default_mode, 0o644);
         let parts = source.sources.iter().flatten().map(|part| self.projection(pod, part, bits));
         let mut payload = Payload::new();
@@ -159,7 +215,7 @@ impl Maker<'_> {
         pod: &Pod,
         part: &VolumeProjection,
         bits: u32,
-    ) -> Result<(Payload, Option<i64>), String> {
+    ) -> Result<(Payload, Option<i64>), VolumeError> {
         let files = if let Some(of) = &part.config_map {
             self.config_map(pod, &Keys::new(&of.name, of.items.as_ref(), of.optional, bits)).await?
         } else if let Some(of) = &part.secret {
@@ -173,14 +229,17 @@ impl Maker<'_> {
             let file = File { data: token.text.into_bytes(), mode: bits, owner };
             return Ok(([(of.path.clone(), file)].into_iter().collect(), Some(token.renew_at)));
         } else {
-            return Err("projected source is not supported by this node".to_owned());
+            return Err(VolumeError::Projection);
         };
         Ok((files, None))
     }
 }
 
-fn files<T: Keyed>(found: Result<Option<Arc<T>>, ObjectError>, keys: &Keys<'_>) -> Result<Payload, String> {
-    content::files(keys, found.map_err(|error| error.to_string())?.as_deref())
+fn files<T: Keyed>(
+    found: Result<Option<Arc<T>>, ObjectError>,
+    keys: &Keys<'_>,
+) -> Result<Payload, VolumeError> {
+    Ok(content::files(keys, found?.as_deref())?)
 }
 
 fn fs_group(pod: &Pod) -> Option<u32> {
@@ -188,12 +247,11 @@ fn fs_group(pod: &Pod) -> Option<u32> {
     u32::try_from(group).ok()
 }
 
-fn give(dir: &Path, group: u32, pod: &Pod) -> Result<(), String> {
+fn give(dir: &Path, group: u32, pod: &Pod) -> Result<(), FileError> {
     let spec = spec::spec(pod);
     let policy = spec.security_context.as_ref().and_then(|context| context.fs_group_change_policy.as_deref());
     let only_mismatch = policy == Some("OnRootMismatch");
     tokio::task::block_in_place(|| ownership::give_to_group(dir, group, only_mismatch))
-        .map_err(|error| error.to_string())
 }
 
 /// The user all containers run as, when there is one: it may read its token although others may not.

@@ -1,5 +1,5 @@
-//! A part of a volume, found without ever leaving the volume, and pinned by a bind mount so that what is mounted
-//! into the container is what was checked.
+//! subPath mounts: resolves a path without leaving the volume and pins it by a bind mount, so that the checked file is
+//! the one that is mounted.
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
@@ -11,13 +11,63 @@ use std::path::{Component, Path, PathBuf};
 
 use coracle_host_dir::{HostDir, names};
 
+/// Why a part of a volume cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum SubPathError {
+    /// Relative to the volume, it would be another path.
+    #[error("subPath {sub_path:?} must not be an absolute path")]
+    Absolute {
+        /// The subPath as given.
+        sub_path: String,
+    },
+    /// It could leave the volume.
+    #[error("subPath {sub_path:?} must not contain '..'")]
+    Parent {
+        /// The subPath as given.
+        sub_path: String,
+    },
+    /// It leaves the volume through a link, or was neither found nor made.
+    #[error("failed to prepare subPath {sub_path:?} of volume {volume}: {action}: {source}")]
+    Prepare {
+        /// The subPath as given.
+        sub_path: String,
+        /// Directory of the volume.
+        volume: PathBuf,
+        /// The operation.
+        action: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// What was found cannot be examined.
+    #[error(transparent)]
+    Stat(Errno),
+    /// There is nothing to mount it on.
+    #[error("failed to create {pin}: {source}")]
+    CreatePin {
+        /// Where it was to be mounted.
+        pin: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The kernel refused the mount.
+    #[error("failed to bind subPath {sub_path:?} on {pin}: {source}")]
+    Bind {
+        /// The subPath as given.
+        sub_path: String,
+        /// Where it was to be mounted.
+        pin: PathBuf,
+        /// The cause.
+        source: Errno,
+    },
+}
+
 /// Refuses what could leave the volume by its text alone.
-pub fn validate(sub_path: &str) -> Result<(), String> {
+pub fn validate(sub_path: &str) -> Result<(), SubPathError> {
     if Path::new(sub_path).is_absolute() {
-        return Err(format!("subPath {sub_path:?} must not be an absolute path"));
+        return Err(SubPathError::Absolute { sub_path: sub_path.to_owned() });
     }
     if Path::new(sub_path).components().any(|part| part == Component::ParentDir) {
-        return Err(format!("subPath {sub_path:?} must not contain '..'"));
+        return Err(SubPathError::Parent { sub_path: sub_path.to_owned() });
     }
     Ok(())
 }
@@ -41,9 +91,12 @@ fn open_inside(root: &OwnedFd, path: &Path) -> nix::Result<OwnedFd> {
 }
 
 /// Opens the part, making directories that are missing with the volume root's mode.
-fn open_or_create(volume: &Path, sub_path: &str) -> Result<OwnedFd, String> {
-    let failed = |what: &str, error: io::Error| {
-        format!("failed to prepare subPath {sub_path:?} of volume {}: {what}: {error}", volume.display())
+fn open_or_create(volume: &Path, sub_path: &str) -> Result<OwnedFd, SubPathError> {
+    let failed = |action: &'static str, source: io::Error| SubPathError::Prepare {
+        sub_path: sub_path.to_owned(),
+        volume: volume.to_owned(),
+        action,
+        source,
     };
     let root = nix::fcntl::open(volume, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|error| failed("open", error.into()))?;
@@ -72,16 +125,17 @@ fn open_or_create(volume: &Path, sub_path: &str) -> Result<OwnedFd, String> {
 }
 
 /// Pins a part of a volume at `pin`; the path to mount into the container.
-pub fn pin(volume: &Path, sub_path: &str, pin: &Path) -> Result<PathBuf, String> {
+pub fn pin(volume: &Path, sub_path: &str, pin: &Path) -> Result<PathBuf, SubPathError> {
     validate(sub_path)?;
     let found = open_or_create(volume, sub_path)?;
     let source = PathBuf::from(format!("/proc/self/fd/{}", found.as_raw_fd()));
-    let stat = fstat(&found).map_err(|error| error.to_string())?;
+    let stat = fstat(&found).map_err(SubPathError::Stat)?;
     let directory = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits();
     while umount2(pin, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_ok() {}
-    make_pin(pin, directory).map_err(|error| format!("failed to create {}: {error}", pin.display()))?;
-    mount(Some(&source), pin, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
-        .map_err(|error| format!("failed to bind subPath {sub_path:?} on {}: {error}", pin.display()))?;
+    make_pin(pin, directory).map_err(|source| SubPathError::CreatePin { pin: pin.to_owned(), source })?;
+    mount(Some(&source), pin, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>).map_err(
+        |source| SubPathError::Bind { sub_path: sub_path.to_owned(), pin: pin.to_owned(), source },
+    )?;
     Ok(pin.to_owned())
 }
 

@@ -1,10 +1,10 @@
-//! Removes what volumes left: mounts first, innermost first, then directories; never through a mount.
+//! Removes volumes: unmounts innermost first, then deletes directories; never deletes through a mount.
 
 use nix::mount::{MntFlags, umount2};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{VolumeError, io};
+use super::{FileError, io};
 use coracle_host_dir::HostDir;
 
 /// Mount points at or under a path, innermost first.
@@ -55,7 +55,7 @@ pub fn is_mount(path: &Path) -> bool {
 /// Unmounts everything under a tree and removes it. Repeatable; refuses to delete through a mount that stays.
 ///
 /// The mount table names every mount of the node, so it is read only when a mount was in the way.
-pub fn remove_tree(root: &Path) -> Result<(), VolumeError> {
+pub fn remove_tree(root: &Path) -> Result<(), FileError> {
     let (parent, name) = match HostDir::of_file(root) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         other => other.map_err(io("open", root))?,

@@ -1,4 +1,4 @@
-//! Bound service account tokens: asked for once, kept, and asked for again at 80 % of their life.
+//! Bound service account tokens: cached, and renewed at 80 % of their lifetime.
 
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -10,7 +10,18 @@ use std::collections::HashMap;
 use crate::pod::spec;
 
 /// However long a token lives, it is renewed after a day.
-const LONGEST_USE: i64 = 24 * 3600;
+const MAX_AGE: i64 = 24 * 3600;
+
+/// Why a pod has no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The API server did not give one.
+    #[error("failed to fetch token: {0}")]
+    Request(#[source] Box<kube::Error>),
+    /// It answered without one.
+    #[error("failed to fetch token: empty status")]
+    Empty,
+}
 
 /// A token and when to ask for the next one.
 #[derive(Clone, Debug)]
@@ -38,7 +49,7 @@ impl Tokens {
         &self,
         pod: &Pod,
         projection: &ServiceAccountTokenProjection,
-    ) -> Result<Token, String> {
+    ) -> Result<Token, TokenError> {
         let audience = projection.audience.clone().unwrap_or_default();
         let seconds = projection.expiration_seconds.unwrap_or(3600);
         let key = (spec::uid(pod).to_owned(), format!("{audience}/{seconds}"));
@@ -62,7 +73,7 @@ impl Tokens {
         }
     }
 
-    async fn request(&self, pod: &Pod, audience: &str, seconds: i64) -> Result<Token, String> {
+    async fn request(&self, pod: &Pod, audience: &str, seconds: i64) -> Result<Token, TokenError> {
         let spec = spec::spec(pod);
         let account =
             spec.service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default");
@@ -87,10 +98,10 @@ impl Tokens {
         let answer = api
             .create_token_request(account, &PostParams::default(), &request)
             .await
-            .map_err(|error| format!("failed to fetch token: {error}"))?;
-        let status = answer.status.ok_or("failed to fetch token: empty status")?;
+            .map_err(|error| TokenError::Request(Box::new(error)))?;
+        let status = answer.status.ok_or(TokenError::Empty)?;
         let now = Timestamp::now().as_second();
-        let life = (status.expiration_timestamp.0.as_second() - now).clamp(1, LONGEST_USE * 5 / 4);
+        let life = (status.expiration_timestamp.0.as_second() - now).clamp(1, MAX_AGE * 5 / 4);
         Ok(Token { text: status.token, renew_at: now + life * 4 / 5 })
     }
 

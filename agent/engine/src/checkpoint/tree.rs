@@ -1,6 +1,7 @@
-//! The writable layer of a container as a tar archive, while the container runs and can replace everything in it.
+//! Archives the writable layer of a running container, which can replace any file meanwhile.
 //!
-//! Every entry is archived from the descriptor that was checked: no link is followed, and nothing but regular files is opened.
+//! Every entry is archived from the descriptor that was checked: no link is followed, and nothing but regular files is
+//! opened.
 
 use nix::unistd::{Whence, fchown, lseek};
 use nix::{errno::Errno, sys::stat::FileStat};
@@ -68,7 +69,7 @@ fn append_file<W: Write>(
 ) -> io::Result<()> {
     let meta = file.metadata()?;
     if meta.blocks().saturating_mul(512) < meta.len() {
-        // Holes must not become bytes. The list of holes is only true of a file that nobody changes meanwhile: of a copy.
+        // Sparse files stay sparse. The list of holes is only stable for a file that does not change: a copy.
         return tar.append_file(path, &mut copy_with_holes(file, &meta, scratch)?);
     }
     // The container may change the length at any time, and the archive must have as many bytes as the header says.

@@ -1,4 +1,4 @@
-//! The result of a chain of plugins, in whichever version it was spoken.
+//! Results of a plugin chain, of any CNI version.
 
 use std::net::IpAddr;
 
@@ -53,12 +53,12 @@ pub struct Interface {
     pub sandbox: String,
 }
 
-/// A pod's place in the network.
+/// A pod's attachment to the network.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attachment {
     /// The pod's addresses in the order the network gave them; the first is the pod IP.
     pub ips: Vec<IpAddr>,
-    /// DNS the network asks for; empty mostly.
+    /// DNS settings of the result; usually empty.
     pub dns: Dns,
     /// Interfaces on both sides.
     pub interfaces: Vec<Interface>,

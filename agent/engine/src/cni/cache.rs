@@ -1,5 +1,5 @@
-//! Attachments on disk: `<dir>/results/<network>-<container>-<ifname>`, in libcni's format, so that whoever tears a
-//! pod down later finds the configuration, arguments and result it was set up with.
+//! Attachments on disk: `<dir>/results/<network>-<container>-<ifname>`, in libcni's format, with the configuration, arguments
+//! and result that DEL needs.
 
 use std::{
     fs, io,
@@ -90,7 +90,7 @@ impl Cache {
         fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, &path)).map_err(failed)
     }
 
-    /// Forgets an entry; one that is not there is fine.
+    /// Removes an entry; succeeds if it does not exist.
     pub fn remove(&self, entry: &Entry) -> Result<()> {
         let path = self.path(&entry.network_name, &entry.container_id, &entry.if_name);
         match fs::remove_file(&path) {
@@ -101,7 +101,7 @@ impl Cache {
         }
     }
 
-    /// Removes what a write that was killed left. Not while anything is being written.
+    /// Removes temporary files of interrupted writes. Must not run concurrently with writes.
     pub fn sweep(&self) {
         for file in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let name = file.file_name();

@@ -9,15 +9,62 @@ use serde_json::{Map, Value, json};
 
 use super::{Error, Result};
 
-/// Protocol versions this runtime speaks, oldest first.
+/// Supported protocol versions, oldest first.
 pub const VERSIONS: &[&str] = &["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// Why a configuration is invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Not JSON.
+    #[error("error parsing configuration")]
+    Syntax(#[source] serde_json::Error),
+    /// A file of a single plugin that is not a JSON object.
+    #[error(transparent)]
+    PluginFile(serde_json::Error),
+    /// The cached copy cannot be decoded.
+    #[error("the cached configuration is unreadable")]
+    Cache,
+    /// JSON, but not an object.
+    #[error("configuration is not a JSON object")]
+    NotAnObject,
+    /// Without `name`.
+    #[error("missing network name")]
+    NoName,
+    /// A `name` that cannot be part of file names.
+    #[error("invalid characters found in network name {name:?}")]
+    BadName {
+        /// The name as given.
+        name: String,
+    },
+    /// An element of `plugins` that is not an object.
+    #[error("plugin {at} is not an object")]
+    PluginNotAnObject {
+        /// Its index.
+        at: usize,
+    },
+    /// A plugin without the name of its executable.
+    #[error("failed to parse plugin config {at}: missing 'type'")]
+    NoType {
+        /// Its index.
+        at: usize,
+    },
+    /// None of its versions is supported.
+    #[error("incompatible CNI versions; config is {version:?}, supported are {VERSIONS:?}")]
+    Version {
+        /// The version as given.
+        version: String,
+    },
+    /// A list without plugins.
+    #[error("CNI config list has no networks")]
+    NoPlugins,
+}
 
 /// A network: the plugins that make it, in the order of ADD.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkList {
     /// The network's name; part of cache file names and of IPAM state.
     pub name: String,
-    /// The version the plugins are spoken to in.
+    /// The version used with the plugins.
     pub version: String,
     /// CHECK is not to be used on this network.
     pub disable_check: bool,
@@ -34,22 +81,21 @@ impl NetworkList {
     pub fn load(path: &Path) -> Result<Self> {
         let bytes =
             fs::read(path).map_err(|source| Error::Io { action: "reading", path: path.into(), source })?;
-        let bad = |reason: String| Error::BadConfig { path: path.into(), reason };
-        let value: Value =
-            serde_json::from_slice(&bytes).map_err(|e| bad(format!("error parsing configuration: {e}")))?;
+        let bad = |reason| Error::BadConfig { path: path.into(), reason };
+        let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(ConfigError::Syntax(e)))?;
         let mut list = Self::parse(value).map_err(bad)?;
         if list.source.get("loadOnlyInlinedPlugins") != Some(&Value::Bool(true)) {
             list.load_plugin_files(path)?;
         }
         if list.plugins.is_empty() {
-            return Err(bad("CNI config list has no networks".into()));
+            return Err(bad(ConfigError::NoPlugins));
         }
         Ok(list)
     }
 
     /// Interprets a configuration; a single plugin becomes a list of one.
-    pub fn parse(value: Value) -> std::result::Result<Self, String> {
-        let Value::Object(root) = &value else { return Err("configuration is not a JSON object".into()) };
+    pub fn parse(value: Value) -> Result<Self, ConfigError> {
+        let Value::Object(root) = &value else { return Err(ConfigError::NotAnObject) };
         let source = match root.contains_key("plugins") || !root.contains_key("type") {
             true => value.clone(),
             false => json!({
@@ -59,18 +105,18 @@ impl NetworkList {
         let text = |key: &str| source.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let name = text("name");
         if name.is_empty() {
-            return Err("missing network name".into());
+            return Err(ConfigError::NoName);
         }
         if !valid_name(&name) {
-            return Err(format!("invalid characters found in network name {name:?}"));
+            return Err(ConfigError::BadName { name });
         }
         let mut plugins = Vec::new();
         for (at, plugin) in source.get("plugins").and_then(Value::as_array).into_iter().flatten().enumerate()
         {
-            let Value::Object(plugin) = plugin else { return Err(format!("plugin {at} is not an object")) };
+            let Value::Object(plugin) = plugin else { return Err(ConfigError::PluginNotAnObject { at }) };
             match plugin.get("type").and_then(Value::as_str) {
                 Some(kind) if !kind.is_empty() && !kind.contains('/') => plugins.push(plugin.clone()),
-                _ => return Err(format!("failed to parse plugin config {at}: missing 'type'")),
+                _ => return Err(ConfigError::NoType { at }),
             }
         }
         let flag = |key: &str| match source.get(key) {
@@ -98,7 +144,7 @@ impl NetworkList {
                 source,
             })?;
             let plugin: Map<String, Value> = serde_json::from_slice(&bytes)
-                .map_err(|e| Error::BadConfig { path: file.clone(), reason: e.to_string() })?;
+                .map_err(|e| Error::BadConfig { path: file.clone(), reason: ConfigError::PluginFile(e) })?;
             self.plugins.push(plugin.clone());
             if let Some(list) = self.source.get_mut("plugins").and_then(Value::as_array_mut) {
                 list.push(Value::Object(plugin));
@@ -140,7 +186,7 @@ impl NetworkList {
     }
 }
 
-/// The first configuration of `dir`, in name order: the cluster network. It decides even when it is broken.
+/// The first configuration of `dir` in name order: the cluster network. If it is invalid, the others are not tried.
 pub fn first(dir: &Path) -> Result<NetworkList> {
     match files_with(dir, &["conf", "conflist", "json"])?.first() {
         Some(path) => NetworkList::load(path),
@@ -169,8 +215,8 @@ fn files_with(dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// `cniVersions` (CNI 1.1) lists what the configuration can be read as: the newest that we speak wins.
-fn pick_version(source: &Value) -> std::result::Result<String, String> {
+/// The newest supported version of `cniVersions` (CNI 1.1).
+fn pick_version(source: &Value) -> Result<String, ConfigError> {
     let single = source.get("cniVersion").and_then(Value::as_str).unwrap_or_default();
     let listed = source.get("cniVersions").and_then(Value::as_array).into_iter().flatten();
     let best = listed
@@ -181,9 +227,7 @@ fn pick_version(source: &Value) -> std::result::Result<String, String> {
     match (best, single) {
         (Some(version), _) => Ok(version.to_owned()),
         (None, "") => Ok("0.1.0".to_owned()),
-        (None, other) => {
-            Err(format!("incompatible CNI versions; config is {other:?}, supported are {VERSIONS:?}"))
-        }
+        (None, other) => Err(ConfigError::Version { version: other.to_owned() }),
     }
 }
 

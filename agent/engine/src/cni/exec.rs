@@ -1,4 +1,4 @@
-//! Runs one plugin for one verb.
+//! Executes a plugin.
 
 use std::{
     ffi::OsString,
@@ -14,15 +14,15 @@ use super::{Error, Result};
 /// The verbs of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// Join.
+    /// Attaches a container.
     Add,
-    /// Leave; succeeds when already gone.
+    /// Detaches a container; idempotent.
     Del,
-    /// Still as ADD left it?
+    /// Verifies the attachment.
     Check,
-    /// Forget everything but the attachments listed.
+    /// Removes everything but the listed attachments.
     Gc,
-    /// Ready for ADD?
+    /// Whether the plugin can serve ADD.
     Status,
 }
 
@@ -63,7 +63,7 @@ pub struct CallArgs {
 
 /// Runs `plugin` of `network` with `config` on stdin; its stdout as JSON, `Null` when there is none.
 ///
-/// The plugin is killed when the returned future is dropped: the caller owes a DEL then.
+/// If the returned future is dropped, the plugin is killed and the caller must run DEL.
 pub async fn run(
     dirs: &[PathBuf],
     network: &str,
@@ -94,7 +94,7 @@ pub async fn run(
     let mut stdin = child.stdin.take();
     let bytes = config.to_string();
     let feed = async move {
-        // A plugin may answer without reading its input; its exit says how it went.
+        // A plugin may exit without reading its input; its exit status decides.
         if let Some(stdin) = &mut stdin {
             let _ = stdin.write_all(bytes.as_bytes()).await;
         }

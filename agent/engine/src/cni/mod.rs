@@ -1,26 +1,28 @@
-//! The runtime side of CNI: which network a pod joins, and how it joins and leaves it.
+//! The runtime side of CNI: attaches pods to the cluster network and detaches them.
 //!
 //! The first configuration of the conf dir is the cluster network. Every attachment is cached on disk in the layout
-//! libcni uses, so that a restarted agent, or another tool, can still take it down with the very configuration it was
-//! made with.
+//! libcni uses, so that a restarted agent, or another tool, can detach it with the configuration it was attached with.
 
-// Configuration files: which one counts, and what each plugin is given.
+// Configuration files.
 pub mod config;
-// One plugin, one verb: environment, stdin, stdout, error.
+// Executes a plugin.
 pub mod exec;
 // Cached attachments on disk.
 pub mod cache;
-// What a chain of plugins answered.
+// Results of plugin chains.
 pub mod attachment;
-// The verbs over a whole chain.
+// ADD, DEL, CHECK and GC of a plugin chain.
 mod network;
 
 pub use attachment::{Attachment, Dns, Interface};
+pub use config::ConfigError;
 pub use network::{Bandwidth, Network, NetworkDirs, PodNet, PortMapping};
 
 use std::{io, path::PathBuf};
 
-/// Why a pod could not join, leave or keep its network.
+use coracle_proto::causes;
+
+/// Why a CNI operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The conf dir holds no configuration: the node's network is not ready.
@@ -29,23 +31,23 @@ pub enum Error {
         /// The directory that was searched.
         dir: PathBuf,
     },
-    /// The configuration that counts cannot be used.
-    #[error("invalid CNI configuration {}: {reason}", path.display())]
+    /// The configuration is invalid.
+    #[error("invalid CNI configuration {}: {}", path.display(), causes::chain(reason))]
     BadConfig {
         /// The offending file.
         path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
+        /// What is wrong with it; part of the text, with its causes.
+        reason: ConfigError,
     },
     /// A plugin the configuration names is not installed.
     #[error("failed to find plugin {plugin:?} in path {dirs:?}")]
     PluginMissing {
         /// The plugin's type.
         plugin: String,
-        /// Where it was looked for.
+        /// Directories that were searched.
         dirs: Vec<PathBuf>,
     },
-    /// A plugin answered with an error of the protocol.
+    /// A plugin returned a CNI error.
     #[error("plugin type={plugin:?} name={network:?} failed ({verb}): {message}")]
     Plugin {
         /// The plugin's type.
@@ -56,7 +58,7 @@ pub enum Error {
         verb: &'static str,
         /// The protocol's error code; 0 when the plugin died without one.
         code: u32,
-        /// The plugin's own words.
+        /// The plugin's error message.
         message: String,
     },
     /// A plugin could not be run at all.
@@ -64,23 +66,23 @@ pub enum Error {
     Spawn {
         /// The executable.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The cache of attachments, or the conf dir, could not be read or written.
     #[error("{} {}", action, path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// Several steps of a teardown failed; all of them were tried.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("{}", .0.iter().map(|error| causes::chain(error)).collect::<Vec<_>>().join("; "))]
     Many(Vec<Error>),
 }
 

@@ -1,4 +1,4 @@
-//! Pods join and leave the cluster network here.
+//! Attaches pods to the cluster network and detaches them.
 
 use std::{
     collections::HashSet,
@@ -8,11 +8,12 @@ use std::{
 };
 
 use coracle_cni::{loopback, netns::Netns};
+use coracle_proto::causes;
 use serde_json::{Map, Value, json};
 use tokio::sync::RwLock;
 
 use super::{
-    Attachment, Dns, Error, Result,
+    Attachment, ConfigError, Dns, Error, Result,
     cache::{Cache, Entry},
     config::{self, NetworkList},
     exec::{self, CallArgs, Verb},
@@ -32,7 +33,7 @@ pub struct NetworkDirs {
     pub cache: PathBuf,
 }
 
-/// A port of the host that leads to the pod.
+/// A host port mapping of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortMapping {
     /// Port on the host.
@@ -54,7 +55,7 @@ pub struct Bandwidth {
     pub egress: u64,
 }
 
-/// A pod as its network sees it.
+/// Parameters of a pod's attachment.
 #[derive(Debug, Clone, Default)]
 pub struct PodNet {
     /// Sandbox id: `CNI_CONTAINERID`.
@@ -81,7 +82,7 @@ pub struct PodNet {
     pub bandwidth: Option<Bandwidth>,
     /// Path of its cgroup, for plugins with the `cgroupPath` capability.
     pub cgroup: Option<String>,
-    /// Its loopback is up already.
+    /// Loopback is up already.
     pub has_loopback: bool,
 }
 
@@ -90,12 +91,12 @@ pub struct PodNet {
 pub struct Network {
     dirs: NetworkDirs,
     cache: Cache,
-    /// ADD and DEL share it; GC takes it alone, so that it never takes a half-made attachment for a stale one.
+    /// Shared by ADD and DEL, exclusive for GC: GC must not remove an attachment that is being made.
     gate: RwLock<()>,
 }
 
 impl Network {
-    /// Nothing is read until the first call: configurations may appear, change and go at any time.
+    /// Reads nothing yet: configurations are read by each call and may change at any time.
     pub fn new(dirs: NetworkDirs) -> Self {
         let cache = Cache::new(&dirs.cache);
         Network { dirs, cache, gate: RwLock::new(()) }
@@ -117,7 +118,7 @@ impl Network {
 
     /// Joins a pod to the network.
     ///
-    /// On failure everything already done is undone as far as possible; a `detach` remains harmless and advisable.
+    /// On failure, runs DEL for what was done; the caller should still call `detach`.
     /// After a crash in the middle, `detach` or `gc` finds the attachment in the cache.
     pub async fn attach(&self, pod: &PodNet) -> Result<Attachment> {
         let list = config::first(&self.dirs.conf)?;
@@ -131,7 +132,12 @@ impl Network {
             Ok(result) => Ok(Attachment::from_result(result)),
             Err(error) => {
                 if let Err(undo) = self.del_entry(&entry).await {
-                    tracing::warn!(pod = pod.name, namespace = pod.namespace, error = %undo, "undoing a failed CNI ADD");
+                    tracing::warn!(
+                        pod = pod.name,
+                        namespace = pod.namespace,
+                        error = causes::chain(&undo),
+                        "DEL failed after a failed CNI ADD"
+                    );
                 }
                 Err(error)
             }
@@ -156,7 +162,7 @@ impl Network {
         Ok(entry.result.clone())
     }
 
-    /// Takes a pod out of every network it is cached to be in. Doing it twice, or for an unknown pod, is fine.
+    /// Detaches a pod from all cached networks. Idempotent; succeeds for an unknown pod.
     ///
     /// All plugins are tried even when one fails; the cache entry stays until all succeeded, so that a retry works.
     pub async fn detach(&self, pod: &PodNet) -> Result<()> {
@@ -169,7 +175,7 @@ impl Network {
             }
             return Error::collect(errors);
         }
-        // Nothing known: made before the cache existed, or already gone. The current network gets its chance.
+        // Not cached: attached before the cache existed, or detached already. Tries the current network.
         let list = match config::first(&self.dirs.conf) {
             Ok(list) => list,
             Err(Error::NoConfig { .. }) => return Ok(()),
@@ -183,7 +189,7 @@ impl Network {
     }
 
     async fn del_entry(&self, entry: &Entry) -> Result<()> {
-        let list = entry.list().ok_or("the cached configuration is unreadable".to_owned());
+        let list = entry.list().ok_or(ConfigError::Cache);
         let list = list.and_then(NetworkList::parse).map_err(|reason| Error::BadConfig {
             path: self.dirs.cache.join("results").join(&entry.network_name),
             reason,
@@ -201,7 +207,7 @@ impl Network {
             }
             let stdin = list.stdin_of(plugin, &entry.capability_args, prev);
             match exec::run(&self.dirs.bin, &list.name, Verb::Del, &args, &stdin).await {
-                // An ADD that ended without a result stopped at the plugin that is not there: it made nothing.
+                // ADD has no result: it stopped at the missing plugin, which did nothing.
                 Ok(_) => {}
                 Err(Error::PluginMissing { .. }) if entry.result.is_null() => {}
                 Err(error) => errors.push(error),
@@ -233,10 +239,10 @@ impl Network {
         Ok(Attachment::from_result(entry.result))
     }
 
-    /// Puts host ports back that somebody took out of the kernel; of how many attachments. Those of other attachments are
-    /// asked about first and left alone.
-    pub async fn mend_ports(&self) -> Result<usize> {
-        // Alone: an attachment that is on its way out must not get its ports back.
+    /// Restores host ports that another program removed from the kernel; returns the number of repaired attachments.
+    /// Attachments that pass CHECK are not touched.
+    pub async fn restore_ports(&self) -> Result<usize> {
+        // Exclusive: ports of an attachment that is being removed must not be restored.
         let _alone = self.gate.write().await;
         let (mut mended, mut errors) = (0, Vec::new());
         for entry in self.cache.entries(None)? {
@@ -265,7 +271,7 @@ impl Network {
         Error::collect(errors).map(|()| mended)
     }
 
-    /// What the pod was given when it joined, without asking any plugin.
+    /// The cached result of ADD, without running a plugin.
     pub fn attached(&self, pod_id: &str) -> Result<Option<Attachment>> {
         let entries = self.cache.entries(Some(pod_id))?;
         let result = entries.into_iter().map(|e| e.result).find(|r| !r.is_null());
@@ -275,7 +281,7 @@ impl Network {
     /// Detaches every cached attachment whose container is not in `live()`, then tells the plugins (CNI ≥ 1.1) what is
     /// left, for what they kept on their own.
     ///
-    /// `live` is asked while no ADD is under way: a caller that records its sandboxes before `attach` loses none.
+    /// `live` is called while no ADD is running: a caller that records sandboxes before `attach` loses none.
     pub async fn gc(&self, live: impl FnOnce() -> HashSet<String>) -> Result<()> {
         let _alone = self.gate.write().await;
         let live = live();
@@ -356,7 +362,7 @@ impl PodNet {
             offer("cgroupPath", Value::String(cgroup.clone()));
         }
         if let Some(Bandwidth { ingress, egress }) = self.bandwidth {
-            // The plugin refuses a rate without a burst; one that never bites is the kubelet's choice too.
+            // The plugin requires a burst. The kubelet also uses the maximum.
             let burst = u64::from(u32::MAX);
             let mut limits = Map::new();
             for (rate, name) in [(ingress, "ingress"), (egress, "egress")] {
@@ -371,7 +377,7 @@ impl PodNet {
     }
 }
 
-/// The plugin that maps ports, for a pod that has none to map: it would hand its input on and do nothing.
+/// True for the portmap plugin of a pod without host ports: it would only pass its input on.
 fn is_idle(plugin: &Map<String, Value>, entry: &Entry) -> bool {
     plugin.get("type").is_some_and(|kind| kind == "portmap")
         && plugin.get("capabilities").is_some_and(|capabilities| capabilities[PORTS] == true)
@@ -382,7 +388,7 @@ fn is_idle(plugin: &Map<String, Value>, entry: &Entry) -> bool {
 /// Every pod has a loopback, whatever its network is made of.
 async fn loopback_up(path: &Path) -> Result<()> {
     let netns = path.to_owned();
-    // A thread of its own: a thread of the pool must never be seen in another namespace.
+    // A dedicated thread: threads of the pool must never be in another namespace.
     let work = move || {
         let thread = std::thread::spawn(move || {
             let netns = Netns::open(&netns)?;

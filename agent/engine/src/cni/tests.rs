@@ -196,7 +196,7 @@ fn configurations() {
     ];
     for (value, reason) in bad {
         let error = NetworkList::parse(value.clone()).unwrap_err();
-        assert!(error.contains(reason), "{value}: {error}");
+        assert!(error.to_string().contains(reason), "{value}: {error}");
     }
 }
 
@@ -230,7 +230,7 @@ async fn host_ports_that_are_gone_are_put_back_and_no_others() {
     network.attach(&pod("a")).await.unwrap();
     network.attach(&PodNet { port_mappings: vec![], ..pod("b") }).await.unwrap();
     let before = verbs(dir.path()).len();
-    assert_eq!(network.mend_ports().await.unwrap(), 0);
+    assert_eq!(network.restore_ports().await.unwrap(), 0);
     assert_eq!(
         verbs(dir.path())[before..],
         ["two CHECK"],
@@ -238,12 +238,12 @@ async fn host_ports_that_are_gone_are_put_back_and_no_others() {
     );
     fs::write(dir.path().join("fail-two-CHECK"), "").unwrap();
     let before = verbs(dir.path()).len();
-    assert_eq!(network.mend_ports().await.unwrap(), 1);
+    assert_eq!(network.restore_ports().await.unwrap(), 1);
     assert_eq!(verbs(dir.path())[before..], ["two CHECK", "two ADD"]);
     let calls = calls(dir.path());
     let conf = &calls.last().unwrap()["conf"];
     assert_eq!(conf["runtimeConfig"]["portMappings"][0]["hostPort"], 80);
     assert_eq!(conf["prevResult"]["ips"][1]["address"], "10.1.0.9/16");
     network.detach(&pod("a")).await.unwrap();
-    assert_eq!(network.mend_ports().await.unwrap(), 0);
+    assert_eq!(network.restore_ports().await.unwrap(), 0);
 }

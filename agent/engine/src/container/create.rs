@@ -1,4 +1,4 @@
-//! From a configuration to a bundle on disk.
+//! Creates a container: from its CRI configuration to a bundle on disk.
 
 use std::fs;
 use std::io::{self, Write};
@@ -38,7 +38,7 @@ impl Engine {
         let image = self.inner.images.get(&wanted)?;
         let container = self.reserve_container(&sandbox_record, config, sandbox_config, &image)?;
         let _verb = container.verb.lock().await;
-        // A sandbox that is being stopped has not seen this container.
+        // Checks again: a concurrent stop of the sandbox may not have seen this container.
         let built = match sandbox.phase() {
             SandboxPhase::Ready => {
                 let container = container.clone();
@@ -51,7 +51,7 @@ impl Engine {
         };
         if let Err(error) = built {
             if let Err(cleanup) = self.discard_container(&container).await {
-                tracing::warn!(container = container.id, error = %cleanup, "cleaning up a failed container; removing its sandbox tries again");
+                tracing::warn!(container = container.id, error = %cleanup, "failed container not cleaned up, removing its sandbox will retry");
             }
             return Err(error);
         }
@@ -117,7 +117,7 @@ impl Engine {
         Rootfs { mount: self.inner.paths.rootfs(id), layer: self.inner.paths.layer(id) }
     }
 
-    /// Makes everything that the runtime needs; the container is in phase `then` afterwards.
+    /// Creates everything that the OCI runtime needs; sets the phase to `then`.
     pub(super) fn build_container(
         &self,
         container: &Container,

@@ -1,8 +1,9 @@
-//! What a container's specification needs to know beside its configuration.
+//! Inputs of the OCI configuration that are looked up on the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 
+use coracle_proto::causes;
 use coracle_proto::cri::{self, NamespaceMode};
 
 use crate::error::internal;
@@ -26,8 +27,8 @@ impl Engine {
         File::open(&path).map(Some).map_err(internal("user namespace"))
     }
 
-    /// The container's SELinux labels, if it asks for some. One that the policy does not have is named before the runtime
-    /// fails on it.
+    /// The container's SELinux labels, if requested. Checks that the policy accepts them, for a better error than the
+    /// runtime's.
     pub(super) fn selinux(
         &self,
         record: &ContainerRecord,
@@ -48,7 +49,7 @@ impl Engine {
         Ok(labels)
     }
 
-    /// A profile that is not in the kernel is named before the runtime fails on it.
+    /// Checks that the profile is loaded, for a better error than the runtime's.
     fn check_apparmor(&self, security: &cri::LinuxContainerSecurityContext) -> Result<()> {
         use cri::security_profile::ProfileType;
         let Some((ProfileType::Localhost, name)) = labels::requested(security) else { return Ok(()) };
@@ -78,7 +79,7 @@ impl Engine {
         }
         let devices =
             if security.privileged { devices::all() } else { devices::requested(&record.config.devices) };
-        let devices = devices.map_err(|e| RuntimeError::InvalidArgument(e.to_string()))?;
+        let devices = devices.map_err(|e| RuntimeError::InvalidArgument(causes::chain(&e)))?;
         let dir = self.inner.paths.sandbox(&sandbox.id);
         let host_net = is_host(namespace_options(&sandbox.config).network());
         Ok(Facts {

@@ -2,17 +2,17 @@
 
 // From a configuration to a bundle.
 mod create;
-// What the pod mounts.
+// Mounts of volumes and images.
 mod volumes;
-// What the specification needs to know of pod and image.
+// Inputs of the OCI configuration.
 mod facts;
-// The OCI runtime at work.
+// Starts containers with the OCI runtime.
 mod start;
-// The first one of a sandbox, made beside its network.
-pub(super) mod first;
-// Stopped, killed, removed.
-mod end;
-// Resources of a running one.
+// Creates the first container in parallel with the sandbox's network.
+pub(super) mod precreate;
+// Stop, kill, remove.
+mod stop;
+// Resource updates.
 mod update;
 // Signals by name.
 mod signal;

@@ -1,4 +1,4 @@
-//! The OCI runtime at work.
+//! Starts containers with the OCI runtime.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use crate::{Container, Engine, now};
 use coracle_keeper::pidfd;
 use coracle_keeper::wire::{Call, LaunchSpec};
 
-/// An OCI runtime that takes longer is killed.
-pub(super) const LAUNCH_PATIENCE: Duration = Duration::from_secs(120);
+/// An OCI runtime that runs longer is killed.
+pub(super) const LAUNCH_TIMEOUT: Duration = Duration::from_secs(120);
 /// Exit code of a container that could not be started.
 const START_FAILED: i32 = 128;
 
@@ -38,12 +38,12 @@ impl Engine {
             )));
         }
         self.change_container(&container, |record| record.phase = ContainerPhase::Starting)?;
-        // Looked at again: who stops the sandbox marks it first, then looks for what is starting.
+        // Checks again: stopping a sandbox marks it first, then looks for starting containers.
         let launched = match sandbox.phase() {
             SandboxPhase::Ready => match waiting {
-                Some(waiting) => self.let_go(&container, waiting).await,
+                Some(waiting) => self.start_precreated(&container, waiting).await,
                 None => {
-                    self.hasten_moves(&sandbox);
+                    self.prepare_migration(&sandbox);
                     self.launch(&container).await
                 }
             },
@@ -71,24 +71,23 @@ impl Engine {
             }
             other => other.into(),
         })?;
-        self.note_started(container, started)
+        self.record_started(container, started)
     }
 
-    /// Lets the keeper start the OCI runtime, and waits for what becomes of it. Whoever is told of a failure of the engine's
-    /// own finds nothing running.
+    /// Starts the OCI runtime through the keeper and waits for the result. After an error nothing is running.
     pub(super) async fn begin(
         &self,
         id: &str,
         spec: LaunchSpec,
     ) -> Result<std::result::Result<keeper::Started, keeper::Error>> {
         let call = self.inner.keeper.start(Call::Launch(spec), &[]);
-        let Ok(started) = tokio::time::timeout(LAUNCH_PATIENCE, call).await else {
+        let Ok(started) = tokio::time::timeout(LAUNCH_TIMEOUT, call).await else {
             self.inner.keeper.abort(id).await?;
             return Err(RuntimeError::DeadlineExceeded("the OCI runtime takes too long".into()));
         };
         if matches!(started, Err(keeper::Error::Gone)) {
-            // The runtime ends with its keeper; when the next one answers, it has.
-            self.inner.keeper.greet().await?;
+            // The runtime dies with its keeper, and a new keeper answers only after that.
+            self.inner.keeper.wait_ready().await?;
         }
         self.remove_transient(id);
         Ok(started)
@@ -102,10 +101,10 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn note_started(&self, container: &Container, started: keeper::Started) -> Result<()> {
+    pub(super) fn record_started(&self, container: &Container, started: keeper::Started) -> Result<()> {
         *container.held.lock() = started.held;
         self.change_container(container, |record| {
-            // It may have ended already, and that may be written down already.
+            // It may have exited, and the exit may be recorded already.
             if record.phase == ContainerPhase::Starting {
                 record.phase = ContainerPhase::Running;
                 record.started_at = now();
@@ -116,7 +115,7 @@ impl Engine {
         })
     }
 
-    /// How the runtime is run for a container.
+    /// Command of the OCI runtime for a container.
     pub(crate) fn launch_spec(&self, record: &ContainerRecord) -> LaunchSpec {
         self.runtime_spec(record, &["run", "--detach"])
     }
@@ -143,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// The runtime that knows a running container: an engine may have been told to use another one since.
+    /// The OCI runtime that started the container; the configured one may have changed since.
     pub(crate) fn runtime_of(&self, container: &Container) -> PathBuf {
         let started = container.record.lock().runtime.clone();
         if started.as_os_str().is_empty() { self.inner.options.runtime.clone() } else { started }
@@ -168,7 +167,7 @@ impl Engine {
     async fn start_failed(&self, container: &Arc<Container>, error: &RuntimeError) {
         self.remove_transient(&container.id);
         if let Err(error) = self.release_processes(container).await {
-            tracing::warn!(container = container.id, %error, "cleaning up a failed start; removing it tries again");
+            tracing::warn!(container = container.id, %error, "failed start not cleaned up, removing the container will retry");
         }
         let written = self.change_container(container, |record| {
             if record.phase == ContainerPhase::Starting {
@@ -180,7 +179,7 @@ impl Engine {
             }
         });
         if let Err(error) = written {
-            tracing::error!(container = container.id, %error, "recording a failed start");
+            tracing::error!(container = container.id, %error, "failed start not recorded");
         }
         container.exited.send_replace(true);
     }

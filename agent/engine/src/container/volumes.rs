@@ -1,4 +1,4 @@
-//! What a pod mounts into a container: directories, images, and both with the ids of its user namespace.
+//! Mounts of volumes and images into a container, idmapped for pods with a user namespace.
 
 use std::fs::{self, File};
 use std::path::Path;

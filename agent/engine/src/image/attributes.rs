@@ -22,15 +22,15 @@ use tar::Entry;
 
 use super::unpack::fd_path;
 
-/// Capabilities, access lists, and what users set. Others are the machine's own: they steer the very overlay that the layer
-/// becomes part of, or say what a security module thinks of a file.
+/// Allows capabilities, ACLs and user attributes. Others (`trusted.overlay`, `security.selinux`) would control the
+/// overlay mount or a security module of the host.
 fn may_be_set(name: &[u8]) -> bool {
     let listed: [&[u8]; 3] =
         [b"security.capability", b"system.posix_acl_access", b"system.posix_acl_default"];
     listed.contains(&name) || (name.starts_with(b"user.") && !name.starts_with(b"user.overlay."))
 }
 
-/// What an entry says of its file besides the contents.
+/// Metadata of a tar entry.
 pub(super) struct Attributes {
     uid: Uid,
     gid: Gid,
@@ -77,7 +77,7 @@ impl Attributes {
         Ok(())
     }
 
-    /// For what must not be opened: links and devices. Links have no mode of their own.
+    /// For links and devices, which must not be opened. Links have no mode.
     pub(super) fn apply_at(&self, directory: &OwnedFd, name: &OsStr, with_mode: bool) -> io::Result<()> {
         fchownat(directory, name, Some(self.uid), Some(self.gid), AtFlags::AT_SYMLINK_NOFOLLOW)?;
         if with_mode {
@@ -93,7 +93,7 @@ impl Attributes {
             let set =
                 if follow { xattr::set_deref(path, name, value) } else { xattr::set(path, name, value) };
             match set {
-                // A file system or node type that cannot hold it loses it, as with any tar.
+                // Attributes that the file system does not support are skipped, as tar does.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTSUP | libc::EPERM)) => {}
                 other => other?,
             }

@@ -8,10 +8,10 @@ use serde::Deserialize;
 
 use super::Reference;
 
-/// How to introduce oneself to a registry.
+/// Registry credentials.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// Not at all.
+    /// Anonymous.
     #[default]
     Anonymous,
     /// User and password, directly or to a token server.
@@ -36,7 +36,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// From the fields of CRI's `AuthConfig`; the first that is filled counts.
+    /// From the fields of CRI's `AuthConfig`; the first non-empty one is used.
     pub fn from_parts(
         username: &str,
         password: &str,

@@ -1,4 +1,4 @@
-//! One blob, from a registry onto disk: resumed where an earlier attempt stopped, verified before it is used.
+//! Downloads a blob: resumes an earlier attempt and verifies the digest.
 
 use std::{
     fs::File,
@@ -7,19 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coracle_proto::causes::chain;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 
 use super::{
-    Error, ImageStore, Result,
+    Error, ImageStore, RegistryError, Result, Unsupported,
     manifest::{Descriptor, format_digest, hex_of},
-    registry::{Incoming, Refused, Registry},
+    registry::{Incoming, Registry, RequestFailure},
 };
 
 const ATTEMPTS: u32 = 5;
-/// Less than this in a period is no progress: whoever sends a byte now and then would occupy a pull for ever.
-const LEAST: u64 = 64 << 10;
+/// Minimum bytes per period: a registry that sends a byte now and then must not block a pull forever.
+const MIN_PROGRESS: u64 = 64 << 10;
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// A verified download. The file is removed when this is dropped; until then it may be read.
@@ -42,10 +41,10 @@ impl Drop for Blob {
     }
 }
 
-/// Fetches a blob into `ingest/`. `progress` is told how many bytes came, the resumed ones included.
+/// Downloads a blob into `ingest/`. `progress` is called with the number of bytes so far, including resumed ones.
 ///
-/// A cut connection is retried from where it broke; bytes that are not what the digest says are thrown away and are
-/// an error at once.
+/// A closed connection is retried from the current offset. On a digest mismatch the bytes are deleted and the error is
+/// returned at once.
 pub(super) async fn fetch(
     store: &ImageStore,
     registry: &Registry,
@@ -55,7 +54,7 @@ pub(super) async fn fetch(
     let hex = hex_of(&descriptor.digest)?;
     let path = store.path("ingest", hex);
     let failed = |source: io::Error| Error::Io { action: "downloading to", path: path.clone(), source };
-    // Another process, or a pull from another registry, may be at the same blob: this one gets a file of its own.
+    // Another process, or a pull from another registry, may download the same blob: uses a file of its own.
     let file = std::fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
     let file = file.map_err(failed)?;
     let (path, file) = match file.try_lock() {
@@ -81,8 +80,8 @@ pub(super) async fn fetch(
             Ok(()) if have >= descriptor.size => break,
             Err(Attempt::Disk(source)) => return Err(failed(source)),
             Err(Attempt::Final(error)) => return Err(error),
-            // Progress earns new attempts: a poor line still gets there.
-            _ if have - before.min(have) >= LEAST => attempt = 1,
+            // Progress resets the number of attempts, for slow connections.
+            _ if have - before.min(have) >= MIN_PROGRESS => attempt = 1,
             Ok(()) | Err(Attempt::Again(_)) if attempt < ATTEMPTS => {}
             Err(Attempt::Again(error)) => return Err(error),
             Ok(()) => break,
@@ -113,14 +112,14 @@ async fn append(
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<(), Attempt> {
     let name = || format!("{} ({})", registry.image().whole(), descriptor.digest);
-    let broken = |reason: String| Attempt::Again(Error::Registry { name: name(), reason });
+    let broken = |reason: RegistryError| Attempt::Again(Error::Registry { name: name(), reason });
     if *have >= descriptor.size && descriptor.size > 0 {
         return Ok(());
     }
     let Incoming { mut response, resumed } = match registry.blob(&descriptor.digest, *have).await {
         Ok(incoming) => incoming,
-        Err(Refused::Again(error)) => return Err(Attempt::Again(error)),
-        Err(Refused::Final(error)) => return Err(Attempt::Final(error)),
+        Err(RequestFailure::Again(error)) => return Err(Attempt::Again(error)),
+        Err(RequestFailure::Final(error)) => return Err(Attempt::Final(error)),
     };
     if !resumed && *have > 0 {
         // The registry cannot resume.
@@ -131,21 +130,21 @@ async fn append(
         let chunk = match response.chunk().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) => return Ok(()),
-            // All of it is here.
+            // The blob is complete.
             Err(_) if *have >= descriptor.size => return Ok(()),
-            Err(error) => return Err(broken(chain(&error))),
+            Err(error) => return Err(broken(error.into())),
         };
         if *have + chunk.len() as u64 > descriptor.size {
-            let reason = format!("longer than its {} bytes", descriptor.size);
-            return Err(Attempt::Final(Error::Unsupported { what: name(), reason }));
+            let reason = Unsupported::LongBlob { bytes: descriptor.size };
+            return Err(Attempt::Final(Error::unsupported(name(), reason)));
         }
         hash.update(&chunk);
         *have += chunk.len() as u64;
         file.write_all(&chunk).await.map_err(Attempt::Disk)?;
         progress(*have);
         if since.elapsed() >= PERIOD {
-            if *have - from < LEAST {
-                return Err(broken(format!("less than {LEAST} bytes in {PERIOD:?}")));
+            if *have - from < MIN_PROGRESS {
+                return Err(broken(RegistryError::Stalled { bytes: MIN_PROGRESS, period: PERIOD }));
             }
             (since, from) = (Instant::now(), *have);
         }
@@ -159,7 +158,7 @@ async fn restart(file: &mut tokio::fs::File) -> io::Result<(Sha256, u64)> {
     Ok((Sha256::new(), 0))
 }
 
-/// Hashes what an earlier attempt left, and stands at its end.
+/// Hashes the bytes of an earlier attempt and seeks to the end.
 async fn hash_existing(file: &mut tokio::fs::File) -> io::Result<(Sha256, u64)> {
     let mut std = file.try_clone().await?.into_std().await;
     tokio::task::spawn_blocking(move || {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    Error, ImageRecord, ImageStore, Result,
+    Error, ImageRecord, ImageStore, Result, Unsupported,
     manifest::{digest_of, hex_of},
     record::LayerRef,
     store::{Names, remove_file},
@@ -23,8 +23,8 @@ use super::{
 const CHAINS: &str = "chains";
 /// Layers of earlier versions.
 const BY_DIFF_ID: &str = "layers";
-/// Lower directories that overlayfs takes.
-const MOST_LAYERS: usize = 500;
+/// Maximum number of lower directories of overlayfs.
+const MAX_LAYERS: usize = 500;
 
 /// Chain ids as the OCI image specification defines them, for layers from the lowest up.
 fn chain_ids(diff_ids: &[String]) -> Vec<String> {
@@ -49,20 +49,20 @@ pub(super) fn layers_of(diff_ids: &[String]) -> Vec<LayerRef> {
     diff_ids.iter().zip(chains).map(layer).collect()
 }
 
-/// Refuses an image whose config names other layers than its manifest, or more than can be mounted.
+/// Rejects an image whose config and manifest disagree about its layers, or with more layers than can be mounted.
 pub(super) fn check_layers(image: &str, diff_ids: usize, described: usize) -> Result<()> {
-    let refused = |reason: String| Err(Error::Unsupported { what: image.to_owned(), reason });
     if diff_ids != described {
-        return refused("the config and the manifest disagree about the layers".into());
+        return Err(Error::unsupported(image, Unsupported::LayersDiffer));
     }
-    if diff_ids > MOST_LAYERS {
-        return refused(format!("{diff_ids} layers; there may be {MOST_LAYERS}"));
+    if diff_ids > MAX_LAYERS {
+        let reason = Unsupported::TooManyLayers { layers: diff_ids, most: MAX_LAYERS };
+        return Err(Error::unsupported(image, reason));
     }
     Ok(())
 }
 
 impl LayerRef {
-    /// The directory of its kind in the store, and its name there.
+    /// Subdirectory of the store, and the layer's name in it.
     fn place(&self) -> Result<(&'static str, &str)> {
         Ok(match &self.chain_id {
             Some(chain_id) => (CHAINS, hex_of(chain_id)?),
@@ -71,7 +71,7 @@ impl LayerRef {
     }
 }
 
-/// What a short link to a layer points to.
+/// Target of a short link to a layer.
 fn link_target(kind: &str, hex: &str) -> PathBuf {
     Path::new("..").join(kind).join(hex).join("fs")
 }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// Puts the layers of an image where earlier versions had them.
-    fn make_former(store: &ImageStore, id: &str) {
+    fn make_legacy(store: &ImageStore, id: &str) {
         let mut record = store.get(id).unwrap();
         for layer in &mut record.layers {
             let from = store.layer_dir(layer).unwrap();
@@ -271,7 +271,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let store = ImageStore::open(temp.path()).unwrap();
         let (old, _) = commit(&store, &[base(0o777), upper()]);
-        make_former(&store, &old);
+        make_legacy(&store, &old);
         let store = ImageStore::open(temp.path()).unwrap();
         assert_eq!(mode_of_d(&store, &old), 0o777);
         // The upper layer as the lowest of another image has the name there that it had before.
@@ -288,7 +288,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let store = ImageStore::open(temp.path()).unwrap();
         let (id, _) = commit(&store, &[base(0o777), upper()]);
-        make_former(&store, &id);
+        make_legacy(&store, &id);
         store.hold(&id, "container").unwrap();
         // Pulled again, twice: new containers get layers of the current form.
         for unpacked in [2, 0] {

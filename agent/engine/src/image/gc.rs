@@ -52,19 +52,19 @@ impl DiskUse {
         })
     }
 
-    /// What images leave free: the fiftieth part, up to half a gibibyte.
+    /// Space that images must leave free: 2 %, at most 512 MiB.
     pub(super) fn reserve(&self) -> u64 {
         (self.capacity / 50).min(512 << 20)
     }
 
-    /// Whether images have used all that they may.
+    /// Whether the space for images is exhausted.
     pub(super) fn is_full(&self) -> bool {
         // File systems without a fixed number of files say zero.
         self.available < self.reserve() || (self.inodes > 0 && self.inodes_free < self.inodes / 50)
     }
 }
 
-/// What a collection did.
+/// Result of a garbage collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collected {
     /// Ids of removed images.
@@ -75,7 +75,7 @@ pub struct Collected {
     pub missed: u64,
 }
 
-/// An image as a plan sees it.
+/// Input of [`plan_gc`] for an image.
 pub struct Candidate {
     /// Its id.
     pub id: String,
@@ -83,11 +83,11 @@ pub struct Candidate {
     pub size: u64,
     /// Seconds since 1970.
     pub last_used: i64,
-    /// Containers, or a pin, forbid removal.
+    /// In use by containers, or pinned.
     pub in_use: bool,
 }
 
-/// Which images go, in order: the longest unused first. Images in use never go.
+/// Images to remove, in order: least recently used first. Images in use are never removed.
 pub fn plan_gc(disk: DiskUse, mut images: Vec<Candidate>, policy: Policy, now: i64) -> Vec<String> {
     let used = disk.capacity.saturating_sub(disk.available);
     let over = disk.capacity > 0 && used * 100 >= disk.capacity * u64::from(policy.high_percent);
@@ -114,8 +114,8 @@ impl ImageStore {
         DiskUse::of(root).map_err(Error::io("reading", &self.root))
     }
 
-    /// Refuses what would not fit beside what the machine needs itself.
-    pub(super) fn has_room(&self, bytes: u64) -> Result<()> {
+    /// Fails if `bytes` do not fit without using the reserve.
+    pub(super) fn check_free_space(&self, bytes: u64) -> Result<()> {
         let disk = self.disk_use()?;
         let room = disk.available.saturating_sub(disk.reserve());
         if bytes <= room { Ok(()) } else { Err(Error::NoRoom { bytes, room }) }
@@ -128,7 +128,7 @@ impl ImageStore {
         Ok(layers.collect::<std::collections::BTreeMap<_, _>>().values().sum())
     }
 
-    /// Removes unused images as the policy says. One that is taken into use meanwhile is kept.
+    /// Removes unused images according to the policy. An image that comes into use meanwhile is kept.
     pub fn collect_garbage(&self, policy: Policy) -> Result<Collected> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
         self.collect_with(self.disk_use()?, policy, now)

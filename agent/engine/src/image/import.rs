@@ -12,8 +12,7 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    Error, ImageRecord, ImageStore, Result,
-    bounded::{Allowance, Allowed},
+    ArchiveError, Error, ImageRecord, ImageStore, Result, Unsupported,
     chain::check_layers,
     gc::DiskUse,
     layer::{self, Limits},
@@ -21,16 +20,17 @@ use super::{
     pull::{blocking, record_of},
     reference,
     store::NewImage,
+    tar_limit::{BudgetedReader, ReadBudget},
 };
 
-/// Members of an archive: an image has as many as layers, and some.
-const MOST_MEMBERS: usize = 20_000;
-/// Images of an archive.
-const MOST_IMAGES: usize = 1000;
-/// Indexes inside each other.
-const DEEPEST_INDEX: usize = 3;
+/// Maximum number of members of an archive.
+const MAX_MEMBERS: usize = 20_000;
+/// Maximum number of images of an archive.
+const MAX_IMAGES: usize = 1000;
+/// Maximum nesting of indexes.
+const MAX_INDEX_DEPTH: usize = 3;
 /// The longest name of a member.
-const LONGEST_NAME: usize = 4096;
+const MAX_NAME_LEN: usize = 4096;
 
 const NAME_KEYS: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
@@ -51,12 +51,11 @@ impl ImageStore {
 
     fn import_image(&self, archive: &Archive, image: Found) -> Result<ImageRecord> {
         let bytes = archive.verified(&image.config, &image.config_path)?;
-        let config: ConfigBlob = serde_json::from_slice(&bytes)
-            .map_err(|e| archive.unusable(format!("invalid image config: {e}")))?;
+        let config: ConfigBlob =
+            serde_json::from_slice(&bytes).map_err(|e| archive.unusable(Unsupported::Config(e)))?;
         if let Some(size) = image.config_size.filter(|size| *size > 0 && *size != bytes.len() as u64) {
-            return Err(
-                archive.unusable(format!("a config of {} bytes that is said to have {size}", bytes.len()))
-            );
+            let (document, bytes) = ("config", bytes.len());
+            return Err(archive.unusable(Unsupported::Size { document, bytes, described: size }));
         }
         let what = archive.path.display().to_string();
         check_layers(&what, config.rootfs.diff_ids.len(), image.layers.len())?;
@@ -112,7 +111,7 @@ struct DockerImage {
     layers: Vec<String>,
 }
 
-/// One member, read at its place whoever else reads the file.
+/// One member, read with `pread` so that readers are independent.
 struct Member {
     file: Arc<File>,
     at: u64,
@@ -142,26 +141,27 @@ fn plain(path: &Path, scratch: &Path) -> Result<File> {
     let spool = || -> io::Result<(File, u64)> {
         let mut whole = File::options().read(true).write(true).create_new(true).open(&at)?;
         fs::remove_file(&at)?;
-        let copied = spooled(&mut layer::decoded(file)?.take(most.saturating_add(1)), &mut whole)?;
+        let copied =
+            copy_while_space_left(&mut layer::decoded(file)?.take(most.saturating_add(1)), &mut whole)?;
         whole.rewind()?;
         Ok((whole, copied))
     };
     let (whole, copied) = spool().map_err(Error::io("decompressing", path))?;
     if copied > most {
-        let reason = format!("it decompresses to more than {most} bytes");
-        return Err(Error::Unsupported { what: path.display().to_string(), reason });
+        let reason = ArchiveError::DecompressesTooFar { most };
+        return Err(Error::unsupported(path.display().to_string(), reason));
     }
     Ok(whole)
 }
 
-/// Copies as long as the disk has room.
-fn spooled(source: &mut impl Read, whole: &mut File) -> io::Result<u64> {
-    const PACE: u64 = 64 << 20;
+/// Copies while the disk has free space.
+fn copy_while_space_left(source: &mut impl Read, whole: &mut File) -> io::Result<u64> {
+    const DISK_CHECK_INTERVAL: u64 = 64 << 20;
     let mut copied = 0;
     loop {
-        let n = io::copy(&mut source.take(PACE), whole)?;
+        let n = io::copy(&mut source.take(DISK_CHECK_INTERVAL), whole)?;
         copied += n;
-        if n < PACE {
+        if n < DISK_CHECK_INTERVAL {
             return Ok(copied);
         }
         if DiskUse::of(&*whole)?.is_full() {
@@ -176,18 +176,18 @@ impl Archive {
         let read = || -> io::Result<BTreeMap<String, (u64, u64)>> {
             let mut members = BTreeMap::new();
             let mut links = Vec::new();
-            let allowance = Allowance::default();
-            let mut tar = tar::Archive::new(Allowed { inner: &file, allowance: allowance.clone() });
+            let allowance = ReadBudget::default();
+            let mut tar = tar::Archive::new(BudgetedReader { inner: &file, allowance: allowance.clone() });
             allowance.headers();
             for entry in tar.entries_with_seek()? {
                 let entry = entry?;
-                // Contents are not read here, but passed over.
+                // Contents are skipped.
                 allowance.headers();
                 let name = entry.path()?.to_string_lossy().trim_start_matches("./").to_owned();
-                if name.len() > LONGEST_NAME || members.len() + links.len() >= MOST_MEMBERS {
+                if name.len() > MAX_NAME_LEN || members.len() + links.len() >= MAX_MEMBERS {
                     return Err(io::Error::other("too many members, or too long names"));
                 }
-                // docker save links layers that are the same.
+                // docker save uses links for identical layers.
                 match entry.link_name()?.filter(|_| !entry.header().entry_type().is_file()) {
                     Some(target) => links.push((name, target.to_string_lossy().into_owned())),
                     None => drop(members.insert(name, (entry.raw_file_position(), entry.size()))),
@@ -204,17 +204,13 @@ impl Archive {
         };
         let members = read().map_err(|error| match error.raw_os_error() {
             Some(_) => Error::io("reading", path)(error),
-            // What the reader of tars says quotes the bytes it found.
-            None => Error::Unsupported {
-                what: path.display().to_string(),
-                reason: "neither an OCI nor a docker archive, or damaged".into(),
-            },
+            None => Error::unsupported(path.display().to_string(), ArchiveError::Damaged),
         })?;
         Ok(Archive { path: path.to_owned(), file: Arc::new(file), members })
     }
 
-    fn unusable(&self, reason: String) -> Error {
-        Error::Unsupported { what: self.path.display().to_string(), reason }
+    fn unusable(&self, reason: impl Into<Unsupported>) -> Error {
+        Error::unsupported(self.path.display().to_string(), reason)
     }
 
     fn images(&self, name: Option<&str>) -> Result<Vec<Found>> {
@@ -226,10 +222,11 @@ impl Archive {
         } else if self.members.contains_key("manifest.json") {
             self.docker_images()?
         } else {
-            return Err(self.unusable("neither an OCI nor a docker archive".into()));
+            return Err(self.unusable(ArchiveError::UnknownLayout));
         };
         if found.is_empty() {
-            return Err(self.unusable(format!("no image for linux/{}", Platform::host().architecture)));
+            let architecture = Platform::host().architecture;
+            return Err(self.unusable(ArchiveError::NoImage { architecture }));
         }
         if let Some(name) = name {
             let reference = reference::parse(name)?;
@@ -243,11 +240,11 @@ impl Archive {
     fn walk_index(&self, bytes: &[u8], names: &[String], depth: usize, found: &mut Vec<Found>) -> Result<()> {
         let what = self.path.display().to_string();
         let Manifest::Index(entries) = Manifest::parse(&what, bytes)? else {
-            return Err(self.unusable("index.json is not an index".into()));
+            return Err(self.unusable(ArchiveError::NotAnIndex));
         };
         let host = Platform::host();
-        if depth > DEEPEST_INDEX || entries.len() > MOST_IMAGES {
-            return Err(self.unusable("too many images or indexes inside each other".into()));
+        if depth > MAX_INDEX_DEPTH || entries.len() > MAX_IMAGES {
+            return Err(self.unusable(ArchiveError::TooManyIndexes));
         }
         for entry in &entries {
             let mut names = names.to_vec();
@@ -279,9 +276,10 @@ impl Archive {
 
     fn docker_images(&self) -> Result<Vec<Found>> {
         let images: Vec<DockerImage> = serde_json::from_slice(&self.read("manifest.json")?)
-            .map_err(|e| self.unusable(format!("invalid manifest.json: {e}")))?;
-        if images.len() > MOST_IMAGES {
-            return Err(self.unusable(format!("{} images; there may be {MOST_IMAGES}", images.len())));
+            .map_err(|e| self.unusable(ArchiveError::DockerManifest(e)))?;
+        if images.len() > MAX_IMAGES {
+            let (images, most) = (images.len(), MAX_IMAGES);
+            return Err(self.unusable(ArchiveError::TooManyImages { images, most }));
         }
         let mut found = Vec::new();
         for image in images {
@@ -303,14 +301,14 @@ impl Archive {
         let (at, size) = *self
             .members
             .get(name)
-            .ok_or_else(|| self.unusable(format!("{name} is missing from the archive")))?;
+            .ok_or_else(|| self.unusable(ArchiveError::Missing { name: name.to_owned() }))?;
         Ok((Member { file: self.file.clone(), at, left: size }, size))
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>> {
         let (mut reader, size) = self.open_member(name)?;
-        if size > manifest::LARGEST {
-            return Err(self.unusable(format!("{name} has {size} bytes")));
+        if size > manifest::MAX_DOCUMENT {
+            return Err(self.unusable(ArchiveError::LongMember { name: name.to_owned(), bytes: size }));
         }
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).map_err(Error::io("reading", &self.path))?;

@@ -1,7 +1,7 @@
-//! From compressed bytes to a layer directory.
+//! Unpacks a compressed layer into a directory.
 //!
-//! A layer is unpacked into `ingest/<unique>/fs`, its diff id verified on the way, and moved to `layers/` only when
-//! the whole image is committed.
+//! A layer is unpacked into `ingest/<unique>/fs` while its diff id is verified, and moved into the store when the image is
+//! committed.
 
 use std::{
     fs::{self, File},
@@ -16,21 +16,20 @@ use sha2::{Digest, Sha256};
 use super::super::paths::remove_tree;
 pub use super::unpack::Limits;
 use super::{
-    Error, ImageStore, Result,
-    bounded::TooBig,
+    Error, ImageStore, LayerViolation, Result,
     manifest::format_digest,
     record::LayerRef,
     unpack::{self, Unpacker},
 };
 
-/// An unpacked, verified layer that nobody sees yet. Dropped without `publish`, it is deleted.
+/// An unpacked, verified layer that is not in the store yet. Deleted if it is dropped without `publish`.
 #[derive(Debug)]
 pub(super) struct StagedLayer {
     pub layer: LayerRef,
     dir: PathBuf,
     /// Directories it did not describe.
     implicit: Vec<PathBuf>,
-    /// Tells other processes' sweeps that the directory is alive.
+    /// Lock that keeps other processes from deleting the directory.
     _alive: Option<Flock<File>>,
 }
 
@@ -40,13 +39,13 @@ impl StagedLayer {
         self.dir.join("fs")
     }
 
-    /// Completes the layer with what only the layers below it know, topmost first. They are part of its chain id, so
+    /// Sets metadata of implicit directories from the layers below, topmost first. They are part of the chain id, so
     /// every image that shares the layer has the same ones.
     pub(super) fn inherit(&self, below: &[PathBuf]) -> Result<()> {
         unpack::inherit(&self.files(), &self.implicit, below).map_err(Error::io("completing", &self.dir))
     }
 
-    /// Moves the layer into the store; the store's lock is held. Another one that got there first is as good.
+    /// Moves the layer into the store; the caller holds the store's lock. If the layer exists already, that one is kept.
     pub(super) fn publish(self, store: &ImageStore) -> Result<()> {
         let target = store.layer_dir(&self.layer)?;
         if target.join("fs").is_dir() {
@@ -72,7 +71,7 @@ pub(super) fn stage(
     limits: Limits,
 ) -> Result<StagedLayer> {
     let dir = store.path("ingest", &format!("layer-{}", uuid::Uuid::new_v4()));
-    // Another process's sweep must not see the directory before it is marked alive.
+    // Another process must not delete the directory before it is locked.
     let lock = store.exclusive()?;
     let made = fs::create_dir(&dir).and_then(|()| fs::create_dir(dir.join("fs")));
     made.map_err(Error::io("creating", &dir))?;
@@ -94,7 +93,7 @@ pub(super) fn stage(
     Ok(staged)
 }
 
-/// What unpacking found.
+/// Result of unpacking.
 #[derive(Debug)]
 pub struct Unpacked {
     /// Bytes of file content.
@@ -118,19 +117,19 @@ pub fn unpack_to(dir: &Path, name: &str, source: impl Read + Send, limits: Limit
     Ok(Unpacked { size, diff_id, implicit: unpacker.into_implicit() })
 }
 
-/// Begin what gzip and zstd compressed.
+/// Magic bytes of gzip and zstd.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// The memory that decompression may take, as a power of two: what zstd makes without being asked for more.
+/// Maximum zstd window as a power of two: the default of the zstd tool.
 const ZSTD_WINDOW: u32 = 27;
 
-/// Whether [`decoded`] would make something else of what begins like this.
+/// Whether [`decoded`] would decompress data with this beginning.
 pub(super) fn is_compressed(head: &[u8]) -> bool {
     head.starts_with(&GZIP) || head.starts_with(&ZSTD)
 }
 
-/// What was compressed, whatever it was compressed with; anything else as it is.
+/// Decompresses gzip and zstd; returns other data unchanged.
 pub(super) fn decoded<'a>(mut source: impl Read + Send + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut head = [0; 4];
     let filled = fill(&mut source, &mut head)?;
@@ -158,7 +157,7 @@ fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Hashes what passes, and stops a bomb.
+/// Hashes the stream and stops decompression bombs.
 struct Hashing<R> {
     inner: R,
     hash: Sha256,
@@ -168,13 +167,14 @@ struct Hashing<R> {
 impl<R: Read> Read for Hashing<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
-        self.left = self.left.checked_sub(n as u64).ok_or_else(|| io::Error::other(TooBig))?;
+        let left = self.left.checked_sub(n as u64);
+        self.left = left.ok_or_else(|| io::Error::other(LayerViolation::TooBig))?;
         self.hash.update(&buffer[..n]);
         Ok(n)
     }
 }
 
-/// Removes unpackings whose process died, and downloads nobody resumed for a day. The store's lock is held.
+/// Removes staged layers whose process died, and downloads not resumed for a day. The caller holds the store's lock.
 pub(super) fn sweep_ingest(store: &ImageStore) -> Result<()> {
     for name in store.entries("ingest")? {
         let path = store.path("ingest", &name);

@@ -1,13 +1,13 @@
-//! Manifests, indexes and image configs, reduced to what an engine needs.
+//! Manifests, indexes and image configs, with the fields that the engine needs.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Error, Result};
+use super::{Error, Result, Unsupported};
 
-/// Media types asked of registries.
+/// Accepted media types.
 pub const ACCEPTED: &[&str] = &[
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.oci.image.manifest.v1+json",
@@ -16,9 +16,9 @@ pub const ACCEPTED: &[&str] = &[
 ];
 
 /// Manifests, indexes and configs are no larger than this; containerd has the same bound.
-pub const LARGEST: u64 = 4 << 20;
+pub const MAX_DOCUMENT: u64 = 4 << 20;
 /// overlayfs takes no more layers.
-const MOST_LAYERS: usize = 500;
+const MAX_LAYERS: usize = 500;
 
 /// A pointer to a blob.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Descriptor {
     /// Its length.
     #[serde(default)]
     pub size: u64,
-    /// In an index: for which machine.
+    /// Platform of an index entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<Platform>,
     /// Free-form; archives name images here.
@@ -40,7 +40,7 @@ pub struct Descriptor {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A machine an image is for.
+/// Platform of an image.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq)]
 pub struct Platform {
     /// `amd64`, `arm64`, …
@@ -99,29 +99,29 @@ pub enum Manifest {
         /// Its layers, lowest first.
         layers: Vec<Descriptor>,
     },
-    /// A choice of manifests.
+    /// An index of manifests.
     Index(Vec<Descriptor>),
 }
 
 impl Manifest {
     /// Interprets a document; `what` names it in errors.
     pub fn parse(what: &str, bytes: &[u8]) -> Result<Self> {
-        let bad = |reason: String| Error::Unsupported { what: what.to_owned(), reason };
-        if bytes.len() as u64 > LARGEST {
-            return Err(bad(format!("a manifest of {} bytes", bytes.len())));
+        let bad = |reason| Error::Unsupported { what: what.to_owned(), reason };
+        if bytes.len() as u64 > MAX_DOCUMENT {
+            return Err(bad(Unsupported::LongManifest { bytes: bytes.len() }));
         }
-        let document: Document =
-            serde_json::from_slice(bytes).map_err(|e| bad(format!("invalid manifest: {e}")))?;
+        let document: Document = serde_json::from_slice(bytes).map_err(|e| bad(Unsupported::Manifest(e)))?;
         if document.schema_version == 1 {
-            return Err(bad("manifest schema version 1 is not supported".into()));
+            return Err(bad(Unsupported::SchemaVersion));
         }
         match (document.config, document.manifests) {
-            (Some(_), _) if document.layers.len() > MOST_LAYERS => {
-                Err(bad(format!("{} layers; there may be {MOST_LAYERS}", document.layers.len())))
+            (Some(_), _) if document.layers.len() > MAX_LAYERS => {
+                let layers = document.layers.len();
+                Err(bad(Unsupported::TooManyLayers { layers, most: MAX_LAYERS }))
             }
             (Some(config), _) => Ok(Manifest::Image { config, layers: document.layers }),
             (None, manifests) if !manifests.is_empty() => Ok(Manifest::Index(manifests)),
-            _ => Err(bad("neither an image manifest nor an index".into())),
+            _ => Err(bad(Unsupported::NoManifest)),
         }
     }
 }
@@ -129,13 +129,12 @@ impl Manifest {
 /// The entry of an index for `host`.
 pub fn for_platform<'a>(what: &str, entries: &'a [Descriptor], host: &Platform) -> Result<&'a Descriptor> {
     let fitting = entries.iter().filter(|e| e.platform.as_ref().is_some_and(|p| host.runs(p)));
-    // An exact variant beats one that merely runs; an index of one untyped entry needs no choice.
+    // Prefers an exact variant over a compatible one. A single entry without a platform is used as it is.
     fitting
         .max_by_key(|e| e.platform.as_ref().is_some_and(|p| p.variant == host.variant))
         .or_else(|| entries.first().filter(|e| entries.len() == 1 && e.platform.is_none()))
-        .ok_or_else(|| Error::Unsupported {
-            what: what.to_owned(),
-            reason: format!("no match for platform in manifest: linux/{}", host.architecture),
+        .ok_or_else(|| {
+            Error::unsupported(what, Unsupported::NoPlatform { architecture: host.architecture.clone() })
         })
 }
 
@@ -205,10 +204,8 @@ pub fn format_digest(hash: impl AsRef<[u8]>) -> String {
 
 /// The hex part of a `sha256:` digest; other algorithms are refused.
 pub fn hex_of(digest: &str) -> Result<&str> {
-    digest.strip_prefix("sha256:").and_then(super::reference::as_id).ok_or_else(|| Error::Unsupported {
-        what: digest.to_owned(),
-        reason: "unsupported digest algorithm or malformed digest".into(),
-    })
+    let hex = digest.strip_prefix("sha256:").and_then(super::reference::as_id);
+    hex.ok_or_else(|| Error::unsupported(digest, Unsupported::Digest))
 }
 
 #[cfg(test)]
@@ -264,7 +261,7 @@ mod tests {
         for bad in [&b"{}"[..], b"[]", br#"{"schemaVersion":1,"fsLayers":[]}"#] {
             assert!(Manifest::parse("x", bad).is_err());
         }
-        let layers = vec![r#"{"digest":"sha256:l","size":3}"#; MOST_LAYERS + 1].join(",");
+        let layers = vec![r#"{"digest":"sha256:l","size":3}"#; MAX_LAYERS + 1].join(",");
         let many = format!(r#"{{"schemaVersion":2,"config":{{"digest":"sha256:c"}},"layers":[{layers}]}}"#);
         assert!(Manifest::parse("x", many.as_bytes()).is_err());
         let deep = format!(r#"{{"schemaVersion":2,"x":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));

@@ -1,23 +1,25 @@
-//! Images: named, fetched, verified, unpacked once per layer, and kept until nobody needs them.
+//! Images: pull, verification, unpacking, storage and garbage collection.
 //!
-//! Everything lives under one directory. What is visible there is whole: layers and records appear by rename, under
-//! the store's lock, after their bytes are on disk. Work in progress lies in `ingest/`, where a later pull resumes it.
+//! Everything is under one directory. Visible layers and records are complete: they appear by rename, under the store's lock,
+//! after they were synced. Work in progress is in `ingest/`, where a later pull resumes it.
 
 // Image names, normalised.
 pub mod reference;
 // Credentials and docker's config files.
 pub mod auth;
-// Where a registry is really reached: mirrors and plain HTTP.
-pub mod hosts;
+// Registry configuration: mirrors, credentials, TLS.
+pub mod registry_config;
 // Manifests, indexes and configs as registries and archives hold them.
 pub mod manifest;
-// What the store knows about an image.
+// Why an image cannot be used on this machine.
+mod unsupported;
+// Image records.
 pub mod record;
 // The store on disk.
 pub mod store;
-// Layers in the store, shared above the same layers only.
+// Layers in the store, by chain id.
 mod chain;
-// The protocol of registries.
+// Registry client.
 mod registry;
 // Fetching from registries.
 mod pull;
@@ -25,27 +27,34 @@ mod pull;
 mod blob;
 // From compressed bytes to a layer directory.
 pub mod layer;
-// Tars whose headers end.
-mod bounded;
+// Reasons to reject a layer.
+mod violation;
+// Limits the size of tar headers.
+mod tar_limit;
 // Owner, mode, time and extended attributes.
 mod attributes;
 // Tar entries onto a directory that they cannot leave.
 mod unpack;
 // OCI and docker archives.
 mod import;
-// Disk thresholds.
+// Garbage collection.
 pub mod gc;
 
 pub use auth::{Credentials, DockerConfig};
-pub use hosts::Hosts;
 pub use pull::{Progress, ProgressEvent};
 pub use record::{ImageConfig, ImageRecord};
-pub use reference::Reference;
+pub use reference::{Reference, ReferenceError};
+pub use registry::{DeniedError, RegistryError};
+pub use registry_config::{RegistryConfig, RegistryConfigError};
 pub use store::ImageStore;
+pub use unsupported::{ArchiveError, Unsupported};
+pub use violation::LayerViolation;
 
 use std::{io, path::PathBuf};
 
-/// Why an image could not be named, fetched, unpacked, found or removed.
+use coracle_proto::causes;
+
+/// Why an image could not be named, fetched, unpacked, found or removed. A `reason` is part of the text, with its causes.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not an image name.
@@ -54,7 +63,7 @@ pub enum Error {
         /// What was given.
         name: String,
         /// What is wrong with it.
-        reason: String,
+        reason: ReferenceError,
     },
     /// The registry has no such image, or the store does not.
     #[error("{name}: not found")]
@@ -64,39 +73,40 @@ pub enum Error {
     },
     /// The registry wants other credentials.
     #[error(
-        "pull access denied for {name}, repository does not exist or may require authorization: {reason}"
+        "pull access denied for {name}, repository does not exist or may require authorization: {}",
+        causes::chain(reason)
     )]
     Unauthorized {
         /// The image.
         name: String,
-        /// The registry's words.
-        reason: String,
+        /// The registry's error.
+        reason: DeniedError,
     },
     /// The registry cannot be reached or fails.
-    #[error("failed to pull {name}: {reason}")]
+    #[error("failed to pull {name}: {}", causes::chain(reason))]
     Registry {
         /// The image or blob.
         name: String,
-        /// What went wrong.
-        reason: String,
+        /// The cause.
+        reason: RegistryError,
     },
-    /// Bytes are not what their digest promises.
+    /// Digest mismatch.
     #[error("{what}: unexpected digest {actual}, expected {expected}")]
     Digest {
         /// Layer, manifest, config.
         what: String,
-        /// Computed.
+        /// Actual digest.
         actual: String,
-        /// Promised.
+        /// Expected digest.
         expected: String,
     },
     /// Valid bytes that do not make an image for this machine.
-    #[error("{what}: {reason}")]
+    #[error("{what}: {}", causes::chain(reason))]
     Unsupported {
         /// The image or archive.
         what: String,
         /// Why it cannot be used.
-        reason: String,
+        reason: Unsupported,
     },
     /// Layers that the disk has no room for.
     #[error("No space left on device: {bytes} bytes of layers, {room} bytes left for images")]
@@ -108,11 +118,11 @@ pub enum Error {
     },
     /// A layer that must not be unpacked.
     #[error("refusing layer {layer}: {reason}")]
-    EvilLayer {
+    RejectedLayer {
         /// Its diff id or digest.
         layer: String,
-        /// What it tried.
-        reason: String,
+        /// The violation.
+        reason: LayerViolation,
     },
     /// The image has containers.
     #[error("image {id} is in use by {}", holders.join(", "))]
@@ -125,11 +135,11 @@ pub enum Error {
     /// The file system failed.
     #[error("{action} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -143,7 +153,11 @@ impl Error {
         move |source| Error::Io { action, path: path.into(), source }
     }
 
-    /// Whether another attempt may succeed without anyone changing anything.
+    pub(crate) fn unsupported(what: impl Into<String>, reason: impl Into<Unsupported>) -> Error {
+        Error::Unsupported { what: what.into(), reason: reason.into() }
+    }
+
+    /// Whether a retry may succeed.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Error::Registry { .. })
     }

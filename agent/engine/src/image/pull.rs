@@ -1,26 +1,27 @@
-//! Fetching an image: manifest, config, then every missing layer at once.
+//! Pulls an image: manifest, config, then all missing layers in parallel.
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use coracle_proto::causes;
 use futures::{StreamExt, TryStreamExt, stream};
 use oci_client::Reference;
 
 use super::{
-    Credentials, Error, Hosts, ImageRecord, ImageStore, Result, blob,
+    Credentials, Error, ImageRecord, ImageStore, RegistryConfig, RegistryError, Result, Unsupported, blob,
     chain::{check_layers, layers_of},
-    hosts::Endpoint,
     layer::{self, Limits, StagedLayer},
     manifest::{self, ConfigBlob, Descriptor, Manifest, Platform},
     record::{ImageConfig, LayerRef},
     reference,
     registry::{self, Registry},
+    registry_config::Endpoint,
     store::NewImage,
 };
 
 /// Layers fetched and unpacked at the same time.
 const PARALLEL: usize = 3;
 
-/// Told as a pull goes on; called from many threads.
+/// Progress callback; called from many threads.
 pub type Progress = Arc<dyn Fn(ProgressEvent) + Send + Sync>;
 
 /// A step of a pull.
@@ -60,7 +61,7 @@ impl ImageStore {
         &self,
         name: &str,
         credentials: &Credentials,
-        hosts: &Hosts,
+        hosts: &RegistryConfig,
         progress: Option<Progress>,
     ) -> Result<ImageRecord> {
         let image = reference::parse(name)?;
@@ -71,13 +72,15 @@ impl ImageStore {
             match self.pull_from(&image, &endpoint, credentials, hosts, &progress).await {
                 Ok(record) => return Ok(record),
                 Err(error) if endpoint.mirror => {
-                    tracing::warn!(image = %image, mirror = endpoint.host, %error, "mirror failed, trying the next place");
-                    said.push(format!("{}: {error}", endpoint.host));
+                    let words = causes::chain(&error);
+                    tracing::warn!(image = %image, mirror = endpoint.host, error = words, "mirror failed, trying the next endpoint");
+                    said.push(format!("{}: {words}", endpoint.host));
                     last = Some(error);
                 }
-                // Nobody is there to ask: what mirrors said is all that is known.
+                // The registry cannot be reached: the mirrors' errors are added.
                 Err(Error::Registry { name, reason }) if !said.is_empty() => {
-                    let reason = format!("{reason}; its mirrors: {}", said.join("; "));
+                    let reason =
+                        RegistryError::WithMirrors { registry: Box::new(reason), mirrors: said.clone() };
                     last = Some(Error::Registry { name, reason });
                 }
                 Err(error) => last = Some(error),
@@ -91,17 +94,19 @@ impl ImageStore {
         image: &Reference,
         endpoint: &Endpoint,
         credentials: &Credentials,
-        hosts: &Hosts,
+        hosts: &RegistryConfig,
         progress: &Progress,
     ) -> Result<ImageRecord> {
         let source = Source::connect(image, endpoint, credentials, hosts).await?;
         let _once = self.busy.lock(&image.whole()).await;
         let resolved = source.resolve().await?;
         let config_bytes = source.small_blob(&resolved.config).await?;
-        let config: ConfigBlob = serde_json::from_slice(&config_bytes)
-            .map_err(|e| source.unsupported(format!("invalid image config: {e}")))?;
+        let config: ConfigBlob =
+            serde_json::from_slice(&config_bytes).map_err(|e| source.unsupported(Unsupported::Config(e)))?;
         check_layers(&source.name(), config.rootfs.diff_ids.len(), resolved.layers.len())?;
-        self.has_room(resolved.layers.iter().fold(0, |sum: u64, layer| sum.saturating_add(layer.size)))?;
+        self.check_free_space(
+            resolved.layers.iter().fold(0, |sum: u64, layer| sum.saturating_add(layer.size)),
+        )?;
         let record = record_of(&resolved.config.digest, &resolved.manifest, &config);
         let layers: Vec<(LayerRef, Descriptor)> =
             record.layers.iter().cloned().zip(resolved.layers.iter().cloned()).collect();
@@ -109,7 +114,7 @@ impl ImageStore {
         let mut names = vec![reference::digest_name(image, &resolved.top)];
         names.extend(reference::tag_name(image));
         let mut new = NewImage { record, names, config: config_bytes, staged: Vec::new() };
-        // Layers found in the store may be removed while the others come.
+        // Layers in the store may be removed while the others are downloaded.
         let mut wanted: Vec<_> = layers.iter().filter(|(layer, _)| !self.has_layer(layer)).cloned().collect();
         progress(ProgressEvent::Resolved {
             digest: resolved.manifest.clone(),
@@ -145,7 +150,7 @@ impl ImageStore {
             let blob = blobs.entry(layer.diff_id.clone()).or_insert_with(|| (descriptor, Vec::new()));
             blob.1.push(layer);
         }
-        // The biggest first: the rest fits beside it.
+        // Largest first, so that small layers download in parallel.
         let mut blobs: Vec<_> = blobs.into_iter().collect();
         blobs.sort_by_key(|(_, (descriptor, _))| std::cmp::Reverse(descriptor.size));
         let fetches = blobs.into_iter().map(|(diff_id, (descriptor, mut layers))| async move {
@@ -175,7 +180,7 @@ impl ImageStore {
         Ok(staged.into_iter().flatten().collect())
     }
 
-    /// Layer contents reach the disk before anything refers to them.
+    /// Syncs layer contents before anything refers to them.
     pub(super) fn flush(&self, staged: &[StagedLayer]) -> Result<()> {
         if staged.is_empty() {
             return Ok(());
@@ -210,7 +215,7 @@ pub(super) async fn blocking<T: Send + 'static>(
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
-/// What a mirror calls an image.
+/// Name of an image at a mirror.
 fn at_mirror(image: &Reference, endpoint: &Endpoint) -> Reference {
     let registry = image.registry().to_owned();
     let repository = match &*endpoint.prefix {
@@ -245,7 +250,7 @@ impl Source {
         image: &Reference,
         endpoint: &Endpoint,
         credentials: &Credentials,
-        hosts: &Hosts,
+        hosts: &RegistryConfig,
     ) -> Result<Self> {
         let image = if endpoint.mirror { at_mirror(image, endpoint) } else { image.clone() };
         Ok(Source { registry: Registry::connect(&image, endpoint, credentials, hosts).await? })
@@ -255,8 +260,8 @@ impl Source {
         self.registry.image().whole()
     }
 
-    fn unsupported(&self, reason: String) -> Error {
-        Error::Unsupported { what: self.name(), reason }
+    fn unsupported(&self, reason: Unsupported) -> Error {
+        Error::unsupported(self.name(), reason)
     }
 
     async fn resolve(&self) -> Result<Resolved> {
@@ -276,33 +281,30 @@ impl Source {
         };
         match manifest {
             Manifest::Image { config, layers } => Ok(Resolved { top, manifest: digest, config, layers }),
-            Manifest::Index(_) => Err(self.unsupported("an index inside an index".into())),
+            Manifest::Index(_) => Err(self.unsupported(Unsupported::NestedIndex)),
         }
     }
 
     async fn small_blob(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
         manifest::hex_of(&descriptor.digest)?;
-        if descriptor.size > manifest::LARGEST {
-            return Err(self.unsupported(format!("a config of {} bytes", descriptor.size)));
+        if descriptor.size > manifest::MAX_DOCUMENT {
+            return Err(self.unsupported(Unsupported::LongConfig { bytes: descriptor.size }));
         }
         let incoming = self.registry.blob(&descriptor.digest, 0).await?;
         let name = format!("{} ({})", self.name(), descriptor.digest);
-        let most = if descriptor.size == 0 { manifest::LARGEST } else { descriptor.size };
+        let most = if descriptor.size == 0 { manifest::MAX_DOCUMENT } else { descriptor.size };
         let bytes = registry::read(incoming.response, most, &name).await?;
         verified("config", &bytes, Some(&descriptor.digest))?;
         self.of_size("config", &bytes, descriptor)?;
         Ok(bytes)
     }
 
-    /// What says nothing about its length may have any.
-    fn of_size(&self, what: &str, bytes: &[u8], descriptor: &Descriptor) -> Result<()> {
+    /// Checks the length of a document; a descriptor without a size allows any.
+    fn of_size(&self, document: &'static str, bytes: &[u8], descriptor: &Descriptor) -> Result<()> {
         match descriptor.size {
             0 => Ok(()),
             size if size == bytes.len() as u64 => Ok(()),
-            size => {
-                Err(self
-                    .unsupported(format!("a {what} of {} bytes that is said to have {size}", bytes.len())))
-            }
+            described => Err(self.unsupported(Unsupported::Size { document, bytes: bytes.len(), described })),
         }
     }
 }

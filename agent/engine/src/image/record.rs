@@ -1,4 +1,4 @@
-//! What the store knows about an image.
+//! Image records of the store.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub struct ImageRecord {
     /// Never removed by garbage collection.
     #[serde(default)]
     pub pinned: bool,
-    /// Came from an archive: a pull of its name takes it as it is, registry or not.
+    /// Imported from an archive: pulling its name uses it without contacting a registry.
     #[serde(default)]
     pub imported: bool,
     /// Its layers, lowest first.
@@ -89,7 +89,7 @@ pub struct ImageConfig {
 }
 
 impl ImageConfig {
-    /// Takes what runs from a config blob.
+    /// Extracts the process defaults of a config blob.
     pub fn of(blob: &ConfigBlob) -> Self {
         let ProcessDefaults {
             entrypoint,

@@ -5,16 +5,37 @@ pub use oci_client::Reference;
 use super::{Error, Result};
 
 /// The longest name of a repository.
-const LONGEST: usize = 255;
+const MAX_REPOSITORY_LEN: usize = 255;
 
-/// Parses and normalises an image name. By hand: the library's own parser is a regular expression that takes seven
-/// megabytes once it was used.
-pub fn parse(name: &str) -> Result<Reference> {
-    read(name).map_err(|reason| Error::BadReference { name: name.to_owned(), reason: reason.into() })
+/// Why an image name is invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    /// Not `[registry/]repository[:tag][@digest]`.
+    #[error("invalid reference format")]
+    Format,
+    /// Upper-case letters in the repository.
+    #[error("invalid reference format: repository name must be lowercase")]
+    Uppercase,
+    /// A repository that is too long.
+    #[error("repository name must not be more than {MAX_REPOSITORY_LEN} characters")]
+    LongRepository,
+    /// A digest that is neither SHA-256, SHA-384 nor SHA-512.
+    #[error("unsupported digest algorithm")]
+    Algorithm,
+    /// A digest that is too short or too long.
+    #[error("invalid checksum digest length")]
+    DigestLength,
+    /// A name where only an id will do.
+    #[error("an image id is needed")]
+    NotAnId,
 }
 
-fn read(name: &str) -> std::result::Result<Reference, &'static str> {
-    const FORMAT: &str = "invalid reference format";
+/// Parses and normalises an image name. Hand-written, because the regular expression of the library takes 7 MB of memory.
+pub fn parse(name: &str) -> Result<Reference> {
+    read(name).map_err(|reason| Error::BadReference { name: name.to_owned(), reason })
+}
+
+fn read(name: &str) -> Result<Reference, ReferenceError> {
     let (rest, digest) = match name.split_once('@') {
         Some((rest, digest)) => (rest, Some(digest)),
         None => (name, None),
@@ -30,30 +51,30 @@ fn read(name: &str) -> std::result::Result<Reference, &'static str> {
         None => ("docker.io", format!("library/{path}")),
     };
     if repository.chars().any(|c| c.is_ascii_uppercase()) {
-        return Err("invalid reference format: repository name must be lowercase");
+        return Err(ReferenceError::Uppercase);
     }
     if !is_host(registry) || path.is_empty() || !repository.split('/').all(is_component) {
-        return Err(FORMAT);
+        return Err(ReferenceError::Format);
     }
-    if repository.len() > LONGEST {
-        return Err("repository name must not be more than 255 characters");
+    if repository.len() > MAX_REPOSITORY_LEN {
+        return Err(ReferenceError::LongRepository);
     }
     if !tag.is_none_or(is_tag) {
-        return Err(FORMAT);
+        return Err(ReferenceError::Format);
     }
     if let Some(digest) = digest {
-        let (algorithm, hex) = digest.split_once(':').ok_or(FORMAT)?;
+        let (algorithm, hex) = digest.split_once(':').ok_or(ReferenceError::Format)?;
         let length = match algorithm {
             "sha256" => 64,
             "sha384" => 96,
             "sha512" => 128,
-            _ => return Err("unsupported digest algorithm"),
+            _ => return Err(ReferenceError::Algorithm),
         };
         if !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(FORMAT);
+            return Err(ReferenceError::Format);
         }
         if hex.len() != length {
-            return Err("invalid checksum digest length");
+            return Err(ReferenceError::DigestLength);
         }
     }
     // The hub's older name.

@@ -1,4 +1,4 @@
-//! The store on disk.
+//! The image store on disk.
 //!
 //! ```text
 //! images/<hex>.json   records, named by config digest        names.json   image names → ids
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::super::paths::remove_tree;
 use super::{
-    Error, ImageRecord, Result,
+    Error, ImageRecord, ReferenceError, Result,
     layer::StagedLayer,
     manifest::hex_of,
     record::LayerRef,
@@ -37,17 +37,17 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct ImageStore {
     pub(super) root: PathBuf,
-    /// Pulls and unpackings of the same thing wait for each other here.
-    pub(super) busy: Arc<Busy>,
+    /// Serializes pulls and unpacking of the same image or layer.
+    pub(super) busy: Arc<KeyedLocks>,
 }
 
 /// Keyed locks.
 #[derive(Debug, Default)]
-pub(super) struct Busy {
+pub(super) struct KeyedLocks {
     keys: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl Busy {
+impl KeyedLocks {
     pub(super) async fn lock(&self, key: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let lock = {
             let mut keys = self.keys.lock();
@@ -69,13 +69,13 @@ pub(super) struct NewImage {
 }
 
 impl ImageStore {
-    /// Opens a store, creating it if needed, and sweeps what a crash left behind.
+    /// Opens or creates a store and removes leftovers of a crash.
     pub fn open(dir: &Path) -> Result<Self> {
         for sub in ["images", "chains", "layers", "l", "configs", "holds", "ingest", "trash"] {
             let path = dir.join(sub);
             fs::create_dir_all(&path).map_err(Error::io("creating", &path))?;
         }
-        // Images bring devices and programs that run as their owner: no user of the machine gets at them.
+        // Images contain devices and setuid programs: no other local user may access them.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(Error::io("closing", dir))?;
         let root = dir.canonicalize().map_err(Error::io("resolving", dir))?;
         let store = ImageStore { root, busy: Arc::default() };
@@ -83,7 +83,7 @@ impl ImageStore {
         Ok(store)
     }
 
-    /// Where unfinished work may lie: old files there are swept.
+    /// Directory for unfinished work; old files in it are deleted.
     pub fn ingest_dir(&self) -> PathBuf {
         self.root.join("ingest")
     }
@@ -92,7 +92,7 @@ impl ImageStore {
         self.root.join(sub).join(name)
     }
 
-    /// Held while something becomes visible or invisible.
+    /// Takes the store's lock, held while something becomes visible or invisible.
     pub(super) fn exclusive(&self) -> Result<Flock<fs::File>> {
         let path = self.root.join("lock");
         let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -169,10 +169,10 @@ impl ImageStore {
         Ok(())
     }
 
-    /// The container no longer uses the image. Doing it twice is fine.
+    /// The container no longer uses the image. Idempotent.
     pub fn release(&self, id: &str, container: &str) -> Result<()> {
         let Some(hex) = as_id(id) else {
-            return Err(Error::BadReference { name: id.into(), reason: "an image id is needed".into() });
+            return Err(Error::BadReference { name: id.into(), reason: ReferenceError::NotAnId });
         };
         let path = self.path("holds", hex).join(container);
         remove_file(&path)?;
@@ -180,7 +180,7 @@ impl ImageStore {
         Ok(())
     }
 
-    /// Drops the holds of containers that `live` does not know: for the start of an engine.
+    /// Drops the holds of containers for which `live` is false; called at the start of an engine.
     pub fn retain_holds(&self, live: impl Fn(&str) -> bool) -> Result<()> {
         let _lock = self.exclusive()?;
         for hex in self.entries("holds")? {
@@ -197,7 +197,7 @@ impl ImageStore {
         names_in(&self.path("holds", hex))
     }
 
-    /// Gives an image another name; the name leaves the image that had it.
+    /// Adds a name to an image; removes it from the image that had it.
     pub fn tag(&self, id: &str, name: &str) -> Result<()> {
         let reference = reference::parse(name)?;
         let _lock = self.exclusive()?;
@@ -330,7 +330,7 @@ impl ImageStore {
         names_in(&self.root.join(sub))
     }
 
-    /// Layers that a crash left without a record, and everything in `trash`.
+    /// Deletes layers without a record, and everything in `trash`.
     fn sweep(&self) -> Result<()> {
         let lock = self.exclusive()?;
         self.drop_unreferenced_layers()?;
@@ -348,13 +348,13 @@ impl ImageStore {
         }
     }
 
-    /// Deletes what removed images left, and waits for it.
+    /// Deletes the layers of removed images and waits for it.
     pub fn purge(&self) {
         for doomed in self.entries("trash").unwrap_or_default() {
             let path = self.path("trash", &doomed);
-            // A layer may be too deep for a removal that calls itself.
+            // A layer may be too deep for a recursive removal.
             if let Err(error) = remove_tree(&path) {
-                tracing::warn!(path = %path.display(), %error, "deleting an image layer; retried at the next start");
+                tracing::warn!(path = %path.display(), %error, "image layer not deleted, will retry at the next start");
             }
         }
     }
@@ -379,7 +379,7 @@ pub(super) fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
-/// Old or new content is seen, also after a power cut.
+/// Replaces a file atomically, also with respect to power failures.
 pub(super) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("file");
     let temporary = path.with_file_name(format!(".{name}.tmp"));

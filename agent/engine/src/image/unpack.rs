@@ -1,8 +1,8 @@
-//! Tar entries onto a directory that they cannot leave.
+//! Unpacks tar entries into a directory that they cannot leave.
 //!
 //! Every parent directory is opened with `openat2(RESOLVE_IN_ROOT)`: a symbolic link inside the layer is followed as
 //! if the layer were `/`, so neither `..` nor absolute links lead outside. The last component is never followed.
-//! Whiteouts become what overlayfs takes for them.
+//! Whiteouts are converted to overlayfs whiteouts.
 
 use std::{
     collections::BTreeSet,
@@ -28,10 +28,10 @@ use nix::{
 use tar::{Archive, Entry, EntryType};
 
 use super::{
-    Error, Result,
+    Error, LayerViolation, Result, Unsupported,
     attributes::Attributes,
-    bounded::{Allowance, Allowed, TooBig, cause},
     gc::DiskUse,
+    tar_limit::{BudgetedReader, ReadBudget, violation_in},
 };
 use coracle_host_dir::HostDir;
 
@@ -40,16 +40,16 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 const AUFS_INTERNAL: &[u8] = b".wh..wh.";
 
 /// The longest path, as the kernel has it.
-const LONGEST: usize = 4096;
+const MAX_PATH: usize = 4096;
 /// Directories inside each other: each is held open while missing ones are made.
-const DEEPEST: usize = 200;
-/// What is remembered about directories until the end.
-const REMEMBERED: usize = 64 << 20;
-/// The disk is looked at after so many bytes, and as many files for each of them as a small file has.
-const PACE: u64 = 64 << 20;
+pub(super) const MAX_DEPTH: usize = 200;
+/// Maximum size of the paths of directories that are kept until the end.
+const MAX_REMEMBERED: usize = 64 << 20;
+/// Free space is checked after this many bytes; a file counts for at least `FILE` bytes.
+const DISK_CHECK_INTERVAL: u64 = 64 << 20;
 const FILE: u64 = 4096;
 
-/// How much a layer may become.
+/// Limits of an unpacked layer.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Bytes, both of the tar stream and of the files in it.
@@ -73,7 +73,7 @@ struct Parent {
 }
 
 impl Parent {
-    fn again(&self) -> io::Result<Self> {
+    fn try_clone(&self) -> io::Result<Self> {
         Ok(Parent { fd: self.fd.try_clone()?, depth: self.depth })
     }
 }
@@ -93,7 +93,7 @@ pub(super) struct Unpacker {
     implicit: BTreeSet<PathBuf>,
     /// Bytes of paths in these two.
     remembered: usize,
-    /// What was written since the disk was looked at.
+    /// Bytes written since the last check of free space.
     unseen: u64,
     buffer: Vec<u8>,
 }
@@ -127,19 +127,20 @@ impl Unpacker {
     }
 
     pub(super) fn run(&mut self, source: impl Read) -> Result<()> {
-        let allowance = Allowance::default();
-        let mut archive = Archive::new(Allowed { inner: source, allowance: allowance.clone() });
+        let allowance = ReadBudget::default();
+        let mut archive = Archive::new(BudgetedReader { inner: source, allowance: allowance.clone() });
         allowance.headers();
         let entries = archive.entries().map_err(|e| self.explain(e))?;
         for entry in entries {
             let mut entry = entry.map_err(|e| self.explain(e))?;
             allowance.contents();
             self.next(&mut entry)?;
-            // What nobody wants of an entry is not part of the next one's headers. Holes of sparse files never end.
+            // Skips unread contents, so that they do not count as headers of the next entry. Holes of sparse files can
+            // be endless.
             let most = self.limits.max_bytes;
             let left = io::copy(&mut entry.take(most), &mut io::sink()).map_err(|e| self.explain(e))?;
             if left >= most {
-                return Err(self.evil(TooBig.to_string()));
+                return Err(self.rejected(LayerViolation::TooBig));
             }
             allowance.headers();
         }
@@ -149,35 +150,35 @@ impl Unpacker {
     fn next<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> Result<()> {
         self.entries += 1;
         if self.entries > self.limits.max_entries {
-            return Err(self.evil(format!("more than {} entries", self.limits.max_entries)));
+            return Err(self.rejected(LayerViolation::TooManyEntries { most: self.limits.max_entries }));
         }
         let name = entry.path_bytes();
-        if name.len() > LONGEST {
-            return Err(self.evil(format!("a path of {} bytes", name.len())));
+        if name.len() > MAX_PATH {
+            return Err(self.rejected(LayerViolation::LongPath { bytes: name.len() }));
         }
         let path = PathBuf::from(OsString::from_vec(name.into_owned()));
         let Some(path) = inside(&path) else {
-            return Err(self.evil(format!("path {path:?} leaves the root")));
+            return Err(self.rejected(LayerViolation::PathOutside { path }));
         };
-        if path.components().count() > DEEPEST {
-            return Err(self.evil(too_deep()));
+        if path.components().count() > MAX_DEPTH {
+            return Err(self.rejected(LayerViolation::TooDeep));
         }
         self.entry(&path, entry).map_err(|e| match e {
-            Failure::Evil(reason) => self.evil(reason),
+            Failure::Evil(reason) => self.rejected(reason),
             Failure::Other(error) => error,
-            Failure::Io(e) if cause(&e).is_some() => self.explain(e),
+            Failure::Io(e) if violation_in(&e).is_some() => self.explain(e),
             Failure::Io(source) => Error::Io { action: "unpacking", path: path.clone(), source },
         })?;
-        if self.remembered > REMEMBERED {
-            return Err(self.evil("too many directories with too long names".into()));
+        if self.remembered > MAX_REMEMBERED {
+            return Err(self.rejected(LayerViolation::TooManyDirectories));
         }
-        self.look_at_disk(FILE)
+        self.check_disk(FILE)
     }
 
-    /// Stops before the disk is full of one image.
-    fn look_at_disk(&mut self, written: u64) -> Result<()> {
+    /// Fails before one image fills the disk.
+    fn check_disk(&mut self, written: u64) -> Result<()> {
         self.unseen += written;
-        if self.unseen < PACE {
+        if self.unseen < DISK_CHECK_INTERVAL {
             return Ok(());
         }
         self.unseen = 0;
@@ -190,14 +191,14 @@ impl Unpacker {
     }
 
     pub(super) fn explain(&self, error: io::Error) -> Error {
-        match cause(&error) {
-            Some(reason) => self.evil(reason),
-            None => Error::Unsupported { what: format!("layer {}", self.layer), reason: error.to_string() },
+        match violation_in(&error) {
+            Some(reason) => self.rejected(reason),
+            None => Error::unsupported(format!("layer {}", self.layer), Unsupported::Layer(error)),
         }
     }
 
-    fn evil(&self, reason: String) -> Error {
-        Error::EvilLayer { layer: self.layer.clone(), reason }
+    fn rejected(&self, reason: LayerViolation) -> Error {
+        Error::RejectedLayer { layer: self.layer.clone(), reason }
     }
 
     fn entry<R: Read>(&mut self, path: &Path, entry: &mut Entry<'_, R>) -> Result<(), Failure> {
@@ -211,8 +212,8 @@ impl Unpacker {
             return Ok(attributes.apply_fd(&self.root, true)?);
         };
         let Parent { fd: directory, depth } = self.directory(parent)?;
-        if depth >= DEEPEST {
-            return Err(Failure::Evil(too_deep()));
+        if depth >= MAX_DEPTH {
+            return Err(Failure::Evil(LayerViolation::TooDeep));
         }
         let name_bytes = name.as_bytes();
         if name_bytes == OPAQUE {
@@ -229,7 +230,8 @@ impl Unpacker {
             EntryType::Link => {
                 let target = link_target(entry)?;
                 let Some(target) = inside(&target) else {
-                    return Err(Failure::Evil(format!("hard link {path:?} to {target:?} leaves the root")));
+                    let path = path.to_owned();
+                    return Err(Failure::Evil(LayerViolation::LinkOutside { path, target }));
                 };
                 self.make_hard_link(&directory, name, &target)
             }
@@ -253,7 +255,7 @@ impl Unpacker {
                 self.clear(&directory, name)?;
                 self.make_file(&directory, name, entry, &attributes)
             }
-            other => Err(Failure::Evil(format!("{path:?} has the unknown entry type {other:?}"))),
+            kind => Err(Failure::Evil(LayerViolation::EntryType { path: path.to_owned(), kind })),
         }
     }
 
@@ -273,9 +275,9 @@ impl Unpacker {
                 break;
             }
             length += n as u64;
-            self.look_at_disk(n as u64).map_err(Failure::Other)?;
+            self.check_disk(n as u64).map_err(Failure::Other)?;
             if self.written + length > self.limits.max_bytes {
-                return Err(io::Error::other(TooBig).into());
+                return Err(io::Error::other(LayerViolation::TooBig).into());
             }
             file.write_all(&self.buffer[..n])?;
         }
@@ -312,7 +314,7 @@ impl Unpacker {
 
     fn make_hard_link(&mut self, directory: &OwnedFd, name: &OsStr, target: &Path) -> Result<(), Failure> {
         let (Some(parent), Some(target_name)) = (target.parent(), target.file_name()) else {
-            return Err(Failure::Evil("hard link to the root".into()));
+            return Err(Failure::Evil(LayerViolation::LinkToRoot));
         };
         let from = self.resolve(parent).map_err(|e| missing_target(e, target))?;
         if directory_is(&from, directory) && target_name == name {
@@ -325,7 +327,7 @@ impl Unpacker {
 
     fn whiteout(&mut self, directory: &OwnedFd, hidden: &OsStr) -> Result<(), Failure> {
         if hidden.is_empty() || hidden == "." || hidden == ".." {
-            return Err(Failure::Evil(format!("whiteout of {hidden:?}")));
+            return Err(Failure::Evil(LayerViolation::Whiteout { name: hidden.to_owned() }));
         }
         match mknodat(directory, hidden, SFlag::S_IFCHR, Mode::empty(), 0) {
             // A whiteout is about the layers below: what this layer has itself stays.
@@ -337,12 +339,12 @@ impl Unpacker {
         }
     }
 
-    /// Makes room for a new entry.
+    /// Removes an existing entry of this name.
     fn clear(&mut self, directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
         match unlinkat(directory, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) => {}
             Err(Errno::ENOENT) => return Ok(()),
-            // The name is not followed: the directory is one of ours.
+            // The name is not followed as a link.
             Err(Errno::EISDIR | Errno::EPERM) => HostDir::from_path(directory)?.remove_tree(name)?,
             Err(e) => return Err(e.into()),
         }
@@ -350,12 +352,12 @@ impl Unpacker {
         Ok(())
     }
 
-    /// An open directory inside the root, created if the layer has not said how.
+    /// Opens a directory inside the root; creates it if the layer did not describe it.
     fn directory(&mut self, path: &Path) -> Result<Parent, Failure> {
         if let Some((last, parent)) = &self.parent
             && last == path
         {
-            return Ok(parent.again()?);
+            return Ok(parent.try_clone()?);
         }
         let parent = match self.open(path, ResolveFlag::RESOLVE_NO_SYMLINKS) {
             // Without links the path says how deep it is.
@@ -365,14 +367,14 @@ impl Unpacker {
             }
             Err(e) => return Err(e.into()),
         };
-        self.parent = Some((path.to_owned(), parent.again()?));
+        self.parent = Some((path.to_owned(), parent.try_clone()?));
         Ok(parent)
     }
 
     /// Walks a path one component at a time, from one directory inside the root to the next, and makes what is
     /// missing: also behind a link whose target nobody made yet.
     fn create_directories(&mut self, path: &Path) -> Result<Parent, Failure> {
-        const MOST_LINKS: usize = 40;
+        const MAX_LINKS: usize = 40;
         let mut walked = vec![self.root.try_clone()?];
         let mut place = PathBuf::new();
         let mut ahead: Vec<OsString> = parts(path).rev().collect();
@@ -386,8 +388,8 @@ impl Unpacker {
             }
             let next = match open_directory(here, &name) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    if walked.len() > DEEPEST {
-                        return Err(Failure::Evil(too_deep()));
+                    if walked.len() > MAX_DEPTH {
+                        return Err(Failure::Evil(LayerViolation::TooDeep));
                     }
                     mkdirat(here, name.as_os_str(), Mode::from_bits_truncate(0o755))?;
                     let made = place.join(&name);
@@ -398,7 +400,7 @@ impl Unpacker {
                 Err(e) => {
                     let Ok(target) = readlinkat(here, name.as_os_str()) else { return Err(e.into()) };
                     links += 1;
-                    if links > MOST_LINKS {
+                    if links > MAX_LINKS {
                         return Err(Errno::ELOOP.into());
                     }
                     let target = PathBuf::from(target);
@@ -438,7 +440,7 @@ impl Unpacker {
 
     fn finish_directories(&mut self) -> Result<()> {
         for (path, mtime) in std::mem::take(&mut self.directories) {
-            // One that was replaced since has no time to keep.
+            // The directory was replaced since.
             if let Ok(fd) = self.resolve(&path) {
                 let time = TimeSpec::new(mtime, 0);
                 futimens(&fd, &time, &time).map_err(|e| Error::io("unpacking", &path)(e.into()))?;
@@ -478,7 +480,7 @@ pub(super) fn inherit(layer: &Path, implicit: &[PathBuf], below: &[PathBuf]) -> 
 }
 
 enum Failure {
-    Evil(String),
+    Evil(LayerViolation),
     Io(io::Error),
     Other(Error),
 }
@@ -495,15 +497,9 @@ impl From<Errno> for Failure {
     }
 }
 
-fn too_deep() -> String {
-    format!("more than {DEEPEST} directories inside each other")
-}
-
 fn missing_target(error: io::Error, target: &Path) -> Failure {
     match error.kind() {
-        io::ErrorKind::NotFound => {
-            Failure::Evil(format!("hard link to {target:?}, which is not in the layer"))
-        }
+        io::ErrorKind::NotFound => Failure::Evil(LayerViolation::LinkTarget { target: target.to_owned() }),
         _ => Failure::Io(error),
     }
 }
@@ -538,7 +534,7 @@ fn device_of(header: &tar::Header) -> io::Result<u64> {
 fn link_target<R: Read>(entry: &Entry<'_, R>) -> Result<PathBuf, Failure> {
     match entry.link_name_bytes() {
         Some(name) if !name.is_empty() => Ok(PathBuf::from(OsString::from_vec(name.into_owned()))),
-        _ => Err(Failure::Evil("a link without target".into())),
+        _ => Err(Failure::Evil(LayerViolation::EmptyLink)),
     }
 }
 

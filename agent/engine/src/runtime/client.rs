@@ -13,14 +13,14 @@ use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-use super::{Duplex, Result, Runtime, RuntimeError, Session, dial};
+use super::{Duplex, Result, Runtime, RuntimeError, Session, streaming_client};
 
 /// The kubelet's limit: statuses of a full node do not fit in gRPC's default of 4 MiB.
 const MAX_MESSAGE: usize = 16 << 20;
-/// For verbs that only look.
-const QUICK: Duration = Duration::from_secs(120);
-/// For verbs that start or stop things.
-const SLOW: Duration = Duration::from_secs(240);
+/// For calls that only read.
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
+/// For calls that start or stop something.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// A client of a CRI runtime. The connection is made on first use and again after it broke.
 #[derive(Clone)]
@@ -55,12 +55,12 @@ fn socket_path(endpoint: &str) -> Result<PathBuf> {
     Ok(path.into())
 }
 
-/// A header of gRPC cannot say more than so many hours.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Longest timeout that a gRPC header can hold.
+const MAX_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 fn request<T>(message: T, timeout: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    request.set_timeout(timeout.min(LONGEST));
+    request.set_timeout(timeout.min(MAX_TIMEOUT));
     request
 }
 
@@ -78,47 +78,50 @@ macro_rules! call {
 #[async_trait]
 impl Runtime for CriRuntime {
     async fn version(&self) -> Result<cri::VersionResponse> {
-        Ok(call!(self.runtime.version(cri::VersionRequest { version: "v1".into() }), QUICK))
+        Ok(call!(self.runtime.version(cri::VersionRequest { version: "v1".into() }), READ_TIMEOUT))
     }
 
     async fn status(&self, verbose: bool) -> Result<cri::StatusResponse> {
-        Ok(call!(self.runtime.status(cri::StatusRequest { verbose }), QUICK))
+        Ok(call!(self.runtime.status(cri::StatusRequest { verbose }), READ_TIMEOUT))
     }
 
     async fn update_runtime_config(&self, pod_cidr: &str) -> Result<()> {
         let network_config = Some(cri::NetworkConfig { pod_cidr: pod_cidr.into() });
         let message =
             cri::UpdateRuntimeConfigRequest { runtime_config: Some(cri::RuntimeConfig { network_config }) };
-        call!(self.runtime.update_runtime_config(message), QUICK);
+        call!(self.runtime.update_runtime_config(message), READ_TIMEOUT);
         Ok(())
     }
 
     async fn run_pod_sandbox(&self, config: cri::PodSandboxConfig, handler: &str) -> Result<String> {
         let message = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
-        Ok(call!(self.runtime.run_pod_sandbox(message), SLOW).pod_sandbox_id)
+        Ok(call!(self.runtime.run_pod_sandbox(message), WRITE_TIMEOUT).pod_sandbox_id)
     }
 
     async fn stop_pod_sandbox(&self, id: &str) -> Result<()> {
-        call!(self.runtime.stop_pod_sandbox(cri::StopPodSandboxRequest { pod_sandbox_id: id.into() }), SLOW);
+        call!(
+            self.runtime.stop_pod_sandbox(cri::StopPodSandboxRequest { pod_sandbox_id: id.into() }),
+            WRITE_TIMEOUT
+        );
         Ok(())
     }
 
     async fn remove_pod_sandbox(&self, id: &str) -> Result<()> {
         let message = cri::RemovePodSandboxRequest { pod_sandbox_id: id.into() };
-        call!(self.runtime.remove_pod_sandbox(message), SLOW);
+        call!(self.runtime.remove_pod_sandbox(message), WRITE_TIMEOUT);
         Ok(())
     }
 
     async fn pod_sandbox_status(&self, id: &str, verbose: bool) -> Result<cri::PodSandboxStatusResponse> {
         let message = cri::PodSandboxStatusRequest { pod_sandbox_id: id.into(), verbose };
-        Ok(call!(self.runtime.pod_sandbox_status(message), QUICK))
+        Ok(call!(self.runtime.pod_sandbox_status(message), READ_TIMEOUT))
     }
 
     async fn list_pod_sandboxes(
         &self,
         filter: Option<cri::PodSandboxFilter>,
     ) -> Result<Vec<cri::PodSandbox>> {
-        Ok(call!(self.runtime.list_pod_sandbox(cri::ListPodSandboxRequest { filter }), QUICK).items)
+        Ok(call!(self.runtime.list_pod_sandbox(cri::ListPodSandboxRequest { filter }), READ_TIMEOUT).items)
     }
 
     async fn update_pod_sandbox_resources(
@@ -129,7 +132,7 @@ impl Runtime for CriRuntime {
     ) -> Result<()> {
         let message =
             cri::UpdatePodSandboxResourcesRequest { pod_sandbox_id: id.into(), overhead, resources };
-        call!(self.runtime.update_pod_sandbox_resources(message), QUICK);
+        call!(self.runtime.update_pod_sandbox_resources(message), READ_TIMEOUT);
         Ok(())
     }
 
@@ -144,33 +147,40 @@ impl Runtime for CriRuntime {
             config: Some(config),
             sandbox_config: Some(sandbox_config),
         };
-        Ok(call!(self.runtime.create_container(message), SLOW).container_id)
+        Ok(call!(self.runtime.create_container(message), WRITE_TIMEOUT).container_id)
     }
 
     async fn start_container(&self, id: &str) -> Result<()> {
-        call!(self.runtime.start_container(cri::StartContainerRequest { container_id: id.into() }), SLOW);
+        call!(
+            self.runtime.start_container(cri::StartContainerRequest { container_id: id.into() }),
+            WRITE_TIMEOUT
+        );
         Ok(())
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
         let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
         let message = cri::StopContainerRequest { container_id: id.into(), timeout };
-        call!(self.runtime.stop_container(message), grace.saturating_add(SLOW));
+        call!(self.runtime.stop_container(message), grace.saturating_add(WRITE_TIMEOUT));
         Ok(())
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
-        call!(self.runtime.remove_container(cri::RemoveContainerRequest { container_id: id.into() }), SLOW);
+        call!(
+            self.runtime.remove_container(cri::RemoveContainerRequest { container_id: id.into() }),
+            WRITE_TIMEOUT
+        );
         Ok(())
     }
 
     async fn list_containers(&self, filter: Option<cri::ContainerFilter>) -> Result<Vec<cri::Container>> {
-        Ok(call!(self.runtime.list_containers(cri::ListContainersRequest { filter }), QUICK).containers)
+        Ok(call!(self.runtime.list_containers(cri::ListContainersRequest { filter }), READ_TIMEOUT)
+            .containers)
     }
 
     async fn container_status(&self, id: &str, verbose: bool) -> Result<cri::ContainerStatusResponse> {
         let message = cri::ContainerStatusRequest { container_id: id.into(), verbose };
-        Ok(call!(self.runtime.container_status(message), QUICK))
+        Ok(call!(self.runtime.container_status(message), READ_TIMEOUT))
     }
 
     async fn update_container_resources(
@@ -183,13 +193,13 @@ impl Runtime for CriRuntime {
             linux: Some(resources),
             ..Default::default()
         };
-        call!(self.runtime.update_container_resources(message), QUICK);
+        call!(self.runtime.update_container_resources(message), READ_TIMEOUT);
         Ok(())
     }
 
     async fn reopen_container_log(&self, id: &str) -> Result<()> {
         let message = cri::ReopenContainerLogRequest { container_id: id.into() };
-        call!(self.runtime.reopen_container_log(message), QUICK);
+        call!(self.runtime.reopen_container_log(message), READ_TIMEOUT);
         Ok(())
     }
 
@@ -199,7 +209,7 @@ impl Runtime for CriRuntime {
             location: to.display().to_string(),
             timeout: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         };
-        call!(self.runtime.checkpoint_container(message), timeout.max(SLOW));
+        call!(self.runtime.checkpoint_container(message), timeout.max(WRITE_TIMEOUT));
         Ok(())
     }
 
@@ -218,39 +228,40 @@ impl Runtime for CriRuntime {
         if timeout.is_zero() {
             return Ok(self.runtime.clone().exec_sync(message).await?.into_inner());
         }
-        Ok(call!(self.runtime.exec_sync(message), timeout.saturating_add(QUICK)))
+        Ok(call!(self.runtime.exec_sync(message), timeout.saturating_add(READ_TIMEOUT)))
     }
 
     async fn exec(&self, message: cri::ExecRequest) -> Result<Session> {
-        let wanted = dial::Wanted::from(&message);
-        dial::session(&call!(self.runtime.exec(message), QUICK).url, wanted).await
+        let wanted = streaming_client::RequestedStreams::from(&message);
+        streaming_client::session(&call!(self.runtime.exec(message), READ_TIMEOUT).url, wanted).await
     }
 
     async fn attach(&self, message: cri::AttachRequest) -> Result<Session> {
-        let wanted = dial::Wanted::from(&message);
-        dial::session(&call!(self.runtime.attach(message), QUICK).url, wanted).await
+        let wanted = streaming_client::RequestedStreams::from(&message);
+        streaming_client::session(&call!(self.runtime.attach(message), READ_TIMEOUT).url, wanted).await
     }
 
     async fn port_forward(&self, sandbox: &str, port: u16) -> Result<Box<dyn Duplex>> {
         let message = cri::PortForwardRequest { pod_sandbox_id: sandbox.into(), port: vec![port.into()] };
-        dial::port(&call!(self.runtime.port_forward(message), QUICK).url, port).await
+        streaming_client::port(&call!(self.runtime.port_forward(message), READ_TIMEOUT).url, port).await
     }
 
     async fn container_stats(&self, id: &str) -> Result<cri::ContainerStats> {
         let message = cri::ContainerStatsRequest { container_id: id.into() };
-        call!(self.runtime.container_stats(message), QUICK).stats.ok_or_else(|| missing("stats"))
+        call!(self.runtime.container_stats(message), READ_TIMEOUT).stats.ok_or_else(|| missing("stats"))
     }
 
     async fn list_container_stats(
         &self,
         filter: Option<cri::ContainerStatsFilter>,
     ) -> Result<Vec<cri::ContainerStats>> {
-        Ok(call!(self.runtime.list_container_stats(cri::ListContainerStatsRequest { filter }), QUICK).stats)
+        Ok(call!(self.runtime.list_container_stats(cri::ListContainerStatsRequest { filter }), READ_TIMEOUT)
+            .stats)
     }
 
     async fn pod_sandbox_stats(&self, id: &str) -> Result<cri::PodSandboxStats> {
         let message = cri::PodSandboxStatsRequest { pod_sandbox_id: id.into() };
-        call!(self.runtime.pod_sandbox_stats(message), QUICK).stats.ok_or_else(|| missing("stats"))
+        call!(self.runtime.pod_sandbox_stats(message), READ_TIMEOUT).stats.ok_or_else(|| missing("stats"))
     }
 
     async fn list_pod_sandbox_stats(
@@ -258,12 +269,12 @@ impl Runtime for CriRuntime {
         filter: Option<cri::PodSandboxStatsFilter>,
     ) -> Result<Vec<cri::PodSandboxStats>> {
         let message = cri::ListPodSandboxStatsRequest { filter };
-        Ok(call!(self.runtime.list_pod_sandbox_stats(message), QUICK).stats)
+        Ok(call!(self.runtime.list_pod_sandbox_stats(message), READ_TIMEOUT).stats)
     }
 
     async fn events(&self) -> Result<BoxStream<'static, cri::ContainerEventResponse>> {
         let events = self.runtime.clone().get_container_events(cri::GetEventsRequest {}).await?.into_inner();
-        // The first error ends the stream; the caller asks again.
+        // The first error ends the stream; the caller subscribes again.
         Ok(events.take_while(|e| futures::future::ready(e.is_ok())).filter_map(async |e| e.ok()).boxed())
     }
 
@@ -273,28 +284,28 @@ impl Runtime for CriRuntime {
         auth: Option<cri::AuthConfig>,
         sandbox_config: Option<cri::PodSandboxConfig>,
     ) -> Result<String> {
-        // A pull takes as long as it takes; the runtime gives up when nothing moves.
+        // No timeout for pulls: the runtime fails a pull without progress.
         let message = cri::PullImageRequest { image: Some(image), auth, sandbox_config };
         Ok(self.images.clone().pull_image(message).await?.into_inner().image_ref)
     }
 
     async fn list_images(&self, filter: Option<cri::ImageSpec>) -> Result<Vec<cri::Image>> {
         let filter = filter.map(|image| cri::ImageFilter { image: Some(image) });
-        Ok(call!(self.images.list_images(cri::ListImagesRequest { filter }), QUICK).images)
+        Ok(call!(self.images.list_images(cri::ListImagesRequest { filter }), READ_TIMEOUT).images)
     }
 
     async fn image_status(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>> {
         let message = cri::ImageStatusRequest { image: Some(image), verbose: false };
-        Ok(call!(self.images.image_status(message), QUICK).image)
+        Ok(call!(self.images.image_status(message), READ_TIMEOUT).image)
     }
 
     async fn remove_image(&self, image: cri::ImageSpec) -> Result<()> {
-        call!(self.images.remove_image(cri::RemoveImageRequest { image: Some(image) }), SLOW);
+        call!(self.images.remove_image(cri::RemoveImageRequest { image: Some(image) }), WRITE_TIMEOUT);
         Ok(())
     }
 
     async fn image_fs_info(&self) -> Result<cri::ImageFsInfoResponse> {
-        Ok(call!(self.images.image_fs_info(cri::ImageFsInfoRequest {}), QUICK))
+        Ok(call!(self.images.image_fs_info(cri::ImageFsInfoRequest {}), READ_TIMEOUT))
     }
 }
 

@@ -51,7 +51,7 @@ pub const NAMES: [&str; 41] = [
     "CAP_CHECKPOINT_RESTORE",
 ];
 
-/// What a container has when nobody says otherwise.
+/// Default capabilities of a container.
 const DEFAULT: [&str; 14] = [
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",

@@ -9,6 +9,23 @@ use coracle_proto::cri;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+/// Why a container cannot have its devices.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The path of a device does not lead anywhere.
+    #[error("device {path:?}")]
+    Path {
+        /// On the host.
+        path: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A device, or a directory of them, cannot be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+}
+
 /// One device node, in the runtime's form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,11 +77,11 @@ impl Node {
 }
 
 /// The nodes a pod asks for; a directory stands for the devices in it.
-pub fn requested(devices: &[cri::Device]) -> io::Result<Vec<Node>> {
+pub fn requested(devices: &[cri::Device]) -> Result<Vec<Node>, DeviceError> {
     let mut nodes = Vec::new();
     for device in devices {
         let host = fs::canonicalize(&device.host_path)
-            .map_err(|e| io::Error::new(e.kind(), format!("device {:?}: {e}", device.host_path)))?;
+            .map_err(|source| DeviceError::Path { path: device.host_path.clone(), source })?;
         let access = if device.permissions.is_empty() { "rwm" } else { &device.permissions };
         collect(&host, &device.container_path, access, &mut nodes)?;
     }
@@ -72,7 +89,7 @@ pub fn requested(devices: &[cri::Device]) -> io::Result<Vec<Node>> {
 }
 
 /// Every device of the host, for privileged containers.
-pub fn all() -> io::Result<Vec<Node>> {
+pub fn all() -> Result<Vec<Node>, DeviceError> {
     let mut nodes = Vec::new();
     collect(Path::new("/dev"), "/dev", "rwm", &mut nodes)?;
     Ok(nodes)

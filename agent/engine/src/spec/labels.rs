@@ -11,10 +11,41 @@ use super::{Error, Host};
 /// The AppArmor profile of containers that ask for the runtime's default, or for none.
 pub const DEFAULT_PROFILE: &str = "coracle-default";
 const LOCALHOST: &str = "localhost/";
-/// The SELinux type that confines nothing: who asks for it loses nothing on a host without SELinux.
+/// The unconfined SELinux type; allowed on hosts without SELinux.
 pub const UNCONFINED_TYPE: &str = "spc_t";
 
-/// What the host's SELinux policy has for containers, as `user:role:type:level`; empty when it has nothing.
+/// Why a container cannot be confined as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// The kernel filters no system calls.
+    #[error("seccomp is not supported")]
+    NoSeccomp,
+    /// The kernel has AppArmor off.
+    #[error("AppArmor is not enabled on the host")]
+    NoAppArmor,
+    /// A profile of the host without its name.
+    #[error("the AppArmor profile has no name")]
+    Unnamed,
+    /// The runtime's default profile could not be loaded.
+    #[error("the AppArmor profile {DEFAULT_PROFILE:?} is not loaded: {reason}")]
+    NotLoaded {
+        /// Why not, as found when the engine started.
+        reason: String,
+    },
+    /// The kernel has SELinux off.
+    #[error("seLinuxOptions are set, and SELinux is not enabled on the host")]
+    NoSelinux,
+    /// Options and policy together are not a whole label.
+    #[error("seLinuxOptions make no {what} label: the host's policy has {context:?} for containers")]
+    Label {
+        /// `process` or `file`.
+        what: &'static str,
+        /// Of the policy.
+        context: String,
+    },
+}
+
+/// Default contexts of the host's SELinux policy for containers, as `user:role:type:level`; empty if there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contexts {
     /// Of processes.
@@ -56,20 +87,18 @@ pub fn apparmor(security: &cri::LinuxContainerSecurityContext, host: &Host) -> R
     if !host.apparmor {
         return match wanted {
             None | Some((ProfileType::Unconfined, _)) => Ok(None),
-            Some(_) => Err(Error::Profile("AppArmor is not enabled on the host".into())),
+            Some(_) => Err(ProfileError::NoAppArmor.into()),
         };
     }
     match (wanted, &host.no_default_profile) {
         (Some((ProfileType::Unconfined, _)), _) => Ok(Some("unconfined".into())),
-        (Some((ProfileType::Localhost, name)), _) if name.is_empty() => {
-            Err(Error::Profile("the AppArmor profile has no name".into()))
-        }
+        (Some((ProfileType::Localhost, name)), _) if name.is_empty() => Err(ProfileError::Unnamed.into()),
         (Some((ProfileType::Localhost, name)), _) => Ok(Some(name)),
         (None | Some((ProfileType::RuntimeDefault, _)), _) if security.privileged => Ok(None),
-        // Nobody asked: a host on which it cannot be loaded goes on as it was.
+        // Not requested: a container on a host without the profile runs without it.
         (None, Some(_)) => Ok(None),
-        (Some((ProfileType::RuntimeDefault, _)), Some(why)) => {
-            Err(Error::Profile(format!("the AppArmor profile {DEFAULT_PROFILE:?} is not loaded: {why}")))
+        (Some((ProfileType::RuntimeDefault, _)), Some(reason)) => {
+            Err(ProfileError::NotLoaded { reason: reason.clone() }.into())
         }
         (None | Some((ProfileType::RuntimeDefault, _)), None) => Ok(Some(DEFAULT_PROFILE.into())),
     }
@@ -89,7 +118,7 @@ pub fn selinux(
         if security.privileged || options.r#type == UNCONFINED_TYPE {
             return Ok(None);
         }
-        return Err(Error::Profile("seLinuxOptions are set, and SELinux is not enabled on the host".into()));
+        return Err(ProfileError::NoSelinux.into());
     };
     // As other runtimes: privileged containers stay in the runtime's own domain.
     if security.privileged {
@@ -104,7 +133,7 @@ pub fn selinux(
 }
 
 /// A context with these fields instead of its own where they are given.
-fn overlaid(context: &str, fields: [&String; 4], what: &str) -> Result<String, Error> {
+fn overlaid(context: &str, fields: [&String; 4], what: &'static str) -> Result<String, Error> {
     let mut of_policy = context.splitn(4, ':');
     let mut parts = Vec::new();
     for field in fields {
@@ -112,9 +141,7 @@ fn overlaid(context: &str, fields: [&String; 4], what: &str) -> Result<String, E
         let part = if field.is_empty() { from } else { field.as_str() };
         // A quote would end the mount option that the label is part of.
         if part.is_empty() || part.contains(['"', '\n', '\0']) {
-            return Err(Error::Profile(format!(
-                "seLinuxOptions make no {what} label: the host's policy has {context:?} for containers"
-            )));
+            return Err(ProfileError::Label { what, context: context.to_owned() }.into());
         }
         parts.push(part);
     }

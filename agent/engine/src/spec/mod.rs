@@ -1,4 +1,4 @@
-//! From CRI to the OCI runtime's `config.json`. Pure: what must be looked up on the host comes in as [`Facts`].
+//! Generates the OCI `config.json` from CRI messages. Pure: everything looked up on the host is passed in as [`Facts`].
 
 // Arguments, environment, capabilities, user.
 pub mod process;
@@ -8,12 +8,12 @@ pub mod capabilities;
 pub mod mounts;
 // Devices.
 pub mod devices;
-// The default system call filter.
+// The default seccomp profile.
 pub mod seccomp;
 // Labels of AppArmor and SELinux.
 pub mod labels;
-// A filter as the kernel takes it.
-pub mod filter;
+// Compiles a seccomp profile to BPF.
+pub mod seccomp_bpf;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,10 +22,11 @@ use coracle_proto::cri;
 use serde_json::{Value, json};
 
 use self::devices::Node;
+use self::labels::ProfileError;
 use super::image::ImageConfig;
 use super::limits;
 
-/// Why a container can never run as asked.
+/// Why a container configuration is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Neither the pod nor the image says what to run.
@@ -39,23 +40,23 @@ pub enum Error {
     Relative {
         /// Which path.
         what: &'static str,
-        /// As given.
+        /// The path as given.
         path: String,
     },
-    /// What is mounted below could become writable.
+    /// Recursive read-only mounts are not possible.
     #[error("mount {path:?} cannot be recursively read-only: {why}")]
     RecursiveReadOnly {
         /// Where it is mounted.
         path: String,
-        /// What is in the way.
+        /// The reason.
         why: &'static str,
     },
     /// A profile the host does not have.
-    #[error("{0}")]
-    Profile(String),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
 }
 
-/// What the host is like.
+/// Features of the host.
 #[derive(Debug, Clone, Default)]
 pub struct Host {
     /// Capabilities the engine itself may give, by number.
@@ -83,7 +84,7 @@ pub struct Namespaces {
     pub host: BTreeSet<&'static str>,
 }
 
-/// Who the container runs as.
+/// User of the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     /// User.
@@ -94,7 +95,7 @@ pub struct User {
     pub groups: Vec<u32>,
 }
 
-/// What was looked up for one container.
+/// Values looked up for one container.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// Container id.
@@ -237,7 +238,7 @@ fn filter(
     if !host.seccomp {
         return match kind {
             ProfileType::RuntimeDefault => Ok(None),
-            _ => Err(Error::Profile("seccomp is not supported".into())),
+            _ => Err(ProfileError::NoSeccomp.into()),
         };
     }
     match kind {

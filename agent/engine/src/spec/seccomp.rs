@@ -1,4 +1,4 @@
-//! The default system call filter: everything a usual program needs, nothing that reaches outside its namespaces.
+//! The default seccomp profile: allows what usual programs need, denies what affects the host.
 //!
 //! Calls that act on the whole machine come with the capability that the kernel asks for anyway. Names that a kernel or
 //! libseccomp does not know are skipped by the runtime.
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-/// Allowed to everybody.
+/// Always allowed.
 const ALWAYS: &str = "
     accept accept4 access adjtimex alarm bind brk cachestat capget capset chdir chmod chown chown32 clock_adjtime
     clock_adjtime64 clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep
@@ -75,7 +75,7 @@ const ENOSYS: u32 = 38;
 /// and C libraries go back to clone.
 const NAMESPACE_FLAGS: u64 = 0x7E02_0000;
 const AF_VSOCK: u64 = 40;
-/// Personalities that are only old Unix manners: Linux, 32-bit Linux, with and without UNAME26, and the query.
+/// Allowed personalities: Linux, 32-bit Linux, with and without UNAME26, and the query.
 const PERSONALITIES: [u64; 5] = [0x0, 0x8, 0x2_0000, 0x2_0008, 0xFFFF_FFFF];
 
 /// The filter for a process with these capabilities.

@@ -1,5 +1,5 @@
 //! Exec, attach and port-forward for CRI clients: a request is answered with a URL on loopback, which then carries the
-//! streams. A URL holds for a minute and for one connection, and nobody can guess it.
+//! streams. A URL is random and valid for one minute and one connection.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -17,22 +17,22 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use crate::runtime::Runtime;
-use crate::streams::command::{self, Asked, Verb};
+use crate::streams::command::{self, RequestedStreams, Verb};
 use crate::streams::handshake::{Purpose, negotiate};
-use crate::streams::ports::{self, Target};
+use crate::streams::port_forward::{self, Target};
 
-/// How long a URL waits for its client.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a URL is valid.
+const URL_TTL: Duration = Duration::from_secs(60);
 
-/// What a URL stands for.
+/// The request behind a URL.
 #[derive(Debug, Clone)]
-enum Wanted {
+enum PendingStream {
     Exec(cri::ExecRequest),
     Attach(cri::AttachRequest),
     PortForward(cri::PortForwardRequest),
 }
 
-impl Wanted {
+impl PendingStream {
     fn purpose(&self) -> Purpose {
         match self {
             Self::Exec(_) | Self::Attach(_) => Purpose::Command,
@@ -45,7 +45,7 @@ impl Wanted {
 pub struct Streaming {
     address: SocketAddr,
     runtime: Arc<dyn Runtime>,
-    waiting: Mutex<HashMap<String, (Instant, Wanted)>>,
+    waiting: Mutex<HashMap<String, (Instant, PendingStream)>>,
 }
 
 impl Streaming {
@@ -59,32 +59,32 @@ impl Streaming {
 
     /// URL of an exec.
     pub fn exec(&self, request: cri::ExecRequest) -> String {
-        self.url("exec", Wanted::Exec(request))
+        self.url("exec", PendingStream::Exec(request))
     }
 
     /// URL of an attach.
     pub fn attach(&self, request: cri::AttachRequest) -> String {
-        self.url("attach", Wanted::Attach(request))
+        self.url("attach", PendingStream::Attach(request))
     }
 
     /// URL of a port-forward.
     pub fn port_forward(&self, request: cri::PortForwardRequest) -> String {
-        self.url("portforward", Wanted::PortForward(request))
+        self.url("portforward", PendingStream::PortForward(request))
     }
 
-    fn url(&self, verb: &str, wanted: Wanted) -> String {
+    fn url(&self, verb: &str, wanted: PendingStream) -> String {
         let token = super::new_id();
         let mut waiting = self.waiting.lock();
-        waiting.retain(|_, (since, _)| since.elapsed() < PATIENCE);
+        waiting.retain(|_, (since, _)| since.elapsed() < URL_TTL);
         waiting.insert(token.clone(), (Instant::now(), wanted));
         format!("http://{}/{verb}/{token}", self.address)
     }
 
-    /// Takes connections, for ever.
+    /// Accepts connections until the process ends.
     pub async fn accept(self: Arc<Self>, listener: TcpListener) {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
-                // Out of descriptors: others will be closed.
+                // Out of descriptors: waits until some are closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
@@ -95,7 +95,7 @@ impl Streaming {
             });
             tokio::spawn(
                 hyper::server::conn::http1::Builder::new()
-                    // Whoever makes no request is hung up on after a while.
+                    // Closes connections without a request after a timeout.
                     .timer(TokioTimer::new())
                     .serve_connection(TokioIo::new(stream), service)
                     .with_upgrades(),
@@ -115,7 +115,7 @@ impl Streaming {
         let Some((since, wanted)) = self.waiting.lock().remove(&token) else {
             return plain(StatusCode::NOT_FOUND, "unknown or used token");
         };
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > URL_TTL {
             return plain(StatusCode::NOT_FOUND, "the token has expired");
         }
         let query: Vec<(String, String)> =
@@ -128,19 +128,27 @@ impl Streaming {
             let Ok(upgraded) = upgraded.await else { return };
             let io = TokioIo::new(upgraded);
             match wanted {
-                Wanted::Exec(r) => {
-                    let asked =
-                        Asked { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, tty: r.tty };
+                PendingStream::Exec(r) => {
+                    let asked = RequestedStreams {
+                        stdin: r.stdin,
+                        stdout: r.stdout,
+                        stderr: r.stderr && !r.tty,
+                        tty: r.tty,
+                    };
                     command::serve(io, framing, asked, Verb::Exec, runtime.exec(r)).await;
                 }
-                Wanted::Attach(r) => {
-                    let asked =
-                        Asked { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, tty: r.tty };
+                PendingStream::Attach(r) => {
+                    let asked = RequestedStreams {
+                        stdin: r.stdin,
+                        stdout: r.stdout,
+                        stderr: r.stderr && !r.tty,
+                        tty: r.tty,
+                    };
                     command::serve(io, framing, asked, Verb::Attach, runtime.attach(r)).await;
                 }
-                Wanted::PortForward(r) => {
+                PendingStream::PortForward(r) => {
                     let pairs = query.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-                    let asked = ports::asked(pairs).unwrap_or_default();
+                    let asked = port_forward::asked(pairs).unwrap_or_default();
                     let listed = r.port.iter().filter_map(|port| u16::try_from(*port).ok()).collect();
                     let target = Target {
                         runtime,
@@ -148,7 +156,8 @@ impl Streaming {
                         sandbox: r.pod_sandbox_id,
                         uid: String::new(),
                     };
-                    ports::serve(io, framing, target, if asked.is_empty() { listed } else { asked }).await;
+                    port_forward::serve(io, framing, target, if asked.is_empty() { listed } else { asked })
+                        .await;
                 }
             }
         });

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::handshake::{Framing, Version};
 use super::websocket::Io;
-use super::{CHUNK, CREATION, Input, Output, spdy, websocket};
+use super::{CHUNK, CREATION_TIMEOUT, Input, Output, spdy, websocket};
 use crate::runtime::{self, RuntimeError, Session, TerminalSize};
 
 const STDIN: u8 = 0;
@@ -20,9 +20,9 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 
-/// Which streams were asked for.
+/// Streams of the request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestedStreams {
     /// Into the process.
     pub stdin: bool,
     /// Out of it.
@@ -72,11 +72,11 @@ struct Streams {
     resize: Option<Input>,
 }
 
-/// Carries a session to its end. Nothing of it is left when the peer goes away: the session is dropped.
+/// Copies the streams of a session until it ends. The session is dropped when the peer disconnects.
 pub async fn serve<T: Io + 'static>(
     io: T,
     framing: Framing,
-    asked: Asked,
+    asked: RequestedStreams,
     verb: Verb,
     open: impl Future<Output = runtime::Result<Session>>,
 ) {
@@ -88,7 +88,7 @@ pub async fn serve<T: Io + 'static>(
         Framing::Spdy(version) => {
             let mut connection = spdy::Connection::start(io);
             let collected = collect(&mut connection, asked, version);
-            let Ok(Some(streams)) = tokio::time::timeout(CREATION, collected).await else {
+            let Ok(Some(streams)) = tokio::time::timeout(CREATION_TIMEOUT, collected).await else {
                 tracing::debug!("timed out waiting for client to create streams");
                 return;
             };
@@ -103,7 +103,7 @@ pub async fn serve<T: Io + 'static>(
         () = gone.cancelled() => return,
     };
     if let (Err(why), Some(code)) = (&ended, ended.as_ref().err().and_then(not_started)) {
-        // A shell's answer to a command that it cannot start: the reason on stderr, and a code that says so.
+        // As a shell does for a command that cannot be started: the error on stderr, and exit code 126 or 127.
         if let Some(output) = stderr.as_ref().or(stdout.as_ref()) {
             let _ = output.write(format!("{why}\r\n").as_bytes()).await;
         }
@@ -125,14 +125,18 @@ async fn end(
         output.finish().await;
     }
     let Some(error) = error else { return };
-    let text = last_words(ended, verb, version);
+    let text = error_stream_text(ended, verb, version);
     if !text.is_empty() {
         let _ = error.write(text.as_bytes()).await;
     }
     error.finish().await;
 }
 
-async fn channels<T: Io + 'static>(io: T, base64: bool, asked: Asked) -> (websocket::Connection, Streams) {
+async fn channels<T: Io + 'static>(
+    io: T,
+    base64: bool,
+    asked: RequestedStreams,
+) -> (websocket::Connection, Streams) {
     let (connection, inputs) = websocket::Connection::start(io, base64, &[STDIN, RESIZE]).await;
     let mut inputs = inputs.into_iter();
     let output = |channel| Output::WebSocket(connection.output(channel));
@@ -143,7 +147,7 @@ async fn channels<T: Io + 'static>(io: T, base64: bool, asked: Asked) -> (websoc
         stderr: asked.stderr.then(|| output(STDERR)),
         error: Some(output(ERROR)),
     };
-    // An empty message tells clients that everything is set up.
+    // An empty message tells clients that the channels are ready.
     let first = streams.stdout.as_ref().or(streams.stderr.as_ref()).or(streams.error.as_ref());
     if let Some(first) = first {
         let _ = first.write(&[]).await;
@@ -152,7 +156,11 @@ async fn channels<T: Io + 'static>(io: T, base64: bool, asked: Asked) -> (websoc
 }
 
 /// Waits for the streams that were asked for.
-async fn collect(connection: &mut spdy::Connection, asked: Asked, version: Version) -> Option<Streams> {
+async fn collect(
+    connection: &mut spdy::Connection,
+    asked: RequestedStreams,
+    version: Version,
+) -> Option<Streams> {
     let mut streams = Streams::default();
     let resize = asked.tty && version >= Version::TextAndResize;
     while streams.error.is_none()
@@ -177,7 +185,7 @@ async fn collect(connection: &mut spdy::Connection, asked: Asked, version: Versi
 
 async fn run(streams: Streams, open: impl Future<Output = runtime::Result<Session>>) -> runtime::Result<i32> {
     let Session { stdin, stdout, stderr, resize, exit } = open.await?;
-    // Dropped, and so ended, with this future.
+    // Dropped, and therefore aborted, with this future.
     let mut inputs = JoinSet::new();
     if let (Some(from), Some(to)) = (streams.stdin, stdin) {
         inputs.spawn(feed(from, to));
@@ -287,8 +295,8 @@ fn failed(error: &RuntimeError, verb: Verb) -> String {
     }
 }
 
-/// What the error stream carries at the end; nothing when all is well and the protocol is old.
-fn last_words(ended: &runtime::Result<i32>, verb: Verb, version: Version) -> String {
+/// Final text of the error stream; empty on success with protocol versions before v4.
+fn error_stream_text(ended: &runtime::Result<i32>, verb: Verb, version: Version) -> String {
     match (ended, version) {
         (_, Version::Status) => status_of(ended, verb).to_string(),
         (Ok(0), _) => String::new(),
@@ -311,8 +319,8 @@ mod tests {
             status_of(&gone, Verb::Exec)["message"],
             "Internal error occurred: error executing command in container: gone"
         );
-        assert_eq!(last_words(&Ok(0), Verb::Exec, Version::Text), "");
-        assert!(last_words(&Ok(3), Verb::Exec, Version::TextAndResize).ends_with("exit code 3"));
+        assert_eq!(error_stream_text(&Ok(0), Verb::Exec, Version::Text), "");
+        assert!(error_stream_text(&Ok(3), Verb::Exec, Version::TextAndResize).ends_with("exit code 3"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub enum Purpose {
     Ports,
 }
 
-/// How an exec or attach ends, by the age of the protocol.
+/// Protocol version of exec and attach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// Errors are text.
@@ -27,7 +27,7 @@ pub enum Version {
     Status,
 }
 
-/// The framing both sides speak from now on.
+/// Framing of the upgraded connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// SPDY/3.1 on the connection itself.
@@ -38,15 +38,15 @@ pub enum Framing {
     Channels {
         /// Messages are text in base64.
         base64: bool,
-        /// How it ends.
+        /// Protocol version.
         version: Version,
     },
 }
 
-/// An accepted upgrade: what is spoken, and the headers of the 101.
+/// An accepted upgrade: its framing, and the headers of the 101 response.
 #[derive(Debug)]
 pub struct Accepted {
-    /// What is spoken.
+    /// Negotiated framing.
     pub framing: Framing,
     /// Headers of the answer.
     pub headers: HeaderMap,
@@ -68,7 +68,7 @@ fn listed(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     all.filter(|part| !part.is_empty()).collect()
 }
 
-/// The names that are spoken over WebSocket.
+/// Supported WebSocket subprotocols.
 fn websocket(purpose: Purpose, name: &str) -> Option<Framing> {
     if purpose == Purpose::Ports && name == "SPDY/3.1+portforward.k8s.io" {
         return Some(Framing::Tunnel);
@@ -84,7 +84,7 @@ fn websocket(purpose: Purpose, name: &str) -> Option<Framing> {
     Some(Framing::Channels { base64, version })
 }
 
-/// The names that are spoken over SPDY.
+/// Supported SPDY stream protocols.
 fn spdy(purpose: Purpose, name: &str) -> Option<Version> {
     match (purpose, name) {
         (Purpose::Ports, "portforward.k8s.io") => Some(Version::Text),
@@ -95,7 +95,7 @@ fn spdy(purpose: Purpose, name: &str) -> Option<Version> {
     }
 }
 
-/// Decides on a request by its headers. Of several protocols the client's first choice that is spoken here is taken.
+/// Negotiates the framing from the request headers: the first supported protocol in the client's order.
 pub fn negotiate(purpose: Purpose, headers: &HeaderMap) -> Result<Accepted, Refused> {
     let refused = |status, message: String| Refused { status, message };
     let upgrade = headers.get(UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or_default().to_ascii_lowercase();

@@ -10,25 +10,25 @@ pub mod websocket;
 // Exec and attach.
 pub mod command;
 // Forwarded ports.
-pub mod ports;
+pub mod port_forward;
 
 use bytes::Bytes;
 use std::io;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Read and written at once.
+/// Size of reads and writes.
 pub const CHUNK: usize = 32 << 10;
-/// Chunks that wait for a reader before the connection is not read any further.
-const AHEAD: usize = 8;
-/// A peer that went away without a word is noticed by this.
+/// Chunks queued for a reader before reading from the connection stops.
+const MAX_QUEUED_CHUNKS: usize = 8;
+/// Ping interval: detects dead peers.
 const PING: Duration = Duration::from_secs(30);
 /// How long a peer may take to create its streams.
-const CREATION: Duration = Duration::from_secs(30);
-/// How long a peer may take to close, after everything was said.
-const LINGER: Duration = Duration::from_secs(10);
+const CREATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long to wait for the peer to close after all data was sent.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a peer sends on one stream; ends when the peer closes it or goes away.
+/// Data from the peer on one stream; ends when the peer closes it or disconnects.
 pub type Input = mpsc::Receiver<Bytes>;
 
 /// One stream towards the peer. Writes wait for the peer.
@@ -49,14 +49,14 @@ impl Output {
         }
     }
 
-    /// Nothing more comes on this stream. WebSocket channels have no end of their own.
+    /// Ends the stream. No effect on WebSocket channels, which have no end of stream.
     pub async fn finish(&self) {
         if let Self::Spdy(output) = self {
             let _ = output.write(&[], true).await;
         }
     }
 
-    /// The stream is given up.
+    /// Resets the stream.
     pub async fn reset(&self) {
         if let Self::Spdy(output) = self {
             output.reset().await;

@@ -19,15 +19,15 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_util::sync::CancellationToken;
 
-use super::{AHEAD, CHUNK, Input, LINGER, PING};
+use super::{CHUNK, CLOSE_TIMEOUT, Input, MAX_QUEUED_CHUNKS, PING};
 
 /// Closes the channel that the next byte names.
 const CLOSE: u8 = 255;
 
 /// The longest message that a client may send. kubectl sends 32 KiB at a time; other clients may send more.
-const LONGEST: usize = 1 << 20;
+const MAX_MESSAGE: usize = 1 << 20;
 
-/// What carries it.
+/// The underlying connection.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
@@ -36,12 +36,13 @@ type Sink = Arc<Mutex<SplitSink<Socket, Message>>>;
 
 async fn server_side<T: Io + 'static>(io: T) -> Socket {
     // The default accepts messages of 64 MiB, which a client with many connections would fill memory with.
-    let config = WebSocketConfig::default().max_message_size(Some(LONGEST)).max_frame_size(Some(LONGEST));
+    let config =
+        WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
     WebSocketStream::from_raw_socket(Box::new(io) as Box<dyn Io>, Role::Server, Some(config)).await
 }
 
-/// Clients take a close without a code for a failure.
-fn goodbye() -> Message {
+/// A close frame with a code: clients treat one without as a failure.
+fn close_message() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
 
@@ -75,7 +76,7 @@ impl Output {
 pub struct Connection {
     sink: Sink,
     base64: bool,
-    /// The peer is gone.
+    /// Cancelled when the peer disconnects.
     pub gone: CancellationToken,
     reader: JoinHandle<()>,
     pinger: JoinHandle<()>,
@@ -89,7 +90,7 @@ impl Connection {
         let (senders, inputs) = channels
             .iter()
             .map(|channel| {
-                let (sender, input) = mpsc::channel(AHEAD);
+                let (sender, input) = mpsc::channel(MAX_QUEUED_CHUNKS);
                 ((*channel, sender), input)
             })
             .unzip();
@@ -113,12 +114,12 @@ impl Connection {
         Output { sink: self.sink.clone(), channel, base64: self.base64 }
     }
 
-    /// Says goodbye and waits for the peer to close, so that nothing said before is lost on the way.
+    /// Sends a close frame and waits for the peer to close, so that data sent before is not lost.
     pub async fn close(mut self) {
         self.pinger.abort();
-        let closed = self.sink.lock().await.send(goodbye()).await;
+        let closed = self.sink.lock().await.send(close_message()).await;
         if closed.is_ok() {
-            let _ = tokio::time::timeout(LINGER, &mut self.reader).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, &mut self.reader).await;
         }
     }
 }
@@ -198,7 +199,7 @@ pub async fn tunnel<T: Io + 'static>(io: T) -> DuplexStream {
                 return;
             }
         }
-        let _ = sink.send(goodbye()).await;
+        let _ = sink.send(close_message()).await;
     });
     near
 }
@@ -236,7 +237,7 @@ mod tests {
         let mut client = client(far).await;
         // The server stops reading at the header of the frame, so the client may never finish sending.
         let sending = tokio::spawn(async move {
-            let _ = client.send(Message::binary(vec![0_u8; LONGEST + 1])).await;
+            let _ = client.send(Message::binary(vec![0_u8; MAX_MESSAGE + 1])).await;
         });
         assert_eq!(inputs[0].recv().await, None);
         connection.gone.cancelled().await;

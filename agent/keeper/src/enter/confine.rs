@@ -1,9 +1,10 @@
-//! From a child in the container's namespaces to its program: rights go, then the program comes.
+//! Confines a child that has joined the container's namespaces, then execs the program.
 //!
-//! The order is a runtime's. A filter needs either the right to load it or the promise to gain none, so it is loaded
-//! first without that promise, and last with it.
+//! The order of the steps is that of OCI runtimes. Loading a seccomp filter needs either CAP_SYS_ADMIN or no_new_privs,
+//! so the filter is loaded first without no_new_privs, and last with it.
 
-use std::ffi::CString;
+use std::convert::Infallible;
+use std::ffi::{CString, NulError};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
@@ -12,26 +13,77 @@ use nix::sys::stat::{Mode, SFlag, fstat, umask};
 use nix::unistd::{Gid, Uid};
 
 use super::join::Target;
-use super::label::Labels;
-use super::program;
+use super::label::{LabelError, Labels};
+use super::program::{self, ProgramError};
 use super::request::{Capabilities, Request};
 
-/// Never returns but with what went wrong. `parent` is the pipe that it is told through.
+/// Why the child could not exec the program. Errors of the kernel are worded as OCI runtimes word them.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// A system call.
+    #[error("{step}: {}", errno.desc().to_lowercase())]
+    Step {
+        /// The operation that failed.
+        step: &'static str,
+        /// The cause.
+        errno: Errno,
+    },
+    /// The working directory cannot be entered.
+    #[error("chdir to cwd ({cwd:?}) set in config.json failed: {}", errno.desc().to_lowercase())]
+    WorkingDirectory {
+        /// As the container's configuration has it.
+        cwd: String,
+        /// The cause.
+        errno: Errno,
+    },
+    /// The program was found, but the kernel does not run it.
+    #[error("exec {path}: {}", errno.desc().to_lowercase())]
+    Exec {
+        /// In the container.
+        path: String,
+        /// The cause.
+        errno: Errno,
+    },
+    /// An argument, variable or path with a zero byte.
+    #[error("{text:?}")]
+    Nul {
+        /// The value as given.
+        text: String,
+        /// Where its zero byte is.
+        #[source]
+        source: NulError,
+    },
+    /// The parent no longer waits for the command.
+    #[error("given up")]
+    GivenUp,
+    /// AppArmor or SELinux.
+    #[error(transparent)]
+    Label(#[from] LabelError),
+    /// The container has no such program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+}
+
+/// Confines the process and execs the program; returns only on error. `parent` is the pipe for that error.
 pub fn program(
     request: &Request,
     target: &Target,
     labels: &Labels,
     filter: Option<&[u8]>,
     parent: &impl AsFd,
-) -> String {
+) -> ConfineError {
     match prepare(request, target, labels, filter, parent.as_fd()) {
         Ok(never) => match never {},
         Err(error) => error,
     }
 }
 
-fn step<T>(what: &str, result: Result<T, Errno>) -> Result<T, String> {
-    result.map_err(|e| format!("{what}: {}", e.desc().to_lowercase()))
+fn step<T>(step: &'static str, result: Result<T, Errno>) -> Result<T, ConfineError> {
+    result.map_err(|errno| ConfineError::Step { step, errno })
+}
+
+fn c_string(text: &str) -> Result<CString, ConfineError> {
+    CString::new(text).map_err(|source| ConfineError::Nul { text: text.to_owned(), source })
 }
 
 fn prepare(
@@ -40,31 +92,31 @@ fn prepare(
     labels: &Labels,
     filter: Option<&[u8]>,
     parent: BorrowedFd<'_>,
-) -> Result<std::convert::Infallible, String> {
+) -> Result<Infallible, ConfineError> {
     step("cgroup namespace", target.cgroups())?;
-    // They hold from exec on.
+    // Labels take effect at exec.
     labels.take(request)?;
     step("closing descriptors", close_all_but(parent))?;
-    awaited(parent)?;
+    check_parent_waiting(parent)?;
     step("setsid", nix::unistd::setsid())?;
     umask(Mode::from_bits_truncate(0o022));
     step("session keyring", join_keyring(request.keyring.as_deref()))?;
-    own_streams(request);
+    chown_streams(request);
     if request.no_new_privileges {
         step("no_new_privs", nix::sys::prctl::set_no_new_privs())?;
     } else {
-        step("seccomp filter", load(filter))?;
+        step("seccomp filter", load_seccomp(filter))?;
     }
-    // As root where only root may go, or as the user where root may not (a file system that squashes it).
+    // As root first, then as the user: on a file system with root squash only the user may enter the directory.
     let early = nix::unistd::chdir(request.cwd.as_str());
-    step("bounding set", bound(request.capabilities.bounding))?;
+    step("bounding set", drop_bounding_set(request.capabilities.bounding))?;
     step("user", become_user(request))?;
-    step("capabilities", limit(&request.capabilities))?;
+    step("capabilities", set_capabilities(&request.capabilities))?;
     if early.is_err() {
-        let cwd = &request.cwd;
-        step(&format!("chdir to cwd ({cwd:?}) set in config.json failed"), nix::unistd::chdir(cwd.as_str()))?;
+        let refused = |errno| ConfineError::WorkingDirectory { cwd: request.cwd.clone(), errno };
+        nix::unistd::chdir(request.cwd.as_str()).map_err(refused)?;
     }
-    // A directory that was opened outside would be one way out.
+    // A working directory outside the container's root would allow an escape.
     step("the working directory is outside of the container", nix::unistd::getcwd())?;
     let mut env = request.env.clone();
     if !env.iter().any(|entry| entry.starts_with("HOME=")) {
@@ -72,20 +124,20 @@ fn prepare(
     }
     let command = request.args.first().map_or("", String::as_str);
     let path = program::find(command, &env)?;
-    let strings = |list: &[String]| -> Result<Vec<CString>, String> {
-        list.iter().map(|text| CString::new(text.as_str()).map_err(|e| format!("{text:?}: {e}"))).collect()
+    let strings = |list: &[String]| -> Result<Vec<CString>, ConfineError> {
+        list.iter().map(|text| c_string(text)).collect()
     };
     let (args, env) = (strings(&request.args)?, strings(&env)?);
-    let file = CString::new(path.as_str()).map_err(|e| format!("{path:?}: {e}"))?;
+    let file = c_string(&path)?;
     default_signals();
-    awaited(parent)?;
+    check_parent_waiting(parent)?;
     if request.no_new_privileges {
-        step("seccomp filter", load(filter))?;
+        step("seccomp filter", load_seccomp(filter))?;
     }
-    step(&format!("exec {path}"), nix::unistd::execve(&file, &args, &env))
+    nix::unistd::execve(&file, &args, &env).map_err(|errno| ConfineError::Exec { path, errno })
 }
 
-/// Keys of the keeper are not the container's. Without a name the keyring is a fresh one.
+/// Replaces the keeper's session keyring by the named one, or by a new one without a name.
 fn join_keyring(name: Option<&str>) -> Result<(), Errno> {
     const KEYCTL_JOIN_SESSION_KEYRING: libc::c_int = 1;
     let name = name.map(CString::new).transpose().map_err(|_| Errno::EINVAL)?;
@@ -94,14 +146,14 @@ fn join_keyring(name: Option<&str>) -> Result<(), Errno> {
     #[allow(unsafe_code)]
     let result = unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, at) };
     match Errno::result(result) {
-        // A kernel without keys.
+        // The kernel has no keyrings.
         Err(Errno::ENOSYS) => Ok(()),
         other => other.map(drop),
     }
 }
 
-/// Programs open `/dev/stdout` again, which a pipe allows to its owner. Devices are everybody's already.
-fn own_streams(request: &Request) {
+/// Makes the command's user the owner of its pipes, so that it may reopen `/dev/stdout`. Devices are left alone.
+fn chown_streams(request: &Request) {
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     for stream in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
         let Ok(found) = fstat(stream) else { continue };
@@ -112,13 +164,12 @@ fn own_streams(request: &Request) {
     }
 }
 
-/// Nothing of the node stays open but the streams and the pipe to the parent, which ends at exec.
+/// Closes all descriptors but the standard streams and the pipe to the parent, which is close-on-exec.
 fn close_all_but(parent: BorrowedFd<'_>) -> Result<(), Errno> {
     let parent = parent.as_raw_fd() as libc::c_uint;
     for (first, last) in [(3, parent - 1), (parent + 1, libc::c_uint::MAX)] {
         if first <= last {
-            // SAFETY: the owners of these descriptors are the parent's: this process ends or becomes another program
-            // without them.
+            // SAFETY: this process never uses the owners of these descriptors again: it execs another program or exits.
             #[allow(unsafe_code)]
             let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
             Errno::result(result)?;
@@ -127,12 +178,12 @@ fn close_all_but(parent: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A command that nobody waits for any more does not run, however long it was kept from running.
-fn awaited(parent: BorrowedFd<'_>) -> Result<(), String> {
+/// Fails if the parent no longer waits: a command that was given up must not run.
+fn check_parent_waiting(parent: BorrowedFd<'_>) -> Result<(), ConfineError> {
     let mut pipe = [PollFd::new(parent, PollFlags::empty())];
     match poll(&mut pipe, PollTimeout::ZERO) {
         Ok(0) => Ok(()),
-        _ => Err("given up".into()),
+        _ => Err(ConfineError::GivenUp),
     }
 }
 
@@ -144,11 +195,11 @@ fn prctl(option: libc::c_int, two: libc::c_ulong, three: libc::c_ulong) -> Resul
     Errno::result(result).map(drop)
 }
 
-/// Nothing outside this set can be had any more.
-fn bound(set: u64) -> Result<(), Errno> {
+/// Removes all capabilities outside of `set` from the bounding set.
+fn drop_bounding_set(set: u64) -> Result<(), Errno> {
     for capability in (0..64).filter(|n| set & (1 << n) == 0) {
         match prctl(libc::PR_CAPBSET_DROP, capability, 0) {
-            // Past the last one that this kernel knows.
+            // Past the last capability of this kernel.
             Err(Errno::EINVAL) => break,
             other => other?,
         }
@@ -166,8 +217,8 @@ fn become_user(request: &Request) -> Result<(), Errno> {
     nix::sys::prctl::set_keepcaps(false)
 }
 
-/// Exactly these capabilities.
-fn limit(sets: &Capabilities) -> Result<(), Errno> {
+/// Sets the capability sets to exactly these.
+fn set_capabilities(sets: &Capabilities) -> Result<(), Errno> {
     const VERSION_3: u32 = 0x2008_0522;
     #[repr(C)]
     struct Header {
@@ -200,8 +251,8 @@ fn limit(sets: &Capabilities) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Loads a filter, if there is one.
-fn load(filter: Option<&[u8]>) -> Result<(), Errno> {
+/// Loads a seccomp filter, if there is one.
+fn load_seccomp(filter: Option<&[u8]>) -> Result<(), Errno> {
     const SECCOMP_SET_MODE_FILTER: libc::c_uint = 1;
     let Some(filter) = filter else { return Ok(()) };
     let (instructions, rest) = filter.as_chunks::<8>();
@@ -227,10 +278,11 @@ fn load(filter: Option<&[u8]>) -> Result<(), Errno> {
     Errno::result(result).map(drop)
 }
 
-/// What is ignored stays so through exec: Rust programs ignore SIGPIPE, and whoever started the node may have more.
+/// Resets ignored signals, which would stay ignored after exec: Rust programs ignore SIGPIPE, and the agent may have
+/// inherited more.
 fn default_signals() {
     for signal in 1..=64 {
-        // SAFETY: sets the default for a signal; no handler is involved. Some cannot be set, and need not be.
+        // SAFETY: sets the default action, no handler is involved. It fails for SIGKILL and SIGSTOP, which are never ignored.
         #[allow(unsafe_code)]
         unsafe {
             libc::signal(signal, libc::SIG_DFL);

@@ -1,4 +1,4 @@
-//! Into the namespaces and the cgroup of a container.
+//! Joins the namespaces and the cgroup of a container.
 
 use std::fs;
 use std::io;
@@ -22,13 +22,13 @@ const KINDS: [(&str, CloneFlags); 5] = [
 /// The container's first process.
 pub struct Target {
     process: OwnedFd,
-    /// Whether its view of cgroups is its own.
+    /// Whether it has a cgroup namespace of its own.
     own_cgroups: bool,
 }
 
 impl Target {
-    /// Takes on the container's view of cgroups. Only from within its cgroup: where the hierarchy is delegated by namespaces,
-    /// the kernel lets nobody into a cgroup from one that is outside of the view.
+    /// Joins the container's cgroup namespace. Call it only from within the container's cgroup: with `nsdelegate`, the kernel
+    /// allows no migration into a cgroup from outside of the namespace.
     pub fn cgroups(&self) -> nix::Result<()> {
         if self.own_cgroups { setns(&self.process, CloneFlags::CLONE_NEWCGROUP) } else { Ok(()) }
     }
@@ -36,32 +36,32 @@ impl Target {
 
 /// Joins every namespace but that of cgroups in which the container's first process is and this one is not, all or none.
 pub fn namespaces(request: &Request) -> Result<Target, Error> {
-    let gone = || Error("container is not running".into());
-    let target = pidfd::open(request.pid).map_err(|_| gone())?;
-    let (kinds, own_cgroups) = differing(request.pid).map_err(|_| gone())??;
-    // Everything above was read of this process, if it was there before and is there still.
+    let target = pidfd::open(request.pid).map_err(|_| Error::NotRunning)?;
+    let (kinds, own_cgroups) = differing(request.pid).map_err(|_| Error::NotRunning)??;
+    // The process is checked before and after: everything read above belongs to it.
     let mut ended = [PollFd::new(target.as_fd(), PollFlags::POLLIN)];
-    let ended = poll(&mut ended, PollTimeout::ZERO).map_err(Error::at("poll"))? > 0;
+    let ended = poll(&mut ended, PollTimeout::ZERO).map_err(Error::kernel("poll"))? > 0;
     if ended || pidfd::start_time(request.pid) != Some(request.start_time) {
-        return Err(gone());
+        return Err(Error::NotRunning);
     }
     if let Some(adjust) = request.oom_score_adj {
-        // Lowering it needs a privilege that the node may not have.
+        // Lowering the score needs CAP_SYS_RESOURCE, which the node may not have.
         let _ = fs::write("/proc/self/oom_score_adj", adjust.to_string());
     }
-    // Nothing in the container may read or trace this process while it is on its way.
-    nix::sys::prctl::set_dumpable(false).map_err(Error::at("prctl"))?;
-    setns(&target, kinds).map_err(Error::at("joining the container's namespaces"))?;
+    // Processes in the container must not read or trace this process before it is confined.
+    nix::sys::prctl::set_dumpable(false).map_err(Error::kernel("prctl"))?;
+    setns(&target, kinds).map_err(Error::kernel("joining the container's namespaces"))?;
     Ok(Target { process: target, own_cgroups })
 }
 
-/// Which namespaces are not ours, and whether that of cgroups is one; the outer error says that the process is gone.
+/// Namespaces of the process that differ from ours, and whether its cgroup namespace does. The outer error means that the
+/// process is gone.
 fn differing(pid: i32) -> io::Result<Result<(CloneFlags, bool), Error>> {
     let identity = |whose: &str, kind: &str| fs::read_link(format!("/proc/{whose}/ns/{kind}"));
     let whose = pid.to_string();
     let other = |kind: &str| Ok::<_, io::Error>(identity(&whose, kind)? != identity("self", kind)?);
     if other("user")? {
-        return Ok(Err(Error("the container has a user namespace".into())));
+        return Ok(Err(Error::UserNamespace));
     }
     let mut kinds = CloneFlags::empty();
     for (name, kind) in KINDS {

@@ -1,4 +1,4 @@
-//! AppArmor profile and SELinux label of a command: those of its container, or it does not run.
+//! Gives a command the AppArmor profile and SELinux label of its container; it does not run without them.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,13 +15,36 @@ const APPARMOR: &str = "thread-self/attr/apparmor/exec";
 /// SELinux, and AppArmor of kernels before 5.1.
 const FIRST: &str = "thread-self/attr/exec";
 
-/// The node's own `/proc`: the container's may be anything.
+/// Why a label could not be set.
+#[derive(Debug, thiserror::Error)]
+pub enum LabelError {
+    /// The kernel rejected the SELinux label.
+    #[error("SELinux label {label:?}")]
+    Selinux {
+        /// The container's.
+        label: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel rejected the AppArmor profile.
+    #[error("AppArmor profile {profile:?}")]
+    Apparmor {
+        /// The container's.
+        profile: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The host's `/proc`. The container's `/proc` is not trusted.
 pub struct Labels {
     proc: Option<File>,
 }
 
 impl Labels {
-    /// Opens what is needed while `/proc` is the node's.
+    /// Opens the host's `/proc`; call it before joining the container's mount namespace.
     pub fn open(request: &Request) -> io::Result<Self> {
         if request.apparmor.is_none() && request.selinux.is_none() {
             return Ok(Self { proc: None });
@@ -33,11 +56,12 @@ impl Labels {
         Ok(Self { proc: Some(proc) })
     }
 
-    /// Has the kernel give this process its labels when it becomes its program.
-    pub fn take(&self, request: &Request) -> Result<(), String> {
+    /// Sets the labels that the kernel applies at the next exec.
+    pub fn take(&self, request: &Request) -> Result<(), LabelError> {
         let Some(proc) = &self.proc else { return Ok(()) };
         if let Some(label) = &request.selinux {
-            write(proc, FIRST, label).map_err(|e| format!("SELinux label {label:?}: {e}"))?;
+            let refused = |source| LabelError::Selinux { label: label.clone(), source };
+            write(proc, FIRST, label).map_err(refused)?;
         }
         if let Some(profile) = &request.apparmor {
             let text = format!("exec {profile}");
@@ -45,13 +69,13 @@ impl Labels {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => write(proc, FIRST, &text),
                 other => other,
             };
-            written.map_err(|e| format!("AppArmor profile {profile:?}: {e}"))?;
+            written.map_err(|source| LabelError::Apparmor { profile: profile.clone(), source })?;
         }
         Ok(())
     }
 }
 
-/// In one piece: the kernel takes every write for a whole label.
+/// One write: the kernel takes each write as a complete label.
 fn write(dir: &impl AsFd, path: &str, text: &str) -> io::Result<()> {
     let file = openat(dir, path, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?;
     match File::from(file).write(text.as_bytes())? {
@@ -75,7 +99,7 @@ mod tests {
             Request { apparmor: Some("mine".into()), selinux: Some("u:r:t:s0".into()), ..Request::default() };
         let labels = Labels { proc: Some(File::open(dir.path()).unwrap()) };
         assert!(
-            labels.take(&request).unwrap_err().contains("SELinux label \"u:r:t:s0\""),
+            labels.take(&request).unwrap_err().to_string().contains("SELinux label \"u:r:t:s0\""),
             "this kernel has none"
         );
         fs::create_dir(attributes.join("apparmor")).unwrap();

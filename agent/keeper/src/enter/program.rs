@@ -1,49 +1,75 @@
-//! The program of a command, in the container's own file system, and what its environment lacks.
+//! Finds the program of a command in the container's file system, and the user's home directory.
 //!
-//! Files here are the container's: nothing they hold is trusted, and nothing waits for them.
+//! Files here belong to the container: their contents are not trusted, and opening them must not block.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 
-/// More than this of a passwd file is not read.
+use nix::errno::Errno;
+
+/// Bytes of a passwd file that are read at most.
 const PASSWD: u64 = 1 << 20;
 
-/// The file that a command means; errors as Go's `exec` words them, which is what users of runtimes know.
-pub fn find(command: &str, env: &[String]) -> Result<String, String> {
-    let refused = |why: &str| format!("exec: {command:?}: {why}");
+/// Why the program of a command was not found. The wording is that of Go's `exec`, as in OCI runtimes.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The path does not exist.
+    #[error("exec: {command:?}: stat {command}: {}", errno.desc().to_lowercase())]
+    Absent {
+        /// The command as given.
+        command: String,
+        /// The cause.
+        errno: Errno,
+    },
+    /// A directory is at its path.
+    #[error("exec: {command:?}: is a directory")]
+    Directory {
+        /// The command as given.
+        command: String,
+    },
+    /// The file is not executable.
+    #[error("exec: {command:?}: permission denied")]
+    Forbidden {
+        /// The command as given.
+        command: String,
+    },
+    /// No directory of the search path has it.
+    #[error("exec: {command:?}: executable file not found in $PATH")]
+    NotInPath {
+        /// The command as given.
+        command: String,
+    },
+}
+
+/// Path of the file that a command names, searched for in `PATH`.
+pub fn find(command: &str, env: &[String]) -> Result<String, ProgramError> {
     if command.contains('/') {
-        return match executable(command) {
-            Ok(()) => Ok(command.to_owned()),
-            Err(Refusal::Absent(e)) => Err(refused(&format!("stat {command}: {}", e.desc().to_lowercase()))),
-            Err(Refusal::Directory) => Err(refused("is a directory")),
-            Err(Refusal::Forbidden) => Err(refused("permission denied")),
-        };
+        return executable(command).map(|()| command.to_owned());
     }
     let path = env.iter().rev().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or_default();
     for dir in path.split(':').filter(|_| !path.is_empty()) {
-        // An empty one is the working directory, as in shells.
+        // An empty element of PATH means the working directory, as in shells.
         let file = if dir.is_empty() { format!("./{command}") } else { format!("{dir}/{command}") };
         if !command.is_empty() && executable(&file).is_ok() {
             return Ok(file);
         }
     }
-    Err(refused("executable file not found in $PATH"))
+    Err(ProgramError::NotInPath { command: command.to_owned() })
 }
 
-enum Refusal {
-    Absent(nix::errno::Errno),
-    Directory,
-    Forbidden,
-}
-
-fn executable(path: &str) -> Result<(), Refusal> {
-    let errno = |e: std::io::Error| nix::errno::Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
-    let found = fs::metadata(path).map_err(|e| Refusal::Absent(errno(e)))?;
+fn executable(path: &str) -> Result<(), ProgramError> {
+    let command = || path.to_owned();
+    let errno = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
+    let found =
+        fs::metadata(path).map_err(|e| ProgramError::Absent { command: command(), errno: errno(e) })?;
     if found.is_dir() {
-        return Err(Refusal::Directory);
+        return Err(ProgramError::Directory { command: command() });
     }
-    if found.permissions().mode() & 0o111 == 0 { Err(Refusal::Forbidden) } else { Ok(()) }
+    if found.permissions().mode() & 0o111 == 0 {
+        return Err(ProgramError::Forbidden { command: command() });
+    }
+    Ok(())
 }
 
 /// The home directory of a user, `/` for one that passwd does not know.
@@ -91,10 +117,10 @@ mod tests {
             (format!("{at}/plain"), format!(r#"exec: "{at}/plain": permission denied"#)),
             (format!("{at}"), format!(r#"exec: "{at}": is a directory"#)),
         ] {
-            assert_eq!(find(&command, &env).unwrap_err(), error);
+            assert_eq!(find(&command, &env).unwrap_err().to_string(), error);
         }
         assert_eq!(
-            find("/nope", &env).unwrap_err(),
+            find("/nope", &env).unwrap_err().to_string(),
             r#"exec: "/nope": stat /nope: no such file or directory"#
         );
     }

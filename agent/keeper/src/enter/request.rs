@@ -1,4 +1,4 @@
-//! What is asked: a process as a container's own configuration says, with another command.
+//! The request file: the container's process configuration with another command.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Request {
     /// The container's first process: its namespaces are joined.
     pub pid: i32,
-    /// Start time of that process, to know it from another with its pid.
+    /// Start time of that process; detects a reused pid.
     pub start_time: u64,
     /// The container's cgroup directory.
     pub cgroup: Option<PathBuf>,
@@ -25,15 +25,15 @@ pub struct Request {
     pub gid: u32,
     /// Supplemental groups.
     pub groups: Vec<u32>,
-    /// Rights.
+    /// Capability sets.
     pub capabilities: Capabilities,
-    /// Set-user-id programs give no rights.
+    /// `no_new_privs`.
     pub no_new_privileges: bool,
-    /// How likely the kernel ends it when memory runs out.
+    /// `oom_score_adj`.
     pub oom_score_adj: Option<i32>,
-    /// Name of the container's session keyring; a fresh one without a name.
+    /// Name of the container's session keyring; none for a new one.
     pub keyring: Option<String>,
-    /// A file with the system call filter, as the kernel takes it.
+    /// File with the seccomp filter as BPF instructions.
     pub filter: Option<PathBuf>,
     /// AppArmor profile.
     #[serde(default)]
@@ -43,17 +43,17 @@ pub struct Request {
     pub selinux: Option<String>,
 }
 
-/// Sets of capabilities, a bit for each.
+/// Capability sets as bit masks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
-    /// What exec may ever give.
+    /// Bounding set.
     pub bounding: u64,
-    /// What it may use.
+    /// Effective set.
     pub effective: u64,
-    /// What it may take up.
+    /// Permitted set.
     pub permitted: u64,
-    /// What may pass through exec of programs with file capabilities.
+    /// Inheritable set.
     pub inheritable: u64,
-    /// What passes through exec of any program.
+    /// Ambient set.
     pub ambient: u64,
 }

@@ -1,7 +1,7 @@
-//! A copy of this program in memory that nobody can change.
+//! A sealed in-memory copy (memfd) of this program.
 //!
-//! A process that joins a container can be seen there, and through `/proc/<pid>/exe` so can its program: a file on disk
-//! could be opened, and overwritten once it is no longer being run.
+//! A process that joins a container exposes its program to the container through `/proc/<pid>/exe`. A file on disk could be
+//! opened there and overwritten once it is no longer running (CVE-2019-5736).
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// Says that a memfd is meant to be run; older kernels do not know it, newer ones may insist.
+/// Marks a memfd as executable. Older kernels do not know the flag; newer ones may require it.
 const MFD_EXEC: u32 = 0x10;
 
-/// The copy; its path is good for this process and for what it starts.
+/// The copy. Its path is valid in this process and its children.
 #[derive(Debug)]
 pub struct Sealed(File);
 
@@ -35,7 +35,7 @@ impl Sealed {
         Ok(Self(copy))
     }
 
-    /// How to run it.
+    /// Path to execute it by.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }

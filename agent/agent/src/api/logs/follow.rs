@@ -1,4 +1,4 @@
-//! From files to the client, and on as they grow. Growth is heard of from the kernel, never asked for.
+//! Sends log files to the client and follows them with inotify.
 
 use bytes::Bytes;
 use coracle_proto::cri;
@@ -19,15 +19,15 @@ use coracle_host_dir::HostDir;
 
 /// Read at once.
 const CHUNK: usize = 64 << 10;
-/// The last words of a container are written right after its end.
-const LAST_WORDS: Duration = Duration::from_millis(200);
-/// Between looks at a runtime that does not tell of ends.
-const LOOK: Duration = Duration::from_secs(2);
+/// Delay after a container's exit, for its last lines to be written.
+const FLUSH_DELAY: Duration = Duration::from_millis(200);
+/// Poll interval for runtimes without events.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Resolves when a container does not run any more.
+/// Resolves when a container has exited.
 pub async fn ended(runtime: Arc<dyn Runtime>, id: String) {
     use cri::ContainerEventType::{ContainerDeletedEvent, ContainerStoppedEvent};
-    // Heard first and asked second, so that an end in between is not missed.
+    // Subscribes before reading the status, so that no exit is missed.
     let events = runtime.events().await;
     let runs = async || {
         let status = runtime.container_status(&id, false).await.ok().and_then(|answer| answer.status);
@@ -45,7 +45,7 @@ pub async fn ended(runtime: Arc<dyn Runtime>, id: String) {
         }
     }
     while runs().await {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -53,7 +53,7 @@ pub async fn ended(runtime: Arc<dyn Runtime>, id: String) {
 struct Lines<'a> {
     printer: Printer,
     out: &'a mpsc::Sender<Bytes>,
-    /// Of a line whose end has not come.
+    /// Bytes of an incomplete line.
     rest: Vec<u8>,
 }
 
@@ -61,7 +61,7 @@ impl Lines<'_> {
     /// Reads to the end; `false` when the client wants no more.
     async fn drain(&mut self, mut from: Box<dyn Read + Send>) -> io::Result<(bool, Box<dyn Read + Send>)> {
         loop {
-            // Most reads come from the page cache, but a disk may take its time.
+            // Most reads come from the page cache, but a disk may be slow.
             let (reader, chunk) = tokio::task::spawn_blocking(move || {
                 let mut chunk = vec![0; CHUNK];
                 let read = from.read(&mut chunk);
@@ -136,7 +136,7 @@ pub async fn send(
         if !more {
             return Ok(());
         }
-        // The file was moved away and another one begun: the keeper writes only to the new one now.
+        // The file was rotated: the keeper writes only to the new one now.
         if let Some(new) = inode_of(&dir, &name).filter(|new| options.follow && *new != inode) {
             current = lines.drain(current).await?.1;
             inode = new;
@@ -148,7 +148,7 @@ pub async fn send(
             () = out.closed() => return Ok(()),
             () = &mut ended => {
                 over = true;
-                tokio::time::sleep(LAST_WORDS).await;
+                tokio::time::sleep(FLUSH_DELAY).await;
             }
             change = changes.next() => if !matches!(change, Some(Ok(_))) { return Ok(()) },
         }

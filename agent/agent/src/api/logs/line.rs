@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::options::{LogOptions, Wanted};
+use super::options::{LogOptions, LogStream};
 
 /// A line taken apart.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
 pub struct Printer {
     timestamps: bool,
     since: Option<Timestamp>,
-    wanted: Wanted,
+    wanted: LogStream,
     /// Bytes that may still be sent.
     left: u64,
     /// The next line begins one of the client's.
@@ -59,8 +59,8 @@ impl Printer {
     pub fn print(&mut self, line: &[u8], out: &mut Vec<u8>) {
         let Some(line) = parse(line) else { return };
         let (wanted, stream) = (self.wanted, line.stream);
-        if (wanted == Wanted::Stdout && stream != b"stdout")
-            || (wanted == Wanted::Stderr && stream != b"stderr")
+        if (wanted == LogStream::Stdout && stream != b"stdout")
+            || (wanted == LogStream::Stderr && stream != b"stderr")
         {
             return;
         }
@@ -118,7 +118,7 @@ mod tests {
         let since =
             LogOptions { since: Some("2026-01-01T00:00:02Z".parse().unwrap()), ..LogOptions::default() };
         assert_eq!(print(&since), "two\n\n");
-        let stderr = LogOptions { wanted: Wanted::Stderr, ..LogOptions::default() };
+        let stderr = LogOptions { wanted: LogStream::Stderr, ..LogOptions::default() };
         assert_eq!(print(&stderr), "two\n");
         let limited = LogOptions { limit: Some(5), ..LogOptions::default() };
         assert_eq!(print(&limited), "one\nt");

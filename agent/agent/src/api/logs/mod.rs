@@ -1,22 +1,23 @@
 //! `/containerLogs`: what a container wrote, from its log files.
 
-// What was asked.
+// Query options.
 pub mod options;
 // One line of a log file.
 pub mod line;
 // The files of one container's log, rotated ones too.
 pub mod segments;
-// From files to the client, and on as they grow.
+// Sends and follows log files.
 pub mod follow;
 
 use http::{Request, StatusCode};
-use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-use super::answer::{Answer, streamed, text};
-use super::streams::Place;
+use super::response::{ApiResponse, streamed, text};
+use super::streams::ContainerPath;
 use super::{first, query};
 use crate::context::Context;
 use crate::pod::spec;
@@ -26,15 +27,15 @@ use options::LogOptions;
 /// `/containerLogs/{namespace}/{pod}/{container}`.
 pub async fn handle<B>(
     context: &Arc<Context>,
-    (namespace, pod, container): Place<'_>,
+    (namespace, pod, container): ContainerPath<'_>,
     request: &Request<B>,
-) -> Answer {
+) -> ApiResponse {
     let query = query(request);
     let options = match LogOptions::parse(&query, jiff::Timestamp::now()) {
         Ok(options) => options,
         Err(error) => return text(error.status(), error.to_string()),
     };
-    let Some(entry) = context.pods.meant(namespace, pod, first(&query, "uid")) else {
+    let Some(entry) = context.pods.find_exact(namespace, pod, first(&query, "uid")) else {
         return text(StatusCode::NOT_FOUND, format!("pod {pod:?} does not exist"));
     };
     if !spec::containers(&spec::spec(&entry.pod)).any(|(_, found)| found.name == container) {
@@ -43,7 +44,7 @@ pub async fn handle<B>(
     let status = context.reporter.status(spec::uid(&entry.pod)).or_else(|| entry.pod.status.clone());
     let (id, path) = match log_of(&entry, container, options.previous, &status.unwrap_or_default()) {
         Ok(found) => found,
-        Err(message) => return text(StatusCode::BAD_REQUEST, message),
+        Err(error) => return text(StatusCode::BAD_REQUEST, error.to_string()),
     };
     let (sender, receiver) = mpsc::channel(4);
     let context = context.clone();
@@ -59,44 +60,57 @@ pub async fn handle<B>(
     streamed(receiver)
 }
 
-/// Which instance's log is meant: its id and file. The wording of what cannot be had is the kubelet's.
+/// Why a container has no log. The wording is the kubelet's.
+#[derive(Debug, thiserror::Error)]
+enum LogError {
+    #[error("previous terminated container {container:?} in pod {pod:?} not found")]
+    NoPrevious { container: String, pod: String },
+    #[error("container {container:?} in pod {pod:?} is not available")]
+    NotAvailable { container: String, pod: String },
+    #[error("container {container:?} in pod {pod:?} is terminated")]
+    Terminated { container: String, pod: String },
+    #[error("container {container:?} in pod {pod:?} is waiting to start{}", waiting(.reason))]
+    Waiting { container: String, pod: String, reason: String },
+}
+
+fn waiting(reason: &str) -> Cow<'static, str> {
+    match reason {
+        "ErrImagePull" => ": image can't be pulled".into(),
+        "ImagePullBackOff" => ": trying and failing to pull image".into(),
+        "" => " - no logs yet".into(),
+        reason => format!(": {reason}").into(),
+    }
+}
+
+/// Selects the container instance: its id and log file.
 fn log_of(
     entry: &Entry,
     container: &str,
     previous: bool,
     status: &PodStatus,
-) -> Result<(String, PathBuf), String> {
-    let pod = spec::name(&entry.pod);
+) -> Result<(String, PathBuf), LogError> {
     let mut instances = entry.view.containers.iter().filter(|view| view.name == container);
     let (newest, before) = (instances.next(), instances.next());
     let found = if previous { before } else { newest };
     if let Some(found) = found {
         return Ok((found.id.clone(), found.log_path.clone()));
     }
+    let (container, pod) = (container.to_owned(), spec::name(&entry.pod).to_owned());
     if previous {
-        return Err(format!("previous terminated container {container:?} in pod {pod:?} not found"));
+        return Err(LogError::NoPrevious { container, pod });
     }
     let lists =
         [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
     let found = lists.into_iter().flatten().flatten().find(|status| status.name == container);
-    Err(match found {
-        None => format!("container {container:?} in pod {pod:?} is not available"),
-        Some(status) => format!("container {container:?} in pod {pod:?} {}", why_none(status)),
-    })
-}
-
-fn why_none(status: &ContainerStatus) -> String {
+    let Some(status) = found else {
+        return Err(LogError::NotAvailable { container, pod });
+    };
     let state = status.state.clone().unwrap_or_default();
     if state.terminated.is_some() {
-        return "is terminated".to_owned();
+        return Err(LogError::Terminated { container, pod });
     }
     let reason = state.waiting.and_then(|waiting| waiting.reason).unwrap_or_default();
-    match reason.as_str() {
-        "ErrImagePull" => "is waiting to start: image can't be pulled".to_owned(),
-        "ImagePullBackOff" => "is waiting to start: trying and failing to pull image".to_owned(),
-        "" => "is waiting to start - no logs yet".to_owned(),
-        reason => format!("is waiting to start: {reason}"),
-    }
+    Err(LogError::Waiting { container, pod, reason })
 }
 
 #[cfg(test)]
@@ -104,7 +118,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::pod::observed::State;
-    use crate::pod::table::{ContainerView, View};
+    use crate::pod::table::{ContainerView, PodView};
     use serde_json::json;
 
     fn entry(instances: &[(&str, u32)]) -> Entry {
@@ -118,7 +132,7 @@ mod tests {
             log_path: PathBuf::from(format!("{name}/{attempt}.log")),
         };
         let containers = instances.iter().map(view).collect();
-        Entry { pod: Arc::new(pod), view: View { containers, ..View::default() } }
+        Entry { pod: Arc::new(pod), view: PodView { containers, ..PodView::default() } }
     }
 
     #[test]
@@ -130,7 +144,7 @@ mod tests {
         };
         let none = PodStatus::default();
         let log = |entry: &Entry, previous, status: &PodStatus| {
-            log_of(entry, "c", previous, status).map(|(id, _)| id)
+            log_of(entry, "c", previous, status).map(|(id, _)| id).map_err(|error| error.to_string())
         };
         let twice = entry(&[("c", 1), ("c", 0), ("d", 0)]);
         assert_eq!(log(&twice, false, &none).unwrap(), "c1");

@@ -1,11 +1,11 @@
-//! What was asked of a log.
+//! Query options of container logs.
 
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 
 /// Which of a container's streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wanted {
+pub enum LogStream {
     /// Both.
     #[default]
     All,
@@ -31,10 +31,10 @@ pub struct LogOptions {
     /// No more bytes.
     pub limit: Option<u64>,
     /// Which streams.
-    pub wanted: Wanted,
+    pub wanted: LogStream,
 }
 
-/// Options that are none, in the kubelet's words.
+/// Invalid options. The wording is the kubelet's.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum OptionsError {
     /// Not numbers, times or booleans.
@@ -85,9 +85,9 @@ impl LogOptions {
                 "sinceTime" => time = Some(value.parse::<Timestamp>().map_err(|_| OptionsError::Decode)?),
                 "stream" => {
                     options.wanted = match value.as_str() {
-                        "All" => Wanted::All,
-                        "Stdout" => Wanted::Stdout,
-                        "Stderr" => Wanted::Stderr,
+                        "All" => LogStream::All,
+                        "Stdout" => LogStream::Stdout,
+                        "Stderr" => LogStream::Stderr,
                         other => return Err(OptionsError::Stream(other.to_owned())),
                     }
                 }
@@ -95,7 +95,7 @@ impl LogOptions {
             }
         }
         let both = seconds.is_some() && time.is_some();
-        if both || (options.tail.is_some() && options.wanted != Wanted::All) {
+        if both || (options.tail.is_some() && options.wanted != LogStream::All) {
             return Err(OptionsError::Invalid);
         }
         let ago = |seconds: u64| {
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((all.tail, all.limit, all.since), (Some(3), Some(10), time("2026-01-01T00:00:00Z")));
         assert_eq!(parse("sinceTime=2025-12-31T00:00:00Z").unwrap().since, time("2025-12-31T00:00:00Z"));
         assert_eq!(parse("tail=all").unwrap().tail, None);
-        assert_eq!(parse("stream=Stderr").unwrap().wanted, Wanted::Stderr);
+        assert_eq!(parse("stream=Stderr").unwrap().wanted, LogStream::Stderr);
         assert_eq!(parse("sinceSeconds=99999999999999").unwrap().since, Some(Timestamp::MIN));
     }
 

@@ -1,24 +1,50 @@
-//! 5: what a container is to be: its environment, its mounts, and the files that are made for it.
+//! Step 5: the configuration of a container: environment, mounts and managed files.
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Container;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Job;
 use crate::events::{Kind, pod_reference};
+use crate::objects::ObjectError;
 use crate::pod::container_config::{ContainerFacts, container_config};
 use crate::pod::downward::Downward;
-use crate::pod::env::{self, Sources};
-use crate::pod::image::Present;
+use crate::pod::env::{self, EnvError, Sources};
+use crate::pod::image::{Present, PullFailure};
 use crate::pod::plan::Start;
 use crate::pod::pull_secret::PullCredential;
+use crate::pod::security::{self, SecurityError};
 use crate::pod::spec::{self, Role};
-use crate::pod::{dns, pull_secret, security, users};
-use crate::volume::mounts::{self, Source};
+use crate::pod::users::{self, UsersError};
+use crate::pod::{dns, pull_secret};
+use crate::volume::mounts::{self, MountError, Source};
 use crate::volume::prepare::Prepared;
 use coracle_host_dir::HostDir;
+
+/// Why a container cannot be configured; shown on the pod as `CreateContainerConfigError`.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::pod) enum ConfigureError {
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    #[error(transparent)]
+    Users(#[from] UsersError),
+    /// An image that is a volume is not on the node.
+    #[error("{}: {}", .0.reason, .0.message)]
+    ImageVolume(PullFailure),
+    #[error("failed to write {path}: {source}")]
+    HostsFile { path: PathBuf, source: io::Error },
+    #[error("failed to create {path}: {source}")]
+    TerminationLog { path: PathBuf, source: io::Error },
+}
 
 impl Job {
     /// 5: the configuration of a container.
@@ -30,9 +56,9 @@ impl Job {
         present: Present,
         prepared: Option<&Prepared>,
         sandbox_config: &cri::PodSandboxConfig,
-    ) -> Result<cri::ContainerConfig, String> {
+    ) -> Result<cri::ContainerConfig, ConfigureError> {
         let (context, pod) = (&self.context, &self.pod);
-        security::verify_non_root(pod, container, &present.user).map_err(|error| error.to_string())?;
+        security::verify_non_root(pod, container, &present.user)?;
         let env = self.environment(container).await?;
         let mounts = self.mounts(container, start, &env, prepared, sandbox_config).await?;
         let target = self.target(role, &start.name);
@@ -85,18 +111,16 @@ impl Job {
         pull_secret::credentials(image, &secrets)
     }
 
-    async fn environment(&self, container: &Container) -> Result<BTreeMap<String, String>, String> {
+    async fn environment(&self, container: &Container) -> Result<BTreeMap<String, String>, ConfigureError> {
         let (context, uid, namespace) = (&self.context, spec::uid(&self.pod), spec::namespace(&self.pod));
         let (maps, secrets) = env::references(container);
         let mut sources = Sources::default();
         for name in maps {
-            let found =
-                context.objects.config_map(uid, namespace, &name).await.map_err(|error| error.to_string())?;
+            let found = context.objects.config_map(uid, namespace, &name).await?;
             sources.config_maps.extend(found.map(|object| (name, object)));
         }
         for name in secrets {
-            let found =
-                context.objects.secret(uid, namespace, &name).await.map_err(|error| error.to_string())?;
+            let found = context.objects.secret(uid, namespace, &name).await?;
             sources.secrets.extend(found.map(|object| (name, object)));
         }
         let links = spec::spec(&self.pod).enable_service_links != Some(false);
@@ -104,7 +128,7 @@ impl Job {
         let allocatable = context.facts.read().allocatable.clone();
         let ips = self.ips();
         let facts = Downward { pod_ips: &ips, host_ips: &context.config.ips, allocatable: &allocatable };
-        env::environment(&self.pod, container, &sources, &services, &facts).map_err(|error| error.to_string())
+        Ok(env::environment(&self.pod, container, &sources, &services, &facts)?)
     }
 
     async fn mounts(
@@ -114,7 +138,7 @@ impl Job {
         env: &BTreeMap<String, String>,
         prepared: Option<&Prepared>,
         sandbox_config: &cri::PodSandboxConfig,
-    ) -> Result<Vec<cri::Mount>, String> {
+    ) -> Result<Vec<cri::Mount>, ConfigureError> {
         let (context, pod, uid) = (&self.context, &self.pod, spec::uid(&self.pod));
         let mut sources = prepared.map(|prepared| prepared.sources.clone()).unwrap_or_default();
         self.image_volumes(&mut sources, container, sandbox_config).await?;
@@ -140,7 +164,7 @@ impl Job {
         if !message.is_empty() {
             let file = context.config.termination_log(uid, &start.name, start.attempt);
             make_public_file(&file)
-                .map_err(|error| format!("failed to create {}: {error}", file.display()))?;
+                .map_err(|source| ConfigureError::TerminationLog { path: file.clone(), source })?;
             all.push(plain(message, &file));
         }
         if let Some(users) = self.users()? {
@@ -155,7 +179,7 @@ impl Job {
         sources: &mut HashMap<String, Source>,
         container: &Container,
         sandbox_config: &cri::PodSandboxConfig,
-    ) -> Result<(), String> {
+    ) -> Result<(), ConfigureError> {
         let spec = spec::spec(&self.pod);
         for volume in spec.volumes.iter().flatten().filter(|volume| volume.image.is_some()) {
             if !container.volume_mounts.iter().flatten().any(|mount| mount.name == volume.name) {
@@ -171,13 +195,13 @@ impl Job {
                 .images
                 .ensure(&self.pod, &about, image, policy, &credentials, sandbox_config)
                 .await;
-            let present = present.map_err(|failure| format!("{}: {}", failure.reason, failure.message))?;
+            let present = present.map_err(ConfigureError::ImageVolume)?;
             sources.insert(volume.name.clone(), Source::Image(present.spec));
         }
         Ok(())
     }
 
-    pub(in crate::pod) fn hosts_file(&self) -> Result<PathBuf, String> {
+    pub(in crate::pod) fn hosts_file(&self) -> Result<PathBuf, ConfigureError> {
         let config = &self.context.config;
         let (name, domain) = dns::hostname(&self.pod, &config.cluster.domain, &config.name);
         let host = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
@@ -186,7 +210,7 @@ impl Job {
         // Written in place: running containers see the file through their mounts.
         HostDir::create(&config.pod_dir(spec::uid(&self.pod)))
             .and_then(|dir| dir.rewrite("etc-hosts", text.as_bytes(), 0o644))
-            .map_err(|error| format!("failed to write {}: {error}", path.display()))?;
+            .map_err(|source| ConfigureError::HostsFile { path: path.clone(), source })?;
         Ok(path)
     }
 
@@ -202,8 +226,8 @@ impl Job {
     }
 }
 
-/// A file any user of the container may write its last words to.
-fn make_public_file(path: &Path) -> std::io::Result<()> {
-    let (parent, name) = path.parent().zip(path.file_name()).ok_or(std::io::ErrorKind::InvalidInput)?;
+/// Creates the termination message file, writable by any user of the container.
+fn make_public_file(path: &Path) -> io::Result<()> {
+    let (parent, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
     HostDir::create(parent)?.rewrite(name, b"", 0o666)
 }

@@ -1,4 +1,4 @@
-//! 3: the pod's sandbox.
+//! Step 3: the pod's sandbox.
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Pod;
@@ -7,12 +7,35 @@ use kube::Api;
 
 use super::Job;
 use crate::events::Kind;
+use crate::pod::cgroup::{self, PodCgroupError};
 use crate::pod::dns::Resolver;
 use crate::pod::sandbox_config::{SandboxFacts, sandbox_config};
-use crate::pod::{cgroup, spec};
-use coracle_engine::runtime::First;
+use crate::pod::spec;
+use crate::pod::users::UsersError;
+use coracle_engine::runtime::{FirstContainer, RuntimeError};
 
-/// A sandbox that was made.
+/// Why a pod has no sandbox; shown in a `FailedCreatePodSandBox` event, and tried again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SandboxError {
+    #[error(transparent)]
+    Cgroup(#[from] PodCgroupError),
+    #[error("RuntimeClass {name:?} not found")]
+    NoRuntimeClass { name: String },
+    #[error(transparent)]
+    RuntimeClass(kube::Error),
+    #[error("can't set `spec.hostUsers: false`, {runtime} does not support user namespaces")]
+    UserNamespaces { runtime: String },
+    #[error("SupplementalGroupsPolicy=Strict is not supported in this node")]
+    StrictGroups,
+    #[error("can't set `recursiveReadOnly: Enabled`, {runtime} does not support recursive read-only mounts")]
+    RecursiveReadOnly { runtime: String },
+    #[error(transparent)]
+    Users(#[from] UsersError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+/// A created sandbox.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
     /// Its id.
@@ -23,42 +46,42 @@ pub(super) struct Made {
 
 impl Job {
     /// The sandbox, where one is asked for.
-    pub(super) async fn sandbox(&self, first: Option<First>) -> Option<Result<Made, String>> {
+    pub(super) async fn sandbox(&self, first: Option<FirstContainer>) -> Option<Result<Made, SandboxError>> {
         match self.create_sandbox {
             Some(attempt) => Some(self.make_sandbox(attempt, first).await),
             None => None,
         }
     }
 
-    /// A pod without its volumes has no sandbox.
+    /// Removes a sandbox whose volumes failed.
     pub(super) async fn discard(&self, id: &str) {
         let gone = match self.context.runtime.stop_pod_sandbox(id).await {
             Ok(()) => self.context.runtime.remove_pod_sandbox(id).await,
             Err(error) => Err(error),
         };
         if let Err(error) = gone {
-            tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, %error, "sandbox not removed, is used later");
+            tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, %error, "sandbox not removed, will be reused");
         }
     }
 
-    async fn make_sandbox(&self, attempt: u32, first: Option<First>) -> Result<Made, String> {
+    async fn make_sandbox(&self, attempt: u32, first: Option<FirstContainer>) -> Result<Made, SandboxError> {
         if let Some(hierarchy) = &self.context.cgroups {
             let (parent, max_pids) = (&self.context.config.cgroup_parent, self.context.config.max_pids);
             if let Err(error) = cgroup::ensure(hierarchy, parent, &self.pod, max_pids) {
-                self.context.events.pod(&self.pod, Kind::Warning, "FailedCreatePodContainer", error.clone());
-                return Err(error);
+                let text = error.to_string();
+                self.context.events.pod(&self.pod, Kind::Warning, "FailedCreatePodContainer", text);
+                return Err(error.into());
             }
-            self.context.weigh_classes();
+            self.context.update_qos_weights();
         }
         let handler = self.runtime_handler().await?;
         self.check_runtime(&handler).await?;
         let config = self.sandbox_config(attempt)?;
         let runtime = &self.context.runtime;
-        let made = match first {
-            Some(first) => runtime.run_pod_sandbox_with(config, &handler, first).await,
-            None => runtime.run_pod_sandbox(config, &handler).await.map(|id| (id, None)),
+        let (id, first) = match first {
+            Some(first) => runtime.run_pod_sandbox_precreating(config, &handler, first).await?,
+            None => (runtime.run_pod_sandbox(config, &handler).await?, None),
         };
-        let (id, first) = made.map_err(|error| error.to_string())?;
         tracing::info!(
             pod = spec::name(&self.pod),
             namespace = spec::namespace(&self.pod),
@@ -69,15 +92,15 @@ impl Job {
         Ok(Made { id, first })
     }
 
-    /// Asks the runtime before it is too late: one that does not know user namespaces would give the host's, and one that does not
-    /// know a field of the request would leave it out.
-    async fn check_runtime(&self, handler: &str) -> Result<(), String> {
+    /// Checks the runtime's features: a runtime without user namespaces would use the host's, and unknown request fields
+    /// would be ignored.
+    async fn check_runtime(&self, handler: &str) -> Result<(), SandboxError> {
         let (users, groups, mounts) =
             (has_own_users(&self.pod), has_strict_groups(&self.pod), has_deep_read_only(&self.pod));
         if !(users || groups || mounts) {
             return Ok(());
         }
-        let status = self.context.runtime.status(false).await.map_err(|error| error.to_string())?;
+        let status = self.context.runtime.status(false).await?;
         let found = status.runtime_handlers.iter().find(|found| found.name == handler);
         let features = found.and_then(|found| found.features).unwrap_or_default();
         let runtime = match handler {
@@ -85,27 +108,23 @@ impl Job {
             name => format!("RuntimeClass handler {name:?}"),
         };
         if users && !features.user_namespaces {
-            return Err(format!(
-                "can't set `spec.hostUsers: false`, {runtime} does not support user namespaces"
-            ));
+            return Err(SandboxError::UserNamespaces { runtime });
         }
         if groups && !status.features.is_some_and(|features| features.supplemental_groups_policy) {
-            return Err("SupplementalGroupsPolicy=Strict is not supported in this node".to_owned());
+            return Err(SandboxError::StrictGroups);
         }
         if mounts && !features.recursive_read_only_mounts {
-            return Err(format!(
-                "can't set `recursiveReadOnly: Enabled`, {runtime} does not support recursive read-only mounts"
-            ));
+            return Err(SandboxError::RecursiveReadOnly { runtime });
         }
         Ok(())
     }
 
-    pub(super) fn users(&self) -> Result<Option<cri::UserNamespace>, String> {
+    pub(super) fn users(&self) -> Result<Option<cri::UserNamespace>, UsersError> {
         let users = || self.context.users.of(&self.context.config, spec::uid(&self.pod));
-        has_own_users(&self.pod).then(users).transpose().map_err(|error| error.to_string())
+        has_own_users(&self.pod).then(users).transpose()
     }
 
-    pub(in crate::pod) fn sandbox_config(&self, attempt: u32) -> Result<cri::PodSandboxConfig, String> {
+    pub(in crate::pod) fn sandbox_config(&self, attempt: u32) -> Result<cri::PodSandboxConfig, UsersError> {
         let config = &self.context.config;
         let host = Resolver::parse(&std::fs::read_to_string(&config.resolv_conf).unwrap_or_default());
         let logs =
@@ -121,15 +140,15 @@ impl Job {
         Ok(sandbox_config(&self.pod, attempt, &facts))
     }
 
-    async fn runtime_handler(&self) -> Result<String, String> {
+    async fn runtime_handler(&self) -> Result<String, SandboxError> {
         let Some(name) = spec::spec(&self.pod).runtime_class_name.clone().filter(|name| !name.is_empty())
         else {
             return Ok(String::new());
         };
         let api: Api<RuntimeClass> = Api::all(self.context.client.clone());
         let class = api.get(&name).await.map_err(|error| match error {
-            kube::Error::Api(status) if status.code == 404 => format!("RuntimeClass {name:?} not found"),
-            other => other.to_string(),
+            kube::Error::Api(status) if status.code == 404 => SandboxError::NoRuntimeClass { name },
+            other => SandboxError::RuntimeClass(other),
         })?;
         Ok(class.handler)
     }

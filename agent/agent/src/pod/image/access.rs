@@ -1,4 +1,4 @@
-//! Who may use an image that is on the node: pods whose credentials have pulled it, or all.
+//! Access to images on the node: for pods whose credentials have pulled them, or for all.
 
 use coracle_proto::causes::chain;
 use coracle_proto::cri;
@@ -17,11 +17,23 @@ use coracle_engine::runtime::RuntimeError;
 pub(super) enum PullError {
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// Then it is not pulled: everybody could use it afterwards.
+    /// The pull could not be recorded, so it is not started: any pod could use the image afterwards.
     #[error("failed to record the image pull")]
     Record(#[from] RecordError),
     #[error("image is not there after it was pulled")]
     Missing,
+}
+
+impl PullError {
+    /// Reason for the container's waiting state. CRI has no code for it: runtimes begin their message with it.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Runtime(error) if error.to_string().starts_with("RegistryUnavailable") => {
+                "RegistryUnavailable"
+            }
+            _ => "ErrImagePull",
+        }
+    }
 }
 
 impl Images {
@@ -34,7 +46,7 @@ impl Images {
             || self.records.admits(id, &repository_of(image), secrets)
     }
 
-    /// Forgets who pulled images that are gone. `images` were listed at that time.
+    /// Removes records of images that are gone. `images` were listed at `listed`.
     pub fn settle(&self, images: &[cri::Image], listed: SystemTime) {
         let under_way: HashSet<String> = {
             let pulling = self.pulling.lock();
@@ -44,8 +56,7 @@ impl Images {
         self.records.settle(images, listed, |name| under_way.contains(name));
     }
 
-    /// Pulls an image and records whose credentials did it. Whoever gives up in the middle leaves a record that the
-    /// image may come yet.
+    /// Pulls an image and records the credentials. If the caller is cancelled, the record of the pull in progress stays.
     pub(super) async fn pull_and_record(
         &self,
         image: &str,
@@ -67,7 +78,7 @@ impl Images {
         };
         let found = self.runtime.image_status(wanted.clone()).await?;
         let present = found.map(|image| found_as(image, wanted)).ok_or(PullError::Missing)?;
-        // Nobody was asked about an image that was imported in this moment.
+        // The image was imported meanwhile: no registry verified the credentials.
         if present.imported {
             self.records.end(name);
             return Ok(present);
@@ -82,7 +93,7 @@ impl Images {
         Ok(present)
     }
 
-    /// Every credential that applies in turn, or none at all; the secret of the one that worked. The last error counts.
+    /// Tries every matching credential in turn, or an anonymous pull; returns the secret that worked, or the last error.
     async fn try_credentials<'a>(
         &self,
         wanted: &cri::ImageSpec,

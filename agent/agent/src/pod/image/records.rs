@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! pulled/<hash of the image id>    who pulled it, by repository
-//! pulling/<hash of the name>       a pull under way, or one that nobody saw the end of
+//! pulling/<hash of the name>       a pull in progress, or one whose result is unknown
 //! ```
 //!
-//! An image with neither is one that no pod pulled. Whatever cannot be read counts as pulled by someone else.
+//! An image with neither was not pulled by a pod. An unreadable record admits no pod.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,17 +24,17 @@ use coracle_engine::image::reference;
 
 const PULLED: &str = "pulled";
 const PULLING: &str = "pulling";
-/// Repositories of an image, and secrets of a repository, that are remembered. Pods of those that are not pull again.
-const MOST_REPOSITORIES: usize = 16;
-const MOST_SECRETS: usize = 100;
+/// Maximum number of repositories per image and of secrets per repository. Pods with others pull again.
+const MAX_REPOSITORIES: usize = 16;
+const MAX_SECRETS: usize = 100;
 /// The longest file that is read.
-const LONGEST: u64 = 4 << 20;
-/// A record this young is kept although a list of images does not have its image: the list may be older.
+const MAX_RECORD: u64 = 4 << 20;
+/// Newer records are kept even if the image is not in the list, which may be older.
 const RECENT: Duration = Duration::from_secs(60);
-/// A pull that was given up may still bring its image for this long.
+/// How long a cancelled pull may still complete in the runtime.
 const GIVEN_UP: Duration = Duration::from_secs(600);
 
-/// Why something is not on record.
+/// A failed operation on a record.
 #[derive(Debug, thiserror::Error)]
 #[error("{action} {}", path.display())]
 pub struct RecordError {
@@ -71,7 +71,7 @@ struct Access {
 }
 
 impl Pulled {
-    /// Adds one that pulled the image, `None` for nobody in particular.
+    /// Adds a secret that pulled the image; `None` for an anonymous pull.
     fn add(&mut self, repository: &str, by: Option<&PullSecret>) {
         let known = self.repositories.iter().position(|access| access.repository == repository);
         let mut access = match known {
@@ -84,12 +84,12 @@ impl Pulled {
             Some(by) => {
                 access.secrets.retain(|secret| !secret.is_same_object(by));
                 access.secrets.push(by.clone());
-                let excess = access.secrets.len().saturating_sub(MOST_SECRETS);
+                let excess = access.secrets.len().saturating_sub(MAX_SECRETS);
                 access.secrets.drain(..excess);
             }
         }
         self.repositories.push(access);
-        let excess = self.repositories.len().saturating_sub(MOST_REPOSITORIES);
+        let excess = self.repositories.len().saturating_sub(MAX_REPOSITORIES);
         self.repositories.drain(..excess);
     }
 
@@ -127,7 +127,7 @@ impl PullRecords {
         Ok(is_new)
     }
 
-    /// The pull brought nothing, or what it brought is on record.
+    /// Ends a pull that failed, or whose image is recorded.
     pub fn end(&self, name: &str) {
         remove(&self.path(PULLING, name));
     }
@@ -141,7 +141,7 @@ impl PullRecords {
         self.write_pulled(&pulled)
     }
 
-    /// Whether one of these secrets has pulled an image from a repository, or anybody may.
+    /// Whether one of these secrets has pulled an image from a repository, or any pod may use it.
     pub fn admits<'a>(
         &self,
         id: &str,
@@ -184,12 +184,14 @@ impl PullRecords {
             }
             match self.keep_from_everyone(images, &name) {
                 Ok(()) => remove(&path),
-                Err(error) => tracing::warn!(image = %name, %error, "image pull not settled, will retry"),
+                Err(error) => {
+                    tracing::warn!(image = %name, %error, "stale image pull not resolved, will retry")
+                }
             }
         }
     }
 
-    /// Records an image that came without anybody seeing whose credentials brought it.
+    /// Records an image with unknown credentials, so that every pod has to pull it.
     fn keep_from_everyone(&self, images: &[cri::Image], name: &str) -> Result<(), RecordError> {
         for image in images {
             let names: Vec<String> = image.repo_tags.iter().chain(&image.repo_digests).cloned().collect();
@@ -257,7 +259,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, RecordError> {
         Err(error) => return Err(RecordError::new("opening", path)(error)),
     };
     let mut bytes = Vec::new();
-    file.take(LONGEST).read_to_end(&mut bytes).map_err(RecordError::new("reading", path))?;
+    file.take(MAX_RECORD).read_to_end(&mut bytes).map_err(RecordError::new("reading", path))?;
     Ok(Some(bytes))
 }
 
@@ -348,11 +350,11 @@ mod tests {
             pulled.add(&format!("reg.example/{}", n % 15), None);
         }
         let access = pulled.repositories.iter().find(|access| access.repository == REPOSITORY).unwrap();
-        assert_eq!((pulled.repositories.len(), access.secrets.len()), (MOST_REPOSITORIES, MOST_SECRETS));
+        assert_eq!((pulled.repositories.len(), access.secrets.len()), (MAX_REPOSITORIES, MAX_SECRETS));
         assert!(pulled.admits(REPOSITORY, [&secret("a", "299", "299")].into_iter()));
         assert!(!pulled.admits(REPOSITORY, [&secret("a", "0", "0")].into_iter()));
         pulled.add("reg.example/one/more", None);
-        assert_eq!(pulled.repositories.len(), MOST_REPOSITORIES);
+        assert_eq!(pulled.repositories.len(), MAX_REPOSITORIES);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub enum VerificationError {
     /// Not a repository.
     #[error("{pattern:?} names no images: give a repository, or a registry or path that ends in /*")]
     Pattern {
-        /// As given.
+        /// The pattern as given.
         pattern: String,
         /// What is wrong with it.
         #[source]
@@ -34,10 +34,10 @@ pub enum VerificationError {
     /// A single image of a repository.
     #[error("{pattern:?} has a tag or a digest: give a repository without them")]
     Tagged {
-        /// As given.
+        /// The pattern as given.
         pattern: String,
     },
-    /// Nobody would read the list.
+    /// The policy does not use the allowlist.
     #[error("the policy {policy:?} takes no allowlist, only NeverVerifyAllowlistedImages does")]
     UnusedAllowlist {
         /// The policy in force.

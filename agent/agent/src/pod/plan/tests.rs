@@ -432,7 +432,7 @@ fn restart_waits_for_its_back_off() {
         if wait == 0 {
             assert_eq!(plan.starts.len(), 1);
         } else {
-            assert_eq!(plan.held, [Held { name: "a".into(), until: model.now + wait * SECOND }]);
+            assert_eq!(plan.held, [DelayedStart { name: "a".into(), until: model.now + wait * SECOND }]);
         }
         model.settle();
     }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Container;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::super::admit;
+use super::super::admit::{self, RoomError};
 use super::super::observed::{Instance, State};
 use super::super::plan::{Cause, Kill};
 use super::super::spec::{self, Qos, Role};
@@ -52,7 +52,7 @@ impl Change {
         self.has.memory != self.target.memory
     }
 
-    /// Whether the container must be made anew for it.
+    /// Whether the container must be restarted for it.
     fn restarts(&self) -> bool {
         let policy = |resource: &str| {
             let policies = self.container.resize_policy.iter().flatten();
@@ -64,7 +64,30 @@ impl Change {
     }
 }
 
-/// How soon a resize that has no room is looked at again.
+/// Why a resize is pending.
+#[derive(Debug, thiserror::Error)]
+enum ResizeError {
+    #[error("In-place resize of static-pods is not supported")]
+    StaticPod,
+    #[error("Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy")]
+    StaticCpus,
+    #[error(transparent)]
+    Room(RoomError),
+}
+
+impl ResizeError {
+    /// Reasons of the pod's condition and of the event.
+    fn reasons(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Room(RoomError::InUse { .. }) => ("Deferred", "ResizeDeferred"),
+            Self::Room(RoomError::Capacity { .. }) | Self::StaticPod | Self::StaticCpus => {
+                ("Infeasible", "ResizeInfeasible")
+            }
+        }
+    }
+}
+
+/// Retry interval of a deferred resize.
 const DEFERRED: Duration = Duration::from_secs(10);
 
 impl Worker {
@@ -75,15 +98,11 @@ impl Worker {
         let changes = self.changes();
         let asked = changes.iter().any(|change| change.cpu() || change.memory());
         let had = self.resizing.take();
-        if asked && let Err(pending) = self.room_for(&changes) {
-            if had.as_ref() != Some(&pending)
-                && let Resize::Pending { reason, message } = &pending
-            {
-                let (reason, text) = match *reason {
-                    "Infeasible" => ("ResizeInfeasible", message.clone()),
-                    _ => ("ResizeDeferred", message.clone()),
-                };
-                self.context.events.pod(&self.pod, Kind::Warning, reason, text);
+        if asked && let Err(error) = self.room_for(&changes) {
+            let ((reason, event), message) = (error.reasons(), error.to_string());
+            let pending = Resize::Pending { reason, message: message.clone() };
+            if had.as_ref() != Some(&pending) {
+                self.context.events.pod(&self.pod, Kind::Warning, event, message);
             }
             self.resizing = Some(pending);
             self.wake_in(DEFERRED);
@@ -134,8 +153,8 @@ impl Worker {
         changes
     }
 
-    /// What a container has that this life of the agent did not change yet: what its status says, or else what its
-    /// spec says. The cpus that are shared may be others by now.
+    /// Resources of a container before the first change by this process: from its status, or else from its spec. The
+    /// shared cpus may have changed.
     fn first_seen(
         &self,
         role: Role,
@@ -161,19 +180,17 @@ impl Worker {
         Applied { cpus: String::new(), ..numbers }
     }
 
-    fn room_for(&self, changes: &[Change]) -> Result<(), Resize> {
-        let pending = |(reason, message): (&'static str, String)| Resize::Pending { reason, message };
+    fn room_for(&self, changes: &[Change]) -> Result<(), ResizeError> {
         if spec::is_static(&self.pod) {
-            return Err(pending(("Infeasible", "In-place resize of static-pods is not supported".into())));
+            return Err(ResizeError::StaticPod);
         }
         let guaranteed = spec::qos(&spec::spec(&self.pod)) == Qos::Guaranteed;
         if self.context.cpus.is_some() && guaranteed && changes.iter().any(Change::cpu) {
-            let text = "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy";
-            return Err(pending(("Infeasible", text.into())));
+            return Err(ResizeError::StaticCpus);
         }
         let allocatable = self.context.facts.read().allocatable.clone();
         let room = |others: &[std::sync::Arc<_>]| admit::room(&self.pod, others, &allocatable);
-        self.context.pods.admit(self.uid(), room).map_err(pending)
+        self.context.pods.admit(self.uid(), room).map_err(ResizeError::Room)
     }
 
     /// Makes one change; whether the container has the new resources now.
@@ -216,7 +233,7 @@ impl Worker {
                 self.context.config.max_pids,
             )
         {
-            tracing::warn!(uid = self.uid(), error, "pod's own limits not changed");
+            tracing::warn!(uid = self.uid(), %error, "pod's own limits not changed");
         }
         if let Some(sandbox) = self.observed.ready_sandbox() {
             let all = resources::pod(&spec::spec(pod));

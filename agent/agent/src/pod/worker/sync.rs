@@ -1,18 +1,18 @@
-//! Keeping a living pod as its spec says: admit, plan, act, tell.
+//! Reconciles a running pod with its spec: admit, plan, apply, report.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::super::admit::{self, AdmitFacts, Refusal};
+use super::super::admit::{self, AdmitFacts, Rejection};
 use super::super::execute::{Job, Outcome};
 use super::super::plan::{self, Facts, Kill, Plan};
 use super::super::table::Message;
-use super::super::{security, spec, stop, support};
+use super::super::{security, spec, stop, unsupported};
 use super::{RETRY, Stage, Worker, from_now, now};
 use crate::events::Kind;
 use crate::status::phase::Phase;
 
-/// Before a container is stopped again after a panic.
+/// Delay before stopping a container is retried after a panic.
 const AFTER_PANIC: Duration = Duration::from_secs(10);
 
 impl Worker {
@@ -34,25 +34,25 @@ impl Worker {
             return;
         }
         let plan = self.plan();
-        self.act(&plan).await;
-        self.held(&plan);
+        self.apply_plan(&plan).await;
+        self.wait_for_backoff(&plan);
         self.resize().await;
         self.renew_tokens();
-        let phase = self.tell(false);
+        let phase = self.report_status(false);
         if phase.is_terminal() && !self.busy {
             self.terminate(spec::grace(&self.pod));
         }
     }
 
-    /// Takes the pod on, or refuses it for good.
+    /// Admits the pod, or rejects it permanently.
     fn admit(&mut self) -> bool {
         let facts = self.context.facts.read().clone();
         let decision = self.context.pods.admit(self.uid(), |others| {
-            // What runs already was taken on by an earlier life of this agent.
+            // A pod that is running was admitted before a restart of the agent.
             if self.observed.alive().next().is_some() {
                 return Ok(());
             }
-            support::check(&self.pod, facts.confinement)?;
+            unsupported::check(&self.pod, facts.confinement)?;
             if spec::is_critical(&self.pod) {
                 return Ok(());
             }
@@ -66,7 +66,7 @@ impl Worker {
             };
             if self.context.shutdown.has_begun() {
                 let text = "Pod was rejected as the node is shutting down.";
-                return Err(Refusal { reason: "NodeShutdown".into(), message: text.into() });
+                return Err(Rejection { reason: "NodeShutdown".into(), message: text.into() });
             }
             admit::admit(&self.pod, others, &facts)
         });
@@ -91,17 +91,17 @@ impl Worker {
     }
 
     /// Cpus of its own, where the node gives them and the pod asks for them.
-    fn take_cpus(&self) -> Result<(), Refusal> {
+    fn take_cpus(&self) -> Result<(), Rejection> {
         let Some(cpus) = &self.context.cpus else { return Ok(()) };
         match cpus.admit(&self.pod) {
             Ok(changed) => {
                 if changed {
-                    self.context.share_cpus();
+                    self.context.refresh_shared_cpus();
                 }
                 Ok(())
             }
             Err(error) => {
-                Err(Refusal { reason: "UnexpectedAdmissionError".into(), message: error.to_string() })
+                Err(Rejection { reason: "UnexpectedAdmissionError".into(), message: error.to_string() })
             }
         }
     }
@@ -137,7 +137,7 @@ impl Worker {
         })
     }
 
-    async fn act(&mut self, plan: &Plan) {
+    async fn apply_plan(&mut self, plan: &Plan) {
         let grace = Duration::from_secs(u64::try_from(spec::grace(&self.pod)).unwrap_or(30));
         for kill in &plan.kills {
             if kill.replace {
@@ -188,7 +188,7 @@ impl Worker {
         }
     }
 
-    /// Sandbox and starts, beside the worker.
+    /// Starts a job for the sandbox and containers.
     fn begin(&mut self, plan: &Plan) {
         let create_sandbox = plan.create_sandbox.filter(|_| self.may_try(""));
         let mut starts = plan.starts.clone();
@@ -225,7 +225,7 @@ impl Worker {
         let (own, context, pod) = (self.own.clone(), self.context.clone(), self.pod.clone());
         let names: Vec<String> = self.starting.iter().cloned().collect();
         self.jobs.spawn(async move {
-            let outcome = super::keep::guard(&context, &pod, job.run()).await;
+            let outcome = super::restart::catch_panic(&context, &pod, job.run()).await;
             let outcome = outcome.unwrap_or_else(|panicked| Outcome::panicked(&names, &panicked.to_string()));
             let _ = own.send(Message::Done(Box::new(outcome)));
         });
@@ -242,8 +242,8 @@ impl Worker {
         self.wake_in(Duration::from_secs(u64::try_from(left).unwrap_or(0).max(60)));
     }
 
-    /// Says why containers wait, once per ended instance, and wakes when the first may start.
-    fn held(&mut self, plan: &Plan) {
+    /// Records back-off events, once per exited instance, and schedules the next start.
+    fn wait_for_backoff(&mut self, plan: &Plan) {
         for held in &plan.held {
             let left = u64::try_from(held.until - now()).unwrap_or(0);
             self.wake_in(Duration::from_nanos(left));
@@ -265,7 +265,7 @@ impl Worker {
         }
     }
 
-    /// Stops a container beside the worker.
+    /// Stops a container in a task of its own.
     pub(super) fn kill(&mut self, kill: Kill, grace: Duration) {
         if self.stopping.contains_key(&kill.id) {
             return;
@@ -276,7 +276,7 @@ impl Worker {
         let done = id.clone();
         let task = tokio::spawn(async move {
             let stop = stop::stop(context.clone(), pod.clone(), kill, grace, ip);
-            if super::keep::guard(&context, &pod, stop).await.is_err() {
+            if super::restart::catch_panic(&context, &pod, stop).await.is_err() {
                 tokio::time::sleep(AFTER_PANIC).await;
             }
             let _ = own.send(Message::Stopped(done));
@@ -284,7 +284,7 @@ impl Worker {
         self.stopping.insert(id, task.abort_handle());
     }
 
-    /// The pod ends; there is no way back.
+    /// Starts termination, which is final.
     pub(super) fn terminate(&mut self, grace: i64) {
         if self.stage == Stage::Syncing {
             tracing::info!(

@@ -1,12 +1,12 @@
 //! Frames: eight bytes of header, then the payload.
 
-/// Frame types that are spoken.
+/// Supported frame types.
 pub mod kind {
     /// A peer opens a stream.
     pub const SYN_STREAM: u16 = 1;
     /// The other side accepts it.
     pub const SYN_REPLY: u16 = 2;
-    /// A stream is given up.
+    /// A stream is reset.
     pub const RST_STREAM: u16 = 3;
     /// An echo is asked for.
     pub const PING: u16 = 6;
@@ -21,7 +21,7 @@ pub const MAX_CONTROL: usize = 64 << 10;
 const VERSION: u16 = 3;
 const CONTROL: u8 = 0x80;
 
-/// What the first eight bytes say.
+/// A frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
     /// Bytes of a stream.
@@ -33,9 +33,9 @@ pub enum Header {
         /// Bytes that follow.
         length: usize,
     },
-    /// Anything else.
+    /// A control frame.
     Control {
-        /// Which.
+        /// Frame type.
         kind: u16,
         /// Flags.
         flags: u8,
@@ -81,7 +81,7 @@ pub fn syn_reply(stream: u32, headers: &[u8]) -> Vec<u8> {
     control(kind::SYN_REPLY, &[&stream.to_be_bytes(), headers])
 }
 
-/// Gives a stream up.
+/// Resets a stream.
 pub fn rst_stream(stream: u32, status: u32) -> Vec<u8> {
     control(kind::RST_STREAM, &[&stream.to_be_bytes(), &status.to_be_bytes()])
 }
@@ -91,7 +91,7 @@ pub fn ping(id: u32) -> Vec<u8> {
     control(kind::PING, &[&id.to_be_bytes()])
 }
 
-/// Ends the connection in good order.
+/// Closes the connection gracefully.
 pub fn goaway(last: u32) -> Vec<u8> {
     control(kind::GOAWAY, &[&last.to_be_bytes(), &0u32.to_be_bytes()])
 }

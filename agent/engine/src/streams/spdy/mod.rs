@@ -1,6 +1,7 @@
 //! The server's side of SPDY/3.1, as Kubernetes uses it: clients open streams, both sides send data, no flow control.
 //!
-//! A stream that nobody reads holds up the whole connection after [`super::AHEAD`] chunks: that is what bounds memory.
+//! A stream that nobody reads holds up the whole connection after [`super::MAX_QUEUED_CHUNKS`] chunks: that is what
+//! bounds memory.
 
 // Frames.
 pub mod frame;
@@ -17,14 +18,29 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{AHEAD, CHUNK, Input, LINGER, PING};
+use super::{CHUNK, CLOSE_TIMEOUT, Input, MAX_QUEUED_CHUNKS, PING};
 use frame::{FIN, Header, MAX_CONTROL, kind};
-use headers::Headers;
+use headers::{HeaderError, Headers};
 
 /// Streams that a peer may have open or not yet accepted.
 const MAX_STREAMS: usize = 4096;
 const REFUSED: u32 = 3;
 const CANCEL: u32 = 5;
+
+/// Why a connection ends before its peer closes it.
+#[derive(Debug, thiserror::Error)]
+enum ConnectionError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Headers(#[from] HeaderError),
+    #[error("control frame is too large")]
+    LargeFrame,
+    #[error("control frame is too short")]
+    ShortFrame,
+    #[error("not SPDY/3")]
+    NotSpdy,
+}
 
 /// The writing half; frames go out whole, one after the other.
 struct Writer {
@@ -63,7 +79,7 @@ impl Output {
         Ok(())
     }
 
-    /// Gives the stream up in both directions.
+    /// Resets the stream in both directions.
     pub async fn reset(&self) {
         let _ = self.writer.send(&frame::rst_stream(self.id, CANCEL)).await;
     }
@@ -79,7 +95,7 @@ pub struct Stream {
     pub input: Input,
     /// To the peer.
     pub output: Output,
-    /// The peer gave it up, or is gone.
+    /// Cancelled when the peer resets the stream or disconnects.
     pub ended: CancellationToken,
 }
 
@@ -87,7 +103,7 @@ pub struct Stream {
 pub struct Connection {
     incoming: mpsc::Receiver<Stream>,
     writer: Arc<Writer>,
-    /// The peer is gone.
+    /// Cancelled when the peer disconnects.
     pub gone: CancellationToken,
     reader: JoinHandle<()>,
     pinger: JoinHandle<()>,
@@ -140,12 +156,12 @@ impl Connection {
         self.incoming.recv().await
     }
 
-    /// Waits for the peer to close once every stream is finished, and says goodbye to one that does not.
+    /// Waits for the peer to close after every stream has finished, then sends GOAWAY if it does not.
     ///
-    /// A goodbye that comes earlier makes clients drop what they have not read yet, the exit status first of all.
+    /// An earlier GOAWAY would make clients drop unread data, including the exit status.
     pub async fn close(mut self) {
         self.pinger.abort();
-        if tokio::time::timeout(LINGER, &mut self.reader).await.is_ok() {
+        if tokio::time::timeout(CLOSE_TIMEOUT, &mut self.reader).await.is_ok() {
             return;
         }
         let last = self.writer.replied.load(Ordering::Relaxed);
@@ -168,7 +184,7 @@ struct Open {
     held: Weak<()>,
 }
 
-/// Takes frames apart.
+/// Dispatches frames to streams.
 struct Demux {
     streams: HashMap<u32, Open>,
     headers: headers::Reader,
@@ -178,7 +194,7 @@ struct Demux {
 }
 
 impl Demux {
-    async fn run(mut self, mut from: impl AsyncRead + Unpin) -> io::Result<()> {
+    async fn run(mut self, mut from: impl AsyncRead + Unpin) -> Result<(), ConnectionError> {
         loop {
             let mut bytes = [0; 8];
             from.read_exact(&mut bytes).await?;
@@ -193,7 +209,7 @@ impl Demux {
                 }
                 Some(Header::Control { kind, flags, length }) => {
                     if length > MAX_CONTROL {
-                        return Err(io::Error::other("control frame is too large"));
+                        return Err(ConnectionError::LargeFrame);
                     }
                     let mut payload = vec![0; length];
                     from.read_exact(&mut payload).await?;
@@ -202,7 +218,7 @@ impl Demux {
                     }
                     self.control(kind, flags, &payload).await?;
                 }
-                None => return Err(io::Error::other("not SPDY/3")),
+                None => return Err(ConnectionError::NotSpdy),
             }
         }
     }
@@ -221,19 +237,21 @@ impl Demux {
                 && let Some(input) = &open.input
                 && input.send(chunk.freeze()).await.is_err()
             {
-                // Nobody reads it any more; what still comes is dropped.
+                // The reader is gone: drops the data.
                 open.input = None;
             }
         }
         Ok(())
     }
 
-    async fn control(&mut self, kind: u16, flags: u8, payload: &[u8]) -> io::Result<()> {
-        let short = || io::Error::other("control frame is too short");
-        let (first, rest) = payload.split_first_chunk::<4>().ok_or_else(short)?;
+    async fn control(&mut self, kind: u16, flags: u8, payload: &[u8]) -> Result<(), ConnectionError> {
+        let (first, rest) = payload.split_first_chunk::<4>().ok_or(ConnectionError::ShortFrame)?;
         let id = u32::from_be_bytes(*first) & !(1 << 31);
         match kind {
-            kind::SYN_STREAM => self.open(id, flags, rest.get(6..).ok_or_else(short)?).await,
+            kind::SYN_STREAM => {
+                let block = rest.get(6..).ok_or(ConnectionError::ShortFrame)?;
+                self.open(id, flags, block).await
+            }
             kind::RST_STREAM => {
                 if let Some(open) = self.streams.remove(&id) {
                     open.ended.cancel();
@@ -241,29 +259,29 @@ impl Demux {
                 Ok(())
             }
             // Odd numbers are the client's own.
-            kind::PING if id % 2 == 1 => self.writer.send(&frame::ping(id)).await,
+            kind::PING if id % 2 == 1 => Ok(self.writer.send(&frame::ping(id)).await?),
             // Settings, windows and late headers change nothing here; but a header block must be read to read the next.
-            8 => self.headers.read(rest).map(drop).map_err(io::Error::other),
+            8 => Ok(self.headers.read(rest).map(drop)?),
             _ => Ok(()),
         }
     }
 
-    async fn open(&mut self, id: u32, flags: u8, block: &[u8]) -> io::Result<()> {
-        let headers = self.headers.read(block).map_err(io::Error::other)?;
+    async fn open(&mut self, id: u32, flags: u8, block: &[u8]) -> Result<(), ConnectionError> {
+        let headers = self.headers.read(block)?;
         // A stream is forgotten once nobody writes to it and nobody reads from it: stdin has readers only.
         self.streams.retain(|_, open| {
             open.held.strong_count() > 0 || open.input.as_ref().is_some_and(|input| !input.is_closed())
         });
         let Ok(place) = self.incoming.try_reserve() else {
-            return self.writer.send(&frame::rst_stream(id, REFUSED)).await;
+            return Ok(self.writer.send(&frame::rst_stream(id, REFUSED)).await?);
         };
         if self.streams.len() >= MAX_STREAMS {
-            return self.writer.send(&frame::rst_stream(id, REFUSED)).await;
+            return Ok(self.writer.send(&frame::rst_stream(id, REFUSED)).await?);
         }
         let first = self.writer.replied.swap(id, Ordering::Relaxed) == 0;
         // Before anyone can write to the stream: clients drop data that comes earlier.
         self.writer.send(&frame::syn_reply(id, &headers::empty_block(first))).await?;
-        let (sender, input) = mpsc::channel(AHEAD);
+        let (sender, input) = mpsc::channel(MAX_QUEUED_CHUNKS);
         let (ended, held) = (self.gone.child_token(), Arc::new(()));
         let open = Open {
             input: (flags & FIN == 0).then_some(sender),

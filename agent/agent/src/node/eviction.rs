@@ -1,0 +1,424 @@
+//! Evicts pods when memory, disk, inodes or pids run short.
+
+use coracle_proto::cri;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::status::Pressure;
+use crate::context::Context;
+use crate::events::Kind;
+use crate::pod::observed::label;
+use crate::pod::table::Message;
+use crate::pod::{amount, spec};
+
+/// How long a pressure condition stays after its cause is gone, against flapping.
+const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
+/// Interval between evictions, so that freed resources are measured first.
+const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
+/// How long to wait for an evicted pod to stop before evicting the next.
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Least amounts that must be free, by signal: bytes or counts, or a part of the whole.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Threshold {
+    /// An amount.
+    Amount(i64),
+    /// Percent of the whole.
+    Percent(f64),
+}
+
+impl Threshold {
+    /// As an amount of the whole.
+    fn of(&self, total: i64) -> i64 {
+        match self {
+            Threshold::Amount(amount) => *amount,
+            #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+            Threshold::Percent(percent) => (total as f64 * percent / 100.0) as i64,
+        }
+    }
+}
+
+/// Supported eviction signals. `imagefs` signals use the node's own file system.
+const SIGNALS: [&str; 9] = [
+    "memory.available",
+    "allocatableMemory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "pid.available",
+];
+
+/// Why a list of thresholds is not understood.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ThresholdError {
+    /// Not a signal.
+    #[error("unknown eviction signal {signal:?}")]
+    Signal {
+        /// The signal as given.
+        signal: String,
+    },
+    /// Not a comparison with an amount.
+    #[error("{text:?} is not of the form signal<quantity or signal<percent%")]
+    Form {
+        /// The value as given.
+        text: String,
+    },
+}
+
+/// `memory.available<100Mi,nodefs.available<10%,…`.
+pub fn parse_thresholds(text: &str) -> Result<BTreeMap<String, Threshold>, ThresholdError> {
+    let one = |part: &str| {
+        let form = || ThresholdError::Form { text: part.to_owned() };
+        let (signal, value) = part.split_once('<').ok_or_else(form)?;
+        if !SIGNALS.contains(&signal) {
+            return Err(ThresholdError::Signal { signal: signal.to_owned() });
+        }
+        let threshold = match value.strip_suffix('%') {
+            Some(percent) => {
+                percent.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).map(Threshold::Percent)
+            }
+            None => amount::parse_units(value).filter(|amount| *amount >= 0).map(Threshold::Amount),
+        };
+        Ok((signal.to_owned(), threshold.ok_or_else(form)?))
+    };
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(one).collect()
+}
+
+/// Available and total amount by signal.
+pub type Signals = BTreeMap<&'static str, (i64, i64)>;
+
+/// Reads the machine.
+pub fn read_signals(data: &Path) -> Signals {
+    let mut signals = Signals::new();
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<i64>().ok().map(|kib| kib * 1024)
+    };
+    if let (Some(free), Some(total)) = (field("MemAvailable:"), field("MemTotal:")) {
+        signals.insert("memory.available", (free, total));
+    }
+    if let Ok(disk) = nix::sys::statvfs::statvfs(data) {
+        let bytes = |blocks: u64| i64::try_from(blocks * disk.fragment_size()).unwrap_or(i64::MAX);
+        signals.insert("nodefs.available", (bytes(disk.blocks_available()), bytes(disk.blocks())));
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        if disk.files() > 0 {
+            signals.insert("nodefs.inodesFree", (count(disk.files_available()), count(disk.files())));
+        }
+    }
+    // `0.20 0.18 0.12 1/80 11206`: the fourth says how many threads there are.
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let threads = load.split([' ', '/']).nth(4).and_then(|n| n.parse::<i64>().ok());
+    let most = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
+    let limits = [most("/proc/sys/kernel/pid_max"), most("/proc/sys/kernel/threads-max")];
+    if let (Some(threads), Some(most)) = (threads, limits.into_iter().flatten().min()) {
+        signals.insert("pid.available", (most - threads, most));
+    }
+    signals
+}
+
+/// The signals below their threshold, with threshold and free amount.
+pub fn thresholds_met(
+    signals: &Signals,
+    thresholds: &BTreeMap<String, Threshold>,
+) -> Vec<(&'static str, i64, i64)> {
+    signals
+        .iter()
+        .filter_map(|(signal, (free, total))| {
+            let least = thresholds.get(*signal)?.of(*total);
+            (*free < least).then_some((*signal, least, *free))
+        })
+        .collect()
+}
+
+/// Amount of a resource reserved by eviction thresholds. It is not allocatable: otherwise a full node would evict pods
+/// within their requests.
+pub fn reserved_by_thresholds(
+    thresholds: &BTreeMap<String, Threshold>,
+    resource: &str,
+    capacity: i64,
+) -> i64 {
+    let signal = match resource {
+        "memory" => "memory.available",
+        "ephemeral-storage" => "nodefs.available",
+        _ => return 0,
+    };
+    thresholds.get(signal).map_or(0, |threshold| threshold.of(capacity))
+}
+
+/// Eviction order: pods above their requests, then lower priority, then the largest excess.
+pub fn rank_for_eviction(pods: &[Arc<Pod>], usage: &HashMap<String, i64>, resource: &str) -> Vec<Arc<Pod>> {
+    let key = |pod: &Arc<Pod>| {
+        let used = usage.get(spec::uid(pod)).copied().unwrap_or(0);
+        let asked = spec::totals(&spec::spec(pod), false).get(resource).copied().unwrap_or(0);
+        let priority = spec::spec(pod).priority.unwrap_or(0);
+        (used <= asked, priority, std::cmp::Reverse(used - asked))
+    };
+    let mut ranked: Vec<Arc<Pod>> = pods.iter().filter(|pod| !spec::is_critical(pod)).cloned().collect();
+    ranked.sort_by_key(key);
+    ranked
+}
+
+/// Evicts pods under resource pressure.
+#[derive(Default)]
+pub struct Evictor {
+    seen: BTreeMap<&'static str, Instant>,
+    last_eviction: Option<Instant>,
+    /// Evicted, and not gone yet.
+    ending: HashSet<String>,
+}
+
+impl Evictor {
+    /// Checks all signals once: removes unused images under disk pressure, then evicts one pod if that is not enough.
+    pub async fn check(&mut self, context: &Context) -> Pressure {
+        let signals = read_signals(&context.config.root_dir);
+        let short = thresholds_met(&signals, &context.config.eviction);
+        let now = Instant::now();
+        for (signal, _, _) in &short {
+            self.seen.insert(signal, now);
+        }
+        self.seen.retain(|_, at| at.elapsed() < PRESSURE_TRANSITION_PERIOD);
+        let mut short = short.into_iter();
+        if let Some((signal, least, free)) = short.next()
+            && self.may_evict(&context.pods.admitted())
+        {
+            let disk = signal.starts_with("nodefs");
+            if !(disk && free_images(context).await) {
+                self.last_eviction = Some(now);
+                let pods = context.pods.admitted();
+                let pods: Vec<_> =
+                    pods.into_iter().filter(|pod| !self.ending.contains(spec::uid(pod))).collect();
+                self.ending.extend(evict(context, &pods, signal, least, free).await);
+            }
+        }
+        Pressure {
+            memory: self.seen.contains_key("memory.available"),
+            disk: self.seen.keys().any(|signal| signal.starts_with("nodefs")),
+            pids: self.seen.contains_key("pid.available"),
+        }
+    }
+
+    /// Whether the last evicted pod has stopped and the interval is over; `pods` are those still using resources.
+    fn may_evict(&mut self, pods: &[Arc<Pod>]) -> bool {
+        self.ending.retain(|uid| pods.iter().any(|pod| spec::uid(pod) == uid));
+        let pause = if self.ending.is_empty() { EVICTION_INTERVAL } else { EVICTION_TIMEOUT };
+        self.last_eviction.is_none_or(|at| at.elapsed() >= pause)
+    }
+}
+
+/// Removes images that no container uses; whether any was.
+async fn free_images(context: &Context) -> bool {
+    let (Ok(images), Ok(containers)) =
+        (context.runtime.list_images(None).await, context.runtime.list_containers(None).await)
+    else {
+        return false;
+    };
+    let used: HashSet<&str> = containers
+        .iter()
+        .flat_map(|container| {
+            [
+                container.image_ref.as_str(),
+                container.image_id.as_str(),
+                container.image.as_ref().map_or("", |image| &image.image),
+            ]
+        })
+        .collect();
+    let mut removed = false;
+    for image in images.iter().filter(|image| !image.pinned) {
+        let names = image.repo_tags.iter().chain(&image.repo_digests).chain([&image.id]);
+        if names.into_iter().any(|name| used.contains(name.as_str())) {
+            continue;
+        }
+        let spec = cri::ImageSpec { image: image.id.clone(), ..cri::ImageSpec::default() };
+        match context.runtime.remove_image(spec).await {
+            Ok(()) => removed = true,
+            Err(error) => tracing::warn!(image = image.id, %error, "unused image not removed"),
+        }
+    }
+    removed
+}
+
+/// Evicts the first pod in eviction order; returns its uid.
+async fn evict(context: &Context, pods: &[Arc<Pod>], signal: &str, least: i64, free: i64) -> Option<String> {
+    let resource = match signal.split('.').next() {
+        Some("memory") => "memory",
+        Some("pid") => "pids",
+        _ => "ephemeral-storage",
+    };
+    let usage = usage(context, resource).await;
+    let totals = usage.iter().map(|(uid, parts)| (uid.clone(), parts.values().sum())).collect();
+    let pod = rank_for_eviction(pods, &totals, resource).into_iter().next()?;
+    let (least, free) = match signal {
+        "pid.available" | "nodefs.inodesFree" => (least.to_string(), free.to_string()),
+        _ => (binary(least), binary(free)),
+    };
+    let mut message =
+        format!("The node was low on resource: {resource}. Threshold quantity: {least}, available: {free}. ");
+    if let Some(used) = usage.get(spec::uid(&pod)) {
+        message += &excess(&pod, used, resource);
+    }
+    context.events.pod(&pod, Kind::Warning, "Evicted", message.clone());
+    tracing::info!(
+        pod = spec::name(&pod),
+        namespace = spec::namespace(&pod),
+        uid = spec::uid(&pod),
+        signal,
+        free,
+        "pod evicted"
+    );
+    context.pods.send(spec::uid(&pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
+    Some(spec::uid(&pod).to_owned())
+}
+
+/// Bytes in the largest binary unit that leaves no rest.
+fn binary(bytes: i64) -> String {
+    let mut amount = bytes;
+    for unit in ["", "Ki", "Mi", "Gi", "Ti", "Pi"] {
+        if amount == 0 || amount % 1024 != 0 {
+            return format!("{amount}{unit}");
+        }
+        amount /= 1024;
+    }
+    format!("{amount}Ei")
+}
+
+/// Which containers use more than they asked for.
+fn excess(pod: &Pod, used: &BTreeMap<String, i64>, resource: &str) -> String {
+    let spec = spec::spec(pod);
+    let mut text = String::new();
+    for container in &spec.containers {
+        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let request = requests.and_then(|requests| requests.get(resource));
+        let Some(used) = used.get(&container.name).copied() else { continue };
+        if used > request.map_or(0, amount::units) {
+            let asked = request.map_or("0", |quantity| &quantity.0);
+            text += &format!(
+                "Container {} was using {}, request is {asked}, has larger consumption of {resource}. ",
+                container.name,
+                binary(used)
+            );
+        }
+    }
+    text
+}
+
+/// What each pod uses, by uid and by container; processes are counted for the pod as a whole.
+async fn usage(context: &Context, resource: &str) -> HashMap<String, BTreeMap<String, i64>> {
+    let mut all: HashMap<String, BTreeMap<String, i64>> = HashMap::new();
+    let mut add = |uid: String, part: String, amount: u64| {
+        *all.entry(uid).or_default().entry(part).or_default() += i64::try_from(amount).unwrap_or(i64::MAX);
+    };
+    if resource == "pids" {
+        for stats in context.runtime.list_pod_sandbox_stats(None).await.unwrap_or_default() {
+            let uid = stats.attributes.and_then(|attributes| attributes.metadata).unwrap_or_default().uid;
+            let process = stats.linux.and_then(|linux| linux.process);
+            let count = process.and_then(|process| process.process_count).map_or(0, |count| count.value);
+            add(uid, String::new(), count);
+        }
+        return all;
+    }
+    for stats in context.runtime.list_container_stats(None).await.unwrap_or_default() {
+        let Some(attributes) = &stats.attributes else { continue };
+        let Some(uid) = attributes.labels.get(label::POD_UID) else { continue };
+        let bytes = if resource == "memory" {
+            stats.memory.as_ref().and_then(|memory| memory.working_set_bytes).map(|value| value.value)
+        } else {
+            stats.writable_layer.as_ref().and_then(|layer| layer.used_bytes).map(|value| value.value)
+        };
+        let name = attributes.labels.get(label::CONTAINER_NAME).cloned().unwrap_or_default();
+        add(uid.clone(), name, bytes.unwrap_or(0));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn thresholds_are_met_by_amount_and_by_percent() {
+        assert!(parse_thresholds("nodefs.available<10%,nonsense").is_err());
+        let thresholds = parse_thresholds("memory.available<100Mi,nodefs.available<10%").unwrap();
+        assert_eq!(thresholds.len(), 2);
+        let signals =
+            Signals::from([("memory.available", (99 << 20, 1 << 30)), ("nodefs.available", (11, 100))]);
+        assert_eq!(thresholds_met(&signals, &thresholds), [("memory.available", 100 << 20, 99 << 20)]);
+        let signals =
+            Signals::from([("memory.available", (100 << 20, 1 << 30)), ("nodefs.available", (9, 100))]);
+        assert_eq!(thresholds_met(&signals, &thresholds), [("nodefs.available", 10, 9)]);
+        for (resource, want) in [("memory", 100 << 20), ("ephemeral-storage", 50), ("cpu", 0)] {
+            assert_eq!(reserved_by_thresholds(&thresholds, resource, 500), want, "{resource}");
+        }
+        assert_eq!(reserved_by_thresholds(&BTreeMap::new(), "memory", 500), 0);
+    }
+
+    #[test]
+    fn the_message_names_who_used_too_much() {
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [
+            {"name": "large", "resources": {"requests": {"memory": "1Mi"}}},
+            {"name": "free"},
+            {"name": "small", "resources": {"requests": {"memory": "8Mi"}}}]}}))
+        .unwrap();
+        let used = BTreeMap::from(
+            [("large", 3 << 20), ("free", 1025 << 10), ("small", 5 << 20)].map(|(n, b)| (n.to_owned(), b)),
+        );
+        assert_eq!(
+            excess(&pod, &used, "memory"),
+            "Container large was using 3Mi, request is 1Mi, has larger consumption of memory. \
+             Container free was using 1025Ki, request is 0, has larger consumption of memory. "
+        );
+        assert_eq!([0, 1, 1024, 100 << 20, 3 << 40].map(binary), ["0", "1", "1Ki", "100Mi", "3Ti"]);
+    }
+
+    #[test]
+    fn who_goes_first() {
+        let pod = |uid: &str, request: &str, priority: i32| -> Arc<Pod> {
+            Arc::new(
+                serde_json::from_value(
+                    json!({"metadata": {"uid": uid, "name": uid}, "spec": {"priority": priority,
+                "containers": [{"name": "c", "resources": {"requests": {"memory": request}}}]}}),
+                )
+                .unwrap(),
+            )
+        };
+        let pods = [
+            pod("within", "100", 0),
+            pod("over", "10", 0),
+            pod("over-more", "0", 0),
+            pod("over-important", "0", 10),
+            pod("system", "0", 2_000_000_000),
+        ];
+        let usage = HashMap::from(
+            ["within", "over", "over-more", "over-important", "system"].map(|uid| (uid.to_owned(), 50)),
+        );
+        let order: Vec<String> =
+            rank_for_eviction(&pods, &usage, "memory").iter().map(|pod| spec::uid(pod).to_owned()).collect();
+        assert_eq!(order, ["over-more", "over", "over-important", "within"]);
+    }
+
+    #[test]
+    fn one_pod_goes_at_a_time() {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"uid": "a"}})).unwrap();
+        let (there, gone) = ([Arc::new(pod)], []);
+        let mut watcher = Evictor::default();
+        assert!(watcher.may_evict(&there));
+        watcher.ending.insert("a".to_owned());
+        for (since, pods, want) in [
+            (EVICTION_INTERVAL, &there[..], false),
+            (EVICTION_TIMEOUT, &there[..], true),
+            (Duration::ZERO, &gone[..], false),
+            (EVICTION_INTERVAL, &gone[..], true),
+        ] {
+            watcher.last_eviction = Instant::now().checked_sub(since);
+            assert_eq!(watcher.may_evict(pods), want, "{since:?} after the last, {} left", pods.len());
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Registers the node, renews its Lease and reports its status.
+
+use coracle_cli::ready::Ready;
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::machine::Machine;
+use super::status::{self, StatusInput};
+use super::{cni_conf, eviction, lease, local_storage, object};
+use crate::api_watch;
+use crate::context::Context;
+use crate::events::Kind;
+use crate::network;
+use crate::policy::Policies;
+
+/// An unchanged status is sent again after this time.
+const RESEND: Duration = Duration::from_secs(300);
+/// Status interval while the node is not ready.
+const NOT_READY_PERIOD: Duration = Duration::from_millis(250);
+const RETRY: Duration = Duration::from_secs(1);
+/// Request timeout: a lost response must not delay the next heartbeat.
+const REQUEST_TIMEOUT: Duration = lease::PERIOD;
+
+/// Limits the duration of a request.
+async fn answer<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    let late = |elapsed: tokio::time::error::Elapsed| Err(kube::Error::Service(elapsed.into()));
+    tokio::time::timeout(REQUEST_TIMEOUT, request).await.unwrap_or_else(late)
+}
+
+fn version(node: &Node) -> u64 {
+    node.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+/// The task of the Node object.
+pub struct NodeReconciler {
+    context: Arc<Context>,
+    api: Api<Node>,
+    machine: Machine,
+    node: Option<Node>,
+    sent: NodeStatus,
+    sent_at: Option<Instant>,
+    sent_version: u64,
+    ready: bool,
+    /// Notifies the parent process when the node is ready for the first time.
+    readiness: Ready,
+    /// The last heartbeat failed.
+    unheard: bool,
+    pod_cidrs: Vec<String>,
+    evictor: eviction::Evictor,
+}
+
+impl NodeReconciler {
+    /// Nothing is registered yet.
+    pub fn new(context: Arc<Context>, machine: Machine, readiness: Ready) -> Self {
+        let api = Api::all(context.client.clone());
+        NodeReconciler {
+            context,
+            api,
+            machine,
+            node: None,
+            sent: NodeStatus::default(),
+            sent_at: None,
+            sent_version: 0,
+            ready: false,
+            readiness,
+            unheard: false,
+            pod_cidrs: vec![],
+            evictor: eviction::Evictor::default(),
+        }
+    }
+
+    /// Registers the node and keeps it up to date, until the process ends.
+    pub async fn run(mut self) {
+        self.register().await;
+        let name = self.context.config.name.clone();
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let mut changes = std::pin::pin!(api_watch::watch(self.api.clone(), config).applied_objects());
+        let mut beat = tokio::time::interval(lease::PERIOD);
+        // A deadline: a delay restarted by every heartbeat would never expire.
+        let mut due = tokio::time::Instant::now();
+        let context = self.context.clone();
+        loop {
+            tokio::select! {
+                change = changes.next() => match change {
+                    Some(Ok(node)) => self.changed(node).await,
+                    Some(Err(error)) => tracing::warn!(node = name, %error, "Node watch failed, will retry"),
+                    None => return,
+                },
+                _ = beat.tick() => self.send_heartbeat().await,
+                () = tokio::time::sleep_until(due) => {
+                    self.report().await;
+                    due = tokio::time::Instant::now() + if self.ready { lease::PERIOD } else { NOT_READY_PERIOD };
+                }
+                () = context.node_changed.notified() => self.report().await,
+            }
+        }
+    }
+
+    async fn register(&mut self) {
+        loop {
+            match object::register(&self.api, &self.context.config, &self.machine.hostname).await {
+                Ok(node) => {
+                    tracing::info!(node = self.context.config.name, "node registered");
+                    self.context.events.node(&node, Kind::Normal, "Starting", "Starting kubelet.");
+                    self.record_reboot(&node);
+                    self.changed(node).await;
+                    self.report().await;
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(node = self.context.config.name, %error, "node not registered, will retry");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Records an event if the machine was rebooted since the last status.
+    fn record_reboot(&self, node: &Node) {
+        let known = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        let known = known.map(|info| info.boot_id.as_str()).unwrap_or_default();
+        let boot = &self.machine.info.boot_id;
+        if !known.is_empty() && known != boot {
+            let message = format!("Node {} has been rebooted, boot id: {boot}", self.context.config.name);
+            self.context.events.node(node, Kind::Warning, "Rebooted", message);
+        }
+    }
+
+    /// Records an event when the node is cordoned or uncordoned.
+    fn record_schedulable(&self, node: &Node) {
+        let closed = |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+        let Some(before) = &self.node else { return };
+        let reason = match (closed(before), closed(node)) {
+            (false, true) => "NodeNotSchedulable",
+            (true, false) => "NodeSchedulable",
+            _ => return,
+        };
+        let message = format!("Node {} status is now: {reason}", self.context.config.name);
+        self.context.events.node(node, Kind::Normal, reason, message);
+    }
+
+    /// Applies labels, taints and pod CIDRs of the API object.
+    async fn changed(&mut self, node: Node) {
+        self.record_schedulable(&node);
+        {
+            let mut facts = self.context.facts.write();
+            facts.labels = node.metadata.labels.clone().unwrap_or_default();
+            facts.taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+            let mut allocatable = status::allocatable(&self.context.config, &self.machine);
+            // Extended resources set by others are kept and counted.
+            let foreign =
+                node.status.as_ref().and_then(|status| status.allocatable.clone()).unwrap_or_default();
+            for (key, quantity) in foreign {
+                let amount = crate::pod::spec::amount(&key, &quantity);
+                allocatable.entry(key).or_insert(amount);
+            }
+            facts.allocatable = allocatable;
+        }
+        let spec = node.spec.clone().unwrap_or_default();
+        let cidrs = spec.pod_cidrs.unwrap_or_else(|| spec.pod_cidr.into_iter().collect());
+        if !cidrs.is_empty() && cidrs != self.pod_cidrs {
+            self.network(&cidrs).await;
+            self.pod_cidrs = cidrs;
+        }
+        let held = node.status.clone().unwrap_or_default();
+        if self.sent_at.is_none() {
+            self.sent = held;
+        } else if version(&node) >= self.sent_version && status::was_overwritten(&self.sent, &held) {
+            tracing::info!(
+                node = self.context.config.name,
+                "others spoke for this node, its status is sent again"
+            );
+            // The stored status differs now, so transition times start now.
+            self.ready = held.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+            self.sent.conditions = held.conditions;
+            // Not immediately: the other writer may repeat it. The next report is due soon.
+            if self.sent_at.is_some_and(|at| at.elapsed() >= RETRY) {
+                self.context.node_changed.notify_one();
+            }
+        }
+        self.node = Some(node);
+    }
+
+    async fn network(&self, cidrs: &[String]) {
+        if let Some(dir) = &self.context.config.cni_conf_dir {
+            let config = &self.context.config;
+            let network = cni_conf::Network {
+                data: &config.cni_data_dir,
+                pod_cidrs: cidrs,
+                mtu: network::pod_mtu(config.network, &config.ips),
+                // Otherwise the agent masquerades: it knows the CIDRs of all nodes.
+                masquerade: config.network == network::Mode::None,
+            };
+            match cni_conf::write(dir, &network) {
+                Ok(true) => {
+                    tracing::info!(node = self.context.config.name, ?cidrs, "network configuration written")
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(dir = %dir.display(), %error, "network configuration not written")
+                }
+            }
+        }
+        if let Err(error) = self.context.runtime.update_runtime_config(&cidrs.join(",")).await {
+            tracing::debug!(%error, "runtime rejected the pod CIDRs");
+        }
+    }
+
+    async fn send_heartbeat(&mut self) {
+        let uid = self.node.as_ref().and_then(|node| node.metadata.uid.as_deref());
+        let name = self.context.config.name.clone();
+        let renewed = answer(lease::renew(&self.context.client, &name, uid)).await;
+        if let Err(error) = renewed {
+            tracing::warn!(node = name, %error, "lease not renewed, will retry");
+            self.unheard = true;
+            return;
+        }
+        if !self.unheard {
+            return;
+        }
+        // The watch may detect a dead connection later: reads the Node after a failed heartbeat.
+        match answer(self.api.get(&name)).await {
+            Ok(node) => {
+                self.unheard = false;
+                self.changed(node).await;
+            }
+            Err(error) => tracing::warn!(node = name, %error, "node not read, will retry"),
+        }
+    }
+
+    /// Sends the status if it changed or was not sent for a while.
+    async fn report(&mut self) {
+        let runtime = self.context.runtime.status(false).await;
+        let version = self
+            .context
+            .runtime
+            .version()
+            .await
+            .map(|v| format!("{}://{}", v.runtime_name, v.runtime_version));
+        let listed = SystemTime::now();
+        let images = self.context.runtime.list_images(None).await;
+        // Without a list, no image is known to be removed.
+        if let Ok(images) = &images {
+            self.context.images.settle(images, listed);
+        }
+        let images = images.unwrap_or_default();
+        let pressure = self.evictor.check(&self.context).await;
+        self.context.facts.write().pressure = pressure;
+        local_storage::check(&self.context).await;
+        let new = status::status(&StatusInput {
+            config: &self.context.config,
+            machine: &self.machine,
+            runtime: runtime.as_ref(),
+            runtime_version: version.as_deref().unwrap_or("unknown://"),
+            images: &images,
+            pressure,
+            shutting_down: self.context.shutdown.has_begun(),
+            policies: self.context.policies.as_ref().map_or(Some(true), Policies::may_read),
+            previous: self.sent.conditions.as_deref().unwrap_or_default(),
+            now: Timestamp::now(),
+        });
+        let ready = new.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+        let fresh = self.sent_at.is_some_and(|at| at.elapsed() < RESEND);
+        if fresh && status::same(&self.sent, &new) {
+            self.ready = ready;
+            return;
+        }
+        let mut patch = json!({"status": new});
+        if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
+            // The key of this list is the type, which a node of two families has twice: no merging by it.
+            addresses.push(json!({"$patch": "replace"}));
+        }
+        let (name, patch) = (&self.context.config.name, Patch::Strategic(patch));
+        match answer(self.api.patch_status(name, &PatchParams::default(), &patch)).await {
+            Ok(node) => {
+                self.sent_version = self::version(&node);
+                if ready != self.ready {
+                    let (reason, text) =
+                        if ready { ("NodeReady", "NodeReady") } else { ("NodeNotReady", "NodeNotReady") };
+                    let message = format!("Node {} status is now: {text}", self.context.config.name);
+                    self.context.events.node(&node, Kind::Normal, reason, message);
+                    tracing::info!(node = self.context.config.name, ready, "node readiness");
+                }
+                for reason in status::changed_pressure_reasons(&self.sent, &new) {
+                    let message = format!("Node {} status is now: {reason}", self.context.config.name);
+                    self.context.events.node(&node, Kind::Normal, reason, message);
+                }
+                if ready {
+                    self.readiness.tell();
+                }
+                self.ready = ready;
+                self.sent = new;
+                self.sent_at = Some(Instant::now());
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                // The Node was deleted: registers again.
+                self.sent_at = None;
+                if let Err(error) =
+                    object::register(&self.api, &self.context.config, &self.machine.hostname).await
+                {
+                    tracing::warn!(%error, "node not registered, will retry");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(node = self.context.config.name, %error, "node status not reported, will retry")
+            }
+        }
+    }
+}

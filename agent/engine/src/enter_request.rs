@@ -1,0 +1,166 @@
+//! Builds the request for commands that enter a container without the OCI runtime, from the container's OCI configuration.
+//!
+//! [`coracle_keeper::enter`] executes it and explains why.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::spec::{capabilities, seccomp_bpf};
+use super::{Container, Engine};
+use coracle_keeper::enter::{Capabilities, Request};
+
+/// OCI runtimes whose containers consist only of namespaces and cgroups of this kernel (no VMs).
+const SUPPORTED_RUNTIMES: [&str; 3] = ["runc", "crun", "youki"];
+
+impl Engine {
+    /// The request for a process in the container, without the command; `None` if only the OCI runtime can start it.
+    pub(super) fn enter_request(&self, container: &Container) -> Option<Arc<Request>> {
+        let entry = container
+            .enter_request
+            .get_or_init(|| self.build_enter_request(container).map(Arc::new))
+            .clone()?;
+        // Falls back to the runtime if the container has child cgroups (processes must be in a leaf) or is frozen.
+        let holds = |file: &str, what: &str| {
+            let read = entry.cgroup.as_ref().and_then(|dir| fs::read_to_string(dir.join(file)).ok());
+            read.is_none_or(|text| text.trim() == what)
+        };
+        (holds("cgroup.subtree_control", "") && holds("cgroup.freeze", "0")).then_some(entry)
+    }
+
+    fn build_enter_request(&self, container: &Container) -> Option<Request> {
+        let runtime = self.runtime_of(container);
+        let runtime = runtime.file_name()?.to_str()?;
+        // With noexec memfds the kernel cannot run the sealed copy.
+        let no_sealed = fs::read_to_string("/proc/sys/vm/memfd_noexec").is_ok_and(|text| text.trim() == "2");
+        if !SUPPORTED_RUNTIMES.contains(&runtime) || no_sealed {
+            return None;
+        }
+        let bundle = self.inner.paths.bundle(&container.id);
+        let text = fs::read(bundle.join("config.json")).ok()?;
+        let spec: Value = serde_json::from_slice(&text).ok()?;
+        let mut request = request_from_spec(&spec)?;
+        let (pid, start_time, cgroup) = {
+            let record = container.record.lock();
+            (record.pid, record.start_time, record.cgroup.clone())
+        };
+        (request.pid, request.start_time) = (pid, start_time);
+        // Only runc lets a container and its execs share a keyring.
+        request.keyring = (runtime == "runc").then(|| format!("_ses.{}", container.id));
+        request.cgroup = Some(self.inner.hierarchy.cgroup(&cgroup).ok()?.path().to_owned());
+        if let Some(profile) = spec["linux"].get("seccomp") {
+            let (path, fresh): (PathBuf, _) = (bundle.join("seccomp.bpf"), bundle.join(".seccomp.bpf"));
+            fs::write(&fresh, seccomp_bpf::compile(profile)?).ok()?;
+            // By rename: a command started by an earlier agent may be reading the file.
+            fs::rename(&fresh, &path).ok()?;
+            request.filter = Some(path);
+        }
+        Some(request)
+    }
+}
+
+/// User, capabilities and labels of an OCI process configuration; `None` if it has settings that are not supported here.
+fn request_from_spec(spec: &Value) -> Option<Request> {
+    let process = &spec["process"];
+    let user_namespace = spec["linux"]["namespaces"].as_array()?.iter().any(|space| space["type"] == "user");
+    let beyond = ["rlimits", "scheduler", "ioPriority", "execCPUAffinity"];
+    if user_namespace || beyond.iter().any(|field| process.get(field).is_some()) {
+        return None;
+    }
+    let number = |value: &Value| u32::try_from(value.as_u64()?).ok();
+    let strings = |value: &Value| -> Option<Vec<String>> {
+        value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    let set = |name: &str| -> Option<u64> {
+        let names = process["capabilities"][name].as_array().into_iter().flatten();
+        names
+            .map(|name| Some(1 << capabilities::number(name.as_str()?)?))
+            .try_fold(0, |set, bit: Option<u64>| Some(set | bit?))
+    };
+    // Not a string: left to the runtime, which reports the error.
+    let label = |name: &str| match process.get(name) {
+        None => Some(None),
+        Some(label) => label.as_str().map(|text| Some(text.to_owned()).filter(|text| !text.is_empty())),
+    };
+    let user = &process["user"];
+    let groups = user["additionalGids"].as_array().into_iter().flatten();
+    Some(Request {
+        env: strings(&process["env"])?,
+        cwd: process["cwd"].as_str()?.to_owned(),
+        uid: number(&user["uid"])?,
+        gid: number(&user["gid"])?,
+        groups: groups.map(number).collect::<Option<_>>()?,
+        capabilities: Capabilities {
+            bounding: set("bounding")?,
+            effective: set("effective")?,
+            permitted: set("permitted")?,
+            inheritable: set("inheritable")?,
+            ambient: set("ambient")?,
+        },
+        no_new_privileges: process["noNewPrivileges"].as_bool().unwrap_or(false),
+        apparmor: label("apparmorProfile")?,
+        selinux: label("selinuxLabel")?,
+        oom_score_adj: process["oomScoreAdj"].as_i64().and_then(|adjust| i32::try_from(adjust).ok()),
+        ..Request::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn spec() -> Value {
+        json!({
+            "process": {
+                "user": { "uid": 7, "gid": 8, "additionalGids": [9, 10] },
+                "env": ["A=b"], "cwd": "/srv", "noNewPrivileges": true, "oomScoreAdj": 1000,
+                "capabilities": { "bounding": ["CAP_CHOWN", "CAP_KILL"], "effective": ["CAP_KILL"], "permitted": ["CAP_KILL"] },
+            },
+            "linux": { "namespaces": [{ "type": "mount" }, { "type": "pid" }] },
+        })
+    }
+
+    #[test]
+    fn a_command_gets_what_the_container_has() {
+        let request = request_from_spec(&spec()).unwrap();
+        assert_eq!((request.uid, request.gid, request.groups), (7, 8, vec![9, 10]));
+        assert_eq!(
+            (&*request.cwd, request.env, request.oom_score_adj),
+            ("/srv", vec!["A=b".to_owned()], Some(1000))
+        );
+        assert!(request.no_new_privileges);
+        assert_eq!((request.apparmor, request.selinux), (None, None));
+        let mut labelled = spec();
+        labelled["process"]["apparmorProfile"] = json!("mine");
+        labelled["process"]["selinuxLabel"] = json!("u:r:t:s0");
+        let labelled = request_from_spec(&labelled).unwrap();
+        assert_eq!(
+            (labelled.apparmor.as_deref(), labelled.selinux.as_deref()),
+            (Some("mine"), Some("u:r:t:s0"))
+        );
+        let sets = request.capabilities;
+        assert_eq!(
+            (sets.bounding, sets.effective, sets.permitted, sets.ambient),
+            (0b10_0001, 0b10_0000, 0b10_0000, 0)
+        );
+    }
+
+    #[test]
+    fn the_rest_is_the_runtimes() {
+        for (at, value) in [
+            ("/process/apparmorProfile", json!(1)),
+            ("/process/rlimits", json!([])),
+            ("/process/capabilities/bounding", json!(["CAP_FLY"])),
+            ("/linux/namespaces", json!([{ "type": "user" }])),
+        ] {
+            let mut spec = spec();
+            let (parent, field) = at.rsplit_once('/').unwrap();
+            spec.pointer_mut(parent).unwrap()[field] = value;
+            assert_eq!(request_from_spec(&spec), None, "{at}");
+        }
+    }
+}
