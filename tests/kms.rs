@@ -2,7 +2,7 @@
 //! changed.
 
 use bytes::Bytes;
-use coracle_store::sealed::kms::wire::{
+use coracle_store::encryption::kms::wire::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, StatusResponse,
 };
 use futures::stream;

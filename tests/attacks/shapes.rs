@@ -5,7 +5,7 @@
 mod hostile;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use coracle_proto::shape::RESERVED;
+use coracle_proto::limits::RESERVED;
 use coracle_store::{Durability, Write};
 use coracle_tests::caller::Caller;
 use coracle_tests::eventually;

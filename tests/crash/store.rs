@@ -2,7 +2,7 @@
 //! acknowledged write, never number a revision again, and let a watcher go on where it was.
 
 use crate::dice::Dice;
-use coracle_store::{Durability, Notice, Revision, Store, StoreError, Write, embedded::Embedded};
+use coracle_store::{Durability, Revision, Store, StoreError, WatchItem, Write, embedded::Embedded};
 use futures::StreamExt;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -47,7 +47,7 @@ async fn watch(store: Arc<Embedded>, seen: Revision) {
         Err(error) => return say(&format!("expired {error}")),
     };
     while let Some(Ok(notice)) = watch.next().await {
-        if let Notice::Change(change) = notice {
+        if let WatchItem::Change(change) = notice {
             say(&format!("watch {}", change.revision));
         }
     }

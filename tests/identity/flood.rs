@@ -1,6 +1,6 @@
 //! One user sends thousands of lists; heartbeats of nodes and other users go on.
 
-use coracle_apiserver::remote::{Remote, Tls};
+use coracle_apiserver::https_client::{ClientTls, HttpsClient};
 use coracle_pki::authority::{Authority, Profile};
 use coracle_tests::server::Server;
 use http::Method;
@@ -13,15 +13,15 @@ const REQUESTS: usize = 5000;
 const AT_ONCE: usize = 300;
 
 /// Requests of a user with a certificate, on connections that stay.
-pub fn remote(server: &Server, user: &str, groups: &[&str]) -> Remote {
+pub fn remote(server: &Server, user: &str, groups: &[&str]) -> HttpsClient {
     let pki = server.data_dir().join("pki");
     let authority = Authority::ensure(&pki, "ca", "x").unwrap();
     let signed = authority.sign(&Profile::client(user, groups)).unwrap();
-    let tls = Tls {
+    let tls = ClientTls {
         authority: Some(authority.certificate.clone()),
         client: Some((signed.certificate, signed.key)),
     };
-    Remote::new(&server.url(), &tls).unwrap().patient(Duration::from_secs(60))
+    HttpsClient::new(&server.url(), &tls).unwrap().with_timeout(Duration::from_secs(60))
 }
 
 /// Somebody who makes one request after the other while the flood lasts, on a thread of its own: what is measured is the
@@ -45,7 +45,7 @@ fn meanwhile<F: Future<Output = ()>>(
 }
 
 /// A request that is sent again when its connection breaks, as agents and kubectl do; the time counts all the same.
-async fn persistent(remote: &Remote, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
+async fn persistent(remote: &HttpsClient, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
     loop {
         match remote.send(method.clone(), path, body).await {
             Ok(answer) => return answer,

@@ -3,7 +3,7 @@
 
 use crate::caller::token;
 use coracle_agent::identity::client::Identity;
-use coracle_agent::identity::join::{Invitation, Place, join};
+use coracle_agent::identity::join::{IdentityFiles, JoinParams, join};
 use coracle_agent::identity::rotate;
 use coracle_tests::server::Server;
 use std::path::Path;
@@ -42,14 +42,14 @@ fn certificates_are_renewed_under_load() {
     let life = std::env::var("CORACLE_TEST_ROTATION_SECONDS").ok().map_or(USUAL, |s| s.parse().unwrap());
     let server = Server::with(&["--certificate-lifetime-seconds", &life.to_string()]);
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::below(dir.path());
-    let invitation = Invitation::read(&server.url(), &token(&server, &[]), None).unwrap();
+    let place = IdentityFiles::below(dir.path());
+    let invitation = JoinParams::read(&server.url(), &token(&server, &[]), None).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         join(&invitation, "node-a", &place, Duration::from_secs(60)).await.unwrap();
         let identity = Identity::read(&place.kubeconfig).await.unwrap();
         let client = identity.client();
-        tokio::spawn(rotate::keep(std::sync::Arc::new(identity)));
+        tokio::spawn(rotate::run(std::sync::Arc::new(identity)));
         let pki = server.data_dir().join("pki");
         let mut files = [place.pki.join("client.pem"), pki.join("apiserver.crt"), pki.join("admin.crt")]
             .map(|path| Changes::of(&path));

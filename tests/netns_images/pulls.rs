@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use coracle_engine::image::{Credentials, Error, Hosts, ImageRecord, ImageStore, ProgressEvent};
+use coracle_engine::image::{Credentials, Error, ImageRecord, ImageStore, ProgressEvent, RegistryConfig};
 use coracle_tests::{
     lab::{Lab, in_lab, run},
     program,
@@ -22,7 +22,7 @@ fn pull(
     store: &ImageStore,
     name: &str,
     credentials: &Credentials,
-    hosts: &Hosts,
+    hosts: &RegistryConfig,
 ) -> Result<ImageRecord, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(store.pull(name, credentials, hosts, None))
@@ -47,14 +47,14 @@ fn plain_by_tag_by_digest_and_by_mirror() {
         run(&script(), &["push", &registry.address]);
         let store = store(lab);
         let name = format!("{}/library/nginx:latest", registry.address);
-        let pulled = pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap();
+        let pulled = pull(&store, &name, &Credentials::Anonymous, &RegistryConfig::default()).unwrap();
         assert_eq!(pulled.repo_tags, std::slice::from_ref(&name));
         assert_eq!((pulled.config.cmd[0].as_str(), pulled.config.stop_signal.as_str()), ("nginx", "SIGQUIT"));
         assert_eq!(store.rootfs_layers(&name).unwrap().len(), 2);
 
         let by_digest = pulled.repo_digests[0].clone();
         assert_eq!(
-            pull(&store, &by_digest, &Credentials::Anonymous, &Hosts::default()).unwrap().id,
+            pull(&store, &by_digest, &Credentials::Anonymous, &RegistryConfig::default()).unwrap().id,
             pulled.id
         );
 
@@ -67,7 +67,7 @@ fn plain_by_tag_by_digest_and_by_mirror() {
             ),
         )
         .unwrap();
-        let hosts = Hosts::load(&yaml).unwrap();
+        let hosts = RegistryConfig::load(&yaml).unwrap();
         // A mirror that keeps everything below a name of its own.
         let below = pull(&store, "example.test/nginx:latest", &Credentials::Anonymous, &hosts).unwrap();
         assert_eq!(below.id, pulled.id);
@@ -80,11 +80,11 @@ fn plain_by_tag_by_digest_and_by_mirror() {
 
         for (name, missing) in [("library/nginx:none", "tag"), ("no/such:latest", "repository")] {
             let name = format!("{}/{name}", registry.address);
-            let error = pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap_err();
+            let error = pull(&store, &name, &Credentials::Anonymous, &RegistryConfig::default()).unwrap_err();
             assert!(matches!(error, Error::NotFound { .. }), "{missing}: {error}");
         }
         drop(registry);
-        let error = pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap_err();
+        let error = pull(&store, &name, &Credentials::Anonymous, &RegistryConfig::default()).unwrap_err();
         assert!(matches!(&error, Error::Registry { .. }) && error.is_temporary(), "{error}");
     });
 }
@@ -99,17 +99,17 @@ fn basic_auth_right_wrong_and_none() {
         let basic =
             |password: &str| Credentials::Basic { username: "tester".into(), password: password.into() };
         for credentials in [basic("wrong"), Credentials::Anonymous] {
-            let error = pull(&store, &name, &credentials, &Hosts::default()).unwrap_err();
+            let error = pull(&store, &name, &credentials, &RegistryConfig::default()).unwrap_err();
             assert!(matches!(error, Error::Unauthorized { .. }), "{error}");
         }
         assert_eq!(store.list().unwrap().len(), 0);
-        pull(&store, &name, &basic("secret"), &Hosts::default()).unwrap();
+        pull(&store, &name, &basic("secret"), &RegistryConfig::default()).unwrap();
         let auth = format!(
             "configs:\n  \"{}\":\n    auth: {{ username: tester, password: secret }}\n",
             registry.address
         );
         fs::write(lab.path("registries.yaml"), auth).unwrap();
-        let hosts = Hosts::load(&lab.path("registries.yaml")).unwrap();
+        let hosts = RegistryConfig::load(&lab.path("registries.yaml")).unwrap();
         pull(&store, &name, &Credentials::Anonymous, &hosts).unwrap();
     });
 }
@@ -127,11 +127,11 @@ fn corrupted_blobs_are_noticed_and_not_kept() {
         fs::write(&blob, &bad).unwrap();
         let store = store(lab);
         let name = format!("{}/tools:latest", registry.address);
-        let error = pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap_err();
+        let error = pull(&store, &name, &Credentials::Anonymous, &RegistryConfig::default()).unwrap_err();
         assert!(matches!(error, Error::Digest { .. }), "{error}");
         assert_eq!(store.list().unwrap().len(), 0);
         fs::write(&blob, &good).unwrap();
-        pull(&store, &name, &Credentials::Anonymous, &Hosts::default()).unwrap();
+        pull(&store, &name, &Credentials::Anonymous, &RegistryConfig::default()).unwrap();
         assert_eq!(fs::read_dir(store.ingest_dir()).unwrap().count(), 0);
     });
 }
@@ -180,7 +180,7 @@ fn a_killed_pull_shows_nothing_and_is_resumed() {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime
-            .block_on(store.pull(&name, &Credentials::Anonymous, &Hosts::default(), Some(progress)))
+            .block_on(store.pull(&name, &Credentials::Anonymous, &RegistryConfig::default(), Some(progress)))
             .unwrap();
         let first = seen.lock().unwrap().first().copied().unwrap();
         assert!(first as usize > fs::metadata(&blob).unwrap().len() as usize / 2, "resumed at {first}");

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use coracle_engine::spec::{filter, seccomp};
+use coracle_engine::spec::{seccomp, seccomp_bpf};
 use serde_json::{Value, json};
 
 const X86_64: u32 = 0xC000_003E;
@@ -351,7 +351,7 @@ fn a_command_in_a_container_cannot_call_what_the_container_cannot() {
             let names = rule["names"].as_array_mut().unwrap();
             names.retain(|name| !unknown.contains(name.as_str().unwrap()));
         }
-        let ours = filter::compile(&profile).expect("the default profile");
+        let ours = seccomp_bpf::compile(&profile).expect("the default profile");
         compare(&profile, &ours, &libseccomp.compile(&profile), &mut random);
     }
 }
@@ -364,7 +364,7 @@ fn filters_of_generated_profiles_are_libseccomps() {
     while compared < 50 {
         let profile = random.profile();
         // What is not compiled here the runtime compiles, with libseccomp.
-        let Some(ours) = filter::compile(&profile) else {
+        let Some(ours) = seccomp_bpf::compile(&profile) else {
             left += 1;
             assert!(left < 200, "only {compared} profiles of {} are compiled", compared + left);
             continue;
