@@ -16,7 +16,7 @@ use crate::{
 
 const CREATE: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
-/// What a new veth pair is like: one end on a bridge here, the other in a container.
+/// A veth pair to create: one end on a bridge here, the other in a container.
 #[derive(Debug)]
 pub struct VethPair<'a> {
     /// Name here.
@@ -33,7 +33,7 @@ pub struct VethPair<'a> {
     pub mtu: u32,
 }
 
-/// What a new tunnel is like.
+/// A VXLAN tunnel to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vxlan<'a> {
     /// Its name.

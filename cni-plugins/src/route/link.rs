@@ -1,4 +1,4 @@
-//! Links: what they are like, and changes of those that are there.
+//! Links: reading and changing existing ones.
 
 use netlink_packet_core::{DefaultNla, NLM_F_DUMP, Parseable, ParseableParametrized};
 use netlink_packet_route::{

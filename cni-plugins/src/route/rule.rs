@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use super::Route;
 use crate::netlink::{Message, Result, Tolerate};
 
-/// Looks packets that come in on a link up in a table, IPv4.
+/// An IPv4 rule: packets received on a link are looked up in a routing table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule<'a> {
     /// Priority; lower values are evaluated first.

@@ -15,7 +15,7 @@ mod process;
 mod supervise;
 // The nodes' way out to the machine's network.
 mod outbound;
-// What the hub does with packets of the nodes.
+// Packet forwarding of the hub.
 mod rules;
 // The end of all that.
 mod down;

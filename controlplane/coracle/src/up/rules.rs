@@ -1,4 +1,4 @@
-//! What a hub does with packets of its nodes: it forwards them to slirp4netns, or refuses them.
+//! Packet forwarding of the hub: outbound packets of the nodes go to slirp4netns, or are rejected without it.
 
 use super::network;
 use super::state::Process;
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
-/// Where nodes are sent that find no other route: a table of its own, and the priority of the rule that leads there.
+/// Routing table for outbound packets while there is no default route, and the priority of the rule that selects it.
 const TABLE: u32 = 89;
 const PRIORITY: u32 = 40000;
 
-/// Switches of the kernel, below `/proc/sys/net`.
+/// Kernel settings, as paths below `/proc/sys/net` and their values.
 const SWITCHES: [(&str, &str); 3] =
     [("ipv4/ip_forward", "1"), ("ipv4/icmp_ratelimit", "0"), ("ipv6/conf/all/forwarding", "1")];
 
-/// What leaves has the hub's address. What would leave without slirp4netns is refused, in a way that ends waiting for
-/// connections and datagrams alike, as often as it is asked.
+/// Outbound packets get the hub's address. Without slirp4netns they are rejected with an ICMP error, so that both TCP and UDP
+/// clients fail at once.
 const RULES: &str = r#"table ip coracle-outbound
 delete table ip coracle-outbound
 table ip coracle-outbound {
@@ -28,23 +28,22 @@ table ip coracle-outbound {
 }
 "#;
 
-/// The rules of a hub, while a thread in its network namespace writes them.
-///
-/// Dropping it waits for the thread: what was begun is finished, also where another part of the cluster fails.
+/// A thread in the network namespace of a hub that sets up its rules. Dropping this waits for the thread, so that rules are
+/// never left half done when another part of `up` fails.
 pub struct Rules(Option<JoinHandle<anyhow::Result<()>>>);
 
 impl Rules {
-    /// Begins to write the rules of a new hub. Again at no cost.
+    /// Starts to set up the rules of a hub. Idempotent.
     pub fn write(hub: &Process) -> anyhow::Result<Self> {
         let netns = network::namespace(hub)?;
-        // As the hub sees it: there it can be written, also where the machine's own is read-only.
+        // The hub's own mount of /proc is writable even if that of the machine is read-only.
         let switches = PathBuf::from(format!("/proc/{}/root/proc/sys/net", hub.pid));
         let work = move || netns.within(|| write(&switches)).unwrap_or_else(|error| Err(error.into()));
         let thread = std::thread::Builder::new().name("rules".to_owned()).spawn(work);
         Ok(Rules(Some(thread.context("a thread for the rules of the hub")?)))
     }
 
-    /// Waits until they are written.
+    /// Waits for the result.
     pub fn finish(mut self) -> anyhow::Result<()> {
         self.join()
     }
@@ -61,8 +60,8 @@ impl Drop for Rules {
     }
 }
 
-/// With slirp4netns there is a default route. Nodes that find none get to a table that leads nowhere, only to be
-/// refused there: by nftables, or without it by the route itself.
+/// slirp4netns adds a default route. Without one, packets reach [`TABLE`], whose only route leads to loopback, where nftables
+/// rejects them; if nftables fails, the route itself prohibits them.
 fn write(switches: &Path) -> anyhow::Result<()> {
     for (name, value) in SWITCHES {
         let path = switches.join(name);
@@ -98,7 +97,7 @@ fn load() -> anyhow::Result<()> {
     nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = nft.spawn().context("nft")?;
     if let Some(mut stdin) = child.stdin.take() {
-        // When it ends before it has read all of them, it says why.
+        // If nft ends before it has read everything, its exit status and stderr say why.
         let _ = stdin.write_all(RULES.as_bytes());
     }
     let output = child.wait_with_output().context("nft")?;
