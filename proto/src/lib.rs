@@ -1,5 +1,7 @@
 //! Formats and rules shared by the control plane and the agent.
 
+#![forbid(unsafe_code)]
+
 // API errors as metav1.Status.
 pub mod status;
 // Error chains.

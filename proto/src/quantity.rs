@@ -34,6 +34,14 @@ const NANO: i128 = 1_000_000_000;
 const MAX_BINARY: i128 = i64::MAX as i128 * NANO;
 
 /// An amount. Comparison is by value; the text a client wrote is kept where it is canonical already.
+///
+/// ```
+/// use coracle_proto::quantity::{Quantity, QuantityError};
+/// let (tenth, half): (Quantity, Quantity) = ("100m".parse()?, "0.5".parse()?);
+/// assert!(tenth < half);
+/// assert_eq!(half.to_string(), "500m");
+/// # Ok::<(), QuantityError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Quantity {
     nanos: i128,

@@ -374,17 +374,14 @@ mod tests {
         }
     }
 
-    /// Start-up time and memory are promises; a debug build may take several times as long.
+    /// The time is part of `start to readyz answered` in `scripts/bench api`.
     #[test]
-    fn the_table_is_cheap() {
-        let start = std::time::Instant::now();
+    fn the_table_needs_little_memory() {
         let table = parse();
-        let took = start.elapsed();
         let fields: usize = table.types.iter().map(|t| t.fields.len()).sum();
         let size = table.types.len() * size_of::<Type>() + fields * (size_of::<Field>() + size_of::<List>());
-        println!("{} types, {fields} fields, about {size} bytes, {took:?}", table.types.len());
+        println!("{} types, {fields} fields, about {size} bytes", table.types.len());
         assert!(size < 2 << 20, "{size}");
-        assert!(took.as_millis() < 500, "{took:?}");
     }
 
     #[test]

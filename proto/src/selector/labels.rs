@@ -44,6 +44,14 @@ pub struct Requirement {
 }
 
 /// A selector of labels.
+///
+/// ```
+/// use coracle_proto::selector::{LabelSelector, SelectorError};
+/// let selector: LabelSelector = "app=web,tier in (front,back)".parse()?;
+/// assert!(selector.matches_value(&serde_json::json!({"app": "web", "tier": "back"})));
+/// assert!(!selector.matches_value(&serde_json::json!({"app": "web"})));
+/// # Ok::<(), SelectorError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LabelSelector {
     /// Selects what meets all requirements; without any, everything.
