@@ -2,10 +2,12 @@
 //! compare-and-swap, so that only one of two controllers succeeds.
 
 use super::job::view::TRACKING;
+use coracle_fields::meta::{OwnerReference, PartialObjectMetadata};
+use coracle_fields::{Made, Schema as _, make};
 use coracle_informer::pod::controller_of;
 use coracle_informer::selector::Selector;
 use coracle_kinds::object::{Meta, Object};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// What a controller does with an object it may own.
@@ -38,36 +40,34 @@ pub fn plan_adoption(owner: &Meta, selector: &Selector, object: &Object) -> Adop
 }
 
 /// The reference with which a controller marks what it owns.
-pub fn reference(api_version: &str, kind: &str, owner: &Meta) -> Value {
-    json!({
-        "apiVersion": api_version, "kind": kind, "name": owner.name, "uid": owner.uid,
-        "controller": true, "blockOwnerDeletion": true,
+pub fn reference(api_version: &str, kind: &str, owner: &Meta) -> Made<OwnerReference> {
+    make!(part OwnerReference {
+        api_version,
+        kind,
+        name: &owner.name,
+        uid: &owner.uid,
+        controller: true,
+        block_owner_deletion: true,
     })
 }
 
 /// The object with the reference added; it keeps its `resourceVersion`, so that the write fails if anyone was faster.
-pub fn adopted(object: &Arc<Object>, reference: Value) -> Value {
+pub fn adopted(object: &Arc<Object>, reference: Made<OwnerReference>) -> Value {
     let mut value = object.value();
-    let references = &mut value["metadata"]["ownerReferences"];
-    match references.as_array_mut() {
-        Some(list) => {
-            list.retain(|r| r["uid"] != reference["uid"]);
-            list.push(reference);
-        }
-        None => *references = json!([reference]),
-    }
+    let mut root = PartialObjectMetadata::edit(&mut value);
+    let mut metadata = root.metadata();
+    metadata.owner_references().retain(|r| r.uid() != reference.view().uid().text());
+    metadata.owner_references().push(reference);
     value
 }
 
 /// The object without the references to an owner, and without the tracking finalizer of a Job.
 pub fn released(object: &Arc<Object>, uid: &str) -> Value {
     let mut value = object.value();
-    if let Some(list) = value["metadata"]["finalizers"].as_array_mut() {
-        list.retain(|finalizer| finalizer != TRACKING);
-    }
-    if let Some(list) = value["metadata"]["ownerReferences"].as_array_mut() {
-        list.retain(|r| r["uid"] != uid);
-    }
+    let mut root = PartialObjectMetadata::edit(&mut value);
+    let mut metadata = root.metadata();
+    metadata.finalizers().retain(|finalizer| finalizer != TRACKING);
+    metadata.owner_references().retain(|r| r.uid() != uid);
     value
 }
 
@@ -76,6 +76,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_kinds::object::testing::object;
+    use serde_json::json;
 
     #[test]
     fn nothing_gets_a_second_controller() {

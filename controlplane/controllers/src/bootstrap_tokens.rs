@@ -1,6 +1,8 @@
 //! Deletes expired bootstrap tokens.
 
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::Secret;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
@@ -32,7 +34,7 @@ impl Controller for Tokens {
             return Ok(Requeue::No);
         };
         let value = secret.value();
-        if value["type"] != SECRET_TYPE {
+        if Secret::of(&value).type_() != SECRET_TYPE {
             return Ok(Requeue::No);
         }
         if expired(&value, now) {

@@ -2,6 +2,9 @@
 
 use super::int_or_percent::{IntOrPercent, Round};
 use async_trait::async_trait;
+use coracle_fields::apps::v1::Deployment;
+use coracle_fields::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
+use coracle_fields::{Schema as _, fields, make};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
@@ -11,11 +14,10 @@ use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::Selector;
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
-use coracle_informer::wire::Wire;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Owner;
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -23,12 +25,18 @@ const NAME: &str = "disruption-controller";
 /// How long an eviction that was granted counts although the pod is still there, in seconds.
 const GRANTED_SECONDS: i64 = 120;
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec {
-    selector: Option<Selector>,
-    min_available: Option<IntOrPercent>,
-    max_unavailable: Option<IntOrPercent>,
+fields! {
+    struct Budget: PodDisruptionBudget {
+        spec: Spec,
+        status: Value,
+    }
+
+    #[derive(Debug, Clone)]
+    struct Spec: PodDisruptionBudgetSpec {
+        selector: Option<Selector>,
+        min_available: Option<IntOrPercent>,
+        max_unavailable: Option<IntOrPercent>,
+    }
 }
 
 /// A pod, as far as budgets are concerned.
@@ -58,7 +66,8 @@ fn status(
     pods: &[Counted<'_>],
     now: Timestamp,
 ) -> (Value, Option<Timestamp>) {
-    let granted: BTreeMap<String, String> = BTreeMap::deserialize(&old["disruptedPods"]).unwrap_or_default();
+    let old = PodDisruptionBudgetStatus::of(old);
+    let granted: BTreeMap<String, String> = old.disrupted_pods().read().unwrap_or_default();
     let mut kept = BTreeMap::new();
     let mut lapses: Option<Timestamp> = None;
     for (name, at) in granted {
@@ -71,23 +80,24 @@ fn status(
     let healthy = pods.iter().filter(|p| p.ready && !p.terminating && !kept.contains_key(p.name)).count();
     let healthy = i32::try_from(healthy).unwrap_or(i32::MAX);
     let allowed = if expected > 0 { healthy.saturating_sub(desired).max(0) } else { 0 };
-    let mut list: Vec<Condition> = Vec::deserialize(&old["conditions"]).unwrap_or_default();
+    let mut list: Vec<Condition> = old.conditions().read().unwrap_or_default();
     let reason = if allowed > 0 { "SufficientPods" } else { "InsufficientPods" };
     let mut condition = Condition::new("DisruptionAllowed", allowed > 0, reason, "", now);
     condition.observed_generation = Some(generation);
     conditions::put(&mut list, condition);
-    let mut list = json!(list);
-    for condition in list.as_array_mut().into_iter().flatten() {
-        condition["message"] = json!(condition["message"].as_str().unwrap_or(""));
-    }
-    let mut told = json!({
-        "currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected,
-        "disruptionsAllowed": allowed, "observedGeneration": generation, "conditions": list,
+    let mut told = make!(part PodDisruptionBudgetStatus {
+        current_healthy: healthy,
+        desired_healthy: desired,
+        expected_pods: expected,
+        disruptions_allowed: allowed,
+        observed_generation: generation,
+        conditions: list,
     });
+    told.edit().conditions().each(|mut condition| condition.message().default(""));
     if !kept.is_empty() {
-        told["disruptedPods"] = json!(kept);
+        told.edit().disrupted_pods().set(kept);
     }
-    (told, lapses)
+    (told.into_value(), lapses)
 }
 
 struct Budgets {
@@ -116,7 +126,7 @@ pub fn start(setup: &mut Setup<'_>) {
     handlers.on_change(&pods.kind, &pods.cache, move |change, add| {
         let Some(pod) = change.object() else { return };
         for budget in all.list(Some(&pod.meta.namespace)) {
-            let selector = budget.typed::<Wire<Spec>>().ok().and_then(|w| w.spec.selector);
+            let selector = budget.typed::<Budget>().ok().and_then(|b| b.spec.selector);
             if selector.is_some_and(|s| change.both().any(|p| s.matches(&p.meta.labels))) {
                 add(Name::of(&budget));
             }
@@ -125,7 +135,9 @@ pub fn start(setup: &mut Setup<'_>) {
     for resource in scalable.values() {
         let all = feed_budgets(&budgets);
         handlers.on_change(&resource.kind, &resource.cache, move |change, add| {
-            let size = |o: &Arc<coracle_kinds::object::Object>| o.value()["spec"]["replicas"].as_i64();
+            // All of these kinds have `spec.replicas`.
+            let size =
+                |o: &Arc<coracle_kinds::object::Object>| o.doc().view::<Deployment>().spec().replicas().int();
             if let (Some(old), Some(new)) = (change.old, change.new)
                 && size(old) != size(new)
             {
@@ -149,7 +161,7 @@ impl Controller for Budgets {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(budget) = self.budgets.get(name) else { return Ok(Requeue::No) };
-        let Wire { spec, status: old }: Wire<Spec> = budget.typed()?;
+        let Budget { spec, status: old } = budget.typed()?;
         let objects = self.pods.list(&name.namespace);
         let matching =
             objects.iter().filter(|p| spec.selector.as_ref().is_some_and(|s| s.matches(&p.meta.labels)));
@@ -201,7 +213,7 @@ impl Budgets {
         {
             return Some(found);
         }
-        let replicas = object.value()["spec"]["replicas"].as_i64().unwrap_or(1);
+        let replicas = object.doc().view::<Deployment>().spec().replicas().or(1);
         Some((object.meta.uid.clone(), i32::try_from(replicas).unwrap_or(i32::MAX)))
     }
 }
@@ -210,6 +222,7 @@ impl Budgets {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn budgets_allow_what_is_left_over() {

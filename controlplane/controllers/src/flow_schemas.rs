@@ -1,29 +1,23 @@
 //! Status conditions of FlowSchemas (whether their priority level exists) and of ServiceCIDRs.
 
 use async_trait::async_trait;
+use coracle_fields::flowcontrol::v1::FlowSchema;
+use coracle_fields::networking::v1::ServiceCIDR;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_validation::tree::Tree;
+use coracle_informer::typed::TypedObject as _;
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 const FLOWS: &str = "api-priority-and-fairness-config-consumer-v1";
 const RANGES: &str = "service-cidrs-controller";
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    conditions: Vec<Condition>,
-}
-
 /// The status with the condition in it, or `None` when it says so already.
-fn with(object: &Value, condition: Condition) -> Option<Value> {
-    let mut status: Status = serde_json::from_value(object.at("status").clone()).unwrap_or_default();
-    conditions::put(&mut status.conditions, condition).then(|| json!({"conditions": status.conditions}))
+fn with(mut list: Vec<Condition>, condition: Condition) -> Option<Value> {
+    conditions::put(&mut list, condition).then(|| json!({"conditions": list}))
 }
 
 struct Flows {
@@ -69,10 +63,12 @@ impl Controller for Flows {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(schema) = self.schemas.get(name) else { return Ok(Requeue::No) };
-        let object = schema.value();
-        let level = object.text("spec.priorityLevelConfiguration.name");
+        let doc = schema.doc();
+        let object = doc.view::<FlowSchema>();
+        let level = object.spec().priority_level_configuration().name().text();
         let exists = self.levels.cache.get("", level).is_some();
-        if let Some(status) = with(&object, dangling(level, exists, now)) {
+        let list = object.status().conditions().read().unwrap_or_default();
+        if let Some(status) = with(list, dangling(level, exists, now)) {
             self.schemas.set_status(&schema, status).await?;
         }
         Ok(Requeue::No)
@@ -91,7 +87,8 @@ impl Controller for Ranges {
             return Ok(Requeue::No);
         }
         let ready = Condition::new("Ready", true, "", "Kubernetes Service CIDR is ready", now);
-        if let Some(status) = with(&range.value(), ready) {
+        let list = range.doc().view::<ServiceCIDR>().status().conditions().read().unwrap_or_default();
+        if let Some(status) = with(list, ready) {
             self.ranges.set_status(&range, status).await?;
         }
         Ok(Requeue::No)
@@ -102,16 +99,17 @@ impl Controller for Ranges {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde::Deserialize as _;
 
     #[test]
     fn a_condition_is_written_once() {
         let now = Timestamp::UNIX_EPOCH;
-        let mut object = json!({});
-        object["status"] = with(&object, dangling("x", false, now)).unwrap();
-        assert_eq!(object["status"]["conditions"][0]["status"], "True");
-        assert_eq!(with(&object, dangling("x", false, now)), None);
-        object["status"] = with(&object, dangling("x", true, now)).unwrap();
-        let found = &object["status"]["conditions"][0];
+        let list = |status: &Value| Vec::<Condition>::deserialize(&status["conditions"]).unwrap();
+        let status = with(Vec::new(), dangling("x", false, now)).unwrap();
+        assert_eq!(status["conditions"][0]["status"], "True");
+        assert_eq!(with(list(&status), dangling("x", false, now)), None);
+        let status = with(list(&status), dangling("x", true, now)).unwrap();
+        let found = &status["conditions"][0];
         assert_eq!((found["status"].as_str(), found["reason"].as_str()), (Some("False"), Some("Found")));
     }
 }

@@ -1,12 +1,17 @@
 //! ControllerRevisions: the past templates of a DaemonSet or StatefulSet, for rolling updates and rollbacks.
 
 use super::adoption::{self, Adoption};
+use coracle_fields::apps::v1::ControllerRevision;
+use coracle_fields::core::v1::PodTemplateSpec;
+use coracle_fields::meta::OwnerReference;
+use coracle_fields::{Made, Schema as _, make};
 use coracle_informer::index::Owned;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::Failure;
 use coracle_informer::selector::Selector;
 use coracle_informer::template;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -26,12 +31,9 @@ pub struct Revision {
 impl Revision {
     /// Reads a ControllerRevision.
     pub fn read(object: &Arc<Object>) -> Self {
-        let mut value = object.value();
-        Self {
-            object: object.clone(),
-            number: value["revision"].as_i64().unwrap_or(0),
-            data: value["data"].take(),
-        }
+        let doc = object.doc();
+        let revision = doc.view::<ControllerRevision>();
+        Self { object: object.clone(), number: revision.revision().or(0), data: revision.data().to_value() }
     }
 
     /// Its name.
@@ -119,7 +121,7 @@ pub struct Subject<'a> {
     /// Which revisions may be its own.
     pub selector: &'a Selector,
     /// The reference to it.
-    pub reference: Value,
+    pub reference: Made<OwnerReference>,
     /// Its pod template.
     pub template: &'a Value,
     /// How often a hash collided.
@@ -153,14 +155,14 @@ impl History {
             match newest(&all, &data) {
                 Newest::Is(_) => return Ok((all, collisions)),
                 Newest::Raise(at, number) => {
-                    let mut body = all[at].object.value();
-                    body["revision"] = json!(number);
+                    let mut body = all[at].object.copy::<ControllerRevision>();
+                    body.edit().revision().set(number);
                     self.revisions.update(body).await?;
                 }
                 Newest::Create(number) => {
                     let body = self.body(subject, &data, number, collisions);
                     let namespace = &subject.object.meta.namespace;
-                    let name = Name::new(namespace, body["metadata"]["name"].as_str().unwrap_or_default());
+                    let name = Name::new(namespace, body.view().metadata().name().text());
                     match self.revisions.create(namespace, body).await {
                         Ok(_) => {}
                         // The name belongs to other data: draw another.
@@ -198,20 +200,28 @@ impl History {
         Ok(())
     }
 
-    fn body(&self, subject: &Subject<'_>, data: &Value, number: i64, collisions: i64) -> Value {
+    fn body(
+        &self,
+        subject: &Subject<'_>,
+        data: &Value,
+        number: i64,
+        collisions: i64,
+    ) -> Made<ControllerRevision> {
         let hash = template::hash(data, (collisions > 0).then_some(collisions));
         let meta = &subject.object.meta;
         let prefix: String = meta.name.chars().take(223).collect();
-        let mut labels = subject.template["metadata"]["labels"].clone();
-        labels[self.label] = json!(hash);
-        json!({
-            "apiVersion": "apps/v1", "kind": "ControllerRevision",
-            "metadata": {
-                "name": format!("{prefix}-{hash}"), "namespace": meta.namespace, "labels": labels,
-                "ownerReferences": [subject.reference],
+        let mut body = make!(ControllerRevision {
+            metadata: {
+                name: format!("{prefix}-{hash}"),
+                namespace: &meta.namespace,
+                labels: PodTemplateSpec::of(subject.template).metadata().labels(),
+                owner_references: [&subject.reference],
             },
-            "data": data, "revision": number,
-        })
+            data,
+            revision: number,
+        });
+        body.edit().metadata().labels().insert(self.label, hash);
+        body
     }
 
     /// Deletes revisions beyond the limit that no pod uses.

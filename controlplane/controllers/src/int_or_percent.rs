@@ -1,5 +1,6 @@
 //! A number or a percentage: `maxSurge: 25%`, `minAvailable: 2`.
 
+use coracle_fields::{FromField, IntOrString};
 use serde::Deserialize;
 
 /// An `intstr.IntOrString` that stands for a share of a total.
@@ -11,6 +12,8 @@ pub enum IntOrPercent {
     /// Text such as `25%`.
     Text(String),
 }
+
+impl FromField<IntOrString> for IntOrPercent {}
 
 /// Which way a share that is not whole goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 //! May depend on `coracle-informer`, `coracle-client`, `coracle-kinds`, `coracle-validation`, `coracle-pki` and
 //! `coracle-store` (for its revision type). It does not depend on the API server or the scheduler.
 
+#![forbid(unsafe_code)]
+
 // Numbers or percentages, such as `maxSurge: 25%`.
 pub mod int_or_percent;
 // Rolling updates.

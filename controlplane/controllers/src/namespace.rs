@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use coracle_client::Client;
 use coracle_client::aggregated::AggregatedObjects;
 use coracle_client::user::User;
+use coracle_fields::core::v1::Namespace;
 use coracle_informer::all_kinds::{ObjectHandler, kinds};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::{Change, Name};
@@ -13,12 +14,11 @@ use coracle_informer::queue::Queue;
 use coracle_informer::resource::{Resource, same_uid};
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -180,8 +180,7 @@ impl Controller for Namespaces {
         if namespace.meta.deletion_timestamp.is_none() {
             return Ok(Requeue::No);
         }
-        let finalizers = namespace.value()["spec"]["finalizers"].clone();
-        if !finalizers.as_array().is_some_and(|list| list.iter().any(|f| f == "kubernetes")) {
+        if !namespace.doc().view::<Namespace>().spec().finalizers().has("kubernetes") {
             return Ok(Requeue::No);
         }
         let remains = self.delete_content(&name.name).await;
@@ -255,26 +254,21 @@ impl Namespaces {
     }
 
     async fn tell(&self, namespace: &Arc<Object>, remains: &Remains, now: Timestamp) -> Result<(), Failure> {
-        let mut status = namespace.value()["status"].clone();
-        let mut list: Vec<Condition> = Vec::deserialize(&status["conditions"]).unwrap_or_default();
+        let mut body = namespace.copy::<Namespace>();
+        let mut list: Vec<Condition> = body.view().status().conditions().read().unwrap_or_default();
         for condition in remains.conditions(now) {
             conditions::put(&mut list, condition);
         }
-        if !status.is_object() {
-            status = json!({});
-        }
-        status["phase"] = json!("Terminating");
-        status["conditions"] = json!(list);
-        self.namespaces.set_status(namespace, status).await?;
+        body.edit().status().phase().set("Terminating");
+        body.edit().status().conditions().set(list);
+        self.namespaces.set_status(namespace, body.view().status().to_value()).await?;
         Ok(())
     }
 
     async fn finalize(&self, name: &Name) -> Result<(), Failure> {
         let Some(namespace) = self.namespaces.get(name) else { return Ok(()) };
-        let mut body: Value = namespace.value();
-        if let Some(list) = body["spec"]["finalizers"].as_array_mut() {
-            list.retain(|f| f != "kubernetes");
-        }
+        let mut body = namespace.copy::<Namespace>();
+        body.edit().spec().finalizers().retain(|finalizer| finalizer != "kubernetes");
         match self.namespaces.write("finalize", body).await {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
@@ -287,6 +281,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_kinds::object::testing::object;
+    use serde_json::json;
 
     #[test]
     fn conditions_name_what_remains() {

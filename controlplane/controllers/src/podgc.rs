@@ -13,7 +13,6 @@ use coracle_informer::setup::Setup;
 use coracle_informer::time;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -103,7 +102,7 @@ impl PodGc {
         {
             let target = Condition::new("DisruptionTarget", true, "DeletionByPodGC", why, now);
             let mut body = disrupted(&pod.object, target);
-            body["status"]["phase"] = json!("Failed");
+            body.edit().status().phase().set("Failed");
             self.pods.write("status", body).await?;
         }
         let mut options = same_uid(&pod.object);

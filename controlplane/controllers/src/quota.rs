@@ -4,6 +4,8 @@
 use async_trait::async_trait;
 use coracle_client::Client;
 use coracle_client::quota_charges::QuotaCharges;
+use coracle_fields::core::v1::{ResourceQuota, ResourceQuotaStatus};
+use coracle_fields::{Made, Schema as _};
 use coracle_informer::all_kinds::{ObjectHandler, kinds};
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::queue::Queue;
@@ -17,8 +19,8 @@ use coracle_kinds::watch::cache::Cache;
 use coracle_proto::quantity::Quantity;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
-use std::collections::HashMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 const NAME: &str = "resourcequota-controller";
@@ -113,15 +115,17 @@ impl Controller for Quotas {
         let value = quota.value();
         let used = self.used(&value, &name.namespace);
         if self.shared
-            && lowers(&value["status"]["used"], &used)
+            && lowers(&ResourceQuota::of(&value).status().used().to_value(), &used)
             && let Some(due) = self.quiet_at(name, quota.revision, now)
         {
             return Ok(Requeue::At(due));
         }
-        let hard = value["spec"]["hard"].as_object().cloned().unwrap_or_default();
-        let used: Value =
-            used.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect();
-        self.quotas.set_status(&quota, json!({"hard": hard, "used": used})).await?;
+        let used: BTreeMap<String, String> =
+            used.iter().map(|(name, amount)| (name.clone(), amount.to_string())).collect();
+        let mut status = Made::<ResourceQuotaStatus>::default();
+        status.edit().hard().put(Value::Object(ResourceQuota::of(&value).spec().hard().to_entries()));
+        status.edit().used().set(used);
+        self.quotas.set_status(&quota, status).await?;
         Ok(Requeue::At(time::after(now, RESYNC_SECONDS)))
     }
 }
@@ -129,7 +133,7 @@ impl Controller for Quotas {
 impl Quotas {
     /// What all objects of the namespace use of the quota's resources.
     fn used(&self, quota: &Value, namespace: &str) -> Amounts {
-        let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();
+        let hard = ResourceQuota::of(quota).spec().hard().to_entries();
         let mut total: Amounts = hard.keys().map(|name| (name.clone(), Quantity::zero())).collect();
         for kind in kinds(&self.client).values().filter(|kind| kind.namespaced()) {
             let named = (kind.group.as_str(), kind.plural.as_str());

@@ -2,13 +2,15 @@
 
 use super::adoption;
 use super::replicaset::plan::batches;
+use coracle_fields::core::v1;
+use coracle_fields::meta::OwnerReference;
+use coracle_fields::{Made, View, make};
 use coracle_informer::informer::Name;
 use coracle_informer::pod::Pod;
 use coracle_informer::resource::{Resource, namespace_is_ending};
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use futures::future::join_all;
-use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The owner's own kind, and pods.
@@ -24,28 +26,34 @@ pub struct PodControl {
 const PREFIX_LENGTH: usize = 57;
 
 /// A pod of a template; the name is drawn from the owner's.
-pub fn pod_of(template: &Value, owner: &Object, reference: Value) -> Value {
-    let meta = &template["metadata"];
+pub fn pod_of(
+    template: View<'_, v1::PodTemplateSpec>,
+    owner: &Object,
+    reference: Made<OwnerReference>,
+) -> Made<v1::Pod> {
+    let meta = template.metadata();
     let prefix: String = owner.meta.name.chars().take(PREFIX_LENGTH).collect();
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "generateName": format!("{prefix}-"), "namespace": owner.meta.namespace,
-            "labels": meta["labels"], "annotations": meta["annotations"], "finalizers": meta["finalizers"],
-            "ownerReferences": [reference],
+    make!(v1::Pod {
+        metadata: {
+            generate_name: format!("{prefix}-"),
+            namespace: &owner.meta.namespace,
+            labels: meta.labels(),
+            annotations: meta.annotations(),
+            finalizers: meta.finalizers(),
+            owner_references: [reference],
         },
-        "spec": template["spec"],
+        spec: template.spec(),
     })
 }
 
 impl PodControl {
     /// The reference to an owner.
-    pub fn reference(&self, owner: &Object) -> Value {
+    pub fn reference(&self, owner: &Object) -> Made<OwnerReference> {
         adoption::reference(&self.owners.kind.api_version(), &self.owners.kind.kind, &owner.meta)
     }
 
     /// Creates one pod and tells of it.
-    pub async fn create(&self, owner: &Object, pod: Value) -> Result<Arc<Object>, ApiError> {
+    pub async fn create(&self, owner: &Object, pod: Made<v1::Pod>) -> Result<Arc<Object>, ApiError> {
         match self.pods.create(&owner.meta.namespace, pod).await {
             Ok(pod) => {
                 self.owners.normal(owner, "SuccessfulCreate", format!("Created pod: {}", pod.meta.name));
@@ -62,11 +70,15 @@ impl PodControl {
 
     /// Creates pods in growing batches; after a batch with a failure no further one is begun. Returns how many were
     /// created, and the first failure.
-    pub async fn create_all(&self, owner: &Object, pods: Vec<Value>) -> (usize, Result<(), ApiError>) {
+    pub async fn create_all(
+        &self,
+        owner: &Object,
+        pods: Vec<Made<v1::Pod>>,
+    ) -> (usize, Result<(), ApiError>) {
         let mut rest = pods.into_iter();
         let mut created = 0;
         for size in batches(rest.len()) {
-            let batch: Vec<Value> = rest.by_ref().take(size).collect();
+            let batch: Vec<Made<v1::Pod>> = rest.by_ref().take(size).collect();
             let results = join_all(batch.into_iter().map(|pod| self.create(owner, pod))).await;
             created += results.iter().filter(|r| r.is_ok()).count();
             if let Some(error) = results.into_iter().find_map(Result::err) {

@@ -1,15 +1,17 @@
 //! Aggregated ClusterRoles: their rules are those of the roles they select.
 
 use async_trait::async_trait;
+use coracle_fields::fields;
+use coracle_fields::rbac::v1::{AggregationRule, ClusterRole};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::Selector;
 use coracle_informer::setup::Setup;
 use coracle_informer::template::same;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -19,17 +21,15 @@ struct Roles {
     roles: Resource,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Wire {
-    aggregation_rule: Rule,
-    rules: Vec<Value>,
-}
+fields! {
+    struct Role: ClusterRole {
+        aggregation_rule: Rule,
+        rules: Vec<Value>,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Rule {
-    cluster_role_selectors: Vec<Selector>,
+    struct Rule: AggregationRule {
+        cluster_role_selectors: Vec<Selector>,
+    }
 }
 
 /// Starts the controller.
@@ -39,7 +39,8 @@ pub fn start(setup: &mut Setup<'_>) {
     let mut handlers = setup.enqueue_on_change(&roles);
     // Any role may be part of any aggregate.
     handlers.on_change(&roles.kind, &roles.cache, move |_, add| {
-        let aggregates = all.list(None).into_iter().filter(|r| !r.value()["aggregationRule"].is_null());
+        let aggregates =
+            all.list(None).into_iter().filter(|r| r.doc().view::<ClusterRole>().aggregation_rule().is_set());
         aggregates.for_each(|r| add(Name::of(&r)));
     });
     let queue = handlers.queue.clone();
@@ -54,8 +55,8 @@ fn collected(own: &str, selectors: &[Selector], roles: &[Arc<Object>]) -> Vec<Va
             roles.iter().filter(|r| r.meta.name != own && selector.matches(&r.meta.labels)).collect();
         chosen.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
         for role in chosen {
-            let wire: Wire = role.typed().unwrap_or_default();
-            for rule in wire.rules {
+            let role: Role = role.typed().unwrap_or_default();
+            for rule in role.rules {
                 if !rules.iter().any(|r| same(r, &rule)) {
                     rules.push(rule);
                 }
@@ -73,15 +74,15 @@ impl Controller for Roles {
 
     async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         let Some(role) = self.roles.get(name) else { return Ok(Requeue::No) };
-        let wire: Wire = role.typed()?;
-        let selectors = &wire.aggregation_rule.cluster_role_selectors;
+        let Role { aggregation_rule, rules: old } = role.typed()?;
+        let selectors = &aggregation_rule.cluster_role_selectors;
         if selectors.is_empty() {
             return Ok(Requeue::No);
         }
         let rules = json!(collected(&name.name, selectors, &self.roles.all()));
-        if !same(&rules, &json!(wire.rules)) {
-            let mut body = role.value();
-            body["rules"] = rules;
+        if !same(&rules, &json!(old)) {
+            let mut body = role.copy::<ClusterRole>();
+            body.edit().rules().put(rules);
             self.roles.update(body).await?;
         }
         Ok(Requeue::No)

@@ -1,6 +1,8 @@
 //! How pods get from one template to the next.
 
 use super::int_or_percent::IntOrPercent;
+use coracle_fields::FromField;
+use coracle_fields::apps::v1::{DaemonSetUpdateStrategy, DeploymentStrategy};
 use serde::Deserialize;
 
 /// How to get from one template to the next.
@@ -13,6 +15,9 @@ pub struct Strategy {
     /// Limits of a rolling update.
     pub rolling_update: Limits,
 }
+
+impl FromField<DeploymentStrategy> for Strategy {}
+impl FromField<DaemonSetUpdateStrategy> for Strategy {}
 
 /// Limits of a rolling update.
 #[derive(Debug, Clone, Default, Deserialize)]

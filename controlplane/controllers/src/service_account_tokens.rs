@@ -3,14 +3,17 @@
 
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_fields::core::v1::Secret;
+use coracle_fields::{Made, Schema as _, View};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_pki::service_account::{Keys, LegacyClaims, TOKEN_SECRET, TokenError};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 const NAME: &str = "tokens-controller";
@@ -33,15 +36,15 @@ pub fn start(setup: &mut Setup<'_>, keys: Arc<Keys>, ca: String) {
     handlers.on_change(&accounts.kind, &accounts.cache, move |change, add| {
         let (Some(account), None) = (change.old, change.new) else { return };
         let here = all.list(Some(&account.meta.namespace));
-        let its = here.iter().filter(|secret| is_token_of(&secret.value(), &account.meta.name));
+        let its = here.iter().filter(|secret| is_token_of(secret.doc().view(), &account.meta.name));
         its.for_each(|secret| add(Name::of(secret)));
     });
     let queue = handlers.queue.clone();
     setup.run(Tokens { secrets, accounts, keys, ca }, &queue, 1);
 }
 
-fn is_token_of(secret: &Value, account: &str) -> bool {
-    secret["type"] == TOKEN_SECRET && secret["metadata"]["annotations"][ACCOUNT] == account
+fn is_token_of(secret: View<'_, Secret>, account: &str) -> bool {
+    secret.type_() == TOKEN_SECRET && secret.metadata().annotations().key(ACCOUNT) == account
 }
 
 /// The secret with what it lacks; nothing when it lacks nothing.
@@ -51,26 +54,27 @@ fn plan_fill(
     ca: &str,
     sign: impl FnOnce(&LegacyClaims) -> Result<String, TokenError>,
 ) -> Result<Option<Value>, TokenError> {
-    let has = |key: &str| secret["data"][key].as_str().is_some_and(|text| !text.is_empty());
+    let old = Secret::of(secret);
+    let has = |key: &str| old.data().key(key).filled().is_some();
     let certificate = STANDARD.encode(ca);
-    let stale = !ca.is_empty() && secret["data"]["ca.crt"] != certificate;
+    let stale = !ca.is_empty() && old.data().key("ca.crt") != certificate;
     if !stale && has("namespace") && has("token") {
         return Ok(None);
     }
-    let mut filled = secret.clone();
+    let mut filled = Made::<Secret>::new(secret.clone());
     if stale {
-        filled["data"]["ca.crt"] = json!(certificate);
+        filled.edit().data().insert("ca.crt", certificate);
     }
     if !has("namespace") {
-        filled["data"]["namespace"] = json!(STANDARD.encode(&account.meta.namespace));
+        filled.edit().data().insert("namespace", STANDARD.encode(&account.meta.namespace));
     }
     if !has("token") {
-        let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+        let name = old.metadata().name().text();
         let claims = LegacyClaims::new(&account.meta.namespace, &account.meta.name, &account.meta.uid, name);
-        filled["data"]["token"] = json!(STANDARD.encode(sign(&claims)?));
+        filled.edit().data().insert("token", STANDARD.encode(sign(&claims)?));
     }
-    filled["metadata"]["annotations"][ACCOUNT_UID] = json!(account.meta.uid);
-    Ok(Some(filled))
+    filled.edit().metadata().annotations().insert(ACCOUNT_UID, &account.meta.uid);
+    Ok(Some(filled.into_value()))
 }
 
 #[async_trait]
@@ -83,12 +87,12 @@ impl Controller for Tokens {
         let secret = self.secrets.get(name).filter(|secret| secret.meta.deletion_timestamp.is_none());
         let Some(secret) = secret else { return Ok(Requeue::No) };
         let value = secret.value();
-        let annotation = |key: &str| value["metadata"]["annotations"][key].as_str().unwrap_or_default();
-        let owner = annotation(ACCOUNT);
-        if value["type"] != TOKEN_SECRET || owner.is_empty() {
+        let annotations = Secret::of(&value).metadata().annotations();
+        let owner = annotations.key(ACCOUNT).text();
+        if Secret::of(&value).type_() != TOKEN_SECRET || owner.is_empty() {
             return Ok(Requeue::No);
         }
-        let uid = annotation(ACCOUNT_UID);
+        let uid = annotations.key(ACCOUNT_UID).text();
         let account = match self.accounts.fresh(&Name::new(&name.namespace, owner)).await {
             Ok(account) => Some(account).filter(|account| uid.is_empty() || uid == account.meta.uid),
             Err(error) if error.is_not_found() => None,
@@ -110,6 +114,7 @@ impl Controller for Tokens {
 mod tests {
     use super::*;
     use coracle_kinds::object::testing::object;
+    use serde_json::json;
 
     #[test]
     fn a_secret_gets_what_it_lacks_and_no_more() {

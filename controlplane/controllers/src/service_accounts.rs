@@ -1,13 +1,15 @@
 //! The service account `default` and the ConfigMap `kube-root-ca.crt` of every namespace.
 
 use async_trait::async_trait;
+use coracle_fields::core::v1::{ConfigMap, ServiceAccount};
+use coracle_fields::{Made, make};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::{Resource, namespace_is_ending};
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
+use coracle_informer::typed::TypedObject as _;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 const ACCOUNTS: &str = "service-account-controller";
 const PUBLISHER: &str = "root-ca-cert-publisher";
@@ -67,8 +69,7 @@ impl Controller for Accounts {
         if namespace.is_none() || self.accounts.get(&Name::new(&name.name, "default")).is_some() {
             return Ok(Requeue::No);
         }
-        let body = json!({"apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "default", "namespace": name.name}});
+        let body = make!(ServiceAccount { metadata: { name: "default", namespace: &name.name } });
         settled(self.accounts.create(&name.name, body).await)
     }
 }
@@ -86,24 +87,22 @@ impl Controller for Publisher {
         let Some(map) = self.maps.get(&Name::new(&name.name, MAP)) else {
             return settled(self.maps.create(&name.name, published(&self.ca, &name.name)).await);
         };
-        let mut body = map.value();
+        let mut body = map.copy::<ConfigMap>();
         let wanted = published(&self.ca, &name.name);
-        if body["data"] == wanted["data"] {
+        if body.view().data().to_value() == wanted.view().data().to_value() {
             return Ok(Requeue::No);
         }
-        body["data"] = wanted["data"].clone();
+        body.edit().data().set(wanted.view().data());
         settled(self.maps.update(body).await)
     }
 }
 
-fn published(ca: &str, namespace: &str) -> Value {
+fn published(ca: &str, namespace: &str) -> Made<ConfigMap> {
     let description = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
         endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
         distributions of Kubernetes clusters.";
-    json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": MAP, "namespace": namespace,
-            "annotations": {"kubernetes.io/description": description}},
-        "data": {"ca.crt": ca},
+    make!(ConfigMap {
+        metadata: { name: MAP, namespace, annotations: [("kubernetes.io/description", description)] },
+        data: [("ca.crt", ca)],
     })
 }

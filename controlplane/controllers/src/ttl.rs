@@ -6,7 +6,6 @@ use coracle_informer::informer::Name;
 use coracle_informer::resource::{Resource, same_uid};
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_informer::wire::Wire;
 use coracle_informer::{conditions, time};
 use jiff::Timestamp;
 
@@ -33,7 +32,7 @@ impl Controller for Ttl {
         let Some(job) = self.jobs.get(name).filter(|j| j.meta.deletion_timestamp.is_none()) else {
             return Ok(Requeue::No);
         };
-        let Wire { spec, status }: Wire<view::Spec, view::Status> = job.typed()?;
+        let view::Job { spec, status } = job.typed()?;
         let (Some(ttl), true) = (spec.ttl_seconds_after_finished, finished(&status)) else {
             return Ok(Requeue::No);
         };

@@ -1,8 +1,10 @@
 //! Status conditions, alike in all kinds.
 
 use super::time;
+use coracle_fields::{Fits, FromField};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// One condition of a status.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,34 @@ pub struct Condition {
     /// One sentence.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+}
+
+macro_rules! conditions {
+    ($($of:path,)*) => { $(
+        impl FromField<$of> for Condition {}
+
+        impl Fits<$of> for Condition {
+            fn fit(self) -> Option<Value> {
+                serde_json::to_value(self).ok()
+            }
+        }
+    )* };
+}
+
+conditions! {
+    coracle_fields::meta::Condition,
+    coracle_fields::core::v1::NamespaceCondition,
+    coracle_fields::core::v1::NodeCondition,
+    coracle_fields::core::v1::PodCondition,
+    coracle_fields::core::v1::ReplicationControllerCondition,
+    coracle_fields::apps::v1::DaemonSetCondition,
+    coracle_fields::apps::v1::DeploymentCondition,
+    coracle_fields::apps::v1::ReplicaSetCondition,
+    coracle_fields::apps::v1::StatefulSetCondition,
+    coracle_fields::autoscaling_v2::HorizontalPodAutoscalerCondition,
+    coracle_fields::batch::v1::JobCondition,
+    coracle_fields::certificates::v1::CertificateSigningRequestCondition,
+    coracle_fields::flowcontrol::v1::FlowSchemaCondition,
 }
 
 impl Condition {

@@ -2,11 +2,14 @@
 //! takes over within the time of the lease.
 
 use super::time;
+use super::typed::TypedObject as _;
 use coracle_client::Client;
+use coracle_fields::coordination::v1::{Lease, LeaseSpec};
+use coracle_fields::{Made, make};
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -41,10 +44,13 @@ struct ObservedLease {
     since: Timestamp,
 }
 
-fn spec(me: &str, acquired: Timestamp, now: Timestamp, transitions: i64) -> Value {
-    json!({
-        "holderIdentity": me, "leaseDurationSeconds": LEASE_SECONDS, "leaseTransitions": transitions,
-        "acquireTime": time::micros(acquired), "renewTime": time::micros(now),
+fn spec(me: &str, acquired: Timestamp, now: Timestamp, transitions: i64) -> Made<LeaseSpec> {
+    make!(part LeaseSpec {
+        holder_identity: me,
+        lease_duration_seconds: LEASE_SECONDS,
+        lease_transitions: transitions,
+        acquire_time: time::micros(acquired),
+        renew_time: time::micros(now),
     })
 }
 
@@ -56,28 +62,27 @@ fn step(
     now: Timestamp,
 ) -> Step {
     let Some(lease) = lease else {
-        let meta = json!({"name": name, "namespace": NAMESPACE});
-        return Step::Create(
-            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta,
-            "spec": spec(me, now, now, 0)}),
-        );
+        let spec = spec(me, now, now, 0);
+        let created = make!(Lease { metadata: { name, namespace: NAMESPACE }, spec });
+        return Step::Create(created.into_value());
     };
-    let mut body = lease.value();
-    let old = body["spec"].clone();
-    let holder = old["holderIdentity"].as_str().unwrap_or_default();
-    let transitions = old["leaseTransitions"].as_i64().unwrap_or(0);
+    let doc = lease.doc();
+    let old = doc.view::<Lease>().spec();
+    let mut body = lease.copy::<Lease>();
+    let holder = old.holder_identity().text();
+    let transitions = old.lease_transitions().or(0);
     if holder == me {
-        let acquired = time::parse(old["acquireTime"].as_str()).unwrap_or(now);
-        body["spec"] = spec(me, acquired, now, transitions);
-        return Step::Write(body);
+        let acquired = time::parse(old.acquire_time().get()).unwrap_or(now);
+        body.edit().spec().set(spec(me, acquired, now, transitions));
+        return Step::Write(body.into_value());
     }
     let since = observed.filter(|s| s.revision == lease.revision).map_or(now, |s| s.since);
-    let due = time::after(since, old["leaseDurationSeconds"].as_i64().unwrap_or(LEASE_SECONDS));
+    let due = time::after(since, old.lease_duration_seconds().or(LEASE_SECONDS));
     if !holder.is_empty() && due > now {
         return Step::Wait(due);
     }
-    body["spec"] = spec(me, now, now, transitions + 1);
-    Step::Write(body)
+    body.edit().spec().set(spec(me, now, now, transitions + 1));
+    Step::Write(body.into_value())
 }
 
 /// Leader election for the Lease `name` with the identity `me`, until `stop`. `run` is called when the Lease is acquired; the
@@ -173,11 +178,11 @@ async fn acquire_or_renew(
 async fn release(client: &Client, name: &str, me: &str) -> Result<(), ApiError> {
     let kind = client.kind("coordination.k8s.io", "leases");
     let lease = client.get(&kind, NAMESPACE, name).await?;
-    let mut body = lease.value();
-    if body["spec"]["holderIdentity"] == me {
-        body["spec"]["holderIdentity"] = json!("");
-        body["spec"]["leaseDurationSeconds"] = json!(1);
-        client.update(&kind, NAMESPACE, name, "", body).await?;
+    let mut body = lease.copy::<Lease>();
+    if body.view().spec().holder_identity() == me {
+        body.edit().spec().holder_identity().set("");
+        body.edit().spec().lease_duration_seconds().set(1);
+        client.update(&kind, NAMESPACE, name, "", body.into_value()).await?;
     }
     Ok(())
 }
@@ -186,6 +191,7 @@ async fn release(client: &Client, name: &str, me: &str) -> Result<(), ApiError> 
 mod tests {
     use super::*;
     use coracle_kinds::object::testing::object;
+    use serde_json::json;
 
     fn at(seconds: i64) -> Timestamp {
         time::after(Timestamp::UNIX_EPOCH, seconds)

@@ -3,8 +3,12 @@
 //! May depend on `coracle-client` and `coracle-kinds`. It does not depend on the API server; its tests do, through
 //! `coracle-testing`.
 
+#![forbid(unsafe_code)]
+
 // API timestamps.
 pub mod time;
+// Typed access to the fields of cached objects.
+pub mod typed;
 // Spec and status of an object.
 pub mod wire;
 // Label selectors.

@@ -3,6 +3,9 @@
 use super::conditions::{self, Condition};
 use super::selector::Labels;
 use super::time;
+use coracle_fields::core::v1::{ContainerStatus, PodSpec, PodStatus};
+use coracle_fields::meta::ObjectMeta;
+use coracle_fields::{FromField, Text, fields};
 use coracle_kinds::object::{Object, Owner};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -10,7 +13,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// A pod's phase, in the order in which pods are given up first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Not started.
     #[default]
@@ -71,71 +74,66 @@ pub struct Pod {
     pub deletion_cost: i32,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Wire {
-    metadata: WireMeta,
-    spec: WireSpec,
-    status: WireStatus,
+fields! {
+    struct Fields: coracle_fields::core::v1::Pod {
+        metadata: Metadata,
+        spec: Spec,
+        status: Status,
+    }
+
+    struct Metadata: ObjectMeta {
+        creation_timestamp: Option<String>,
+        annotations: Labels,
+    }
+
+    struct Spec: PodSpec {
+        node_name: String,
+    }
+
+    struct Status: PodStatus {
+        phase: Phase,
+        conditions: Vec<Condition>,
+        container_statuses: Vec<Container>,
+    }
+
+    struct Container: ContainerStatus {
+        restart_count: i32,
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireMeta {
-    creation_timestamp: Option<String>,
-    annotations: Labels,
-}
+impl FromField<Text> for Phase {}
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireSpec {
-    node_name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    #[serde(deserialize_with = "any_phase")]
-    phase: Phase,
-    conditions: Vec<Condition>,
-    container_statuses: Vec<WireContainer>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireContainer {
-    restart_count: i32,
-}
-
-/// Reads a phase; a value that the API does not define becomes `Unknown`.
-fn any_phase<'de, D: serde::Deserializer<'de>>(phase: D) -> Result<Phase, D::Error> {
-    let text = Option::<String>::deserialize(phase)?;
-    Ok(match text.as_deref() {
-        None | Some("" | "Pending") => Phase::Pending,
-        Some("Running") => Phase::Running,
-        Some("Succeeded") => Phase::Succeeded,
-        Some("Failed") => Phase::Failed,
-        Some(_) => Phase::Unknown,
-    })
+/// A value that the API does not define becomes `Unknown`.
+impl<'de> Deserialize<'de> for Phase {
+    fn deserialize<D: serde::Deserializer<'de>>(phase: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(phase)?;
+        Ok(match text.as_str() {
+            "" | "Pending" => Phase::Pending,
+            "Running" => Phase::Running,
+            "Succeeded" => Phase::Succeeded,
+            "Failed" => Phase::Failed,
+            _ => Phase::Unknown,
+        })
+    }
 }
 
 impl Pod {
     /// Reads a pod; what cannot be read is as good as unset.
     pub fn read(object: &Arc<Object>) -> Self {
-        let wire: Wire = object.typed().unwrap_or_else(|error| {
+        let Fields { metadata, spec, status } = object.typed().unwrap_or_else(|error| {
             tracing::error!(pod = object.meta.name, namespace = object.meta.namespace, %error, "unreadable");
-            Wire::default()
+            Fields::default()
         });
-        let ready = conditions::find(&wire.status.conditions, "Ready").filter(|c| c.is_true());
-        let cost = wire.metadata.annotations.get("controller.kubernetes.io/pod-deletion-cost");
+        let ready = conditions::find(&status.conditions, "Ready").filter(|c| c.is_true());
+        let cost = metadata.annotations.get("controller.kubernetes.io/pod-deletion-cost");
         Self {
             object: object.clone(),
-            phase: wire.status.phase,
-            node: wire.spec.node_name,
+            phase: status.phase,
+            node: spec.node_name,
             ready: ready.is_some(),
             ready_since: time::parse(ready.and_then(|c| c.last_transition_time.as_deref())),
-            created: time::parse(wire.metadata.creation_timestamp.as_deref()),
-            restarts: wire.status.container_statuses.iter().map(|c| c.restart_count).max().unwrap_or(0),
+            created: time::parse(metadata.creation_timestamp.as_deref()),
+            restarts: status.container_statuses.iter().map(|c| c.restart_count).max().unwrap_or(0),
             deletion_cost: cost.and_then(|c| c.parse().ok()).unwrap_or(0),
         }
     }

@@ -127,6 +127,13 @@ impl<K: Item> State<K> {
 }
 
 /// A deduplicated, rate-limited queue of keys, shared by producers and workers.
+///
+/// ```
+/// let queue = coracle_informer::queue::Queue::new();
+/// queue.add("default/web");
+/// queue.add("default/web");
+/// assert_eq!(queue.len(), 1);
+/// ```
 #[derive(Debug)]
 pub struct Queue<K> {
     state: Mutex<State<K>>,
@@ -369,7 +376,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), all).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
     }
 
     #[test]

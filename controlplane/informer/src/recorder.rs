@@ -157,12 +157,14 @@ mod tests {
         let (recorder, task) = Recorder::low_priority("me", writer, busy.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(task());
+        let sent = Instant::now();
         // The second of the same finds the first in the same batch.
         for message in ["a", "b", "a"] {
             recorder.send(say("Early", message.to_owned()));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(count(&cluster, "Early"), 0, "they wait");
+        let written = count(&cluster, "Early");
+        assert!(written == 0 || sent.elapsed() > MAX_DELAY, "they wait");
         busy.store(false, Ordering::Relaxed);
         cluster.until("three, one of them twice", |c| count(c, "Early") == 3).await;
         busy.store(true, Ordering::Relaxed);

@@ -6,6 +6,8 @@ use super::recorder::Recorder;
 use coracle_client::Client;
 use coracle_client::options::{DeleteOptions, Preconditions};
 use coracle_client::patch::Patch;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
@@ -51,27 +53,26 @@ impl Resource {
     }
 
     /// Creates an object.
-    pub async fn create(&self, namespace: &str, mut body: Value) -> Result<Arc<Object>, ApiError> {
-        drop_nulls(&mut body);
-        self.client.create(&self.kind, namespace, body).await
+    pub async fn create(&self, namespace: &str, body: impl Into<Value>) -> Result<Arc<Object>, ApiError> {
+        self.client.create(&self.kind, namespace, body.into()).await
     }
 
     /// Replaces an object; fails with a conflict if it changed since it was read.
-    pub async fn update(&self, body: Value) -> Result<Arc<Object>, ApiError> {
+    pub async fn update(&self, body: impl Into<Value>) -> Result<Arc<Object>, ApiError> {
         self.write("", body).await
     }
 
     /// Replaces an object's subresource; fails with a conflict if the object changed since it was read.
-    pub async fn write(&self, subresource: &str, mut body: Value) -> Result<Arc<Object>, ApiError> {
-        drop_nulls(&mut body);
-        let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let (namespace, name) = (text("namespace"), text("name"));
+    pub async fn write(&self, subresource: &str, body: impl Into<Value>) -> Result<Arc<Object>, ApiError> {
+        let body = body.into();
+        let meta = PartialObjectMetadata::of(&body).metadata();
+        let (namespace, name) = (meta.namespace().text().to_owned(), meta.name().text().to_owned());
         self.client.update(&self.kind, &namespace, &name, subresource, body).await
     }
 
     /// Replaces the status of the object as it was read; does nothing when it is the same.
-    pub async fn set_status(&self, object: &Arc<Object>, status: Value) -> Result<(), ApiError> {
-        let mut body = object.value();
+    pub async fn set_status(&self, object: &Arc<Object>, status: impl Into<Value>) -> Result<(), ApiError> {
+        let (mut body, status) = (object.value(), status.into());
         if super::template::same(&body["status"], &status) {
             return Ok(());
         }
@@ -89,8 +90,9 @@ impl Resource {
     }
 
     /// Merges a change into an object, whatever its state.
-    pub async fn merge(&self, name: &Name, change: Value) -> Result<Arc<Object>, ApiError> {
-        self.client.patch(&self.kind, &name.namespace, &name.name, "", Patch::Merge(change)).await
+    pub async fn merge(&self, name: &Name, change: impl Into<Value>) -> Result<Arc<Object>, ApiError> {
+        let change = Patch::Merge(change.into());
+        self.client.patch(&self.kind, &name.namespace, &name.name, "", change).await
     }
 
     /// Deletes an object if it is still the one with this uid; one that is gone is no error.
@@ -119,18 +121,6 @@ impl Resource {
     fn record(&self, about: &Object, severity: Severity, reason: &'static str, message: String) {
         let kind = (&*self.kind.api_version(), &*self.kind.kind);
         self.recorder.send(EventDraft::new(kind, about, severity, reason, message));
-    }
-}
-
-/// Leaves out what is null: looking up a field that is not there makes one.
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            map.retain(|_, v| !v.is_null());
-            map.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
-        _ => {}
     }
 }
 

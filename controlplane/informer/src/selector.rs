@@ -1,6 +1,8 @@
 //! Label selectors as controllers hold them.
 
 use super::wire::Wire;
+use coracle_fields::FromField;
+use coracle_fields::meta::LabelSelector;
 use coracle_kinds::object::Object;
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,6 +19,8 @@ pub struct Selector {
     match_labels: Labels,
     match_expressions: Vec<Requirement>,
 }
+
+impl FromField<LabelSelector> for Selector {}
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct Requirement {

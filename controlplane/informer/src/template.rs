@@ -1,5 +1,7 @@
 //! Pod templates: equality that does not see defaults written or left out, and the hash that names revisions.
 
+use coracle_fields::Made;
+use coracle_fields::core::v1::PodTemplateSpec;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
@@ -33,11 +35,9 @@ fn empty(value: &Value) -> bool {
 /// Whether two pod templates are the same but for a label that a controller adds.
 pub fn same_but_label(a: &Value, b: &Value, label: &str) -> bool {
     let strip = |template: &Value| {
-        let mut template = template.clone();
-        if let Some(labels) = template["metadata"]["labels"].as_object_mut() {
-            labels.remove(label);
-        }
-        template
+        let mut template = Made::<PodTemplateSpec>::new(template.clone());
+        template.edit().metadata().labels().remove(label);
+        template.into_value()
     };
     same(&strip(a), &strip(b))
 }

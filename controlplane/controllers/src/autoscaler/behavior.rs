@@ -1,8 +1,9 @@
 //! How fast replicas may change: windows of stabilization and policies. No clock, no tasks.
 
+use coracle_fields::autoscaling_v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscaler};
+use coracle_fields::{Made, View, make};
 use coracle_informer::time;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 /// What happened to one autoscaler.
 #[derive(Debug, Clone, Default)]
@@ -35,17 +36,17 @@ pub struct Bounds {
 }
 
 /// The rules in force: what the autoscaler says over the defaults.
-pub fn rules(hpa: &Value, direction: &str) -> Value {
-    let own = &hpa["spec"]["behavior"][direction];
-    let mut rules = if direction == "scaleUp" {
-        json!({"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [
-            {"type": "Pods", "value": 4, "periodSeconds": 15}, {"type": "Percent", "value": 100, "periodSeconds": 15}]})
+fn rules(own: View<'_, HPAScalingRules>, up: bool) -> Made<HPAScalingRules> {
+    let policy = |type_: &str, value: i64| make!(part HPAScalingPolicy { type_, value, period_seconds: 15 });
+    let mut rules = make!(part HPAScalingRules {
+        stabilization_window_seconds: own.stabilization_window_seconds().or(if up { 0 } else { 300 }),
+        select_policy: own.select_policy().or("Max"),
+    });
+    if own.policies().is_set() {
+        rules.edit().policies().set(own.policies());
     } else {
-        json!({"stabilizationWindowSeconds": 300, "selectPolicy": "Max", "policies": [
-            {"type": "Percent", "value": 100, "periodSeconds": 15}]})
-    };
-    for (key, value) in own.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
-        rules[key] = value.clone();
+        rules.edit().policies().set(up.then(|| vec![policy("Pods", 4)]));
+        rules.edit().policies().push(policy("Percent", 100));
     }
     rules
 }
@@ -72,9 +73,17 @@ impl History {
     }
 
     /// Bends a recommendation to what the rules allow, and remembers it.
-    pub fn decide(&mut self, hpa: &Value, wanted: i64, bounds: Bounds, now: Timestamp) -> Decision {
-        let (up, down) = (rules(hpa, "scaleUp"), rules(hpa, "scaleDown"));
-        let stable = self.stabilize(&up, &down, wanted, bounds.current, now);
+    pub fn decide(
+        &mut self,
+        hpa: View<'_, HorizontalPodAutoscaler>,
+        wanted: i64,
+        bounds: Bounds,
+        now: Timestamp,
+    ) -> Decision {
+        let behavior = hpa.spec().behavior();
+        let (up, down) = (rules(behavior.scale_up(), true), rules(behavior.scale_down(), false));
+        let (up, down) = (up.view(), down.view());
+        let stable = self.stabilize(up, down, wanted, bounds.current, now);
         let able = if stable == wanted {
             ("ReadyForNewScale", "recommended size matches current size")
         } else if wanted >= bounds.current {
@@ -88,14 +97,20 @@ impl History {
                 "recent recommendations were higher than current one, applying the highest recent recommendation",
             )
         };
-        let (replicas, reason, message) = self.limit(&up, &down, stable, bounds, now);
+        let (replicas, reason, message) = self.limit(up, down, stable, bounds, now);
         Decision { replicas, able, limited: (replicas != stable, reason, message) }
     }
 
-    fn stabilize(&mut self, up: &Value, down: &Value, wanted: i64, current: i64, now: Timestamp) -> i64 {
-        let window = |rules: &Value| rules["stabilizationWindowSeconds"].as_i64().unwrap_or(0);
-        let since = |rules: &Value| time::after(now, -window(rules));
-        let (up_since, down_since) = (since(up), since(down));
+    fn stabilize(
+        &mut self,
+        up: View<'_, HPAScalingRules>,
+        down: View<'_, HPAScalingRules>,
+        wanted: i64,
+        current: i64,
+        now: Timestamp,
+    ) -> i64 {
+        let up_since = time::after(now, -up.stabilization_window_seconds().or(0));
+        let down_since = time::after(now, -down.stabilization_window_seconds().or(0));
         let (mut lowest, mut highest) = (wanted, wanted);
         for (at, recommended) in &self.recommended {
             if *at > up_since {
@@ -112,8 +127,8 @@ impl History {
 
     fn limit(
         &self,
-        up: &Value,
-        down: &Value,
+        up: View<'_, HPAScalingRules>,
+        down: View<'_, HPAScalingRules>,
         wanted: i64,
         bounds: Bounds,
         now: Timestamp,
@@ -171,8 +186,8 @@ impl History {
     }
 
     /// The farthest that the policies of one direction allow.
-    fn allowed(&self, rules: &Value, current: i64, now: Timestamp, up: bool) -> i64 {
-        let select = rules["selectPolicy"].as_str().unwrap_or("Max");
+    fn allowed(&self, rules: View<'_, HPAScalingRules>, current: i64, now: Timestamp, up: bool) -> i64 {
+        let select = rules.select_policy().or("Max");
         if select == "Disabled" {
             return current;
         }
@@ -180,11 +195,10 @@ impl History {
             let since = time::after(now, -seconds);
             events.iter().filter(|(at, _)| *at > since).map(|(_, change)| change).sum()
         };
-        let each = rules["policies"].as_array().into_iter().flatten().map(|policy| {
-            let (period, value) =
-                (policy["periodSeconds"].as_i64().unwrap_or(15), policy["value"].as_i64().unwrap_or(0));
+        let each = rules.policies().items().map(|policy| {
+            let (period, value) = (policy.period_seconds().or(15), policy.value().or(0));
             let start = current - changed(&self.ups, period) + changed(&self.downs, period);
-            match (policy["type"] == "Percent", up) {
+            match (policy.type_() == "Percent", up) {
                 (true, true) => (start as f64 * (1.0 + value as f64 / 100.0)).ceil() as i64,
                 (true, false) => (start as f64 * (1.0 - value as f64 / 100.0)) as i64,
                 (false, true) => start.saturating_add(value),
@@ -200,6 +214,8 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coracle_fields::Schema as _;
+    use serde_json::{Value, json};
 
     fn at(seconds: i64) -> Timestamp {
         time::after(Timestamp::UNIX_EPOCH, seconds)
@@ -212,6 +228,7 @@ mod tests {
         current: i64,
         now: i64,
     ) -> (i64, &'static str) {
+        let hpa = HorizontalPodAutoscaler::of(hpa);
         let decision = history.decide(hpa, wanted, Bounds { current, min: 1, max: 100 }, at(now));
         (decision.replicas, if decision.limited.0 { decision.limited.1 } else { decision.able.0 })
     }

@@ -2,6 +2,8 @@
 
 use async_trait::async_trait;
 use coracle_client::Client;
+use coracle_fields::metrics::v1beta1::{PodMetrics, PodMetricsList};
+use coracle_fields::{Schema as _, View};
 use coracle_informer::time;
 use coracle_kinds::registry::usage::quantity;
 use coracle_proto::status::ApiError;
@@ -65,21 +67,28 @@ impl Metrics for Served {
                 true => MetricsError::NotServed,
                 false => MetricsError::Api(error),
             })?;
-        Ok(list["items"].as_array().into_iter().flatten().filter_map(read).collect())
+        Ok(PodMetricsList::of(&list).items().items().filter_map(read).collect())
     }
 }
 
 /// One PodMetrics.
-fn read(item: &Value) -> Option<(String, PodUsage)> {
-    let window = item["window"].as_str().and_then(seconds).unwrap_or(30);
-    let mut containers = BTreeMap::new();
-    for container in item["containers"].as_array()? {
-        let usage = container["usage"].as_object()?.iter();
-        let usage = usage.filter_map(|(name, amount)| Some((name.clone(), quantity(amount)?.milli_value())));
-        containers.insert(container["name"].as_str()?.to_owned(), usage.collect());
+fn read(item: View<'_, PodMetrics>) -> Option<(String, PodUsage)> {
+    let window = item.window().get().and_then(seconds).unwrap_or(30);
+    if !item.containers().is_set() {
+        return None;
     }
-    let at = time::parse(item["timestamp"].as_str())?;
-    Some((item["metadata"]["name"].as_str()?.to_owned(), PodUsage { at, window, containers }))
+    let mut containers = BTreeMap::new();
+    for container in item.containers().items() {
+        if !container.usage().is_set() {
+            return None;
+        }
+        let milli = |amount: Value| Some(quantity(&amount)?.milli_value());
+        let usage = container.usage().entries();
+        let usage = usage.filter_map(|(name, amount)| Some((name.to_owned(), milli(amount.to_value())?)));
+        containers.insert(container.name().get()?.to_owned(), usage.collect());
+    }
+    let at = time::parse(item.timestamp().get())?;
+    Some((item.metadata().name().get()?.to_owned(), PodUsage { at, window, containers }))
 }
 
 /// Seconds of a duration such as `1m30s` or `10.05s`.
@@ -114,7 +123,7 @@ mod tests {
     fn pod_metrics_are_read() {
         let item = json!({"metadata": {"name": "p"}, "timestamp": "2026-01-01T00:00:00Z", "window": "1m30s",
             "containers": [{"name": "a", "usage": {"cpu": "250m", "memory": "1Ki"}}, {"name": "b", "usage": {"cpu": "1"}}]});
-        let (name, usage) = read(&item).unwrap();
+        let (name, usage) = read(PodMetrics::of(&item)).unwrap();
         assert_eq!((name.as_str(), usage.window), ("p", 90));
         assert_eq!(usage.of("cpu", None), Some(1250));
         assert_eq!(usage.of("cpu", Some("a")), Some(250));

@@ -12,12 +12,19 @@ mod tests;
 use async_trait::async_trait;
 use behavior::{Bounds, History};
 use coracle_client::Client;
+use coracle_fields::autoscaling_v1::Scale;
+use coracle_fields::autoscaling_v2::{
+    CrossVersionObjectReference, HPAScalingRules, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus,
+    MetricSpec, MetricStatus, MetricValueStatus,
+};
+use coracle_fields::{Made, Schema as _, View, make};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::{Kind, Subresource};
 use coracle_kinds::registry::scale;
@@ -29,7 +36,7 @@ use jiff::Timestamp;
 use metrics::Metrics;
 use parking_lot::Mutex;
 use replicas::{Recommendation, ReplicaCalculation, Target, Tolerance};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -73,7 +80,7 @@ impl Controller for Autoscalers {
             self.selectors.lock().remove(name);
             return Ok(Requeue::No);
         };
-        let mut turn = Turn::new(&object.value(), now);
+        let mut turn = Turn::new(object.copy(), now);
         let outcome = self.scale(name, &object, &mut turn).await;
         for (reason, why) in std::mem::take(&mut turn.failed).into_iter().chain(outcome.err()) {
             self.autoscalers.warn(&object, reason, why);
@@ -97,9 +104,9 @@ type Refusal = (&'static str, String);
 
 /// What one look at an autoscaler finds.
 struct Turn {
-    hpa: Value,
+    hpa: Made<HorizontalPodAutoscaler>,
     conditions: Vec<Condition>,
-    metrics: Vec<Value>,
+    metrics: Vec<Made<MetricStatus>>,
     /// Metrics that say nothing, and why.
     failed: Vec<Refusal>,
     current: i64,
@@ -109,18 +116,16 @@ struct Turn {
 }
 
 impl Turn {
-    fn new(hpa: &Value, now: Timestamp) -> Self {
-        let status = &hpa["status"];
-        let conditions = serde_json::from_value(status["conditions"].clone()).unwrap_or_default();
-        let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    fn new(hpa: Made<HorizontalPodAutoscaler>, now: Timestamp) -> Self {
+        let status = hpa.view().status();
         Self {
-            conditions,
+            conditions: status.conditions().read().unwrap_or_default(),
             metrics: Vec::new(),
             failed: Vec::new(),
-            current: number("currentReplicas"),
-            desired: number("desiredReplicas"),
+            current: status.current_replicas().or(0),
+            desired: status.desired_replicas().or(0),
             scaled: false,
-            hpa: hpa.clone(),
+            hpa,
             now,
         }
     }
@@ -129,20 +134,19 @@ impl Turn {
         conditions::put(&mut self.conditions, Condition::new(kind, holds, reason, message, self.now));
     }
 
-    fn status(&self) -> Value {
-        let old = &self.hpa["status"];
-        let mut status = json!({
-            "observedGeneration": self.hpa["metadata"]["generation"],
-            "currentReplicas": self.current, "desiredReplicas": self.desired,
-            "conditions": self.conditions,
+    fn status(&self) -> Made<HorizontalPodAutoscalerStatus> {
+        let mut status = make!(part HorizontalPodAutoscalerStatus {
+            observed_generation: self.hpa.view().metadata().generation(),
+            last_scale_time: self.hpa.view().status().last_scale_time(),
+            current_replicas: self.current,
+            desired_replicas: self.desired,
+            conditions: &self.conditions,
         });
         if !self.metrics.is_empty() {
-            status["currentMetrics"] = json!(self.metrics);
+            status.edit().current_metrics().set(&self.metrics);
         }
         if self.scaled {
-            status["lastScaleTime"] = json!(time::seconds(self.now));
-        } else if !old["lastScaleTime"].is_null() {
-            status["lastScaleTime"] = old["lastScaleTime"].clone();
+            status.edit().last_scale_time().set(time::seconds(self.now));
         }
         status
     }
@@ -158,13 +162,10 @@ impl Autoscalers {
             "the HPA controller was able to get the target's current scale",
         );
         let scale = scale::of_value(&kind, &target);
-        let current = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-        let spec = turn.hpa["spec"].clone();
-        let bounds = Bounds {
-            current,
-            min: spec["minReplicas"].as_i64().unwrap_or(1),
-            max: spec["maxReplicas"].as_i64().unwrap_or(1),
-        };
+        let current = Scale::of(&scale).spec().replicas().or(0);
+        let spec = turn.hpa.view().spec();
+        let bounds = Bounds { current, min: spec.min_replicas().or(1), max: spec.max_replicas().or(1) };
+        let reference = spec.scale_target_ref().name().text().to_owned();
         (turn.current, turn.desired) = (current, current);
         self.histories.lock().entry(name.clone()).or_default().begin(current, turn.now);
         let (wanted, why) = if current == 0 && bounds.min != 0 {
@@ -186,8 +187,7 @@ impl Autoscalers {
         if wanted == current {
             return Ok(());
         }
-        let reference = spec["scaleTargetRef"]["name"].as_str().unwrap_or_default();
-        if let Err(error) = self.client.scale(&kind, &name.namespace, reference, wanted).await {
+        if let Err(error) = self.client.scale(&kind, &name.namespace, &reference, wanted).await {
             let text = format!("the HPA controller was unable to update the target scale: {error}");
             turn.condition("AbleToScale", false, "FailedUpdateScale", text);
             return Err(("FailedRescale", format!("New size: {wanted}; reason: {why}; error: {error}")));
@@ -202,19 +202,20 @@ impl Autoscalers {
 
     /// The object that is scaled, with its kind.
     async fn target(&self, name: &Name, turn: &mut Turn) -> Result<(Arc<Kind>, Value), Refusal> {
-        let reference = turn.hpa["spec"]["scaleTargetRef"].clone();
-        let text = |field: &str| reference[field].as_str().unwrap_or_default();
-        let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-        let kind = self.client.registry().kind(group, version, text("kind"));
+        let reference = turn.hpa.view().spec().scale_target_ref().to_value();
+        let reference = CrossVersionObjectReference::of(&reference);
+        let api_version = reference.api_version().text();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = self.client.registry().kind(group, version, reference.kind().text());
         let kind = kind.filter(|kind| kind.subresources.contains(&Subresource::Scale));
         let found = match &kind {
             None => {
-                let (kind, version) = (text("kind").to_owned(), text("apiVersion").to_owned());
+                let (kind, version) = (reference.kind().text().to_owned(), api_version.to_owned());
                 Err(TargetError::NoKind { kind, version })
             }
             Some(kind) => {
                 let target = async {
-                    let object = self.client.get(kind, &name.namespace, text("name")).await?;
+                    let object = self.client.get(kind, &name.namespace, reference.name().text()).await?;
                     self.client.view(kind, &object).await
                 };
                 target.await.map_err(TargetError::Api)
@@ -268,7 +269,7 @@ impl Autoscalers {
         if rivals.len() > 1 {
             let each: Vec<String> =
                 rivals.iter().map(|n| format!("{{{} {}}}", n.name, n.namespace)).collect();
-            let labels = scale["status"]["selector"].as_str().unwrap_or_default();
+            let labels = Scale::of(scale).status().selector().text();
             let why =
                 format!("pods by selector {labels} are controlled by multiple HPAs: [{}]", each.join(" "));
             turn.condition("ScalingActive", false, "AmbiguousSelector", why.clone());
@@ -277,11 +278,11 @@ impl Autoscalers {
         }
         let pods: Vec<Value> = pods.iter().map(|pod| pod.value()).collect();
         let usage = self.metrics.pods(&name.namespace).await;
-        let specs = turn.hpa["spec"]["metrics"].as_array().cloned().unwrap_or_default();
-        let tolerance = tolerance(&turn.hpa);
+        let specs = turn.hpa.view().spec().metrics().to_values();
+        let tolerance = tolerance(turn.hpa.view());
         let mut best: Option<(i64, String)> = None;
         for spec in &specs {
-            let answer = source(spec).and_then(|source| {
+            let answer = source(MetricSpec::of(spec)).and_then(|source| {
                 let usage = usage.as_ref().map_err(|why| {
                     let head = format!("failed to get {} {}", source.resource, source.what());
                     let why =
@@ -335,7 +336,7 @@ impl Autoscalers {
         );
         let decision = {
             let mut histories = self.histories.lock();
-            histories.entry(name.clone()).or_default().decide(&turn.hpa, wanted, bounds, turn.now)
+            histories.entry(name.clone()).or_default().decide(turn.hpa.view(), wanted, bounds, turn.now)
         };
         turn.condition("AbleToScale", true, decision.able.0, decision.able.1);
         let (limited, reason, message) = decision.limited;
@@ -353,12 +354,13 @@ fn selects(selector: &LabelSelector, pod: &Object) -> bool {
     selector.matches(|key| pod.meta.labels.get(key).map(String::as_str))
 }
 
-fn tolerance(hpa: &Value) -> Tolerance {
-    let of = |direction: &str| {
-        let own = quantity(&hpa["spec"]["behavior"][direction]["tolerance"]);
+fn tolerance(hpa: View<'_, HorizontalPodAutoscaler>) -> Tolerance {
+    let of = |rules: View<'_, HPAScalingRules>| {
+        let own = quantity(&rules.tolerance().to_value());
         own.map_or(TOLERANCE, |own| own.as_f64())
     };
-    Tolerance { down: of("scaleDown"), up: of("scaleUp") }
+    let behavior = hpa.spec().behavior();
+    Tolerance { down: of(behavior.scale_down()), up: of(behavior.scale_up()) }
 }
 
 /// One metric of an autoscaler.
@@ -370,12 +372,15 @@ struct Source<'a> {
 }
 
 /// What a metric asks; resources of pods and of one container of theirs are known.
-fn source(spec: &Value) -> Result<Source<'_>, (&'static str, String)> {
-    let (of, failure, container) = match spec["type"].as_str().unwrap_or_default() {
-        "Resource" => (&spec["resource"], "FailedGetResourceMetric", None),
+fn source(spec: View<'_, MetricSpec>) -> Result<Source<'_>, (&'static str, String)> {
+    let (resource, target, failure, container) = match spec.type_().text() {
+        "Resource" => {
+            let of = spec.resource();
+            (of.name().text(), of.target(), "FailedGetResourceMetric", None)
+        }
         "ContainerResource" => {
-            let of = &spec["containerResource"];
-            (of, "FailedGetContainerResourceMetric", of["container"].as_str())
+            let of = spec.container_resource();
+            (of.name().text(), of.target(), "FailedGetContainerResourceMetric", of.container().get())
         }
         other => {
             let reason = match other {
@@ -387,8 +392,8 @@ fn source(spec: &Value) -> Result<Source<'_>, (&'static str, String)> {
             return Err((reason, format!("no metrics API serves metrics of type {other}")));
         }
     };
-    let target = &of["target"];
-    let target = match (quantity(&target["averageValue"]), target["averageUtilization"].as_i64()) {
+    let average = quantity(&target.average_value().to_value());
+    let target = match (average, target.average_utilization().int()) {
         (Some(average), _) => Target::Average(average.milli_value()),
         (None, Some(percent)) => Target::Utilization(percent),
         (None, None) => {
@@ -398,7 +403,7 @@ fn source(spec: &Value) -> Result<Source<'_>, (&'static str, String)> {
             ));
         }
     };
-    Ok(Source { resource: of["name"].as_str().unwrap_or_default(), container, target, failure })
+    Ok(Source { resource, container, target, failure })
 }
 
 impl Source<'_> {
@@ -418,20 +423,25 @@ impl Source<'_> {
     }
 
     /// Its line in the status.
-    fn status(&self, answer: &Recommendation) -> Value {
+    fn status(&self, answer: &Recommendation) -> Made<MetricStatus> {
         let average = if self.resource == "cpu" {
             Quantity::milli(answer.average, Format::DecimalSi)
         } else {
             Quantity::new(answer.average / 1000, Format::DecimalSi)
         };
-        let mut current = json!({"averageValue": average.to_string()});
-        if let Some(percent) = answer.utilization {
-            current["averageUtilization"] = json!(percent);
-        }
+        let current = make!(part MetricValueStatus {
+            average_value: average.to_string(),
+            average_utilization: answer.utilization,
+        });
         match self.container {
-            None => json!({"type": "Resource", "resource": {"name": self.resource, "current": current}}),
-            Some(container) => json!({"type": "ContainerResource", "containerResource":
-                {"name": self.resource, "container": container, "current": current}}),
+            None => make!(part MetricStatus {
+                type_: "Resource",
+                resource: { name: self.resource, current },
+            }),
+            Some(container) => make!(part MetricStatus {
+                type_: "ContainerResource",
+                container_resource: { name: self.resource, container, current },
+            }),
         }
     }
 }

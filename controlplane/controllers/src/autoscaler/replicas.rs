@@ -1,6 +1,8 @@
 //! How many replicas a metric asks for. No clock, no tasks.
 
 use super::metrics::PodUsage;
+use coracle_fields::core::v1::{Pod, ResourceRequirements};
+use coracle_fields::{Schema as _, View};
 use coracle_informer::time;
 use coracle_kinds::registry::usage::quantity;
 use jiff::Timestamp;
@@ -100,7 +102,7 @@ struct Groups {
 }
 
 fn name(pod: &Value) -> String {
-    pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+    Pod::of(pod).metadata().name().text().to_owned()
 }
 
 impl ReplicaCalculation<'_> {
@@ -112,7 +114,7 @@ impl ReplicaCalculation<'_> {
         let groups = self.group();
         let mut values: BTreeMap<String, i64> = BTreeMap::new();
         for (pod, usage) in self.usage {
-            let ours = self.pods.iter().any(|p| p["metadata"]["name"] == pod.as_str());
+            let ours = self.pods.iter().any(|p| Pod::of(p).metadata().name() == pod.as_str());
             if let Some(value) = usage.of(self.resource, self.container).filter(|_| ours)
                 && !groups.ignored.contains(pod)
                 && !groups.unready.contains(pod)
@@ -193,15 +195,16 @@ impl ReplicaCalculation<'_> {
     fn group(&self) -> Groups {
         let mut groups = Groups::default();
         for pod in self.pods {
-            let phase = pod["status"]["phase"].as_str().unwrap_or("Pending");
+            let view = Pod::of(pod);
+            let phase = view.status().phase().or("Pending");
             let measured = self.usage.get(&name(pod));
             let measured = measured.filter(|usage| usage.of(self.resource, self.container).is_some());
-            if !pod["metadata"]["deletionTimestamp"].is_null() || phase == "Failed" {
+            if view.metadata().deletion_timestamp().is_set() || phase == "Failed" {
                 groups.ignored.insert(name(pod));
             } else if phase == "Pending" {
                 groups.unready.insert(name(pod));
             } else if let Some(usage) = measured {
-                if self.resource == "cpu" && self.unready(pod, usage) {
+                if self.resource == "cpu" && self.unready(view, usage) {
                     groups.unready.insert(name(pod));
                 } else {
                     groups.ready += 1;
@@ -214,13 +217,12 @@ impl ReplicaCalculation<'_> {
     }
 
     /// Whether a pod's CPU says nothing yet: it is starting, or was never ready.
-    fn unready(&self, pod: &Value, usage: &PodUsage) -> bool {
-        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let ready = conditions.into_iter().find(|c| c["type"] == "Ready");
-        let start = time::parse(pod["status"]["startTime"].as_str());
+    fn unready(&self, pod: View<'_, Pod>, usage: &PodUsage) -> bool {
+        let ready = pod.status().conditions().items().find(|c| c.type_() == "Ready");
+        let start = time::parse(pod.status().start_time().get());
         let (Some(ready), Some(start)) = (ready, start) else { return true };
-        let is_false = ready["status"] == "False";
-        let turned = time::parse(ready["lastTransitionTime"].as_str()).unwrap_or(start);
+        let is_false = ready.status() == "False";
+        let turned = time::parse(ready.last_transition_time().get()).unwrap_or(start);
         if time::after(start, CPU_INITIALIZATION) > self.now {
             return is_false || usage.at < time::after(turned, usage.window);
         }
@@ -229,25 +231,27 @@ impl ReplicaCalculation<'_> {
 
     /// What each pod asks for, in thousandths.
     fn requests(&self) -> Result<BTreeMap<String, i64>, ReplicasError> {
+        let request = |resources: View<'_, ResourceRequirements>| {
+            quantity(&resources.requests().key(self.resource).to_value())
+        };
         let mut all = BTreeMap::new();
         for pod in self.pods {
-            let whole = quantity(&pod["spec"]["resources"]["requests"][self.resource]);
+            let spec = Pod::of(pod).spec();
+            let whole = request(spec.resources());
             if let Some(whole) = whole.filter(|_| self.container.is_none()) {
                 all.insert(name(pod), whole.milli_value());
                 continue;
             }
-            let list = |field: &str| pod["spec"][field].as_array().into_iter().flatten();
-            let sidecars = list("initContainers").filter(|c| c["restartPolicy"] == "Always");
-            let wanted = |c: &&Value| self.container.is_none_or(|name| c["name"] == name);
+            let sidecars = spec.init_containers().items().filter(|c| c.restart_policy() == "Always");
+            let all_containers = spec.containers().items().chain(sidecars);
             let mut sum = 0;
-            for container in list("containers").chain(sidecars).filter(wanted) {
-                let request = quantity(&container["resources"]["requests"][self.resource]);
+            for container in all_containers.filter(|c| self.container.is_none_or(|name| c.name() == name)) {
                 let missing = || ReplicasError::MissingRequest {
                     resource: self.resource.to_owned(),
-                    container: container["name"].as_str().unwrap_or_default().to_owned(),
+                    container: container.name().text().to_owned(),
                     pod: name(pod),
                 };
-                sum += request.ok_or_else(missing)?.milli_value();
+                sum += request(container.resources()).ok_or_else(missing)?.milli_value();
             }
             all.insert(name(pod), sum);
         }

@@ -5,6 +5,7 @@ use super::metrics::{MetricsError, PodUsage};
 use super::*;
 use crate::Options;
 use crate::test_cluster::Cluster;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 

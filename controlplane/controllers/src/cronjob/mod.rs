@@ -7,6 +7,9 @@ pub mod plan;
 
 use super::adoption;
 use async_trait::async_trait;
+use coracle_fields::batch::v1;
+use coracle_fields::meta::ObjectMeta;
+use coracle_fields::{Made, fields};
 use coracle_informer::index::Owned;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::{Resource, namespace_is_ending, same_uid};
@@ -16,8 +19,7 @@ use coracle_informer::time;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use plan::{Job, Spec};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const NAME: &str = "cronjob-controller";
 
@@ -27,20 +29,16 @@ struct CronJobs {
     owned: Owned,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Wire {
-    metadata: WireMeta,
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Value,
-}
+fields! {
+    struct CronJob: v1::CronJob {
+        metadata: Metadata,
+        spec: Spec,
+        status: Value,
+    }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireMeta {
-    creation_timestamp: Option<String>,
+    struct Metadata: ObjectMeta {
+        creation_timestamp: Option<String>,
+    }
 }
 
 /// Starts the controller.
@@ -63,7 +61,7 @@ impl Controller for CronJobs {
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let cron = self.crons.get(name).filter(|c| c.meta.deletion_timestamp.is_none());
         let Some(cron) = cron else { return Ok(Requeue::No) };
-        let Wire { metadata, spec, status } = cron.typed()?;
+        let CronJob { metadata, spec, status } = cron.typed()?;
         let jobs: Vec<Job> = self.owned.of(&cron.meta.uid).iter().map(Job::read).collect();
         let created = time::parse(metadata.creation_timestamp.as_deref()).unwrap_or(now);
         let zone = match &spec.time_zone {
@@ -84,20 +82,14 @@ impl Controller for CronJobs {
             self.jobs.delete_with(&Name::of(&job.object), options).await?;
             self.crons.normal(&cron, "SuccessfulDelete", format!("Deleted job {}", job.object.meta.name));
         }
-        let mut told = plan.status;
+        let mut told = Made::<v1::CronJobStatus>::new(plan.status);
         if let Some(at) = plan.start {
             let reference = adoption::reference("batch/v1", "CronJob", &cron.meta);
             let body = plan::job(&cron, &spec, at, &zone.unwrap_or(TimeZone::UTC), reference);
             match self.jobs.create(&name.namespace, body).await {
                 Ok(job) => {
                     self.crons.normal(&cron, "SuccessfulCreate", format!("Created job {}", job.meta.name));
-                    let reference = json!({"apiVersion": "batch/v1", "kind": "Job", "name": job.meta.name,
-                        "namespace": job.meta.namespace, "uid": job.meta.uid,
-                        "resourceVersion": job.revision.to_string()});
-                    match told["active"].as_array_mut() {
-                        Some(list) => list.push(reference),
-                        None => told["active"] = json!([reference]),
-                    }
+                    told.edit().active().push(plan::reference(&job));
                 }
                 Err(error) if error.is_already_exists() => {}
                 Err(error) if namespace_is_ending(&error) => return Ok(Requeue::No),
@@ -106,7 +98,7 @@ impl Controller for CronJobs {
                     return Err(error.into());
                 }
             }
-            told["lastScheduleTime"] = json!(time::seconds(at));
+            told.edit().last_schedule_time().set(time::seconds(at));
         }
         self.crons.set_status(&cron, told).await?;
         Ok(plan.again.into())

@@ -1,6 +1,10 @@
 //! The next step of a CronJob. No clock, no tasks.
 
 use super::schedule;
+use coracle_fields::batch::v1;
+use coracle_fields::core::v1::ObjectReference;
+use coracle_fields::meta::{ObjectMeta, OwnerReference};
+use coracle_fields::{Made, Schema as _, fields, make};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::selector::Labels;
 use coracle_informer::time;
@@ -8,33 +12,48 @@ use coracle_kinds::object::Object;
 use coracle_proto::cron;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The annotation of a job that was made from a CronJob out of turn.
 const INSTANTIATE: &str = "cronjob.kubernetes.io/instantiate";
 
-/// The wanted state.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Spec {
-    /// When.
-    pub schedule: String,
-    /// By whose clocks.
-    pub time_zone: Option<String>,
-    /// How late a start may be.
-    pub starting_deadline_seconds: Option<i64>,
-    /// `Allow`, `Forbid` or `Replace`.
-    pub concurrency_policy: String,
-    /// Whether it waits.
-    pub suspend: bool,
-    /// What a job looks like.
-    pub job_template: Value,
-    /// How many successful jobs to keep.
-    pub successful_jobs_history_limit: Option<i64>,
-    /// How many failed jobs to keep.
-    pub failed_jobs_history_limit: Option<i64>,
+fields! {
+    /// The wanted state.
+    #[derive(Debug, Clone)]
+    pub struct Spec: v1::CronJobSpec {
+        /// When.
+        pub schedule: String,
+        /// By whose clocks.
+        pub time_zone: Option<String>,
+        /// How late a start may be.
+        pub starting_deadline_seconds: Option<i64>,
+        /// `Allow`, `Forbid` or `Replace`.
+        pub concurrency_policy: String,
+        /// Whether it waits.
+        pub suspend: bool,
+        /// What a job looks like.
+        pub job_template: Value,
+        /// How many successful jobs to keep.
+        pub successful_jobs_history_limit: Option<i64>,
+        /// How many failed jobs to keep.
+        pub failed_jobs_history_limit: Option<i64>,
+    }
+
+    struct JobFields: v1::Job {
+        metadata: JobMetadata,
+        status: JobStatus,
+    }
+
+    struct JobMetadata: ObjectMeta {
+        annotations: Labels,
+    }
+
+    struct JobStatus: v1::JobStatus {
+        conditions: Vec<Condition>,
+        start_time: Option<String>,
+        completion_time: Option<String>,
+    }
 }
 
 /// A job of a CronJob.
@@ -52,47 +71,31 @@ pub struct Job {
     pub manual: bool,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Wire {
-    metadata: WireMeta,
-    status: WireStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireMeta {
-    annotations: Labels,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    conditions: Vec<Condition>,
-    start_time: Option<String>,
-    completion_time: Option<String>,
-}
-
 impl Job {
     /// Reads a job.
     pub fn read(object: &Arc<Object>) -> Self {
-        let wire: Wire = object.typed().unwrap_or_default();
-        let ended =
-            ["Complete", "Failed"].into_iter().find(|k| conditions::is_true(&wire.status.conditions, k));
+        let JobFields { metadata, status } = object.typed().unwrap_or_default();
+        let ended = ["Complete", "Failed"].into_iter().find(|k| conditions::is_true(&status.conditions, k));
         Self {
             object: object.clone(),
             ended,
-            started: time::parse(wire.status.start_time.as_deref()),
-            completed: time::parse(wire.status.completion_time.as_deref()),
-            manual: wire.metadata.annotations.get(INSTANTIATE).is_some_and(|how| how == "manual"),
+            started: time::parse(status.start_time.as_deref()),
+            completed: time::parse(status.completion_time.as_deref()),
+            manual: metadata.annotations.get(INSTANTIATE).is_some_and(|how| how == "manual"),
         }
     }
+}
 
-    fn reference(&self) -> Value {
-        let meta = &self.object.meta;
-        json!({"apiVersion": "batch/v1", "kind": "Job", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid,
-            "resourceVersion": self.object.revision.to_string()})
-    }
+/// The reference to a job in the status.
+pub fn reference(job: &Object) -> Made<ObjectReference> {
+    make!(part ObjectReference {
+        api_version: "batch/v1",
+        kind: "Job",
+        name: &job.meta.name,
+        namespace: &job.meta.namespace,
+        uid: &job.meta.uid,
+        resource_version: job.revision.to_string(),
+    })
 }
 
 /// No time zone has this name.
@@ -125,8 +128,9 @@ pub fn plan(
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan { delete: beyond_history(spec, jobs), ..Plan::default() };
-    let known = status["active"].as_array().cloned().unwrap_or_default();
-    let known_as = |job: &Job| known.iter().find(|k| k["uid"] == job.object.meta.uid);
+    let status = v1::CronJobStatus::of(status);
+    let known = status.active();
+    let known_as = |job: &Job| known.items().find(|k| k.uid() == job.object.meta.uid);
     for job in jobs {
         let name = &job.object.meta.name;
         match (job.ended, known_as(job)) {
@@ -141,30 +145,30 @@ pub fn plan(
             _ => {}
         }
     }
-    for gone in known.iter().filter(|k| jobs.iter().all(|j| k["uid"] != j.object.meta.uid)) {
-        let message = format!("Active job went missing: {}", gone["name"].as_str().unwrap_or_default());
+    for gone in known.items().filter(|k| jobs.iter().all(|j| k.uid() != j.object.meta.uid)) {
+        let message = format!("Active job went missing: {}", gone.name().text());
         plan.events.push((false, "MissingJob", message));
     }
     // One that a server made and had no time to tell of counts; one that a person made does not.
     let active: Vec<&Job> =
         jobs.iter().filter(|j| j.ended.is_none() && (!j.manual || known_as(j).is_some())).collect();
-    let mut told = json!({});
     let last_success = jobs.iter().filter_map(|j| j.completed).max();
-    let told_success = time::parse(status["lastSuccessfulTime"].as_str());
-    if let Some(at) = last_success.max(told_success) {
-        told["lastSuccessfulTime"] = json!(time::seconds(at));
-    }
+    let told_success = time::parse(status.last_successful_time().get());
+    let last = time::parse(status.last_schedule_time().get());
+    let mut told = make!(part v1::CronJobStatus {
+        last_successful_time: last_success.max(told_success).map(time::seconds),
+        last_schedule_time: last.map(time::seconds),
+    });
     if !active.is_empty() {
-        let told_as = |job: &&Job| known_as(job).cloned().unwrap_or_else(|| job.reference());
+        let told_as = |job: &&Job| match known_as(job) {
+            Some(known) => known.to_value(),
+            None => reference(&job.object).into_value(),
+        };
         let mut list: Vec<Value> = active.iter().map(told_as).collect();
-        list.sort_by_key(|r| r["name"].to_string());
-        told["active"] = json!(list);
+        list.sort_by_key(|r| ObjectReference::of(r).name().text().to_owned());
+        told.edit().active().put(Value::Array(list));
     }
-    let last = time::parse(status["lastScheduleTime"].as_str());
-    if let Some(at) = last {
-        told["lastScheduleTime"] = json!(time::seconds(at));
-    }
-    plan.status = told;
+    plan.status = told.into_value();
     if spec.suspend {
         return plan;
     }
@@ -209,9 +213,7 @@ pub fn plan(
         "Replace" => {
             plan.delete.extend(active.iter().map(|j| (*j).clone()));
             // What we delete ourselves does not go missing.
-            if let Some(status) = plan.status.as_object_mut() {
-                status.remove("active");
-            }
+            v1::CronJobStatus::edit(&mut plan.status).active().clear();
         }
         _ => {}
     }
@@ -235,21 +237,31 @@ fn beyond_history(spec: &Spec, jobs: &[Job]) -> Vec<Job> {
 }
 
 /// The job for a time; its name follows from the time, so that it is made once.
-pub fn job(cron: &Object, spec: &Spec, at: Timestamp, zone: &TimeZone, reference: Value) -> Value {
-    let template = &spec.job_template;
+pub fn job(
+    cron: &Object,
+    spec: &Spec,
+    at: Timestamp,
+    zone: &TimeZone,
+    reference: Made<OwnerReference>,
+) -> Made<v1::Job> {
+    let template = v1::JobTemplateSpec::of(&spec.job_template);
     let minutes = at.as_second() / 60;
     let name = format!("{}-{minutes}", cron.meta.name);
-    let mut annotations = template["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
     let local = at.to_zoned(zone.clone());
     let stamp = local.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
     let stamp = if zone == &TimeZone::UTC { time::seconds(at) } else { stamp };
-    annotations.insert("batch.kubernetes.io/cronjob-scheduled-timestamp".into(), json!(stamp));
-    json!({
-        "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": name, "namespace": cron.meta.namespace, "labels": template["metadata"]["labels"],
-            "annotations": annotations, "ownerReferences": [reference]},
-        "spec": template["spec"],
-    })
+    let mut job = make!(v1::Job {
+        metadata: {
+            name,
+            namespace: &cron.meta.namespace,
+            labels: template.metadata().labels(),
+            annotations: template.metadata().annotations(),
+            owner_references: [reference],
+        },
+        spec: template.spec(),
+    });
+    job.edit().metadata().annotations().insert("batch.kubernetes.io/cronjob-scheduled-timestamp", stamp);
+    job
 }
 
 #[cfg(test)]
@@ -257,6 +269,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_kinds::object::testing::object;
+    use serde_json::json;
 
     const NOW: &str = "2026-01-01T00:05:10Z";
 

@@ -4,9 +4,10 @@ use super::subject::{Subject, SubjectError, compared};
 use super::wire::Spec;
 use super::{CLIENT, NODE_CLIENT, NODE_SERVING};
 use coracle_client::user::MASTERS;
+use coracle_fields::View;
+use coracle_fields::core::v1::Node;
 use coracle_proto::node_identity::{API_CLIENTS, inner_name};
 use rcgen::ExtendedKeyUsagePurpose;
-use serde_json::Value;
 
 /// Why a signer does not sign.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,7 +75,7 @@ pub(super) enum Approval {
 pub(super) fn evaluate(
     spec: &Spec,
     subject: &Subject,
-    node: Option<&Value>,
+    node: Option<View<'_, Node>>,
     reserved: &[String],
     claimed: &dyn Fn(&str) -> bool,
 ) -> Approval {
@@ -109,7 +110,7 @@ pub(super) fn evaluate(
 fn serving(
     subject: &Subject,
     name: &str,
-    node: Option<&Value>,
+    node: Option<View<'_, Node>>,
     reserved: &[String],
     claimed: &dyn Fn(&str) -> bool,
 ) -> Approval {
@@ -124,10 +125,9 @@ fn serving(
         return Approval::Deny("ReservedName", format!("{taken:?} is a name of a Service"));
     }
     let Some(node) = node else { return Approval::Wait };
-    let addresses = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
-    let registered = |wanted: &str| {
-        addresses.iter().any(|a| a["address"].as_str().map(compared).as_deref() == Some(wanted))
-    };
+    let addresses = node.status().addresses();
+    let registered =
+        |wanted: &str| addresses.items().any(|a| a.address().get().map(compared).as_deref() == Some(wanted));
     let inner = inner_name(name);
     let own = |wanted: &str| wanted == name || wanted == inner;
     // The other node may keep the address in its status for good: a denial lets the agent ask for its inner name instead,
@@ -143,6 +143,7 @@ fn serving(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coracle_fields::Schema as _;
     use serde_json::json;
 
     #[test]
@@ -164,7 +165,8 @@ mod tests {
             {"type": "InternalIP", "address": "10.0.0.9"}, {"type": "InternalDNS", "address": "Kubernetes"}]}});
         let reserved = ["10.96.0.1".to_owned(), "Kubernetes".to_owned()];
         let judged = |spec: &Spec, subject: &Subject, known: bool| {
-            evaluate(spec, subject, known.then_some(&object), &reserved, &|name| name == "10.0.0.9")
+            let node = known.then(|| Node::of(&object));
+            evaluate(spec, subject, node, &reserved, &|name| name == "10.0.0.9")
         };
         let denied = |verdict: Approval| match verdict {
             Approval::Deny(reason, _) => reason,

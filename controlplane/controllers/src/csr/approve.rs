@@ -5,12 +5,16 @@ use super::approval::{Approval, evaluate};
 use super::subject::{Subject, compared};
 use super::wire::Spec;
 use crate::servers::lease::reserved_names;
+use coracle_fields::authorization::v1::SubjectAccessReview;
+use coracle_fields::core::v1::{Endpoints, Node};
+use coracle_fields::discovery::v1::EndpointSlice;
+use coracle_fields::{Schema as _, View, make};
 use coracle_informer::conditions::Condition;
 use coracle_informer::runner::Failure;
 use coracle_informer::time;
+use coracle_informer::typed::TypedObject as _;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 /// The label that ties an EndpointSlice to its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -27,17 +31,26 @@ pub(super) enum Decided {
 impl Requests {
     /// Whether the requestor may have such certificates without a person looking.
     async fn may(&self, spec: &Spec, subresource: &str) -> Result<bool, ApiError> {
-        let mut subject = json!({"user": spec.username, "uid": spec.uid, "groups": spec.groups,
-            "resourceAttributes": {"group": "certificates.k8s.io", "resource": "certificatesigningrequests",
-                "verb": "create", "subresource": subresource, "version": "*"}});
+        let mut review = make!(SubjectAccessReview {
+            spec: {
+                user: &spec.username,
+                uid: &spec.uid,
+                groups: &spec.groups,
+                resource_attributes: {
+                    group: "certificates.k8s.io",
+                    resource: "certificatesigningrequests",
+                    verb: "create",
+                    subresource,
+                    version: "*",
+                },
+            },
+        });
         if spec.extra.is_object() {
-            subject["extra"] = spec.extra.clone();
+            review.edit().spec().extra().put(spec.extra.clone());
         }
         let kind = self.client.kind("authorization.k8s.io", "subjectaccessreviews");
-        let review =
-            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": subject});
-        let answer = self.client.call(&kind, "", "", "", review).await?.value();
-        Ok(answer["status"]["allowed"] == true)
+        let answer = self.client.call(&kind, "", "", "", review.into_value()).await?.value();
+        Ok(SubjectAccessReview::of(&answer).status().allowed().flag())
     }
 
     /// Names and addresses that no node may serve under: this API server's, those in the Leases of all API servers, and those
@@ -47,11 +60,11 @@ impl Requests {
         all.extend(reserved_names(&self.client));
         for slice in self.slices.list(Some("default")) {
             if slice.meta.labels.get(SERVICE_NAME).map(String::as_str) == Some(API_SERVICE) {
-                all.extend(endpoint_addresses(&slice.value()));
+                all.extend(slice_addresses(slice.doc().view()));
             }
         }
         if let Some(endpoints) = self.endpoints.get("default", API_SERVICE) {
-            all.extend(endpoint_addresses(&endpoints.value()));
+            all.extend(endpoints_addresses(endpoints.doc().view()));
         }
         all
     }
@@ -59,10 +72,10 @@ impl Requests {
     /// Whether another Node than `own` is called so or says that it has this address.
     fn claimed(&self, own: &str, wanted: &str) -> bool {
         self.nodes.list(None).iter().filter(|node| node.meta.name != own).any(|node| {
-            let value = node.value();
-            let mut addresses = value["status"]["addresses"].as_array().into_iter().flatten();
+            let doc = node.doc();
+            let mut addresses = doc.view::<Node>().status().addresses().items();
             node.meta.name == wanted
-                || addresses.any(|a| a["address"].as_str().map(compared).as_deref() == Some(wanted))
+                || addresses.any(|a| a.address().get().map(compared).as_deref() == Some(wanted))
         })
     }
 
@@ -76,7 +89,7 @@ impl Requests {
         let node = subject.node().and_then(|name| self.nodes.get("", name)).map(|node| node.value());
         let own = subject.node().unwrap_or_default();
         let claimed = |wanted: &str| self.claimed(own, wanted);
-        let verdict = evaluate(spec, subject, node.as_ref(), &self.reserved(), &claimed);
+        let verdict = evaluate(spec, subject, node.as_ref().map(Node::of), &self.reserved(), &claimed);
         let (kind, reason, message) = match verdict {
             Approval::Leave => return Ok(Decided::Not),
             Approval::Wait => return Ok(Decided::Later),
@@ -95,29 +108,35 @@ impl Requests {
     }
 }
 
-/// The addresses in an EndpointSlice or in an Endpoints object, ready or not.
-fn endpoint_addresses(object: &Value) -> Vec<String> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let slice = list(&object["endpoints"]).into_iter().flat_map(|endpoint| list(&endpoint["addresses"]));
-    let subsets = list(&object["subsets"]).into_iter().flat_map(|subset| {
-        let both = [list(&subset["addresses"]), list(&subset["notReadyAddresses"])].concat();
-        both.into_iter().map(|address| address["ip"].clone())
-    });
-    slice.chain(subsets).filter_map(|address| address.as_str().map(str::to_owned)).collect()
+/// The addresses in an EndpointSlice, ready or not.
+fn slice_addresses(slice: View<'_, EndpointSlice>) -> Vec<String> {
+    slice.endpoints().items().flat_map(|endpoint| endpoint.addresses().texts()).map(str::to_owned).collect()
+}
+
+/// The addresses in an Endpoints object, ready or not.
+fn endpoints_addresses(endpoints: View<'_, Endpoints>) -> Vec<String> {
+    let addresses = endpoints
+        .subsets()
+        .items()
+        .flat_map(|subset| subset.addresses().items().chain(subset.not_ready_addresses().items()));
+    addresses.filter_map(|address| address.ip().get().map(str::to_owned)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn addresses_of_api_servers_are_found_in_both_forms() {
         let slice = json!({"endpoints": [{"addresses": ["192.0.2.1"]}, {},
             {"addresses": ["192.0.2.2", "2001:db8::1"]}]});
-        assert_eq!(endpoint_addresses(&slice), ["192.0.2.1", "192.0.2.2", "2001:db8::1"]);
+        let slice = EndpointSlice::of(&slice);
+        assert_eq!(slice_addresses(slice), ["192.0.2.1", "192.0.2.2", "2001:db8::1"]);
         let endpoints = json!({"subsets": [{"addresses": [{"ip": "192.0.2.3"}]},
             {"notReadyAddresses": [{"ip": "192.0.2.4"}, {}]}]});
-        assert_eq!(endpoint_addresses(&endpoints), ["192.0.2.3", "192.0.2.4"]);
-        assert_eq!(endpoint_addresses(&json!({})), Vec::<String>::new());
+        assert_eq!(endpoints_addresses(Endpoints::of(&endpoints)), ["192.0.2.3", "192.0.2.4"]);
+        assert_eq!(slice_addresses(EndpointSlice::of(&json!({}))), Vec::<String>::new());
+        assert_eq!(endpoints_addresses(Endpoints::of(&json!({}))), Vec::<String>::new());
     }
 }

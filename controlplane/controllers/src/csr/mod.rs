@@ -16,21 +16,22 @@ use approve::Decided;
 use async_trait::async_trait;
 use base64::Engine;
 use coracle_client::Client;
+use coracle_fields::certificates::v1::CertificateSigningRequest;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::watch::cache::Cache;
 use coracle_pki::PkiError;
 use coracle_pki::authority::Authority;
 use jiff::Timestamp;
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use subject::{Subject, subject};
-use wire::Wire;
+use wire::Request;
 
 const NAME: &str = "certificate-controller";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -107,7 +108,7 @@ impl Controller for Requests {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(request) = self.requests.get(name) else { return Ok(Requeue::No) };
-        let Wire { metadata, spec, mut status } = request.typed()?;
+        let Request { metadata, spec, mut status } = request.typed()?;
         if ![CLIENT, NODE_CLIENT, NODE_SERVING].contains(&spec.signer_name.as_str()) {
             return Ok(Requeue::No);
         }
@@ -130,7 +131,7 @@ impl Controller for Requests {
         let decoded = base64::engine::general_purpose::STANDARD.decode(&spec.request).unwrap_or_default();
         let pem = String::from_utf8(decoded).unwrap_or_default();
         let Some(subject) = subject(&pem) else { return Ok(Requeue::At(due)) };
-        let mut body = request.value();
+        let mut body = request.copy::<CertificateSigningRequest>();
         let approved = decided("Approved");
         // Asked for before its node was shut out: approved or not, nothing comes of it any more.
         let revoked = self.revoked(&subject);
@@ -141,7 +142,7 @@ impl Controller for Requests {
             let mut condition = Condition::new(kind, true, "NodeRevoked", why, now);
             condition.last_update_time = Some(time::seconds(now));
             status.conditions.push(condition);
-            body["status"]["conditions"] = json!(status.conditions);
+            body.edit().status().conditions().set(&status.conditions);
             self.requests.write(if approved { "status" } else { "approval" }, body).await?;
             return Ok(Requeue::At(due));
         }
@@ -149,7 +150,7 @@ impl Controller for Requests {
             match self.decide(&spec, &subject, now).await? {
                 Decided::Now(condition) => {
                     status.conditions.push(*condition);
-                    body["status"]["conditions"] = json!(status.conditions);
+                    body.edit().status().conditions().set(&status.conditions);
                     self.requests.write("approval", body).await?;
                 }
                 Decided::Later => return Ok(Requeue::At(time::after(now, WAIT_FOR_NODE))),
@@ -165,14 +166,14 @@ impl Controller for Requests {
         match signed {
             Ok(certificate) => {
                 let encoded = base64::engine::general_purpose::STANDARD.encode(certificate);
-                body["status"]["certificate"] = json!(encoded);
+                body.edit().status().certificate().set(encoded);
             }
             Err(error) => {
                 let why = error.to_string();
                 let mut condition = Condition::new("Failed", true, "SignerValidationFailure", why, now);
                 condition.last_update_time = Some(time::seconds(now));
                 status.conditions.push(condition);
-                body["status"]["conditions"] = json!(status.conditions);
+                body.edit().status().conditions().set(&status.conditions);
             }
         }
         self.requests.write("status", body).await?;

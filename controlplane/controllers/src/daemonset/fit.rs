@@ -1,9 +1,10 @@
 //! Whether a daemon's pod belongs on a node: selectors, affinity, taints. No clock, no tasks.
 
 use crate::nodes::health::{Taint, Toleration};
+use coracle_fields::core::v1;
+use coracle_fields::{Made, View, fields, make};
 use coracle_informer::selector::Labels;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// A node, as far as placement is concerned.
 #[derive(Debug, Clone, Default)]
@@ -16,47 +17,43 @@ pub struct Node {
     pub taints: Vec<Taint>,
 }
 
-/// The placement part of a pod template's spec.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Placement {
-    node_name: String,
-    node_selector: Labels,
-    affinity: Affinity,
-    tolerations: Vec<Toleration>,
-}
+fields! {
+    /// The placement part of a pod template's spec.
+    #[derive(Debug, Clone)]
+    pub struct Placement: v1::PodSpec {
+        node_name: String,
+        node_selector: Labels,
+        affinity: Affinity,
+        tolerations: Vec<Toleration>,
+    }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Affinity {
-    node_affinity: NodeAffinity,
-}
+    #[derive(Debug, Clone)]
+    struct Affinity: v1::Affinity {
+        node_affinity: NodeAffinity,
+    }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct NodeAffinity {
-    required_during_scheduling_ignored_during_execution: Option<Required>,
-}
+    #[derive(Debug, Clone)]
+    struct NodeAffinity: v1::NodeAffinity {
+        required_during_scheduling_ignored_during_execution: Option<Required>,
+    }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Required {
-    node_selector_terms: Vec<Term>,
-}
+    #[derive(Debug, Clone)]
+    struct Required: v1::NodeSelector {
+        node_selector_terms: Vec<Term>,
+    }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Term {
-    match_expressions: Vec<Requirement>,
-    match_fields: Vec<Requirement>,
-}
+    #[derive(Debug, Clone)]
+    struct Term: v1::NodeSelectorTerm {
+        match_expressions: Vec<Requirement>,
+        match_fields: Vec<Requirement>,
+    }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Requirement {
-    key: String,
-    operator: String,
-    values: Vec<String>,
+    #[derive(Debug, Clone)]
+    struct Requirement: v1::NodeSelectorRequirement {
+        key: String,
+        operator: String,
+        values: Vec<String>,
+    }
 }
 
 impl Requirement {
@@ -92,7 +89,7 @@ impl Term {
 }
 
 /// Tolerations every daemon's pod has, so that it runs where others may not.
-fn daemon_tolerations(host_network: bool) -> Vec<Value> {
+fn daemon_tolerations(host_network: bool) -> Vec<Made<v1::Toleration>> {
     let taints = [
         ("not-ready", "NoExecute"),
         ("unreachable", "NoExecute"),
@@ -103,42 +100,55 @@ fn daemon_tolerations(host_network: bool) -> Vec<Value> {
     ];
     let host = host_network.then_some(("network-unavailable", "NoSchedule"));
     let each = taints.into_iter().chain(host).map(|(key, effect)| {
-        json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists", "effect": effect})
+        make!(part v1::Toleration {
+            key: format!("node.kubernetes.io/{key}"),
+            operator: "Exists",
+            effect,
+        })
     });
     each.collect()
 }
 
 /// The spec of a daemon's pod for any node.
-pub fn with_tolerations(spec: &Value) -> Value {
-    let mut spec = spec.clone();
-    let mut all: Vec<Value> = spec["tolerations"].as_array().cloned().unwrap_or_default();
-    for toleration in daemon_tolerations(spec["hostNetwork"] == true) {
+pub fn with_tolerations(spec: View<'_, v1::PodSpec>) -> Made<v1::PodSpec> {
+    let mut all = spec.tolerations().to_values();
+    for toleration in daemon_tolerations(spec.host_network().flag()) {
+        let toleration = toleration.into_value();
         if !all.contains(&toleration) {
             all.push(toleration);
         }
     }
-    spec["tolerations"] = json!(all);
+    let mut spec = Made::<v1::PodSpec>::new(spec.to_value());
+    spec.edit().tolerations().put(Value::Array(all));
     spec
 }
 
 /// The spec of a daemon's pod for one node: the scheduler may bind it there and nowhere else.
-pub fn pinned(spec: &Value, node: &str) -> Value {
-    let mut spec = spec.clone();
-    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
-    let required = &mut spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
-    match required.as_array_mut().filter(|terms| !terms.is_empty()) {
-        Some(terms) => terms.iter_mut().for_each(|term| term["matchFields"] = json!([field])),
-        None => *required = json!([{"matchFields": [field]}]),
+pub fn pinned(spec: View<'_, v1::PodSpec>, node: &str) -> Made<v1::PodSpec> {
+    let field = make!(part v1::NodeSelectorRequirement {
+        key: "metadata.name",
+        operator: "In",
+        values: [node],
+    });
+    let mut spec = Made::<v1::PodSpec>::new(spec.to_value());
+    let mut root = spec.edit();
+    let mut affinity = root.affinity();
+    let mut node_affinity = affinity.node_affinity();
+    let mut required = node_affinity.required_during_scheduling_ignored_during_execution();
+    let mut terms = required.node_selector_terms();
+    if terms.view().is_empty() {
+        terms.add().match_fields().push(field);
+    } else {
+        terms.each(|mut term| term.match_fields().set([&field]));
     }
     spec
 }
 
 /// The node that [`pinned`] named.
-pub fn pinned_node(spec: &Value) -> Option<&str> {
-    let required = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let terms = required["nodeSelectorTerms"].as_array()?;
-    let field = terms.iter().flat_map(|t| t["matchFields"].as_array().into_iter().flatten());
-    field.filter(|f| f["key"] == "metadata.name").find_map(|f| f["values"][0].as_str())
+pub fn pinned_node(spec: View<'_, v1::PodSpec>) -> Option<&str> {
+    let required = spec.affinity().node_affinity().required_during_scheduling_ignored_during_execution();
+    let fields = required.node_selector_terms().items().flat_map(|term| term.match_fields().items());
+    fields.filter(|field| field.key() == "metadata.name").find_map(|field| field.values().nth(0).get())
 }
 
 /// Whether the pod should be started on a node, and whether one that is there may stay.
@@ -162,6 +172,8 @@ pub fn fits(placement: &Placement, node: &Node) -> (bool, bool) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_fields::Schema as _;
+    use serde_json::json;
 
     fn node(labels: &[(&str, &str)], taints: &[(&str, &str)]) -> Node {
         let taint = |(key, effect): &(&str, &str)| Taint {
@@ -202,11 +214,13 @@ mod tests {
             (json!({}), &node(&[], &[("node.kubernetes.io/unschedulable", "NoSchedule")]), (true, true)),
             (json!({}), &node(&[], &[("node.kubernetes.io/not-ready", "NoExecute")]), (true, true)),
         ] {
-            let placement: Placement = serde_json::from_value(with_tolerations(&spec)).unwrap();
+            let full = with_tolerations(v1::PodSpec::of(&spec)).into_value();
+            let placement: Placement = serde_json::from_value(full).unwrap();
             assert_eq!(fits(&placement, node), want, "{spec} on {node:?}");
         }
-        let spec = pinned(&expression("In", "disk", "ssd"), "n7");
-        assert_eq!(pinned_node(&spec), Some("n7"));
-        assert_eq!(pinned_node(&pinned(&json!({}), "n8")), Some("n8"));
+        let spec = pinned(v1::PodSpec::of(&expression("In", "disk", "ssd")), "n7");
+        assert_eq!(pinned_node(spec.view()), Some("n7"));
+        let spec = pinned(v1::PodSpec::of(&json!({})), "n8");
+        assert_eq!(pinned_node(spec.view()), Some("n8"));
     }
 }

@@ -9,18 +9,18 @@ use super::history::{History, Subject};
 use super::nodes::health;
 use super::replicas::{PodControl, pod_of};
 use async_trait::async_trait;
+use coracle_fields::Made;
+use coracle_fields::core::v1;
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::Pod;
 use coracle_informer::resource::{Resource, namespace_is_ending};
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_informer::wire::Wire;
 use coracle_kinds::object::Object;
 use fit::Node;
 use jiff::Timestamp;
-use plan::{REVISION_LABEL, Spec};
-use serde_json::json;
+use plan::{DaemonSet, REVISION_LABEL, Spec};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Controller for Daemons {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(set) = self.control.owners.get(name) else { return Ok(Requeue::No) };
-        let Wire { spec, status }: Wire<Spec> = set.typed()?;
+        let DaemonSet { spec, status } = set.typed()?;
         if spec.selector.is_empty() {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.";
             self.control.owners.warn(&set, "SelectingAll", message);
@@ -86,7 +86,7 @@ impl Controller for Daemons {
             selector: &spec.selector,
             reference: self.control.reference(&set),
             template: &spec.template,
-            collisions: status["collisionCount"].as_i64().unwrap_or(0),
+            collisions: status.collision_count,
         };
         let (revisions, collisions) = match self.history.sync(&subject).await {
             Err(Failure::Api(error)) if namespace_is_ending(&error) => return Ok(Requeue::No),
@@ -136,13 +136,13 @@ impl Daemons {
             self.control.owners.warn(set, "FailedDaemonPod", message);
         }
         let gone: Vec<&Pod> = plan.failed.iter().chain(&plan.delete).map(|p| &**p).collect();
-        let mut template = spec.template.clone();
-        template["metadata"]["labels"][REVISION_LABEL] = json!(hash);
-        let base = fit::with_tolerations(&template["spec"]);
+        let mut template = Made::<v1::PodTemplateSpec>::new(spec.template.clone());
+        template.edit().metadata().labels().insert(REVISION_LABEL, hash);
+        let base = fit::with_tolerations(template.view().spec());
         let reference = self.control.reference(set);
         let pods = plan.create.iter().map(|node| {
-            let mut pod = pod_of(&template, set, reference.clone());
-            pod["spec"] = fit::pinned(&base, node);
+            let mut pod = pod_of(template.view(), set, reference.clone());
+            pod.edit().spec().set(fit::pinned(base.view(), node));
             pod
         });
         let (_, created) = self.control.create_all(set, pods.collect()).await;

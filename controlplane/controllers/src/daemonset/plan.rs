@@ -3,28 +3,46 @@
 use super::fit::{self, Node, Placement};
 use crate::int_or_percent::{IntOrPercent, Round};
 use crate::rolling::Strategy;
+use coracle_fields::apps::v1;
+use coracle_fields::core::v1::PodTemplateSpec;
+use coracle_fields::{Schema as _, fields, make};
 use coracle_informer::pod::{Phase, Pod};
 use coracle_informer::selector::Selector;
+use coracle_informer::typed::TypedObject as _;
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The wanted state.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Spec {
-    /// Which pods.
-    pub selector: Selector,
-    /// What a pod looks like.
-    pub template: Value,
-    /// How to get from one template to the next.
-    pub update_strategy: Strategy,
-    /// How long a pod must be ready to be available.
-    pub min_ready_seconds: i32,
-    /// How many old revisions to keep.
-    pub revision_history_limit: Option<i64>,
+fields! {
+    /// A DaemonSet.
+    pub struct DaemonSet: v1::DaemonSet {
+        /// Wanted state.
+        pub spec: Spec,
+        /// Observed state.
+        pub status: Status,
+    }
+
+    /// The wanted state.
+    #[derive(Debug, Clone)]
+    pub struct Spec: v1::DaemonSetSpec {
+        /// Which pods.
+        pub selector: Selector,
+        /// What a pod looks like.
+        pub template: Value,
+        /// How to get from one template to the next.
+        pub update_strategy: Strategy,
+        /// How long a pod must be ready to be available.
+        pub min_ready_seconds: i32,
+        /// How many old revisions to keep.
+        pub revision_history_limit: Option<i64>,
+    }
+
+    /// The part of the status that is carried over.
+    pub struct Status: v1::DaemonSetStatus {
+        /// How often a hash collided.
+        pub collision_count: i64,
+    }
 }
 
 impl Spec {
@@ -62,7 +80,9 @@ pub fn by_node(pods: Vec<Arc<Pod>>) -> BTreeMap<String, Vec<Arc<Pod>>> {
     let mut map: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
     for pod in pods {
         let node = if pod.node.is_empty() {
-            fit::pinned_node(&pod.object.value()["spec"]).unwrap_or_default().to_owned()
+            let doc = pod.object.doc();
+            let spec = doc.view::<coracle_fields::core::v1::Pod>().spec();
+            fit::pinned_node(spec).unwrap_or_default().to_owned()
         } else {
             pod.node.clone()
         };
@@ -75,6 +95,12 @@ fn updated(pod: &Pod, hash: &str) -> bool {
     pod.labels().get(REVISION_LABEL).is_some_and(|h| h == hash)
 }
 
+/// Where the pods of the template may run.
+fn placement(spec: &Spec) -> Placement {
+    let template = PodTemplateSpec::of(&spec.template);
+    serde_json::from_value(fit::with_tolerations(template.spec()).into_value()).unwrap_or_default()
+}
+
 /// Plans the next step. `hash` names the wanted template.
 pub fn plan(
     spec: &Spec,
@@ -84,8 +110,7 @@ pub fn plan(
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
-    let placement: Placement =
-        serde_json::from_value(fit::with_tolerations(&spec.template["spec"])).unwrap_or_default();
+    let placement = placement(spec);
     let rolling = spec.update_strategy.kind != "OnDelete";
     let should: Vec<(&Node, bool, bool)> =
         nodes.iter().map(|n| (n, fit::fits(&placement, n))).map(|(n, (a, b))| (n, a, b)).collect();
@@ -208,8 +233,7 @@ pub fn status(
     (hash, collisions): (&str, i64),
     now: Timestamp,
 ) -> Value {
-    let placement: Placement =
-        serde_json::from_value(fit::with_tolerations(&spec.template["spec"])).unwrap_or_default();
+    let placement = placement(spec);
     let (mut desired, mut current, mut misplaced, mut ready, mut available, mut new) = (0, 0, 0, 0, 0, 0);
     for node in nodes {
         let (run, _) = fit::fits(&placement, node);
@@ -229,23 +253,19 @@ pub fn status(
         available += usize::from(serving.is_some());
         new += usize::from(here.iter().any(|p| updated(p, hash) && !p.terminating()));
     }
-    let mut status = json!({
-        "observedGeneration": generation, "desiredNumberScheduled": desired, "currentNumberScheduled": current,
-        "numberMisscheduled": misplaced, "numberReady": ready,
+    let filled = |count: usize| (count > 0).then_some(count);
+    let status = make!(part v1::DaemonSetStatus {
+        observed_generation: generation,
+        desired_number_scheduled: desired,
+        current_number_scheduled: current,
+        number_misscheduled: misplaced,
+        number_ready: ready,
+        updated_number_scheduled: filled(new),
+        number_available: filled(available),
+        number_unavailable: filled(desired - available),
+        collision_count: (collisions > 0).then_some(collisions),
     });
-    for (field, n) in [
-        ("updatedNumberScheduled", new),
-        ("numberAvailable", available),
-        ("numberUnavailable", desired - available),
-    ] {
-        if n > 0 {
-            status[field] = json!(n);
-        }
-    }
-    if collisions > 0 {
-        status["collisionCount"] = json!(collisions);
-    }
-    status
+    status.into_value()
 }
 
 #[cfg(test)]
@@ -253,6 +273,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_kinds::object::testing::object;
+    use serde_json::json;
 
     const NOW: &str = "2026-01-02T00:00:00Z";
 

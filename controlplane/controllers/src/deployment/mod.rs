@@ -15,6 +15,8 @@ mod plan_tests;
 
 use super::adoption;
 use async_trait::async_trait;
+use coracle_fields::apps::v1;
+use coracle_fields::{Schema as _, make};
 use coracle_informer::index::{Owned, Pods};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::{Resource, namespace_is_ending};
@@ -133,7 +135,7 @@ impl Deployments {
                 }
             }
             Action::Annotate(revision) => {
-                let change = json!({"metadata": {"annotations": {REVISION: revision}}});
+                let change = make!(part v1::Deployment { metadata: { annotations: [(REVISION, revision)] } });
                 self.deployments.merge(&Name::of(object), change).await?;
             }
             Action::Status(status) => {
@@ -152,7 +154,7 @@ impl Deployments {
     /// the next turn draws another name.
     async fn create(&self, deployment: &Deployment, body: Value, now: Timestamp) -> Result<(), Failure> {
         let namespace = &deployment.object.meta.namespace;
-        let name = Name::new(namespace, body["metadata"]["name"].as_str().unwrap_or_default());
+        let name = Name::new(namespace, v1::ReplicaSet::of(&body).metadata().name().text());
         let Err(error) = self.sets.create(namespace, body).await else { return Ok(()) };
         if error.is_already_exists() {
             let taken = self.sets.fresh(&name).await?;

@@ -3,12 +3,13 @@
 
 use super::view::{Deployment, HASH, REVISION, Set, SetSpec, SetStatus, Status};
 use super::{revision, scale, status};
+use coracle_fields::apps::v1::ReplicaSet;
 use coracle_informer::conditions;
-use coracle_informer::selector::Labels;
 use coracle_informer::template;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::{Meta, Object};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// A write.
@@ -147,18 +148,18 @@ fn create(
     if deployment.annotations.get(REVISION) != Some(&revision) {
         plan.actions.push(Action::Annotate(revision));
     }
-    let annotations = body["metadata"]["annotations"].clone();
+    let annotations = body.view().metadata().annotations().read().unwrap_or_default();
     let meta = Meta { name, namespace: deployment.object.meta.namespace.clone(), ..Meta::default() };
     let spec = SetSpec {
         replicas,
         min_ready_seconds: deployment.spec.min_ready_seconds,
-        template: body["spec"]["template"].clone(),
+        template: body.view().spec().template().to_value(),
     };
     // Before the rest: what follows builds on it.
-    plan.actions.insert(0, Action::Create(body));
+    plan.actions.insert(0, Action::Create(body.into_value()));
     sets.push(Set {
         object: Arc::new(Object { revision: 0, json: Default::default(), meta, fields: Box::default() }),
-        annotations: serde_json::from_value::<Labels>(annotations).unwrap_or_default(),
+        annotations,
         created: Some(now),
         spec,
         status: SetStatus::default(),
@@ -221,11 +222,11 @@ impl Plan {
                 && old.annotations == set.annotations
                 && old.spec.min_ready_seconds == set.spec.min_ready_seconds;
             if !same {
-                let mut body = set.object.value();
-                body["metadata"]["annotations"] = json!(set.annotations);
-                body["spec"]["replicas"] = json!(to);
-                body["spec"]["minReadySeconds"] = json!(set.spec.min_ready_seconds);
-                self.actions.push(Action::Update(body));
+                let mut body = set.object.copy::<ReplicaSet>();
+                body.edit().metadata().annotations().set(&set.annotations);
+                body.edit().spec().replicas().set(to);
+                body.edit().spec().min_ready_seconds().set(set.spec.min_ready_seconds);
+                self.actions.push(Action::Update(body.into_value()));
             }
         }
     }

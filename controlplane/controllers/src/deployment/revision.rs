@@ -2,9 +2,12 @@
 
 use super::view::{DESIRED, Deployment, HASH, MAX, REVISION, REVISION_HISTORY, Set};
 use crate::adoption;
+use coracle_fields::apps::v1::ReplicaSet;
+use coracle_fields::core::v1::PodTemplateSpec;
+use coracle_fields::meta::LabelSelector;
+use coracle_fields::{Made, make};
 use coracle_informer::selector::Labels;
 use coracle_informer::template;
-use serde_json::{Value, json};
 
 /// The longest list of former revisions, in characters.
 const HISTORY_LENGTH: usize = 2000;
@@ -71,25 +74,28 @@ pub fn set_name(deployment: &Deployment) -> (String, String) {
 }
 
 /// The ReplicaSet for the Deployment's template.
-pub fn new_set(deployment: &Deployment, replicas: i32, newest_old: i64) -> Value {
+pub fn new_set(deployment: &Deployment, replicas: i32, newest_old: i64) -> Made<ReplicaSet> {
     let (name, hash) = set_name(deployment);
     let mut annotations = annotations(deployment, &Labels::new(), newest_old);
     note_size(deployment, &mut annotations);
-    let mut template = deployment.spec.template.clone();
-    template["metadata"]["labels"][HASH] = json!(hash);
-    let mut selector = deployment.spec.selector.clone();
-    selector["matchLabels"][HASH] = json!(hash);
+    let mut template = Made::<PodTemplateSpec>::new(deployment.spec.template.clone());
+    template.edit().metadata().labels().insert(HASH, &hash);
+    let mut selector = Made::<LabelSelector>::new(deployment.spec.selector.clone());
+    selector.edit().match_labels().insert(HASH, hash);
     let meta = &deployment.object.meta;
-    json!({
-        "apiVersion": "apps/v1", "kind": "ReplicaSet",
-        "metadata": {
-            "name": name, "namespace": meta.namespace, "labels": template["metadata"]["labels"],
-            "annotations": annotations,
-            "ownerReferences": [adoption::reference("apps/v1", "Deployment", meta)],
+    make!(ReplicaSet {
+        metadata: {
+            name,
+            namespace: &meta.namespace,
+            labels: template.view().metadata().labels(),
+            annotations,
+            owner_references: [adoption::reference("apps/v1", "Deployment", meta)],
         },
-        "spec": {
-            "replicas": replicas, "minReadySeconds": deployment.spec.min_ready_seconds,
-            "selector": selector, "template": template,
+        spec: {
+            replicas,
+            min_ready_seconds: deployment.spec.min_ready_seconds,
+            selector,
+            template,
         },
     })
 }

@@ -2,12 +2,15 @@
 
 use crate::int_or_percent::{IntOrPercent, Round};
 use crate::rolling::Strategy;
+use coracle_fields::apps::v1;
+use coracle_fields::fields;
+use coracle_fields::meta::ObjectMeta;
 use coracle_informer::conditions::Condition;
 use coracle_informer::selector::{Labels, Selector};
 use coracle_informer::time;
 use coracle_kinds::object::Object;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -35,90 +38,87 @@ pub struct Deployment {
     pub status: Status,
 }
 
-/// The wanted state.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Spec {
-    /// How many pods.
-    #[serde(default = "one")]
-    pub replicas: i32,
-    /// Which ReplicaSets and pods.
-    pub selector: Value,
-    /// What a pod looks like.
-    pub template: Value,
-    /// How to get from one template to the next.
-    pub strategy: Strategy,
-    /// How long a pod must be ready to be available.
-    pub min_ready_seconds: i32,
-    /// How many old ReplicaSets to keep.
-    pub revision_history_limit: Option<i32>,
-    /// Whether changes of the template wait.
-    pub paused: bool,
-    /// After how many seconds without progress to say so.
-    pub progress_deadline_seconds: Option<i32>,
-}
+fields! {
+    struct DeploymentFields: v1::Deployment {
+        metadata: Metadata,
+        spec: Spec,
+        status: Status,
+    }
 
-fn one() -> i32 {
-    1
-}
+    struct SetFields: v1::ReplicaSet {
+        metadata: Metadata,
+        spec: SetSpec,
+        status: SetStatus,
+    }
 
-/// Observed state.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)] // the API's own names
-pub struct Status {
-    #[serde(skip_serializing_if = "zero")]
-    pub observed_generation: i64,
-    #[serde(skip_serializing_if = "zero")]
-    pub replicas: i64,
-    #[serde(skip_serializing_if = "zero")]
-    pub updated_replicas: i64,
-    #[serde(skip_serializing_if = "zero")]
-    pub ready_replicas: i64,
-    #[serde(skip_serializing_if = "zero")]
-    pub available_replicas: i64,
-    #[serde(skip_serializing_if = "zero")]
-    pub unavailable_replicas: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub terminating_replicas: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub collision_count: Option<i64>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-}
+    struct Metadata: ObjectMeta {
+        annotations: Labels,
+        creation_timestamp: Option<String>,
+    }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn zero(n: &i64) -> bool {
-    *n == 0
-}
+    /// The wanted state.
+    #[derive(Debug, Clone)]
+    pub struct Spec: v1::DeploymentSpec {
+        /// How many pods.
+        pub replicas: i32 = 1,
+        /// Which ReplicaSets and pods.
+        pub selector: Value,
+        /// What a pod looks like.
+        pub template: Value,
+        /// How to get from one template to the next.
+        pub strategy: Strategy,
+        /// How long a pod must be ready to be available.
+        pub min_ready_seconds: i32,
+        /// How many old ReplicaSets to keep.
+        pub revision_history_limit: Option<i32>,
+        /// Whether changes of the template wait.
+        pub paused: bool,
+        /// After how many seconds without progress to say so.
+        pub progress_deadline_seconds: Option<i32>,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Annotated {
-    annotations: Labels,
-    creation_timestamp: Option<String>,
-}
+    /// Observed state.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    #[allow(missing_docs)] // the API's own names
+    pub struct Status: v1::DeploymentStatus, written {
+        pub observed_generation: i64,
+        pub replicas: i64,
+        pub updated_replicas: i64,
+        pub ready_replicas: i64,
+        pub available_replicas: i64,
+        pub unavailable_replicas: i64,
+        pub terminating_replicas: Option<i64>,
+        pub collision_count: Option<i64>,
+        pub conditions: Vec<Condition>,
+    }
 
-#[derive(Deserialize)]
-struct Wire<S, T> {
-    #[serde(default)]
-    metadata: Annotated,
-    #[serde(default = "Option::default")]
-    spec: Option<S>,
-    #[serde(default = "Option::default")]
-    status: Option<T>,
+    /// The wanted state of a ReplicaSet.
+    #[derive(Debug, Clone)]
+    #[allow(missing_docs)] // the API's own names
+    pub struct SetSpec: v1::ReplicaSetSpec {
+        pub replicas: i32 = 1,
+        pub min_ready_seconds: i32,
+        pub template: Value,
+    }
+
+    /// Observed state of a ReplicaSet.
+    #[derive(Debug, Clone)]
+    #[allow(missing_docs)] // the API's own names
+    pub struct SetStatus: v1::ReplicaSetStatus {
+        pub replicas: i64,
+        pub ready_replicas: i64,
+        pub available_replicas: i64,
+        pub terminating_replicas: Option<i64>,
+        pub observed_generation: i64,
+        pub conditions: Vec<Condition>,
+    }
 }
 
 impl Deployment {
     /// Reads a Deployment.
     pub fn read(object: &Arc<Object>) -> Result<Self, serde_json::Error> {
-        let wire: Wire<Spec, Status> = object.typed()?;
-        Ok(Self {
-            object: object.clone(),
-            annotations: wire.metadata.annotations,
-            spec: wire.spec.unwrap_or_default(),
-            status: wire.status.unwrap_or_default(),
-        })
+        let DeploymentFields { metadata, spec, status } = object.typed()?;
+        Ok(Self { object: object.clone(), annotations: metadata.annotations, spec, status })
     }
 
     /// Its selector.
@@ -176,40 +176,16 @@ pub struct Set {
     pub status: SetStatus,
 }
 
-/// The wanted state of a ReplicaSet.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)] // the API's own names
-pub struct SetSpec {
-    #[serde(default = "one")]
-    pub replicas: i32,
-    pub min_ready_seconds: i32,
-    pub template: Value,
-}
-
-/// Observed state of a ReplicaSet.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)] // the API's own names
-pub struct SetStatus {
-    pub replicas: i64,
-    pub ready_replicas: i64,
-    pub available_replicas: i64,
-    pub terminating_replicas: Option<i64>,
-    pub observed_generation: i64,
-    pub conditions: Vec<Condition>,
-}
-
 impl Set {
     /// Reads a ReplicaSet.
     pub fn read(object: &Arc<Object>) -> Result<Self, serde_json::Error> {
-        let wire: Wire<SetSpec, SetStatus> = object.typed()?;
+        let SetFields { metadata, spec, status } = object.typed()?;
         Ok(Self {
             object: object.clone(),
-            created: time::parse(wire.metadata.creation_timestamp.as_deref()),
-            annotations: wire.metadata.annotations,
-            spec: wire.spec.unwrap_or_default(),
-            status: wire.status.unwrap_or_default(),
+            created: time::parse(metadata.creation_timestamp.as_deref()),
+            annotations: metadata.annotations,
+            spec,
+            status,
         })
     }
 

@@ -7,6 +7,10 @@ pub mod slices;
 
 use super::adoption;
 use async_trait::async_trait;
+use coracle_fields::core::v1;
+use coracle_fields::discovery::v1::{Endpoint, EndpointSlice};
+use coracle_fields::meta::OwnerReference;
+use coracle_fields::{Made, View, fields, make};
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::has_address;
 use coracle_informer::resource::{Resource, namespace_is_ending};
@@ -14,11 +18,11 @@ use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::{Labels, Selector};
 use coracle_informer::setup::Setup;
 use coracle_informer::template::same;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use service::{Backend, Spec};
 use slices::{Group, Plan};
@@ -35,10 +39,13 @@ const HEADLESS: &str = "service.kubernetes.io/headless";
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-#[derive(Deserialize)]
-struct Service {
-    #[serde(default)]
-    spec: Spec,
+/// The annotation of Endpoints that leave out addresses.
+const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
+
+fields! {
+    struct Service: v1::Service {
+        spec: Spec,
+    }
 }
 
 /// Starts the three controllers.
@@ -146,7 +153,7 @@ impl Parts {
     async fn sync(
         &self,
         name: &Name,
-        (manager, labels, owner): (&str, Labels, Value),
+        (manager, labels, owner): (&str, Labels, Made<OwnerReference>),
         groups: Vec<Group>,
     ) -> Result<(), ApiError> {
         let mut labels = labels;
@@ -155,14 +162,14 @@ impl Parts {
         let existing = self.managed(name, manager);
         let Plan { create, update, delete } = slices::plan(&existing, groups);
         for group in &create {
-            let body = slices::body(&name.name, &name.namespace, &json!(labels), owner.clone(), group);
+            let body = slices::body(&name.name, &name.namespace, &labels, owner.clone(), group);
             self.slices.create(&name.namespace, body).await?;
         }
         let updated: Vec<String> = update.iter().map(|(o, _)| o.meta.name.clone()).collect();
         for (slice, endpoints) in update {
-            let mut body = slice.value();
-            body["endpoints"] = json!(endpoints);
-            body["metadata"]["labels"] = json!(labels);
+            let mut body = slice.copy::<EndpointSlice>();
+            body.edit().endpoints().put(Value::Array(endpoints));
+            body.edit().metadata().labels().set(&labels);
             self.slices.update(body).await?;
         }
         for slice in &delete {
@@ -170,8 +177,8 @@ impl Parts {
         }
         let stale = existing.iter().filter(|s| s.meta.labels != labels && !updated.contains(&s.meta.name));
         for slice in stale.filter(|s| !delete.iter().any(|d| d.meta.name == s.meta.name)) {
-            let mut body = slice.value();
-            body["metadata"]["labels"] = json!(labels);
+            let mut body = slice.copy::<EndpointSlice>();
+            body.edit().metadata().labels().set(&labels);
             self.slices.update(body).await?;
         }
         Ok(())
@@ -203,7 +210,7 @@ impl Controller for Slices {
         let Some(service) = self.0.services.get(name) else { return Ok(Requeue::No) };
         let Service { spec } = service.typed()?;
         let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Requeue::No) };
-        if spec.kind == "ExternalName" || service.meta.deletion_timestamp.is_some() {
+        if spec.type_ == "ExternalName" || service.meta.deletion_timestamp.is_some() {
             return Ok(Requeue::No);
         }
         let backends = self.0.backends(&name.namespace, &selector);
@@ -238,7 +245,7 @@ impl Controller for Endpoints {
         };
         let Service { spec } = service.typed()?;
         let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Requeue::No) };
-        if spec.kind == "ExternalName" {
+        if spec.type_ == "ExternalName" {
             return Ok(Requeue::No);
         }
         let backends = self.0.backends(&name.namespace, &selector);
@@ -249,26 +256,31 @@ impl Controller for Endpoints {
             labels.insert(HEADLESS.into(), String::new());
         }
         let capacity = truncated.then_some("truncated");
-        let meta = json!({"name": name.name, "namespace": name.namespace, "labels": labels,
-            "annotations": {"endpoints.kubernetes.io/over-capacity": capacity}});
+        let subsets = Value::Array(subsets);
         let Some(current) = current else {
-            let body = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": meta, "subsets": subsets});
+            let annotations: Labels = capacity
+                .map(|capacity| (OVER_CAPACITY.to_owned(), capacity.to_owned()))
+                .into_iter()
+                .collect();
+            let mut body = make!(v1::Endpoints {
+                metadata: { name: &name.name, namespace: &name.namespace, labels, annotations },
+            });
+            body.edit().subsets().put(subsets);
             return settled(self.0.endpoints.create(&name.namespace, body).await.map(|_| ()));
         };
-        let mut body = current.value();
-        let annotation = &body["metadata"]["annotations"]["endpoints.kubernetes.io/over-capacity"];
-        if same(&body["subsets"], &json!(subsets))
-            && body["metadata"]["labels"] == json!(labels)
-            && *annotation == json!(capacity)
+        let mut body = current.copy::<v1::Endpoints>();
+        let meta = body.view().metadata();
+        if same(&body.view().subsets().to_value(), &subsets)
+            && meta.labels().to_value() == json!(labels)
+            && meta.annotations().key(OVER_CAPACITY).get() == capacity
         {
             return Ok(Requeue::No);
         }
-        body["subsets"] = json!(subsets);
-        body["metadata"]["labels"] = json!(labels);
-        if truncated {
-            body["metadata"]["annotations"]["endpoints.kubernetes.io/over-capacity"] = json!(capacity);
-        } else if let Some(annotations) = body["metadata"]["annotations"].as_object_mut() {
-            annotations.remove("endpoints.kubernetes.io/over-capacity");
+        body.edit().subsets().put(subsets);
+        body.edit().metadata().labels().set(labels);
+        match capacity {
+            Some(capacity) => body.edit().metadata().annotations().insert(OVER_CAPACITY, capacity),
+            None => body.edit().metadata().annotations().remove(OVER_CAPACITY),
         }
         settled(self.0.endpoints.update(body).await.map(|_| ()))
     }
@@ -294,15 +306,16 @@ impl Controller for Mirror {
             return Ok(Requeue::No);
         };
         let owner = adoption::reference("v1", "Endpoints", &endpoints.meta);
-        let groups = mirror_groups(&endpoints.value());
+        let groups = mirror_groups(endpoints.doc().view());
         settled(self.0.sync(name, (MANAGER, copied(&endpoints.meta.labels), owner), groups).await)
     }
 }
 
 fn mirrored(endpoints: &Object) -> bool {
     let labels = &endpoints.meta.labels;
-    let elects =
-        !endpoints.value()["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"].is_null();
+    let doc = endpoints.doc();
+    let annotations = doc.view::<v1::Endpoints>().metadata().annotations();
+    let elects = annotations.key("control-plane.alpha.kubernetes.io/leader").is_set();
     endpoints.meta.deletion_timestamp.is_none()
         && labels.get(SKIP_MIRROR).is_none_or(|v| v != "true")
         && labels.get(ENDPOINTS_MANAGED_BY).is_none_or(|v| v != "endpoint-controller")
@@ -310,20 +323,22 @@ fn mirrored(endpoints: &Object) -> bool {
 }
 
 /// The groups that say in slices what subsets say.
-fn mirror_groups(endpoints: &Value) -> Vec<Group> {
+fn mirror_groups(endpoints: View<'_, v1::Endpoints>) -> Vec<Group> {
     let mut all: Vec<Group> = Vec::new();
-    for subset in endpoints["subsets"].as_array().into_iter().flatten() {
-        let ports = subset["ports"].as_array().cloned().unwrap_or_default();
-        for (field, ready) in [("addresses", true), ("notReadyAddresses", false)] {
-            for address in subset[field].as_array().into_iter().flatten() {
-                let ip = address["ip"].as_str().unwrap_or_default();
+    for subset in endpoints.subsets().items() {
+        let ports = subset.ports().to_values();
+        for (addresses, ready) in [(subset.addresses(), true), (subset.not_ready_addresses(), false)] {
+            for address in addresses.items() {
+                let ip = address.ip().text();
                 let family = if ip.contains(':') { "IPv6" } else { "IPv4" };
-                let mut endpoint = json!({"addresses": [ip], "conditions": {"ready": ready}});
-                for key in ["hostname", "nodeName", "targetRef"] {
-                    if !address[key].is_null() {
-                        endpoint[key] = address[key].clone();
-                    }
-                }
+                let endpoint = make!(part Endpoint {
+                    addresses: [ip],
+                    conditions: { ready },
+                    hostname: address.hostname(),
+                    node_name: address.node_name(),
+                    target_ref: address.target_ref(),
+                });
+                let endpoint = endpoint.into_value();
                 match all.iter_mut().find(|g| g.address_type == family && g.ports == ports) {
                     Some(group) => group.endpoints.push(endpoint),
                     None => all.push(Group {

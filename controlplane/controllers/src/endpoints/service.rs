@@ -1,45 +1,86 @@
 //! Which pods stand behind a service, under which addresses and ports. No clock, no tasks.
 
 use super::slices::{Group, placeholder};
+use coracle_fields::core::v1;
+use coracle_fields::discovery::v1::{Endpoint, EndpointPort, ForNode, ForZone};
+use coracle_fields::{Made, fields, make};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::selector::Labels;
 use coracle_kinds::object::Object;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A service, as far as endpoints depend on it.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Spec {
-    /// Selector of its pods; without it the endpoints are managed by somebody else.
-    pub selector: Option<Labels>,
-    /// Ports.
-    pub ports: Vec<Port>,
-    /// `None` for headless services.
-    #[serde(rename = "clusterIP")]
-    pub cluster_ip: String,
-    /// `IPv4`, `IPv6` or both.
-    pub ip_families: Vec<String>,
-    /// `ExternalName` has no endpoints.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Whether pods that are not ready count.
-    pub publish_not_ready_addresses: bool,
-    /// Whether clients should stay in their zone or on their node.
-    pub traffic_distribution: String,
-}
+fields! {
+    /// A service, as far as endpoints depend on it.
+    #[derive(Debug, Clone)]
+    pub struct Spec: v1::ServiceSpec {
+        /// Selector of its pods; without it the endpoints are managed by somebody else.
+        pub selector: Option<Labels>,
+        /// Ports.
+        pub ports: Vec<Port>,
+        /// `None` for headless services.
+        pub cluster_ip: String,
+        /// `IPv4`, `IPv6` or both.
+        pub ip_families: Vec<String>,
+        /// `ExternalName` has no endpoints.
+        pub type_: String,
+        /// Whether pods that are not ready count.
+        pub publish_not_ready_addresses: bool,
+        /// Whether clients should stay in their zone or on their node.
+        pub traffic_distribution: String,
+    }
 
-/// A port of a service.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Port {
-    name: String,
-    protocol: String,
-    port: i64,
-    target_port: Option<Value>,
-    app_protocol: Option<String>,
+    /// A port of a service.
+    #[derive(Debug, Clone)]
+    pub struct Port: v1::ServicePort {
+        name: String,
+        protocol: String,
+        port: i64,
+        target_port: Option<Value>,
+        app_protocol: Option<String>,
+    }
+
+    #[derive(Debug, Clone)]
+    struct PodFields: v1::Pod {
+        spec: PodSpec,
+        status: PodStatus,
+    }
+
+    #[derive(Debug, Clone)]
+    struct PodSpec: v1::PodSpec {
+        node_name: String,
+        hostname: String,
+        subdomain: String,
+        containers: Vec<Container>,
+        init_containers: Vec<Container>,
+    }
+
+    #[derive(Debug, Clone)]
+    struct Container: v1::Container {
+        ports: Vec<ContainerPort>,
+        restart_policy: String,
+    }
+
+    #[derive(Debug, Clone)]
+    struct ContainerPort: v1::ContainerPort {
+        name: String,
+        protocol: String,
+        container_port: i64,
+    }
+
+    #[derive(Debug, Clone)]
+    struct PodStatus: v1::PodStatus {
+        phase: String,
+        pod_ips: Vec<Ip>,
+        pod_ip: String,
+        conditions: Vec<Condition>,
+    }
+
+    #[derive(Debug, Clone)]
+    struct Ip: v1::PodIP {
+        ip: String,
+    }
 }
 
 impl Spec {
@@ -61,66 +102,17 @@ impl Spec {
 #[derive(Debug, Clone)]
 pub struct Backend {
     object: Arc<Object>,
-    wire: Wire,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Wire {
-    spec: WireSpec,
-    status: WireStatus,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireSpec {
-    node_name: String,
-    hostname: String,
-    subdomain: String,
-    containers: Vec<Container>,
-    init_containers: Vec<Container>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container {
-    ports: Vec<ContainerPort>,
-    restart_policy: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ContainerPort {
-    name: String,
-    protocol: String,
-    container_port: i64,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    phase: String,
-    #[serde(rename = "podIPs")]
-    pod_ips: Vec<Ip>,
-    #[serde(rename = "podIP")]
-    pod_ip: String,
-    conditions: Vec<Condition>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Ip {
-    ip: String,
+    pod: PodFields,
 }
 
 impl Backend {
     /// Reads a pod.
     pub fn read(object: &Arc<Object>) -> Self {
-        Self { object: object.clone(), wire: object.typed().unwrap_or_default() }
+        Self { object: object.clone(), pod: object.typed().unwrap_or_default() }
     }
 
     fn ended(&self) -> bool {
-        matches!(self.wire.status.phase.as_str(), "Failed" | "Succeeded")
+        matches!(self.pod.status.phase.as_str(), "Failed" | "Succeeded")
     }
 
     fn terminating(&self) -> bool {
@@ -128,12 +120,12 @@ impl Backend {
     }
 
     fn serving(&self) -> bool {
-        conditions::is_true(&self.wire.status.conditions, "Ready")
+        conditions::is_true(&self.pod.status.conditions, "Ready")
     }
 
     fn address(&self, family: &str) -> Option<&str> {
-        let listed = self.wire.status.pod_ips.iter().map(|ip| ip.ip.as_str());
-        let all = listed.chain(std::iter::once(self.wire.status.pod_ip.as_str()));
+        let listed = self.pod.status.pod_ips.iter().map(|ip| ip.ip.as_str());
+        let all = listed.chain(std::iter::once(self.pod.status.pod_ip.as_str()));
         all.filter(|ip| !ip.is_empty()).find(|ip| ip.contains(':') == (family == "IPv6"))
     }
 
@@ -141,7 +133,7 @@ impl Backend {
     fn port(&self, port: &Port) -> Option<i64> {
         match &port.target_port {
             Some(Value::String(name)) => {
-                let spec = &self.wire.spec;
+                let spec = &self.pod.spec;
                 let sidecars = spec.init_containers.iter().filter(|c| c.restart_policy == "Always");
                 let ports = spec.containers.iter().chain(sidecars).flat_map(|c| &c.ports);
                 let protocol =
@@ -156,23 +148,35 @@ impl Backend {
 
     fn ports(&self, service: &Spec) -> Vec<Value> {
         let each = service.ports.iter().filter_map(|p| {
-            let mut port = json!({"name": p.name, "port": self.port(p)?, "protocol": p.protocol});
-            if let Some(app) = &p.app_protocol {
-                port["appProtocol"] = json!(app);
-            }
-            Some(port)
+            let port = make!(part EndpointPort {
+                name: &p.name,
+                port: self.port(p)?,
+                protocol: &p.protocol,
+                app_protocol: &p.app_protocol,
+            });
+            Some(port.into_value())
         });
         each.collect()
     }
 
-    fn target(&self) -> Value {
+    fn target(&self) -> Made<v1::ObjectReference> {
         let meta = &self.object.meta;
-        json!({"kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid})
+        make!(part v1::ObjectReference {
+            kind: "Pod",
+            name: &meta.name,
+            namespace: &meta.namespace,
+            uid: &meta.uid,
+        })
+    }
+
+    /// The node it is bound to, if it is.
+    fn node(&self) -> Option<&str> {
+        Some(self.pod.spec.node_name.as_str()).filter(|node| !node.is_empty())
     }
 
     /// The name under which the pod is found below the service's, if it asked for one.
     fn hostname(&self, service: &str) -> Option<&str> {
-        let spec = &self.wire.spec;
+        let spec = &self.pod.spec;
         (!spec.hostname.is_empty() && spec.subdomain == service).then_some(spec.hostname.as_str())
     }
 }
@@ -218,27 +222,28 @@ fn endpoint(
 ) -> Value {
     let (serving, terminating) = (pod.serving(), pod.terminating());
     let ready = service.publish_not_ready_addresses || (serving && !terminating);
-    let mut endpoint = json!({
-        "addresses": [address], "targetRef": pod.target(),
-        "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
+    let zone = zones(&pod.pod.spec.node_name);
+    let mut endpoint = make!(part Endpoint {
+        addresses: [address],
+        target_ref: pod.target(),
+        conditions: { ready, serving, terminating },
+        node_name: pod.node(),
+        zone: &zone,
+        hostname: pod.hostname(name),
     });
-    let node = &pod.wire.spec.node_name;
-    if !node.is_empty() {
-        endpoint["nodeName"] = json!(node);
+    if let Some(zone) = zone
+        && ready
+        && !service.traffic_distribution.is_empty()
+    {
+        endpoint.edit().hints().for_zones().push(make!(part ForZone { name: zone }));
     }
-    if let Some(zone) = zones(node) {
-        endpoint["zone"] = json!(zone);
-        if ready && !service.traffic_distribution.is_empty() {
-            endpoint["hints"] = json!({"forZones": [{"name": zone}]});
-        }
+    if let Some(node) = pod.node()
+        && ready
+        && service.traffic_distribution == "PreferSameNode"
+    {
+        endpoint.edit().hints().for_nodes().push(make!(part ForNode { name: node }));
     }
-    if ready && service.traffic_distribution == "PreferSameNode" && !node.is_empty() {
-        endpoint["hints"]["forNodes"] = json!([{"name": node}]);
-    }
-    if let Some(hostname) = pod.hostname(name) {
-        endpoint["hostname"] = json!(hostname);
-    }
-    endpoint
+    endpoint.into_value()
 }
 
 /// How many addresses an Endpoints object holds at most.
@@ -270,13 +275,13 @@ pub fn subsets(name: &str, service: &Spec, pods: &[Backend]) -> (Vec<Value>, boo
             truncated = true;
             continue;
         }
-        let mut entry = json!({"ip": address, "targetRef": pod.target()});
-        if !pod.wire.spec.node_name.is_empty() {
-            entry["nodeName"] = json!(pod.wire.spec.node_name);
-        }
-        if let Some(hostname) = pod.hostname(name) {
-            entry["hostname"] = json!(hostname);
-        }
+        let entry = make!(part v1::EndpointAddress {
+            ip: address,
+            target_ref: pod.target(),
+            node_name: pod.node(),
+            hostname: pod.hostname(name),
+        });
+        let entry = entry.into_value();
         let (_, ready, not_ready) =
             by_ports.entry(json!(ports).to_string()).or_insert_with(|| (ports, Vec::new(), Vec::new()));
         if pod.serving() || service.publish_not_ready_addresses {
@@ -286,13 +291,12 @@ pub fn subsets(name: &str, service: &Spec, pods: &[Backend]) -> (Vec<Value>, boo
         }
     }
     let subset = |(ports, ready, not_ready): Subset| {
-        let mut subset = json!({});
-        for (field, list) in [("addresses", ready), ("notReadyAddresses", not_ready), ("ports", ports)] {
-            if !list.is_empty() {
-                subset[field] = json!(list);
-            }
-        }
-        subset
+        let filled = |list: Vec<Value>| if list.is_empty() { Value::Null } else { Value::Array(list) };
+        let mut subset = Made::<v1::EndpointSubset>::default();
+        subset.edit().addresses().put(filled(ready));
+        subset.edit().not_ready_addresses().put(filled(not_ready));
+        subset.edit().ports().put(filled(ports));
+        subset.into_value()
     };
     (by_ports.into_values().map(subset).collect(), truncated)
 }

@@ -1,8 +1,13 @@
 //! From wanted endpoints to EndpointSlices with few writes: what is in a slice stays in it. No clock, no tasks.
 
+use coracle_fields::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use coracle_fields::meta::OwnerReference;
+use coracle_fields::{Made, Schema as _, make};
+use coracle_informer::selector::Labels;
 use coracle_informer::template::same;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -39,24 +44,19 @@ struct Slice {
 
 /// What an endpoint stands for: its pod, or else its address.
 fn identity(endpoint: &Value) -> String {
-    match endpoint["targetRef"]["uid"].as_str() {
-        Some(uid) => uid.to_owned(),
-        None => endpoint["addresses"][0].as_str().unwrap_or_default().to_owned(),
-    }
+    let endpoint = Endpoint::of(endpoint);
+    let address = endpoint.addresses().nth(0);
+    endpoint.target_ref().uid().or(address.text()).to_owned()
 }
 
 /// Which group a slice or wanted endpoints belong to.
 fn group_key(address_type: &str, ports: &[Value]) -> String {
     let mut names: Vec<String> = ports
         .iter()
-        .map(|p| {
-            format!(
-                "{}/{}/{}/{}",
-                p["name"].as_str().unwrap_or(""),
-                p["port"],
-                p["protocol"],
-                p["appProtocol"]
-            )
+        .map(|port| {
+            let port = EndpointPort::of(port);
+            let (protocol, application) = (port.protocol().get(), port.app_protocol().get());
+            format!("{}/{:?}/{protocol:?}/{application:?}", port.name().text(), port.port().int())
         })
         .collect();
     names.sort();
@@ -68,10 +68,11 @@ pub fn plan(existing: &[Arc<Object>], wanted: Vec<Group>) -> Plan {
     let mut plan = Plan::default();
     let mut by_group: BTreeMap<String, Vec<Slice>> = BTreeMap::new();
     for object in existing {
-        let value = object.value();
-        let array = |field: &str| value[field].as_array().cloned().unwrap_or_default();
-        let key = group_key(value["addressType"].as_str().unwrap_or_default(), &array("ports"));
-        let slice = Slice { object: object.clone(), endpoints: array("endpoints"), changed: false };
+        let doc = object.doc();
+        let read = doc.view::<EndpointSlice>();
+        let key = group_key(read.address_type().text(), &read.ports().to_values());
+        let endpoints = read.endpoints().to_values();
+        let slice = Slice { object: object.clone(), endpoints, changed: false };
         by_group.entry(key).or_default().push(slice);
     }
     for group in wanted {
@@ -149,15 +150,25 @@ pub fn placeholder(address_type: &str) -> Group {
 }
 
 /// The body of a new slice.
-pub fn body(name_prefix: &str, namespace: &str, labels: &Value, owner: Value, group: &Group) -> Value {
-    json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": {
-            "generateName": format!("{name_prefix}-"), "namespace": namespace, "labels": labels,
-            "ownerReferences": [owner],
+pub fn body(
+    name_prefix: &str,
+    namespace: &str,
+    labels: &Labels,
+    owner: Made<OwnerReference>,
+    group: &Group,
+) -> Made<EndpointSlice> {
+    let mut body = make!(EndpointSlice {
+        metadata: {
+            generate_name: format!("{name_prefix}-"),
+            namespace,
+            labels,
+            owner_references: [owner],
         },
-        "addressType": group.address_type, "ports": group.ports, "endpoints": group.endpoints,
-    })
+        address_type: &group.address_type,
+    });
+    body.edit().ports().put(Value::Array(group.ports.clone()));
+    body.edit().endpoints().put(Value::Array(group.endpoints.clone()));
+    body
 }
 
 #[cfg(test)]
@@ -166,6 +177,7 @@ mod tests {
     use super::*;
     use coracle_kinds::object::testing::object;
     use proptest::prelude::*;
+    use serde_json::json;
 
     fn endpoint(n: usize) -> Value {
         json!({"addresses": [format!("10.0.0.{n}")], "targetRef": {"uid": format!("u{n}")}, "conditions": {"ready": true}})
@@ -193,7 +205,7 @@ mod tests {
             .collect();
         for group in plan.create {
             *serial += 1;
-            let mut value = body("web", "d", &json!({}), json!({}), &group);
+            let mut value = body("web", "d", &Labels::new(), Made::default(), &group).into_value();
             value["metadata"] = json!({"name": format!("s{serial}")});
             all.push(object(value));
         }

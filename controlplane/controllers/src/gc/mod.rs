@@ -8,6 +8,8 @@ use coracle_client::Client;
 use coracle_client::aggregated::AggregatedObjects;
 use coracle_client::options::{DeleteOptions, Preconditions};
 use coracle_client::user::User;
+use coracle_fields::meta::{ObjectMeta, PartialObjectMetadata};
+use coracle_fields::{Edit, Schema as _};
 use coracle_informer::all_kinds::{ObjectHandler, kinds};
 use coracle_informer::events::{EventDraft, Severity};
 use coracle_informer::informer::{Change, Name};
@@ -20,7 +22,7 @@ use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
 use graph::{Decision, FOREGROUND, Graph, Node, ORPHAN, OwnerState};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -247,12 +249,11 @@ impl Collector {
         &self,
         kind: &Kind,
         object: &Object,
-        change: impl Fn(&mut Value) + Send + Sync,
+        change: impl Fn(Edit<'_, ObjectMeta>) + Send + Sync,
     ) -> Result<(), Failure> {
-        let uid = json!(object.meta.uid);
         let same = |value: &mut Value| {
-            if value["metadata"]["uid"] == uid {
-                change(&mut value["metadata"]);
+            if PartialObjectMetadata::of(value).metadata().uid() == object.meta.uid {
+                change(PartialObjectMetadata::edit(value).metadata());
             }
         };
         let name = Name::of(object);
@@ -260,28 +261,19 @@ impl Collector {
     }
 
     async fn remove_finalizer(&self, kind: &Kind, object: &Object, finalizer: &str) -> Result<(), Failure> {
-        self.change(kind, object, |meta| {
-            if let Some(list) = meta["finalizers"].as_array_mut() {
-                list.retain(|f| f != finalizer);
-            }
-        })
-        .await
+        self.change(kind, object, |mut meta| meta.finalizers().retain(|f| f != finalizer)).await
     }
 
     async fn remove_owners(&self, kind: &Kind, object: &Object, owners: &[String]) -> Result<(), Failure> {
-        self.change(kind, object, |meta| {
-            if let Some(list) = meta["ownerReferences"].as_array_mut() {
-                list.retain(|r| !owners.iter().any(|o| r["uid"] == **o));
-            }
+        self.change(kind, object, |mut meta| {
+            meta.owner_references().retain(|r| !owners.iter().any(|owner| r.uid() == *owner));
         })
         .await
     }
 
     async fn unblock(&self, kind: &Kind, object: &Object) -> Result<(), Failure> {
-        self.change(kind, object, |meta| {
-            if let Some(list) = meta["ownerReferences"].as_array_mut() {
-                list.iter_mut().for_each(|r| r["blockOwnerDeletion"] = json!(false));
-            }
+        self.change(kind, object, |mut meta| {
+            meta.owner_references().each(|mut r| r.block_owner_deletion().set(false));
         })
         .await
     }

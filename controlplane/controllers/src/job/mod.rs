@@ -15,19 +15,20 @@ mod plan_tests;
 
 use super::replicas::{PodControl, pod_of};
 use async_trait::async_trait;
+use coracle_fields::core::v1;
+use coracle_fields::{Edit, Made, Schema as _, make};
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector;
 use coracle_informer::setup::Setup;
-use coracle_informer::wire::Wire;
 use coracle_kinds::object::Object;
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use plan::New;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
-use view::{INDEX, INDEX_FAILURES, JobPod, Spec, Status, TRACKING};
+use view::{INDEX, INDEX_FAILURES, Job, JobPod, Spec, TRACKING};
 
 const NAME: &str = "job-controller";
 /// The value of `managedBy` that means this controller.
@@ -58,7 +59,7 @@ impl Controller for Jobs {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(job) = self.control.owners.get(name) else { return Ok(Requeue::No) };
-        let Wire { spec, status }: Wire<Spec, Status> = job.typed()?;
+        let Job { spec, status } = job.typed()?;
         if spec.managed_by.as_ref().is_some_and(|m| m != MANAGER) {
             return Ok(Requeue::No);
         }
@@ -105,36 +106,39 @@ impl Jobs {
         orphans::release(&self.control.pods, &Name::of(&pod.pod.object), pod.pod.uid()).await
     }
 
-    fn body(&self, job: &Object, spec: &Spec, new: New) -> Value {
-        let mut pod = pod_of(&spec.template, job, self.control.reference(job));
-        let meta = &mut pod["metadata"];
-        let mut finalizers = meta["finalizers"].as_array().cloned().unwrap_or_default();
-        finalizers.push(json!(TRACKING));
-        meta["finalizers"] = json!(finalizers);
+    fn body(&self, job: &Object, spec: &Spec, new: New) -> Made<v1::Pod> {
+        let mut pod = pod_of(v1::PodTemplateSpec::of(&spec.template), job, self.control.reference(job));
+        pod.edit().metadata().finalizers().push(TRACKING);
         let Some(index) = new.index else { return pod };
         let name: String = job.meta.name.chars().take(50).collect();
-        meta["generateName"] = json!(format!("{name}-{index}-"));
-        meta["annotations"][INDEX] = json!(index.to_string());
-        meta["labels"][INDEX] = json!(index.to_string());
+        let mut root = pod.edit();
+        let mut meta = root.metadata();
+        meta.generate_name().set(format!("{name}-{index}-"));
+        meta.annotations().insert(INDEX, index.to_string());
+        meta.labels().insert(INDEX, index.to_string());
         if spec.backoff_limit_per_index.is_some() {
-            meta["annotations"][INDEX_FAILURES] = json!(new.failures.to_string());
+            meta.annotations().insert(INDEX_FAILURES, new.failures.to_string());
         }
-        if pod["spec"]["hostname"].is_null() {
+        let mut body = root.spec();
+        if !body.view().hostname().is_set() {
             let room = 63usize.saturating_sub(index.to_string().len() + 1);
             let name: String = job.meta.name.chars().take(room).collect();
-            pod["spec"]["hostname"] = json!(format!("{name}-{index}"));
+            body.hostname().set(format!("{name}-{index}"));
         }
-        let variable = json!({"name": "JOB_COMPLETION_INDEX",
-            "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": format!("metadata.labels['{INDEX}']")}}});
-        for field in ["containers", "initContainers"] {
-            for container in pod["spec"][field].as_array_mut().into_iter().flatten() {
-                let mut env = container["env"].as_array().cloned().unwrap_or_default();
-                if !env.iter().any(|e| e["name"] == "JOB_COMPLETION_INDEX") {
-                    env.push(variable.clone());
-                    container["env"] = json!(env);
-                }
-            }
-        }
+        body.containers().each(add_index_variable);
+        body.init_containers().each(add_index_variable);
         pod
     }
+}
+
+/// Adds the environment variable with the index of the pod.
+fn add_index_variable(mut container: Edit<'_, v1::Container>) {
+    const NAME: &str = "JOB_COMPLETION_INDEX";
+    if container.view().env().items().any(|variable| variable.name() == NAME) {
+        return;
+    }
+    container.env().push(make!(part v1::EnvVar {
+        name: NAME,
+        value_from: { field_ref: { api_version: "v1", field_path: format!("metadata.labels['{INDEX}']") } },
+    }));
 }

@@ -2,6 +2,8 @@
 
 use super::view::TRACKING;
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
@@ -9,7 +11,7 @@ use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 struct OrphanPods {
@@ -70,10 +72,8 @@ impl Controller for OrphanPods {
 /// Removes the tracking finalizer of a pod.
 pub(super) async fn release(pods: &Resource, name: &Name, uid: &str) -> Result<(), Failure> {
     let change = |value: &mut Value| {
-        if value["metadata"]["uid"] == json!(uid)
-            && let Some(list) = value["metadata"]["finalizers"].as_array_mut()
-        {
-            list.retain(|f| f != TRACKING);
+        if PartialObjectMetadata::of(value).metadata().uid() == uid {
+            PartialObjectMetadata::edit(value).metadata().finalizers().retain(|f| f != TRACKING);
         }
     };
     match pods.modify(name, change).await {

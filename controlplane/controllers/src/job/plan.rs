@@ -4,6 +4,8 @@
 use super::indexes::Indexes;
 use super::policy::{FailureAction, evaluate, succeeded_early};
 use super::view::{JobPod, Spec, Status};
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::PodTemplateSpec;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::pod::deletion_order;
 use coracle_informer::time;
@@ -224,7 +226,7 @@ fn verdict(
 
 /// Whether containers that restart in place have used up the limit.
 fn restarts_exceed(spec: &Spec, pods: &[JobPod]) -> bool {
-    if spec.template["spec"]["restartPolicy"] != "OnFailure" {
+    if PodTemplateSpec::of(&spec.template).spec().restart_policy() != "OnFailure" {
         return false;
     }
     let restarts = pods.iter().filter(|p| p.pod.active()).map(|p| p.restarts).fold(0, i32::saturating_add);

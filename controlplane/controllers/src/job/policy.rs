@@ -45,9 +45,9 @@ fn matches(rule: &FailureRule, pod: &JobPod, at: usize) -> Option<String> {
     }
     let pattern = rule.on_pod_conditions.iter().find(|pattern| {
         let status = if pattern.status.is_empty() { "True" } else { &pattern.status };
-        pod.conditions.iter().any(|c| c.kind == pattern.kind && c.status == status)
+        pod.conditions.iter().any(|c| c.kind == pattern.type_ && c.status == status)
     })?;
-    Some(format!("Pod {name} has condition {} matching {} rule at index {at}", pattern.kind, rule.action))
+    Some(format!("Pod {name} has condition {} matching {} rule at index {at}", pattern.type_, rule.action))
 }
 
 /// Whether the indexes that succeeded are enough, and why.

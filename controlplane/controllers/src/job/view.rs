@@ -1,11 +1,13 @@
 //! Jobs and their pods as the plan sees them.
 
+use coracle_fields::batch::v1;
+use coracle_fields::meta::ObjectMeta;
+use coracle_fields::{IsEmpty, fields};
 use coracle_informer::conditions::Condition;
 use coracle_informer::pod::{Phase, Pod};
 use coracle_informer::selector::Labels;
 use coracle_informer::time;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -16,154 +18,134 @@ pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// How often an index failed before this pod.
 pub const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 
-/// The wanted state.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Spec {
-    /// How many pods at a time.
-    #[serde(default = "one")]
-    pub parallelism: i32,
-    /// How many must succeed; unset: one success ends the job.
-    pub completions: Option<i32>,
-    /// `NonIndexed` or `Indexed`.
-    pub completion_mode: String,
-    /// How many failures are allowed.
-    #[serde(default = "six")]
-    pub backoff_limit: i32,
-    /// How many failures of one index are allowed.
-    pub backoff_limit_per_index: Option<i32>,
-    /// How many indexes may fail.
-    pub max_failed_indexes: Option<i32>,
-    /// How long the job may take.
-    pub active_deadline_seconds: Option<i64>,
-    /// Whether it waits.
-    pub suspend: bool,
+fields! {
+    /// A Job.
+    pub struct Job: v1::Job {
+        /// Wanted state.
+        pub spec: Spec,
+        /// Observed state.
+        pub status: Status,
+    }
+
+    /// The wanted state.
+    #[derive(Debug, Clone)]
+    pub struct Spec: v1::JobSpec {
+        /// How many pods at a time.
+        pub parallelism: i32 = 1,
+        /// How many must succeed; unset: one success ends the job.
+        pub completions: Option<i32>,
+        /// `NonIndexed` or `Indexed`.
+        pub completion_mode: String,
+        /// How many failures are allowed.
+        pub backoff_limit: i32 = 6,
+        /// How many failures of one index are allowed.
+        pub backoff_limit_per_index: Option<i32>,
+        /// How many indexes may fail.
+        pub max_failed_indexes: Option<i32>,
+        /// How long the job may take.
+        pub active_deadline_seconds: Option<i64>,
+        /// Whether it waits.
+        pub suspend: bool,
+        /// What failures mean.
+        pub pod_failure_policy: Option<FailurePolicy>,
+        /// When it has succeeded early.
+        pub success_policy: Option<SuccessPolicy>,
+        /// `TerminatingOrFailed` or `Failed`.
+        pub pod_replacement_policy: String,
+        /// Who runs it, if not this controller.
+        pub managed_by: Option<String>,
+        /// What a pod looks like.
+        pub template: Value,
+        /// How long it is kept when finished.
+        pub ttl_seconds_after_finished: Option<i64>,
+    }
+
     /// What failures mean.
-    pub pod_failure_policy: Option<FailurePolicy>,
-    /// When it has succeeded early.
-    pub success_policy: Option<SuccessPolicy>,
-    /// `TerminatingOrFailed` or `Failed`.
-    pub pod_replacement_policy: String,
-    /// Who runs it, if not this controller.
-    pub managed_by: Option<String>,
-    /// What a pod looks like.
-    pub template: Value,
-    /// How long it is kept when finished.
-    pub ttl_seconds_after_finished: Option<i64>,
+    #[derive(Debug, Clone)]
+    pub struct FailurePolicy: v1::PodFailurePolicy {
+        /// The first that matches counts.
+        pub rules: Vec<FailureRule>,
+    }
+
+    /// One rule.
+    #[derive(Debug, Clone)]
+    pub struct FailureRule: v1::PodFailurePolicyRule {
+        /// `FailJob`, `FailIndex`, `Ignore` or `Count`.
+        pub action: String,
+        /// By exit codes.
+        pub on_exit_codes: Option<ExitCodes>,
+        /// By conditions.
+        pub on_pod_conditions: Vec<ConditionPattern>,
+    }
+
+    /// Exit codes of a container, or of any.
+    #[derive(Debug, Clone)]
+    pub struct ExitCodes: v1::PodFailurePolicyOnExitCodesRequirement {
+        /// Only of this container.
+        pub container_name: Option<String>,
+        /// `In` or `NotIn`.
+        pub operator: String,
+        /// Codes.
+        pub values: Vec<i64>,
+    }
+
+    /// A condition that must be there.
+    #[derive(Debug, Clone)]
+    pub struct ConditionPattern: v1::PodFailurePolicyOnPodConditionsPattern {
+        /// Type.
+        pub type_: String,
+        /// Status, `True` when unset.
+        pub status: String,
+    }
+
+    /// When a job has succeeded early.
+    #[derive(Debug, Clone)]
+    pub struct SuccessPolicy: v1::SuccessPolicy {
+        /// Any of these.
+        pub rules: Vec<SuccessRule>,
+    }
+
+    /// One rule.
+    #[derive(Debug, Clone)]
+    pub struct SuccessRule: v1::SuccessPolicyRule {
+        /// Of these indexes …
+        pub succeeded_indexes: Option<String>,
+        /// … so many; all when unset.
+        pub succeeded_count: Option<i32>,
+    }
+
+    /// Observed state.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    #[allow(missing_docs)] // the API's own names
+    pub struct Status: v1::JobStatus, written {
+        pub conditions: Vec<Condition>,
+        pub start_time: Option<String>,
+        pub completion_time: Option<String>,
+        pub active: i32,
+        pub succeeded: i32,
+        pub failed: i32,
+        pub terminating: Option<i32>,
+        pub ready: Option<i32>,
+        pub completed_indexes: String,
+        pub failed_indexes: Option<String>,
+        pub uncounted_terminated_pods: Uncounted,
+    }
+
+    /// Pods that ended and are not yet in the counts.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Uncounted: v1::UncountedTerminatedPods, written {
+        /// Uids.
+        pub succeeded: Vec<String>,
+        /// Uids.
+        pub failed: Vec<String>,
+    }
 }
 
-fn one() -> i32 {
-    1
-}
-
-fn six() -> i32 {
-    6
-}
-
-/// What failures mean.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct FailurePolicy {
-    /// The first that matches counts.
-    pub rules: Vec<FailureRule>,
-}
-
-/// One rule.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct FailureRule {
-    /// `FailJob`, `FailIndex`, `Ignore` or `Count`.
-    pub action: String,
-    /// By exit codes.
-    pub on_exit_codes: Option<ExitCodes>,
-    /// By conditions.
-    pub on_pod_conditions: Vec<ConditionPattern>,
-}
-
-/// Exit codes of a container, or of any.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ExitCodes {
-    /// Only of this container.
-    pub container_name: Option<String>,
-    /// `In` or `NotIn`.
-    pub operator: String,
-    /// Codes.
-    pub values: Vec<i64>,
-}
-
-/// A condition that must be there.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct ConditionPattern {
-    /// Type.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Status, `True` when unset.
-    pub status: String,
-}
-
-/// When a job has succeeded early.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct SuccessPolicy {
-    /// Any of these.
-    pub rules: Vec<SuccessRule>,
-}
-
-/// One rule.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SuccessRule {
-    /// Of these indexes …
-    pub succeeded_indexes: Option<String>,
-    /// … so many; all when unset.
-    pub succeeded_count: Option<i32>,
-}
-
-/// Observed state.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)] // the API's own names
-pub struct Status {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub start_time: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub completion_time: Option<String>,
-    #[serde(skip_serializing_if = "zero")]
-    pub active: i32,
-    #[serde(skip_serializing_if = "zero")]
-    pub succeeded: i32,
-    #[serde(skip_serializing_if = "zero")]
-    pub failed: i32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub terminating: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ready: Option<i32>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub completed_indexes: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failed_indexes: Option<String>,
-    pub uncounted_terminated_pods: Uncounted,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn zero(n: &i32) -> bool {
-    *n == 0
-}
-
-/// Pods that ended and are not yet in the counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Uncounted {
-    /// Uids.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub succeeded: Vec<String>,
-    /// Uids.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub failed: Vec<String>,
+impl IsEmpty for Uncounted {
+    /// Never: it is written without pods, too.
+    fn is_empty(&self) -> bool {
+        false
+    }
 }
 
 impl Spec {
@@ -197,54 +179,43 @@ pub struct JobPod {
     pub restarts: i32,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Wire {
-    metadata: WireMeta,
-    status: WireStatus,
-}
+fields! {
+    struct PodFields: coracle_fields::core::v1::Pod {
+        metadata: PodMetadata,
+        status: PodStatus,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireMeta {
-    annotations: Labels,
-}
+    struct PodMetadata: ObjectMeta {
+        annotations: Labels,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    conditions: Vec<Condition>,
-    container_statuses: Vec<Container>,
-    init_container_statuses: Vec<Container>,
-}
+    struct PodStatus: coracle_fields::core::v1::PodStatus {
+        conditions: Vec<Condition>,
+        container_statuses: Vec<Container>,
+        init_container_statuses: Vec<Container>,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container {
-    name: String,
-    restart_count: i32,
-    state: State,
-}
+    struct Container: coracle_fields::core::v1::ContainerStatus {
+        name: String,
+        restart_count: i32,
+        state: State,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct State {
-    terminated: Option<Terminated>,
-}
+    struct State: coracle_fields::core::v1::ContainerState {
+        terminated: Option<Terminated>,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Terminated {
-    exit_code: i64,
-    finished_at: Option<String>,
+    struct Terminated: coracle_fields::core::v1::ContainerStateTerminated {
+        exit_code: i64,
+        finished_at: Option<String>,
+    }
 }
 
 impl JobPod {
     /// Reads a pod.
     pub fn read(pod: &Arc<Pod>) -> Self {
-        let wire: Wire = pod.object.typed().unwrap_or_default();
-        let number = |key: &str| wire.metadata.annotations.get(key).and_then(|v| v.parse::<i32>().ok());
-        let status = &wire.status;
+        let PodFields { metadata, status } = pod.object.typed().unwrap_or_default();
+        let number = |key: &str| metadata.annotations.get(key).and_then(|v| v.parse::<i32>().ok());
         let containers = || status.init_container_statuses.iter().chain(&status.container_statuses);
         let ends = || containers().filter_map(|c| Some((c, c.state.terminated.as_ref()?)));
         let ended = ends().filter_map(|(_, t)| time::parse(t.finished_at.as_deref())).max();
@@ -258,7 +229,7 @@ impl JobPod {
             exits: ends().map(|(c, t)| (c.name.clone(), t.exit_code)).collect(),
             ended_at: ended.or_else(transition).or_else(deleted),
             restarts: containers().map(|c| c.restart_count).sum(),
-            conditions: wire.status.conditions,
+            conditions: status.conditions,
         }
     }
 

@@ -5,17 +5,19 @@
 mod port_allocations;
 
 use async_trait::async_trait;
+use coracle_fields::core::v1;
+use coracle_fields::discovery::v1::EndpointSlice;
+use coracle_fields::{Made, View, fields, make};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use port_allocations::{Port, PortAllocations};
-use serde::Deserialize;
-use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -24,25 +26,20 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Nodes with this label balance nothing.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Node {
-    status: Status,
-}
+fields! {
+    struct Node: v1::Node {
+        status: Status,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    addresses: Vec<Address>,
-    conditions: Vec<Condition>,
-}
+    struct Status: v1::NodeStatus {
+        addresses: Vec<Address>,
+        conditions: Vec<Condition>,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Address {
-    #[serde(rename = "type")]
-    kind: String,
-    address: String,
+    struct Address: v1::NodeAddress {
+        type_: String,
+        address: String,
+    }
 }
 
 /// What a node that is well offers.
@@ -60,7 +57,7 @@ impl Offer {
             return None;
         }
         let of_kind = |kind: &str| {
-            let all = status.addresses.iter().filter(|address| address.kind == kind);
+            let all = status.addresses.iter().filter(|address| address.type_ == kind);
             all.map(|address| address.address.clone()).collect()
         };
         Some(Self {
@@ -103,7 +100,10 @@ pub fn start(setup: &mut Setup<'_>) {
     handlers.on_change(&nodes.kind, &nodes.cache, move |change, add| {
         let offer = |node: &Arc<Object>| Offer::of(node);
         if change.old.and_then(offer) != change.new.and_then(offer) {
-            let balanced = all.list(None).into_iter().filter(|s| is_balanced(&s.value()["spec"]));
+            let balanced = all
+                .list(None)
+                .into_iter()
+                .filter(|service| is_balanced(service.doc().view::<v1::Service>().spec()));
             balanced.for_each(|s| add(Name::of(&s)));
         }
     });
@@ -112,7 +112,7 @@ pub fn start(setup: &mut Setup<'_>) {
         let Some(slice) = change.object() else { return };
         let service = slice.meta.labels.get(SERVICE_NAME);
         let service = service.and_then(|name| all.get(&slice.meta.namespace, name));
-        if let Some(service) = service.filter(|s| is_local(&s.value()["spec"])) {
+        if let Some(service) = service.filter(|s| is_local(s.doc().view::<v1::Service>().spec())) {
             add(Name::of(&service));
         }
     });
@@ -124,36 +124,39 @@ pub fn start(setup: &mut Setup<'_>) {
 }
 
 /// Whether this controller handles the Service: type LoadBalancer without a `loadBalancerClass`.
-fn is_balanced(spec: &Value) -> bool {
-    spec["type"] == "LoadBalancer" && spec["loadBalancerClass"].is_null()
+fn is_balanced(spec: View<'_, v1::ServiceSpec>) -> bool {
+    spec.type_() == "LoadBalancer" && !spec.load_balancer_class().is_set()
 }
 
-fn is_local(spec: &Value) -> bool {
-    is_balanced(spec) && spec["externalTrafficPolicy"] == "Local"
+fn is_local(spec: View<'_, v1::ServiceSpec>) -> bool {
+    is_balanced(spec) && spec.external_traffic_policy() == "Local"
 }
 
-fn ports(spec: &Value) -> Vec<Port> {
-    let port = |port: &Value| {
-        let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
-        Some((protocol, port["port"].as_u64()?))
+fn ports(spec: View<'_, v1::ServiceSpec>) -> Vec<Port> {
+    let port = |port: View<'_, v1::ServicePort>| {
+        let number = u64::try_from(port.port().int()?).ok()?;
+        Some((port.protocol().or("TCP").to_owned(), number))
     };
-    spec["ports"].as_array().into_iter().flatten().filter_map(port).collect()
+    spec.ports().items().filter_map(port).collect()
 }
 
 /// The addresses a service has by its status.
-fn held(service: &Value) -> BTreeSet<String> {
-    let all = service["status"]["loadBalancer"]["ingress"].as_array().into_iter().flatten();
-    all.filter_map(|ingress| ingress["ip"].as_str()).map(str::to_owned).collect()
+fn held(service: View<'_, v1::Service>) -> BTreeSet<String> {
+    let all = service.status().load_balancer().ingress().items();
+    all.filter_map(|ingress| ingress.ip().get()).map(str::to_owned).collect()
 }
 
 /// The addresses a service wants: those of the nodes that are well; of nodes with endpoints only when connections must
 /// stay there.
-fn wanted(spec: &Value, offers: &[Offer], endpoint_nodes: &dyn Fn() -> BTreeSet<String>) -> BTreeSet<String> {
+fn wanted(
+    spec: View<'_, v1::ServiceSpec>,
+    offers: &[Offer],
+    endpoint_nodes: &dyn Fn() -> BTreeSet<String>,
+) -> BTreeSet<String> {
     if !is_balanced(spec) {
         return BTreeSet::new();
     }
-    let families: Vec<&str> =
-        spec["ipFamilies"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let families: Vec<&str> = spec.ip_families().texts().collect();
     let endpoint_nodes = is_local(spec).then(endpoint_nodes);
     let near = offers.iter().filter(|offer| {
         endpoint_nodes.as_ref().is_none_or(|endpoint_nodes| endpoint_nodes.contains(&offer.node))
@@ -162,10 +165,10 @@ fn wanted(spec: &Value, offers: &[Offer], endpoint_nodes: &dyn Fn() -> BTreeSet<
 }
 
 /// The nodes where endpoints of a slice are ready.
-fn ready_on(slice: &Value) -> impl Iterator<Item = String> {
-    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
-    let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != Value::Bool(false));
-    ready.filter_map(|endpoint| endpoint["nodeName"].as_str()).map(str::to_owned)
+fn ready_on(slice: View<'_, EndpointSlice>) -> impl Iterator<Item = String> {
+    let endpoints = slice.endpoints().items();
+    let ready = endpoints.filter(|endpoint| endpoint.conditions().ready().get() != Some(false));
+    ready.filter_map(|endpoint| endpoint.node_name().get()).map(str::to_owned)
 }
 
 impl Balancer {
@@ -173,7 +176,11 @@ impl Balancer {
     fn endpoint_nodes(&self, name: &Name) -> BTreeSet<String> {
         let slices = self.slices.list(&name.namespace).into_iter();
         let own = slices.filter(|slice| slice.meta.labels.get(SERVICE_NAME) == Some(&name.name));
-        own.flat_map(|slice| ready_on(&slice.value()).collect::<Vec<_>>()).collect()
+        own.flat_map(|slice| {
+            let doc = slice.doc();
+            ready_on(doc.view()).collect::<Vec<_>>()
+        })
+        .collect()
     }
 
     fn allocate(
@@ -186,13 +193,11 @@ impl Balancer {
         let port_allocations = port_allocations.get_or_insert_with(|| {
             let mut port_allocations = PortAllocations::default();
             for service in self.oldest_first(self.services.all()) {
-                let value = service.value();
-                if is_balanced(&value["spec"]) {
-                    port_allocations.allocate(
-                        &Name::of(&service),
-                        &held(&value),
-                        &self::ports(&value["spec"]),
-                    );
+                let doc = service.doc();
+                let read = doc.view::<v1::Service>();
+                if is_balanced(read.spec()) {
+                    let ports = self::ports(read.spec());
+                    port_allocations.allocate(&Name::of(&service), &held(read), &ports);
                 }
             }
             port_allocations
@@ -205,8 +210,9 @@ impl Balancer {
 
     fn oldest_first(&self, mut services: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
         services.sort_by_cached_key(|service| {
-            let created = service.value()["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
-            (created, Name::of(service))
+            let doc = service.doc();
+            let created = doc.view::<v1::Service>().metadata().creation_timestamp().get();
+            (created.map(str::to_owned), Name::of(service))
         });
         services
     }
@@ -227,8 +233,9 @@ impl Controller for Balancer {
         if service.meta.deletion_timestamp.is_some() {
             return Ok(Requeue::No);
         }
-        let value = service.value();
-        let spec = &value["spec"];
+        let doc = service.doc();
+        let read = doc.view::<v1::Service>();
+        let spec = read.spec();
         let offers: Vec<Offer> = match is_balanced(spec) {
             true => self.nodes.all().iter().filter_map(|node| Offer::of(node)).collect(),
             false => Vec::new(),
@@ -239,19 +246,19 @@ impl Controller for Balancer {
             let message = format!("Error syncing load balancer: {why}");
             self.services.warn(&service, "SyncLoadBalancerFailed", message);
         }
-        if spec["type"] == "LoadBalancer" && !is_balanced(spec) {
+        if spec.type_() == "LoadBalancer" && !is_balanced(spec) {
             return Ok(Requeue::No);
         }
-        let list: Vec<Value> = allocation.given.iter().map(|ip| json!({"ip": ip, "ipMode": "VIP"})).collect();
-        let balancer = if list.is_empty() { json!({}) } else { json!({"ingress": list}) };
-        if coracle_informer::template::same(&value["status"]["loadBalancer"], &balancer) {
+        let given = allocation.given.iter();
+        let list: Vec<Made<v1::LoadBalancerIngress>> =
+            given.map(|ip| make!(part v1::LoadBalancerIngress { ip, ip_mode: "VIP" })).collect();
+        let balancer = make!(part v1::LoadBalancerStatus { ingress: (!list.is_empty()).then_some(list) });
+        let balancer = balancer.into_value();
+        if coracle_informer::template::same(&read.status().load_balancer().to_value(), &balancer) {
             return Ok(Requeue::No);
         }
-        let mut status = value["status"].clone();
-        if !status.is_object() {
-            status = json!({});
-        }
-        status["loadBalancer"] = balancer;
+        let mut status = Made::<v1::ServiceStatus>::new(read.status().to_value());
+        status.edit().load_balancer().put(balancer);
         self.services.set_status(&service, status).await?;
         Ok(Requeue::No)
     }
@@ -262,7 +269,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::test_cluster::Cluster;
+    use coracle_fields::Schema as _;
     use coracle_kinds::object::testing::object;
+    use serde_json::{Value, json};
 
     fn node(name: &str, ready: &str, ips: &[(&str, &str)]) -> Arc<Object> {
         let addresses: Vec<Value> =
@@ -320,7 +329,7 @@ mod tests {
         let offers: Vec<Offer> = nodes.iter().filter_map(|node| Offer::of(node)).collect();
         let slice = json!({"endpoints": [{"nodeName": "n1"}, {"nodeName": "n2", "conditions": {"ready": false}},
             {"nodeName": "n3", "conditions": {"ready": true}}]});
-        let endpoint_nodes = || ready_on(&slice).collect();
+        let endpoint_nodes = || ready_on(EndpointSlice::of(&slice)).collect();
         for (spec, want) in [
             (json!({"type": "LoadBalancer"}), vec!["192.0.2.1", "198.51.100.2", "2001:db8::1"]),
             (json!({"type": "LoadBalancer", "ipFamilies": ["IPv4"]}), vec!["192.0.2.1", "198.51.100.2"]),
@@ -332,7 +341,8 @@ mod tests {
             (json!({"type": "LoadBalancer", "loadBalancerClass": "x"}), vec![]),
             (json!({"type": "ClusterIP"}), vec![]),
         ] {
-            let given: Vec<String> = wanted(&spec, &offers, &endpoint_nodes).into_iter().collect();
+            let read = v1::ServiceSpec::of(&spec);
+            let given: Vec<String> = wanted(read, &offers, &endpoint_nodes).into_iter().collect();
             assert_eq!(given, want, "{spec}");
         }
     }

@@ -1,9 +1,10 @@
 //! Node health: conditions and taints of nodes without heartbeats. No clock, no tasks.
 
+use coracle_fields::core::v1;
+use coracle_fields::fields;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::time;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 /// How long a node may be silent, in seconds.
 pub const GRACE_SECONDS: i64 = 50;
@@ -14,48 +15,54 @@ pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// A node that an operator has declared gone.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// A taint.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Taint {
-    /// Key.
-    pub key: String,
-    /// Value.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub value: String,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
-    pub effect: String,
-    /// Since when, for `NoExecute`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_added: Option<String>,
-}
+fields! {
+    /// A taint.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Taint: v1::Taint, written {
+        /// Key.
+        pub key: String,
+        /// Value.
+        pub value: String,
+        /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+        pub effect: String,
+        /// Since when, for `NoExecute`.
+        pub time_added: Option<String>,
+    }
 
-/// A node, as far as its health is concerned.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct Node {
-    /// Wanted state.
-    pub spec: Spec,
-    /// Observed state.
-    pub status: Status,
-}
+    /// A node, as far as its health is concerned.
+    #[derive(Debug, Clone)]
+    pub struct Node: v1::Node {
+        /// Wanted state.
+        pub spec: Spec,
+        /// Observed state.
+        pub status: Status,
+    }
 
-/// Taints and cordon.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Spec {
-    /// Taints.
-    pub taints: Vec<Taint>,
-    /// Whether it is cordoned.
-    pub unschedulable: bool,
-}
+    /// Taints and cordon.
+    #[derive(Debug, Clone)]
+    pub struct Spec: v1::NodeSpec {
+        /// Taints.
+        pub taints: Vec<Taint>,
+        /// Whether it is cordoned.
+        pub unschedulable: bool,
+    }
 
-/// Conditions.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct Status {
     /// Conditions.
-    pub conditions: Vec<Condition>,
+    #[derive(Debug, Clone)]
+    pub struct Status: v1::NodeStatus {
+        /// Conditions.
+        pub conditions: Vec<Condition>,
+    }
+
+    /// A toleration.
+    #[derive(Debug, Clone)]
+    pub struct Toleration: v1::Toleration {
+        key: String,
+        operator: String,
+        value: String,
+        effect: String,
+        toleration_seconds: Option<i64>,
+    }
 }
 
 impl Node {
@@ -130,17 +137,6 @@ pub fn taints(node: &Node, all_down: bool, now: Timestamp) -> Option<Vec<Taint>>
         }
     }
     (taints != node.spec.taints).then_some(taints)
-}
-
-/// A toleration.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Toleration {
-    key: String,
-    operator: String,
-    value: String,
-    effect: String,
-    toleration_seconds: Option<i64>,
 }
 
 impl Toleration {

@@ -6,6 +6,9 @@ pub mod ranges;
 pub mod health;
 
 use async_trait::async_trait;
+use coracle_fields::coordination::v1::Lease;
+use coracle_fields::core::v1;
+use coracle_fields::{Made, fields, make};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::index::Pods;
 use coracle_informer::informer::{Change, Name};
@@ -14,13 +17,12 @@ use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use health::{GRACE_SECONDS, Node, Toleration};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use ranges::{Pieces, Range};
-use serde::Deserialize;
-use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -101,25 +103,21 @@ fn start_ranges(setup: &mut Setup<'_>, ranges: &[Range]) {
     setup.run(Ranges { nodes, pieces, loaded: Mutex::new(false) }, &queue, 1);
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct NodeCidrs {
-    spec: NodeCidrsSpec,
-}
+fields! {
+    struct NodeCidrs: v1::Node {
+        spec: NodeCidrsSpec,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct NodeCidrsSpec {
-    #[serde(rename = "podCIDR")]
-    first: Option<String>,
-    #[serde(rename = "podCIDRs")]
-    all: Vec<String>,
+    struct NodeCidrsSpec: v1::NodeSpec {
+        pod_cidr: Option<String>,
+        pod_cidrs: Vec<String>,
+    }
 }
 
 /// The ranges a node has.
 fn held(node: &Object) -> Vec<String> {
     let spec = node.typed::<NodeCidrs>().unwrap_or_default().spec;
-    spec.all.into_iter().chain(spec.first).collect()
+    spec.pod_cidrs.into_iter().chain(spec.pod_cidr).collect()
 }
 
 struct Ranges {
@@ -164,7 +162,7 @@ impl Controller for Ranges {
             self.nodes.normal(&node, "CIDRNotAvailable", "Node has no pod CIDR: all ranges are taken");
             return Err(Failure::of(RangesExhausted));
         };
-        let change = json!({"spec": {"podCIDR": given.first(), "podCIDRs": given}});
+        let change = make!(part v1::Node { spec: { pod_cidr: given.first(), pod_cidrs: &given } });
         if let Err(error) = self.nodes.merge(name, change).await {
             let mut pieces = self.pieces.lock();
             given.iter().for_each(|range| pieces.iter_mut().for_each(|p| p.free(range)));
@@ -213,8 +211,8 @@ impl Controller for Lifecycle {
         if due <= now
             && let Some(conditions) = health::silenced(&node, now)
         {
-            let mut body = object.value();
-            body["status"]["conditions"] = json!(conditions);
+            let mut body = object.copy::<v1::Node>();
+            body.edit().status().conditions().set(conditions);
             let was_ready = node.readiness() == "True";
             object = self.nodes.write("status", body).await?;
             node = object.typed()?;
@@ -225,8 +223,8 @@ impl Controller for Lifecycle {
         }
         let all_down = self.set_ready(&name.name, node.readiness() == "True");
         if let Some(taints) = health::taints(&node, all_down, now) {
-            let mut body = object.value();
-            body["spec"]["taints"] = json!(taints);
+            let mut body = object.copy::<v1::Node>();
+            body.edit().spec().taints().set(taints);
             self.nodes.update(body).await?;
         }
         if matches!(node.readiness(), "False" | "Unknown") {
@@ -241,7 +239,8 @@ impl Lifecycle {
     /// Time of the last heartbeat: a change of the Lease or of the status.
     fn heartbeat(&self, name: &str, node: &Node, now: Timestamp) -> Timestamp {
         let lease = self.leases.get(&Name::new(LEASES, name));
-        let renewed = lease.and_then(|l| l.value()["spec"]["renewTime"].as_str().map(str::to_owned));
+        let renewed =
+            lease.and_then(|l| l.doc().view::<Lease>().spec().renew_time().get().map(str::to_owned));
         let what = (renewed.clone(), node.heartbeat().map(str::to_owned));
         let mut heartbeats = self.heartbeats.lock();
         let heartbeat =
@@ -281,13 +280,13 @@ impl Lifecycle {
     /// Sets pods on a node that is not ready to not ready, so that they get no requests.
     async fn unready_pods(&self, node: &str, now: Timestamp) -> Result<(), Failure> {
         for pod in self.index.on_node(node).into_iter().filter(|p| p.ready) {
-            let mut body = pod.object.value();
-            let mut all: Vec<Condition> = Vec::deserialize(&body["status"]["conditions"]).unwrap_or_default();
+            let mut body = pod.object.copy::<v1::Pod>();
+            let mut all: Vec<Condition> = body.view().status().conditions().read().unwrap_or_default();
             if let Some(ready) = all.iter_mut().find(|c| c.kind == "Ready") {
                 ready.status = "False".into();
                 ready.last_transition_time = Some(time::seconds(now));
             }
-            body["status"]["conditions"] = json!(all);
+            body.edit().status().conditions().set(all);
             match self.pods.write("status", body).await {
                 Ok(_) => self.pods.warn(&pod.object, "NodeNotReady", "Node is not ready"),
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
@@ -304,16 +303,14 @@ struct Eviction {
     index: Arc<Pods>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct PodTolerations {
-    spec: PodTolerationsSpec,
-}
+fields! {
+    struct PodTolerations: v1::Pod {
+        spec: PodTolerationsSpec,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct PodTolerationsSpec {
-    tolerations: Vec<Toleration>,
+    struct PodTolerationsSpec: v1::PodSpec {
+        tolerations: Vec<Toleration>,
+    }
 }
 
 #[async_trait]
@@ -356,10 +353,10 @@ impl Eviction {
 }
 
 /// A pod with a condition that tells why it is taken away.
-pub fn disrupted(pod: &Arc<Object>, target: Condition) -> Value {
-    let mut body = pod.value();
-    let mut all: Vec<Condition> = Vec::deserialize(&body["status"]["conditions"]).unwrap_or_default();
+pub fn disrupted(pod: &Arc<Object>, target: Condition) -> Made<v1::Pod> {
+    let mut body = pod.copy::<v1::Pod>();
+    let mut all: Vec<Condition> = body.view().status().conditions().read().unwrap_or_default();
     conditions::put(&mut all, target);
-    body["status"]["conditions"] = json!(all);
+    body.edit().status().conditions().set(all);
     body
 }

@@ -5,6 +5,8 @@ pub mod plan;
 
 use super::replicas::{PodControl, pod_of};
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::PodTemplateSpec;
 use coracle_informer::index::{Owned, Pods};
 use coracle_informer::informer::Name;
 use coracle_informer::pod::{Pod, controller_of};
@@ -96,7 +98,7 @@ impl Replicas {
         match plan::plan_scale(spec.replicas, active, &related, now) {
             Scale::Stay => Ok(()),
             Scale::Create(count) => {
-                let pod = pod_of(&spec.template, set, self.control.reference(set));
+                let pod = pod_of(PodTemplateSpec::of(&spec.template), set, self.control.reference(set));
                 let (_, result) = self.control.create_all(set, vec![pod; count]).await;
                 result.map_err(|e| ("FailedCreate", e.into()))
             }

@@ -1,11 +1,14 @@
 //! What a ReplicaSet (or ReplicationController) does next, from what is there. No clock, no tasks.
 
+use coracle_fields::apps::v1::ReplicaSetStatus;
+use coracle_fields::core::v1::PodTemplateSpec;
+use coracle_fields::{Schema as _, make};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::pod::{Pod, deletion_order};
 use coracle_informer::selector::{self, Labels, Selector};
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::HashMap;
 
 /// How many pods one turn creates or deletes at most; the rest comes with the next turn.
@@ -80,12 +83,12 @@ pub fn plan_status(
     failure: Option<Failure<'_>>,
     now: Timestamp,
 ) -> Value {
-    let labels: Labels = Labels::deserialize(&spec.template["metadata"]["labels"]).unwrap_or_default();
+    let labels: Labels = PodTemplateSpec::of(&spec.template).metadata().labels().read().unwrap_or_default();
     let labelled = Selector::of(labels);
     let ready = active.iter().filter(|p| p.ready).count();
     let available = active.iter().filter(|p| p.available(spec.min_ready_seconds, now)).count();
     let fully = active.iter().filter(|p| labelled.matches(p.labels())).count();
-    let mut list: Vec<Condition> = Vec::deserialize(&old["conditions"]).unwrap_or_default();
+    let mut list: Vec<Condition> = ReplicaSetStatus::of(old).conditions().read().unwrap_or_default();
     match failure {
         Some(failure) if conditions::find(&list, "ReplicaFailure").is_none() => {
             let condition = Condition::new("ReplicaFailure", true, failure.reason, failure.message, now);
@@ -94,21 +97,17 @@ pub fn plan_status(
         Some(_) => {}
         None => conditions::remove(&mut list, "ReplicaFailure"),
     }
-    let mut status = json!({"replicas": active.len(), "observedGeneration": generation});
-    if let Some(terminating) = terminating {
-        status["terminatingReplicas"] = json!(terminating);
-    }
-    for (field, count) in
-        [("fullyLabeledReplicas", fully), ("readyReplicas", ready), ("availableReplicas", available)]
-    {
-        if count > 0 {
-            status[field] = json!(count);
-        }
-    }
-    if !list.is_empty() {
-        status["conditions"] = json!(list);
-    }
-    status
+    let filled = |count: usize| (count > 0).then_some(count);
+    let status = make!(part ReplicaSetStatus {
+        replicas: active.len(),
+        observed_generation: generation,
+        terminating_replicas: terminating,
+        fully_labeled_replicas: filled(fully),
+        ready_replicas: filled(ready),
+        available_replicas: filled(available),
+        conditions: (!list.is_empty()).then_some(list),
+    });
+    status.into_value()
 }
 
 /// When a ready pod that is not yet available will be.
@@ -136,6 +135,7 @@ mod tests {
     use super::*;
     use coracle_kinds::object::testing::object;
     use proptest::prelude::*;
+    use serde_json::json;
 
     fn pod(n: usize, ready: bool) -> Pod {
         let status = if ready { "True" } else { "False" };

@@ -3,11 +3,13 @@
 
 use coracle_client::Client;
 use coracle_client::identity_lease::{IDENTITY, NAMESPACE, SERVER};
+use coracle_fields::coordination::v1::{Lease, LeaseSpec};
+use coracle_fields::make;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
-use coracle_validation::tree::Tree;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -53,12 +55,13 @@ impl Identity {
         if !is_identity(lease) {
             return None;
         }
-        let value = lease.value();
-        let note = |key: &str| value["metadata"]["annotations"][key].as_str().unwrap_or_default();
+        let doc = lease.doc();
+        let read = doc.view::<Lease>();
+        let note = |key: &str| read.metadata().annotations().key(key).text();
         let names = note(NAMES).split(',').filter(|name| !name.is_empty());
         Some(Self {
             name: lease.meta.name.clone(),
-            holder: value.text("spec.holderIdentity").to_owned(),
+            holder: read.spec().holder_identity().text().to_owned(),
             address: note(ADDRESS).parse().ok(),
             names: names.map(str::to_owned).collect(),
         })
@@ -67,27 +70,26 @@ impl Identity {
     /// The Lease as it is to be written at `now`, over the one that is there. One that is not renewed has no duration:
     /// nobody is to conclude from its age that the server is dead.
     pub fn lease(&self, current: Option<&Object>, renews: bool, now: Timestamp) -> Value {
-        let mut lease = current.map_or_else(
-            || {
-                json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                    "metadata": {"name": self.name, "namespace": NAMESPACE}})
-            },
-            Object::value,
-        );
+        let mut lease = match current {
+            Some(current) => current.copy::<Lease>(),
+            None => make!(Lease { metadata: { name: &self.name, namespace: NAMESPACE } }),
+        };
         let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
-        let same_holder = lease.text("spec.holderIdentity") == self.holder;
-        let before = lease.text("spec.acquireTime");
+        let same_holder = lease.view().spec().holder_identity() == self.holder;
+        let before = lease.view().spec().acquire_time().text();
         let acquired = if same_holder && !before.is_empty() { before.to_owned() } else { time.clone() };
-        lease["spec"] = json!({"holderIdentity": self.holder, "acquireTime": acquired, "renewTime": time});
-        if renews {
-            lease["spec"]["leaseDurationSeconds"] = json!(HOLDS.as_secs());
-        }
-        lease["metadata"]["labels"] = json!({IDENTITY: SERVER});
-        lease["metadata"]["annotations"] = json!({NAMES: self.names.join(",")});
+        lease.edit().spec().set(make!(part LeaseSpec {
+            holder_identity: &self.holder,
+            acquire_time: acquired,
+            renew_time: time,
+            lease_duration_seconds: renews.then_some(HOLDS.as_secs()),
+        }));
+        lease.edit().metadata().labels().set([(IDENTITY, SERVER)]);
+        lease.edit().metadata().annotations().set([(NAMES, self.names.join(","))]);
         if let Some(address) = self.address {
-            lease["metadata"]["annotations"][ADDRESS] = json!(address.to_string());
+            lease.edit().metadata().annotations().insert(ADDRESS, address.to_string());
         }
-        lease
+        lease.into_value()
     }
 }
 
@@ -121,6 +123,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_kinds::object::testing::object;
+    use coracle_validation::tree::Tree;
+    use serde_json::json;
 
     fn server() -> Identity {
         let names = vec!["api-1.example".to_owned(), "10.96.0.1".to_owned()];

@@ -16,6 +16,8 @@ use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
 use coracle_client::identity_lease::NAMESPACE;
 use coracle_client::options::{DeleteOptions, Preconditions};
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
@@ -265,7 +267,7 @@ impl Announcement {
         let outcome = match step {
             Step::Create(object) => answered(self.client.create(kind, namespace, object)).await,
             Step::Update(object) => {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                let name = PartialObjectMetadata::of(&object).metadata().name().text().to_owned();
                 answered(self.client.update(kind, namespace, &name, "", object)).await
             }
             Step::Remove(name, uid, version) => {

@@ -2,9 +2,13 @@
 
 use super::lease::Identity;
 use super::peers::PeerState;
+use coracle_fields::core::v1::{EndpointAddress, EndpointSubset, Endpoints};
+use coracle_fields::discovery::v1::{Endpoint, EndpointSlice};
+use coracle_fields::{Edit, Made, Map, Text, View, make};
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
-use coracle_validation::tree::{Tree, same};
-use serde_json::{Value, json};
+use coracle_validation::tree::same;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -57,71 +61,89 @@ pub fn plan_addresses(
 
 /// The addresses that an Endpoints object lists.
 pub fn published(endpoints: Option<&Object>) -> BTreeSet<SocketAddr> {
-    let value = endpoints.map(Object::value).unwrap_or_default();
     let mut all = BTreeSet::new();
-    for subset in value.items("subsets") {
-        let ports = subset.items("ports").iter().filter_map(|port| u16::try_from(port.int("port")?).ok());
+    let Some(endpoints) = endpoints else { return all };
+    let doc = endpoints.doc();
+    for subset in doc.view::<Endpoints>().subsets().items() {
+        let ports = subset.ports().items().filter_map(|port| u16::try_from(port.port().int()?).ok());
         for port in ports {
-            let ips = subset
-                .items("addresses")
-                .iter()
-                .filter_map(|address| address.text("ip").parse::<IpAddr>().ok());
+            let addresses = subset.addresses().items();
+            let ips = addresses.filter_map(|address| address.ip().text().parse::<IpAddr>().ok());
             all.extend(ips.map(|ip| SocketAddr::new(ip, port)));
         }
     }
     all
 }
 
-fn https(port: u16) -> Value {
-    json!([{"name": "https", "port": port, "protocol": "TCP"}])
-}
-
 /// Endpoints with these servers, one subset per port.
-fn endpoints(servers: &BTreeSet<SocketAddr>) -> Value {
-    let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
+fn endpoints(servers: &BTreeSet<SocketAddr>) -> Made<Endpoints> {
+    let mut by_port: BTreeMap<u16, Vec<Made<EndpointAddress>>> = BTreeMap::new();
     for server in servers {
-        by_port.entry(server.port()).or_default().push(json!({"ip": server.ip().to_string()}));
+        let address = make!(part EndpointAddress { ip: server.ip().to_string() });
+        by_port.entry(server.port()).or_default().push(address);
     }
-    let subsets = by_port.into_iter().map(|(port, ips)| json!({"addresses": ips, "ports": https(port)}));
-    json!({"apiVersion": "v1", "kind": "Endpoints",
-        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": {SKIP_MIRROR: "true"}},
-        "subsets": subsets.collect::<Vec<_>>()})
+    let subset = |(port, addresses): (u16, Vec<Made<EndpointAddress>>)| {
+        make!(part EndpointSubset {
+            addresses,
+            ports: [{ name: "https", port, protocol: "TCP" }],
+        })
+    };
+    let subsets: Vec<Made<EndpointSubset>> = by_port.into_iter().map(subset).collect();
+    make!(Endpoints {
+        metadata: { name: NAME, namespace: NAMESPACE, labels: [(SKIP_MIRROR, "true")] },
+        subsets,
+    })
 }
 
 /// Slices with these servers. A slice has one family and one list of ports: servers that differ in either need more than one.
-fn slices(servers: &BTreeSet<SocketAddr>) -> Vec<Value> {
-    let mut groups: BTreeMap<(&str, u16), Vec<Value>> = BTreeMap::new();
+fn slices(servers: &BTreeSet<SocketAddr>) -> Vec<Made<EndpointSlice>> {
+    let mut groups: BTreeMap<(&str, u16), Vec<Made<Endpoint>>> = BTreeMap::new();
     for server in servers {
         let family = if server.is_ipv4() { "IPv4" } else { "IPv6" };
-        let endpoint = json!({"addresses": [server.ip().to_string()], "conditions": {"ready": true}});
+        let endpoint = make!(part Endpoint {
+            addresses: [server.ip().to_string()],
+            conditions: { ready: true },
+        });
         groups.entry((family, server.port())).or_default().push(endpoint);
     }
-    let slice = |(at, ((family, port), endpoints)): (usize, ((&str, u16), Vec<Value>))| {
+    let slice = |at: usize, family: &str, port: u16, endpoints: Vec<Made<Endpoint>>| {
         let name = match at {
             0 => NAME.to_owned(),
             _ => format!("{NAME}-{}-{port}", family.to_ascii_lowercase()),
         };
-        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
-            "metadata": {"name": name, "namespace": NAMESPACE,
-                "labels": {SERVICE_NAME: NAME, MANAGED_BY: MANAGER}},
-            "endpoints": endpoints, "ports": https(port)})
+        make!(EndpointSlice {
+            address_type: family,
+            metadata: {
+                name,
+                namespace: NAMESPACE,
+                labels: [(SERVICE_NAME, NAME), (MANAGED_BY, MANAGER)],
+            },
+            endpoints,
+            ports: [{ name: "https", port, protocol: "TCP" }],
+        })
     };
-    groups.into_iter().enumerate().map(slice).collect()
+    let groups = groups.into_iter().enumerate();
+    groups.map(|(at, ((family, port), endpoints))| slice(at, family, port, endpoints)).collect()
 }
 
-/// The object with `fields` and labels of the wanted one; `None` when they are so already.
-fn corrected(current: &Object, wanted: &Value, fields: &[&str]) -> Option<Value> {
-    let before = current.value();
-    let mut after = before.clone();
-    for field in fields {
-        if !same(&before[*field], &wanted[*field]) {
-            after[*field] = wanted[*field].clone();
-        }
+/// Sets a field to the wanted value, unless it means the same already.
+fn correct<T>(mut field: Edit<'_, T>, wanted: View<'_, T>) {
+    let wanted = wanted.to_value();
+    if !same(&field.view().to_value(), &wanted) {
+        field.put(wanted);
     }
-    for (label, value) in wanted.entries("metadata.labels") {
-        after["metadata"]["labels"][label] = value.clone();
+}
+
+fn add_labels(mut labels: Edit<'_, Map<Text>>, wanted: View<'_, Map<Text>>) {
+    for (label, value) in wanted.entries() {
+        labels.insert(label, value);
     }
-    (after != before).then_some(after)
+}
+
+/// The update of an object; `None` when nothing changed.
+fn update(current: &Object, after: impl Into<Value>) -> Option<Step> {
+    let after = after.into();
+    (after != current.value()).then_some(Step::Update(after))
 }
 
 fn remove(object: &Object) -> Step {
@@ -132,8 +154,13 @@ fn remove(object: &Object) -> Step {
 pub fn plan_endpoints(servers: &BTreeSet<SocketAddr>, current: Option<&Object>) -> Option<Step> {
     let wanted = endpoints(servers);
     match current {
-        None => Some(Step::Create(wanted)),
-        Some(current) => corrected(current, &wanted, &["subsets"]).map(Step::Update),
+        None => Some(Step::Create(wanted.into_value())),
+        Some(current) => {
+            let (mut after, wanted) = (current.copy::<Endpoints>(), wanted.view());
+            correct(after.edit().subsets(), wanted.subsets());
+            add_labels(after.edit().metadata().labels(), wanted.metadata().labels());
+            update(current, after)
+        }
     }
 }
 
@@ -142,15 +169,20 @@ pub fn plan_endpoints(servers: &BTreeSet<SocketAddr>, current: Option<&Object>) 
 pub fn plan_slices(servers: &BTreeSet<SocketAddr>, there: &[Arc<Object>]) -> Vec<Step> {
     let (mut steps, mut kept) = (Vec::new(), BTreeSet::new());
     for wanted in slices(servers) {
-        let name = wanted.text("metadata.name").to_owned();
+        let name = wanted.view().metadata().name().text().to_owned();
+        let family = wanted.view().address_type().text().to_owned();
         match there.iter().find(|slice| slice.meta.name == name) {
-            None => steps.push(Step::Create(wanted)),
+            None => steps.push(Step::Create(wanted.into_value())),
             // The family of a slice never changes.
-            Some(current) if current.value()["addressType"] != wanted["addressType"] => {
-                steps.extend([remove(current), Step::Create(wanted)]);
+            Some(current) if current.doc().view::<EndpointSlice>().address_type() != family => {
+                steps.extend([remove(current), Step::Create(wanted.into_value())]);
             }
             Some(current) => {
-                steps.extend(corrected(current, &wanted, &["endpoints", "ports"]).map(Step::Update));
+                let (mut after, wanted) = (current.copy::<EndpointSlice>(), wanted.view());
+                correct(after.edit().endpoints(), wanted.endpoints());
+                correct(after.edit().ports(), wanted.ports());
+                add_labels(after.edit().metadata().labels(), wanted.metadata().labels());
+                steps.extend(update(current, after));
             }
         }
         kept.insert(name);
@@ -166,6 +198,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_kinds::object::testing::object;
+    use coracle_validation::tree::Tree;
+    use serde_json::json;
 
     fn servers(all: &[&str]) -> BTreeSet<SocketAddr> {
         all.iter().map(|address| address.parse().unwrap()).collect()

@@ -1,47 +1,64 @@
 //! What a pod of a StatefulSet is: its name, its labels, its claims. No clock, no tasks.
 
 use super::plan::{REVISION_LABEL, Retention, Spec};
+use crate::adoption;
+use coracle_fields::core::v1;
+use coracle_fields::meta::{LabelSelector, OwnerReference};
+use coracle_fields::{Made, Schema as _, View, make};
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The pod of an ordinal, of a revision's template.
 pub fn pod(
     set: &Object,
     spec: &Spec,
-    template: &Value,
+    template: View<'_, v1::PodTemplateSpec>,
     revision: &str,
     ordinal: i32,
-    reference: Value,
-) -> Value {
+    reference: Made<OwnerReference>,
+) -> Made<v1::Pod> {
     let name = format!("{}-{ordinal}", set.meta.name);
-    let meta = &template["metadata"];
-    let mut labels = meta["labels"].clone();
-    labels[REVISION_LABEL] = json!(revision);
-    labels["statefulset.kubernetes.io/pod-name"] = json!(name);
-    labels["apps.kubernetes.io/pod-index"] = json!(ordinal.to_string());
-    let mut body = template["spec"].clone();
-    body["hostname"] = json!(name);
-    body["subdomain"] = json!(spec.service_name);
-    let claims: Vec<&str> = spec.volume_claim_templates.iter().filter_map(claim_template_name).collect();
-    let mut volumes: Vec<Value> = body["volumes"].as_array().cloned().unwrap_or_default();
-    volumes.retain(|v| !v["name"].as_str().is_some_and(|n| claims.contains(&n)));
-    for claim in &claims {
-        let name = claim_name(claim, &set.meta.name, ordinal);
-        volumes.push(json!({"name": claim, "persistentVolumeClaim": {"claimName": name, "readOnly": false}}));
-    }
-    body["volumes"] = json!(volumes);
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": name, "namespace": set.meta.namespace, "labels": labels, "annotations": meta["annotations"],
-            "finalizers": meta["finalizers"], "ownerReferences": [reference],
+    let meta = template.metadata();
+    let mut pod = make!(v1::Pod {
+        metadata: {
+            name: &name,
+            namespace: &set.meta.namespace,
+            labels: meta.labels(),
+            annotations: meta.annotations(),
+            finalizers: meta.finalizers(),
+            owner_references: [reference],
         },
-        "spec": body,
-    })
+        spec: template.spec(),
+    });
+    let mut root = pod.edit();
+    let mut metadata = root.metadata();
+    metadata.labels().insert(REVISION_LABEL, revision);
+    metadata.labels().insert("statefulset.kubernetes.io/pod-name", &name);
+    metadata.labels().insert("apps.kubernetes.io/pod-index", ordinal.to_string());
+    let mut body = root.spec();
+    body.hostname().set(&name);
+    body.subdomain().set(&spec.service_name);
+    let claims: Vec<&str> = spec.volume_claim_templates.iter().filter_map(claim_template_name).collect();
+    let mut volumes = body.view().volumes().to_values();
+    volumes.retain(|volume| !v1::Volume::of(volume).name().get().is_some_and(|n| claims.contains(&n)));
+    for claim in claims {
+        let volume = make!(part v1::Volume {
+            name: claim,
+            persistent_volume_claim: {
+                claim_name: claim_name(claim, &set.meta.name, ordinal),
+                read_only: false,
+            },
+        });
+        volumes.push(volume.into_value());
+    }
+    body.volumes().put(Value::Array(volumes));
+    pod
 }
 
-fn claim_template_name(template: &Value) -> Option<&str> {
-    template["metadata"]["name"].as_str()
+/// The name of a template of claims.
+pub fn claim_template_name(template: &Value) -> Option<&str> {
+    v1::PersistentVolumeClaim::of(template).metadata().name().get()
 }
 
 /// The name of a pod's claim.
@@ -50,19 +67,27 @@ pub fn claim_name(template: &str, set: &str, ordinal: i32) -> String {
 }
 
 /// The claims of an ordinal.
-pub fn claims(set: &Object, spec: &Spec, selector: &Value, ordinal: i32) -> Vec<Value> {
+pub fn claims(
+    set: &Object,
+    spec: &Spec,
+    selector: View<'_, LabelSelector>,
+    ordinal: i32,
+) -> Vec<Made<v1::PersistentVolumeClaim>> {
     let each = spec.volume_claim_templates.iter().filter_map(|template| {
         let name = claim_name(claim_template_name(template)?, &set.meta.name, ordinal);
-        let mut labels = template["metadata"]["labels"].as_object().cloned().unwrap_or_default();
-        for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
-            labels.insert(key.clone(), value.clone());
-        }
-        Some(json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": name, "namespace": set.meta.namespace, "labels": labels,
-                "annotations": template["metadata"]["annotations"]},
-            "spec": template["spec"],
-        }))
+        let template = v1::PersistentVolumeClaim::of(template);
+        let mut labels = template.metadata().labels().to_entries();
+        labels.extend(selector.match_labels().to_entries());
+        let mut claim = make!(v1::PersistentVolumeClaim {
+            metadata: {
+                name,
+                namespace: &set.meta.namespace,
+                annotations: template.metadata().annotations(),
+            },
+            spec: template.spec(),
+        });
+        claim.edit().metadata().labels().put(Value::Object(labels));
+        Some(claim)
     });
     each.collect()
 }
@@ -79,24 +104,20 @@ pub fn claim_owners(
     let (deleted, scaled) = (policy.when_deleted == "Delete", policy.when_scaled == "Delete");
     let by_pod = scaled && condemned;
     let by_set = deleted && !by_pod;
-    let value = claim.value();
-    let before: Vec<Value> = value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let doc = claim.doc();
+    let before = doc.view::<v1::PersistentVolumeClaim>().metadata().owner_references().to_values();
     let mut after = before.clone();
-    let reference = |api_version: &str, kind: &str, o: &Object| {
-        json!({"apiVersion": api_version, "kind": kind, "name": o.meta.name, "uid": o.meta.uid,
-            "controller": true, "blockOwnerDeletion": true})
-    };
-    let mut want = |wanted: bool, uid: &str, reference: Value| {
-        let there = after.iter().any(|r| r["uid"] == uid);
+    let mut want = |wanted: bool, uid: &str, reference: Made<OwnerReference>| {
+        let there = after.iter().any(|r| OwnerReference::of(r).uid() == uid);
         if wanted && !there {
-            after.push(reference);
+            after.push(reference.into_value());
         } else if !wanted && there {
-            after.retain(|r| r["uid"] != uid);
+            after.retain(|r| OwnerReference::of(r).uid() != uid);
         }
     };
-    want(by_set, &set.meta.uid, reference("apps/v1", "StatefulSet", set));
+    want(by_set, &set.meta.uid, adoption::reference("apps/v1", "StatefulSet", &set.meta));
     if let Some(pod) = pod {
-        want(by_pod, &pod.meta.uid, reference("v1", "Pod", pod));
+        want(by_pod, &pod.meta.uid, adoption::reference("v1", "Pod", &pod.meta));
     }
     (before != after).then_some(after)
 }
@@ -106,6 +127,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_kinds::object::testing::object;
+    use serde_json::json;
 
     #[test]
     fn a_pod_has_its_name_and_its_claims() {
@@ -115,15 +137,17 @@ mod tests {
         .unwrap();
         let template = json!({"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [],
             "volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]}});
-        let pod = pod(&set, &spec, &template, "db-1234", 2, json!({}));
+        let template = v1::PodTemplateSpec::of(&template);
+        let pod = pod(&set, &spec, template, "db-1234", 2, Made::default()).into_value();
         assert_eq!(pod["metadata"]["name"], "db-2");
         assert_eq!(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"], "2");
         assert_eq!((&pod["spec"]["hostname"], &pod["spec"]["subdomain"]), (&json!("db-2"), &json!("db")));
         let volumes = pod["spec"]["volumes"].as_array().unwrap();
         assert_eq!(volumes.len(), 2);
         assert_eq!(volumes[1]["persistentVolumeClaim"]["claimName"], "data-db-2");
-        let claims = claims(&set, &spec, &json!({"matchLabels": {"app": "db"}}), 2);
-        assert_eq!(claims[0]["metadata"]["labels"], json!({"x": "1", "app": "db"}));
+        let selector = json!({"matchLabels": {"app": "db"}});
+        let claims = claims(&set, &spec, LabelSelector::of(&selector), 2);
+        assert_eq!(claims[0].view().metadata().labels().to_value(), json!({"x": "1", "app": "db"}));
     }
 
     #[test]

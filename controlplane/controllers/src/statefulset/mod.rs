@@ -8,19 +8,21 @@ pub mod identity;
 use super::history::{History, Revision, Subject};
 use super::replicas::PodControl;
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
+use coracle_fields::apps::v1;
+use coracle_fields::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::Pod;
 use coracle_informer::resource::{Resource, namespace_is_ending};
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_informer::wire::Wire;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use futures::future::try_join_all;
 use jiff::Timestamp;
-use plan::{Plan, Revisions, Spec, ordinal};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use plan::{Plan, Revisions, Spec, StatefulSet, ordinal};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -31,13 +33,6 @@ struct Sets {
     claims: Resource,
     history: History,
     pods: Arc<Pods>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    current_revision: String,
-    collision_count: i64,
 }
 
 /// The claim of a pod goes away, and the pod waits for the next one.
@@ -68,7 +63,7 @@ impl Controller for Sets {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(set) = self.control.owners.get(name) else { return Ok(Requeue::No) };
-        let Wire { spec, status }: Wire<Spec, Status> = set.typed()?;
+        let StatefulSet { spec, status } = set.typed()?;
         if spec.selector.is_empty() {
             return Ok(Requeue::No);
         }
@@ -171,7 +166,8 @@ impl Sets {
         let template =
             revisions.iter().find(|r| r.name() == revision).map_or(spec.template.clone(), Revision::template);
         self.ensure_claims(set, spec, ordinal).await?;
-        let pod = identity::pod(set, spec, &template, revision, ordinal, self.control.reference(set));
+        let (template, reference) = (PodTemplateSpec::of(&template), self.control.reference(set));
+        let pod = identity::pod(set, spec, template, revision, ordinal, reference);
         let what = format!("create Pod {}-{ordinal} in StatefulSet {}", set.meta.name, set.meta.name);
         match self.control.pods.create(&set.meta.namespace, pod).await {
             Ok(_) => self.control.owners.normal(set, "SuccessfulCreate", format!("{what} successful")),
@@ -188,9 +184,12 @@ impl Sets {
         if spec.volume_claim_templates.is_empty() {
             return Ok(());
         }
-        let selector: Value = set.value()["spec"]["selector"].clone();
-        for claim in identity::claims(set, spec, &selector, ordinal) {
-            let name = Name::new(&set.meta.namespace, claim["metadata"]["name"].as_str().unwrap_or_default());
+        let claims = {
+            let doc = set.doc();
+            identity::claims(set, spec, doc.view::<v1::StatefulSet>().spec().selector(), ordinal)
+        };
+        for claim in claims {
+            let name = Name::new(&set.meta.namespace, claim.view().metadata().name().text());
             if let Some(there) = self.claims.get(&name) {
                 if there.meta.deletion_timestamp.is_some() {
                     return Err(Failure::of(ClaimDeleted(name.name)));
@@ -223,7 +222,7 @@ impl Sets {
         for (ordinal, pod) in pods {
             let condemned = !spec.range().contains(ordinal);
             for template in &spec.volume_claim_templates {
-                let Some(template) = template["metadata"]["name"].as_str() else { continue };
+                let Some(template) = identity::claim_template_name(template) else { continue };
                 let name =
                     Name::new(&set.meta.namespace, &identity::claim_name(template, &set.meta.name, *ordinal));
                 let Some(claim) = self.claims.get(&name) else { continue };
@@ -231,8 +230,8 @@ impl Sets {
                 if let Some(owners) =
                     identity::claim_owners(policy, &claim, set, Some(&pod.object), condemned)
                 {
-                    let mut body = claim.value();
-                    body["metadata"]["ownerReferences"] = json!(owners);
+                    let mut body = claim.copy::<PersistentVolumeClaim>();
+                    body.edit().metadata().owner_references().put(Value::Array(owners));
                     self.claims.update(body).await?;
                 }
             }

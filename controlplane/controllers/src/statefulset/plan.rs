@@ -1,83 +1,91 @@
 //! The next step of a StatefulSet: pods with ordinals, in order or all at once. No clock, no tasks.
 
 use crate::int_or_percent::{IntOrPercent, Round};
+use coracle_fields::apps::v1;
+use coracle_fields::{fields, make};
 use coracle_informer::pod::{Phase, Pod};
 use coracle_informer::selector::Selector;
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The wanted state.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Spec {
-    /// How many pods.
-    #[serde(default = "one")]
-    pub replicas: i32,
-    /// Which pods.
-    pub selector: Selector,
-    /// What a pod looks like.
-    pub template: Value,
-    /// Claims that each pod gets.
-    pub volume_claim_templates: Vec<Value>,
-    /// The service that gives pods their names.
-    pub service_name: String,
-    /// `OrderedReady` or `Parallel`.
-    pub pod_management_policy: String,
-    /// How to get from one template to the next.
-    pub update_strategy: Strategy,
-    /// How many old revisions to keep.
-    pub revision_history_limit: Option<i64>,
-    /// How long a pod must be ready to be available.
-    pub min_ready_seconds: i32,
-    /// What becomes of claims.
-    pub persistent_volume_claim_retention_policy: Retention,
+fields! {
+    /// A StatefulSet.
+    pub struct StatefulSet: v1::StatefulSet {
+        /// Wanted state.
+        pub spec: Spec,
+        /// Observed state.
+        pub status: Status,
+    }
+
+    /// The wanted state.
+    #[derive(Debug, Clone)]
+    pub struct Spec: v1::StatefulSetSpec {
+        /// How many pods.
+        pub replicas: i32 = 1,
+        /// Which pods.
+        pub selector: Selector,
+        /// What a pod looks like.
+        pub template: Value,
+        /// Claims that each pod gets.
+        pub volume_claim_templates: Vec<Value>,
+        /// The service that gives pods their names.
+        pub service_name: String,
+        /// `OrderedReady` or `Parallel`.
+        pub pod_management_policy: String,
+        /// How to get from one template to the next.
+        pub update_strategy: Strategy,
+        /// How many old revisions to keep.
+        pub revision_history_limit: Option<i64>,
+        /// How long a pod must be ready to be available.
+        pub min_ready_seconds: i32,
+        /// What becomes of claims.
+        pub persistent_volume_claim_retention_policy: Retention,
+        /// Where ordinals start.
+        pub ordinals: Ordinals,
+    }
+
+    /// The part of the status that is carried over.
+    pub struct Status: v1::StatefulSetStatus {
+        /// The revision that is being left.
+        pub current_revision: String,
+        /// How often a hash collided.
+        pub collision_count: i64,
+    }
+
     /// Where ordinals start.
-    pub ordinals: Ordinals,
-}
+    #[derive(Debug, Clone)]
+    pub struct Ordinals: v1::StatefulSetOrdinals {
+        /// The first.
+        pub start: i32,
+    }
 
-fn one() -> i32 {
-    1
-}
+    /// How to get from one template to the next.
+    #[derive(Debug, Clone)]
+    pub struct Strategy: v1::StatefulSetUpdateStrategy {
+        /// `RollingUpdate` or `OnDelete`.
+        pub type_: String,
+        /// Details of a rolling update.
+        pub rolling_update: Rolling,
+    }
 
-/// Where ordinals start.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct Ordinals {
-    /// The first.
-    pub start: i32,
-}
-
-/// How to get from one template to the next.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Strategy {
-    /// `RollingUpdate` or `OnDelete`.
-    #[serde(rename = "type")]
-    pub kind: String,
     /// Details of a rolling update.
-    pub rolling_update: Rolling,
-}
+    #[derive(Debug, Clone)]
+    pub struct Rolling: v1::RollingUpdateStatefulSetStrategy {
+        /// Ordinals below keep the old template.
+        pub partition: i32,
+        /// How many pods may be unavailable.
+        pub max_unavailable: Option<IntOrPercent>,
+    }
 
-/// Details of a rolling update.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Rolling {
-    /// Ordinals below keep the old template.
-    pub partition: i32,
-    /// How many pods may be unavailable.
-    pub max_unavailable: Option<IntOrPercent>,
-}
-
-/// What becomes of claims when the set is deleted or scaled.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Retention {
-    /// `Retain` or `Delete`.
-    pub when_deleted: String,
-    /// `Retain` or `Delete`.
-    pub when_scaled: String,
+    /// What becomes of claims when the set is deleted or scaled.
+    #[derive(Debug, Clone)]
+    pub struct Retention: v1::StatefulSetPersistentVolumeClaimRetentionPolicy {
+        /// `Retain` or `Delete`.
+        pub when_deleted: String,
+        /// `Retain` or `Delete`.
+        pub when_scaled: String,
+    }
 }
 
 impl Spec {
@@ -91,7 +99,7 @@ impl Spec {
     }
 
     fn rolling(&self) -> bool {
-        self.update_strategy.kind != "OnDelete"
+        self.update_strategy.type_ != "OnDelete"
     }
 
     fn max_unavailable(&self) -> Option<usize> {
@@ -235,17 +243,19 @@ pub fn status(
     if spec.rolling() && updated == pods.len() && ready == pods.len() {
         (current, current_revision) = (updated, revisions.update);
     }
-    let mut status = json!({
-        "observedGeneration": generation, "replicas": pods.len(),
-        "availableReplicas": count(&|p: &Pod| running_ready(p) && p.available(spec.min_ready_seconds, now)),
-        "currentRevision": current_revision, "updateRevision": revisions.update, "collisionCount": collisions,
+    let filled = |count: usize| (count > 0).then_some(count);
+    let status = make!(part v1::StatefulSetStatus {
+        observed_generation: generation,
+        replicas: pods.len(),
+        available_replicas: count(&|p: &Pod| running_ready(p) && p.available(spec.min_ready_seconds, now)),
+        current_revision,
+        update_revision: revisions.update,
+        collision_count: collisions,
+        ready_replicas: filled(ready),
+        current_replicas: filled(current),
+        updated_replicas: filled(updated),
     });
-    for (field, n) in [("readyReplicas", ready), ("currentReplicas", current), ("updatedReplicas", updated)] {
-        if n > 0 {
-            status[field] = json!(n);
-        }
-    }
-    status
+    status.into_value()
 }
 
 #[cfg(test)]
@@ -254,6 +264,7 @@ mod tests {
     use super::*;
     use coracle_kinds::object::testing::object;
     use proptest::prelude::*;
+    use serde_json::json;
 
     const NOW: &str = "2026-01-02T00:00:00Z";
     const OLD: Revisions<'_> = Revisions { current: "a", update: "a" };

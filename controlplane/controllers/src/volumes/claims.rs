@@ -1,11 +1,16 @@
 //! Claims: bound to volumes, and protected while pods use them.
 
-use super::fit::{self, Claim, ClaimRef, Volume};
-use super::{DEFAULT_CLASS, Parts, SELECTED_NODE, add_finalizer, claims_of, read, remove_finalizer};
+use super::fit::{self, Claim, ClaimRef};
+use super::{DEFAULT_CLASS, Parts, SELECTED_NODE};
+use super::{add_finalizer, claims_of, read_claim, read_volume, remove_finalizer};
 use async_trait::async_trait;
+use coracle_fields::core::v1;
+use coracle_fields::storage::v1::StorageClass;
+use coracle_fields::{Schema as _, make};
 use coracle_informer::informer::Name;
 use coracle_informer::pod::has_ended;
 use coracle_informer::runner::{Controller, Failure, Requeue};
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_proto::local_path::PROVISIONER;
 use jiff::Timestamp;
@@ -36,14 +41,18 @@ impl Controller for Claims {
             self.0.claims.update(body).await?;
             return Ok(Requeue::No);
         }
-        let spec: Claim = read(&claim)?;
+        let spec = read_claim(&claim)?;
         if !spec.volume_name.is_empty() {
             return self.bound(&claim, &spec).await;
         }
         let Some(class) = spec.storage_class_name.clone() else { return self.default_class(&claim).await };
-        let selected = claim.value()["metadata"]["annotations"][SELECTED_NODE].as_str().map(str::to_owned);
+        let doc = claim.doc();
+        let annotations = doc.view::<v1::PersistentVolumeClaim>().metadata().annotations();
+        let selected = annotations.key(SELECTED_NODE).get();
         let row = self.0.classes.get(&Name::new("", &class)).map(|c| c.value());
-        let waits = row.as_ref().is_some_and(|c| c["volumeBindingMode"] == "WaitForFirstConsumer");
+        let waits = row
+            .as_ref()
+            .is_some_and(|class| StorageClass::of(class).volume_binding_mode() == "WaitForFirstConsumer");
         if let Some(volume) = self.find(&claim, &spec, &class, waits && selected.is_none())? {
             return self.bind(&claim, &volume).await;
         }
@@ -62,31 +71,34 @@ impl Controller for Claims {
             self.0.claims.normal(&claim, "WaitForFirstConsumer", message);
             return Ok(Requeue::No);
         }
-        if row["provisioner"] != PROVISIONER {
-            let provisioner = row["provisioner"].as_str().unwrap_or_default();
+        let provisioner = StorageClass::of(&row).provisioner().text();
+        if provisioner != PROVISIONER {
             let message = format!(
                 "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by \
                  the system administrator."
             );
             self.0.claims.normal(&claim, "ExternalProvisioning", message);
             let key = "volume.kubernetes.io/storage-provisioner";
-            if claim.value()["metadata"]["annotations"][key] != provisioner {
-                let change = json!({"metadata": {"annotations": {key: provisioner}}});
+            if annotations.key(key) != provisioner {
+                let change =
+                    make!(part v1::PersistentVolumeClaim { metadata: { annotations: [(key, provisioner)] } });
                 self.0.claims.merge(name, change).await?;
             }
             return Ok(Requeue::No);
         }
-        self.provision(&claim, &spec, &row, selected.as_deref()).await
+        self.provision(&claim, &spec, &row, selected).await
     }
 }
 
 impl Claims {
     async fn default_class(&self, claim: &Arc<Object>) -> Result<Requeue, Failure> {
         let classes = self.0.classes.all();
-        let is_default = |c: &&Arc<Object>| c.value()["metadata"]["annotations"][DEFAULT_CLASS] == "true";
+        let is_default = |c: &&Arc<Object>| {
+            c.doc().view::<StorageClass>().metadata().annotations().key(DEFAULT_CLASS) == "true"
+        };
         let Some(class) = classes.iter().find(is_default) else { return Ok(Requeue::No) };
-        let mut body = claim.value();
-        body["spec"]["storageClassName"] = json!(class.meta.name);
+        let mut body = claim.copy::<v1::PersistentVolumeClaim>();
+        body.edit().spec().storage_class_name().set(&class.meta.name);
         self.0.claims.update(body).await?;
         Ok(Requeue::No)
     }
@@ -101,7 +113,7 @@ impl Claims {
     ) -> Result<Option<Arc<Object>>, Failure> {
         let mut best: Option<(Option<coracle_proto::quantity::Quantity>, Arc<Object>)> = None;
         for object in self.0.volumes.all() {
-            let volume: Volume = read(&object)?;
+            let volume = read_volume(&object)?;
             if object.meta.deletion_timestamp.is_some() {
                 continue;
             }
@@ -123,40 +135,44 @@ impl Claims {
 
     /// Writes the volume first: after a crash in between, the volume is still reserved for this claim.
     pub(super) async fn bind(&self, claim: &Arc<Object>, volume: &Arc<Object>) -> Result<Requeue, Failure> {
-        let spec: Volume = read(volume)?;
+        let spec = read_volume(volume)?;
         if spec.claim_ref.as_ref().is_none_or(|r| r.uid != claim.meta.uid) {
-            let mut body = volume.value();
+            let mut body = volume.copy::<v1::PersistentVolume>();
             if spec.claim_ref.is_none() {
-                body["metadata"]["annotations"][BY_CONTROLLER] = json!("yes");
+                body.edit().metadata().annotations().insert(BY_CONTROLLER, "yes");
             }
-            body["spec"]["claimRef"] = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1",
-                "namespace": claim.meta.namespace, "name": claim.meta.name, "uid": claim.meta.uid,
-                "resourceVersion": claim.revision.to_string()});
+            body.edit().spec().claim_ref().set(make!(part v1::ObjectReference {
+                kind: "PersistentVolumeClaim",
+                api_version: "v1",
+                namespace: &claim.meta.namespace,
+                name: &claim.meta.name,
+                uid: &claim.meta.uid,
+                resource_version: claim.revision.to_string(),
+            }));
             self.0.volumes.update(body).await?;
         }
-        let mut body = claim.value();
-        body["spec"]["volumeName"] = json!(volume.meta.name);
-        body["metadata"]["annotations"][BOUND] = json!("yes");
-        body["metadata"]["annotations"][BY_CONTROLLER] = json!("yes");
+        let mut body = claim.copy::<v1::PersistentVolumeClaim>();
+        body.edit().spec().volume_name().set(&volume.meta.name);
+        body.edit().metadata().annotations().insert(BOUND, "yes");
+        body.edit().metadata().annotations().insert(BY_CONTROLLER, "yes");
         self.0.claims.update(body).await?;
         Ok(Requeue::No)
     }
 
     /// A claim with a volume name: its phase becomes Bound once the volume refers to it.
     async fn bound(&self, claim: &Arc<Object>, spec: &Claim) -> Result<Requeue, Failure> {
-        let value = claim.value();
-        let once = value["metadata"]["annotations"][BOUND] == "yes";
+        let mut body = claim.copy::<v1::PersistentVolumeClaim>();
+        let once = body.view().metadata().annotations().key(BOUND) == "yes";
         let Some(volume) = self.0.volumes.get(&Name::new("", &spec.volume_name)) else {
             if once {
-                let mut status = value["status"].clone();
-                status["phase"] = json!("Lost");
-                self.0.claims.set_status(claim, status).await?;
+                body.edit().status().phase().set("Lost");
+                self.0.claims.set_status(claim, body.view().status().to_value()).await?;
                 let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
                 self.0.claims.warn(claim, "ClaimLost", message);
             }
             return Ok(Requeue::No);
         };
-        let row: Volume = read(&volume)?;
+        let row = read_volume(&volume)?;
         match &row.claim_ref {
             Some(kept) if !is_for(kept, claim) => {
                 if !once {
@@ -171,15 +187,10 @@ impl Claims {
             Some(kept) if kept.uid == claim.meta.uid && once => {}
             _ => return self.bind(claim, &volume).await,
         }
-        let status = json!({"phase": "Bound", "accessModes": row.access_modes, "capacity": row.capacity});
-        let mut told = value["status"].clone();
-        if !told.is_object() {
-            told = json!({});
-        }
-        for key in ["phase", "accessModes", "capacity"] {
-            told[key] = status[key].clone();
-        }
-        self.0.claims.set_status(claim, told).await?;
+        body.edit().status().phase().set("Bound");
+        body.edit().status().access_modes().set(row.access_modes);
+        body.edit().status().capacity().put(json!(row.capacity));
+        self.0.claims.set_status(claim, body.view().status().to_value()).await?;
         Ok(Requeue::No)
     }
 

@@ -6,14 +6,16 @@ use super::{NAME, VOLUME_PROTECTION, remove_finalizer};
 use crate::nodes::health;
 use async_trait::async_trait;
 use coracle_client::node_volumes::NodeVolumes;
+use coracle_fields::core::v1::{Node, PersistentVolume};
+use coracle_fields::{Schema as _, View};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_proto::local_path::DIRECTORIES;
 use jiff::Timestamp;
-use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,9 +42,11 @@ pub(super) fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolu
         let Some(node) = change.object() else { return };
         if change.old.map(|old| is_ready(old)) != change.new.map(|new| is_ready(new)) {
             let all = all.list(None);
-            let its = all
-                .iter()
-                .filter(|v| is_going(v) && v.value()["metadata"]["annotations"][NODE] == node.meta.name);
+            let on_node = |volume: &Object| {
+                let doc = volume.doc();
+                doc.view::<PersistentVolume>().metadata().annotations().key(NODE) == node.meta.name
+            };
+            let its = all.iter().filter(|v| is_going(v) && on_node(v));
             its.for_each(|volume| add(Name::of(volume)));
         }
     });
@@ -52,8 +56,8 @@ pub(super) fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolu
 
 /// The directories that a node keeps volumes in, as its agent says.
 pub(super) fn announced(node: &Object) -> Vec<String> {
-    let value = node.value();
-    let list = value["metadata"]["annotations"][DIRECTORIES].as_str();
+    let doc = node.doc();
+    let list = doc.view::<Node>().metadata().annotations().key(DIRECTORIES).get();
     list.and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default()
 }
 
@@ -80,12 +84,12 @@ enum Fate {
     Waits(String),
 }
 
-fn plan(volume: &Value, node: Option<&Object>) -> Fate {
-    if volume["spec"]["persistentVolumeReclaimPolicy"] != "Delete" {
+fn plan(volume: View<'_, PersistentVolume>, node: Option<&Object>) -> Fate {
+    if volume.spec().persistent_volume_reclaim_policy() != "Delete" {
         return Fate::Kept;
     }
-    let path = volume["spec"]["hostPath"]["path"].as_str().unwrap_or_default();
-    let name = volume["metadata"]["annotations"][NODE].as_str().unwrap_or_default();
+    let path = volume.spec().host_path().path().text();
+    let name = volume.metadata().annotations().key(NODE).text();
     let Some(node) = node else {
         return Fate::Lost(format!("node {name:?} is gone, {path} may be left on it"));
     };
@@ -110,9 +114,10 @@ impl Controller for Directories {
             return Ok(Requeue::No);
         };
         let mut value = volume.value();
-        let node = value["metadata"]["annotations"][NODE].as_str().unwrap_or_default().to_owned();
+        let read = PersistentVolume::of(&value);
+        let node = read.metadata().annotations().key(NODE).text().to_owned();
         let failed = |why: &str| self.volumes.warn(&volume, "VolumeFailedDelete", why);
-        match (plan(&value, self.nodes.get(&Name::new("", &node)).as_deref()), &self.node_volumes) {
+        match (plan(read, self.nodes.get(&Name::new("", &node)).as_deref()), &self.node_volumes) {
             (Fate::Removed, Some(node_volumes)) => {
                 if let Err(error) = node_volumes.remove(&node, &name.name).await {
                     failed(&error.to_string());
@@ -160,7 +165,9 @@ mod tests {
             ("Delete", Some(&moved), elsewhere),
             ("Delete", None, gone),
         ] {
-            assert_eq!(plan(&volume(policy), node.map(|n| &**n)), fate, "{policy}");
+            let volume = volume(policy);
+            let volume = PersistentVolume::of(&volume);
+            assert_eq!(plan(volume, node.map(|n| &**n)), fate, "{policy}");
         }
     }
 

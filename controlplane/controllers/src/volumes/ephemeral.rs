@@ -3,18 +3,18 @@
 
 use crate::adoption;
 use async_trait::async_trait;
+use coracle_fields::core::v1;
+use coracle_fields::{Made, Schema as _, fields, make};
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::controller_of;
 use coracle_informer::queue::Queue;
 use coracle_informer::resource::{Resource, namespace_is_ending};
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_informer::wire::Wire;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 const NAME: &str = "ephemeral-volume-controller";
@@ -28,22 +28,23 @@ enum ClaimError {
     Create { volume: String, claim: String, error: ApiError },
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    volumes: Vec<Volume>,
-}
+fields! {
+    struct Pod: v1::Pod {
+        spec: Spec,
+    }
 
-#[derive(Deserialize)]
-struct Volume {
-    name: String,
-    ephemeral: Option<Ephemeral>,
-}
+    struct Spec: v1::PodSpec {
+        volumes: Vec<Volume>,
+    }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Ephemeral {
-    volume_claim_template: Value,
+    struct Volume: v1::Volume {
+        name: String,
+        ephemeral: Option<Ephemeral>,
+    }
+
+    struct Ephemeral: v1::EphemeralVolumeSource {
+        volume_claim_template: Value,
+    }
 }
 
 struct Volumes {
@@ -89,7 +90,7 @@ pub fn start(setup: &mut Setup<'_>) {
 }
 
 fn volumes(pod: &Object) -> Vec<Volume> {
-    let volumes = pod.typed::<Wire<Spec>>().map(|pod| pod.spec.volumes).unwrap_or_default();
+    let volumes = pod.typed::<Pod>().map(|pod| pod.spec.volumes).unwrap_or_default();
     volumes.into_iter().filter(|volume| volume.ephemeral.is_some()).collect()
 }
 
@@ -100,21 +101,18 @@ fn needs_claims(pod: &Object) -> bool {
 }
 
 /// The claim of a pod's volume, by its template.
-fn plan_claim(pod: &Object, volume: &str, template: &Value) -> Value {
-    let mut claim = json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-        "metadata": {
-            "name": format!("{}-{volume}", pod.meta.name), "namespace": pod.meta.namespace,
-            "ownerReferences": [adoption::reference("v1", "Pod", &pod.meta)],
+fn plan_claim(pod: &Object, volume: &str, template: &Value) -> Made<v1::PersistentVolumeClaim> {
+    let template = v1::PersistentVolumeClaimTemplate::of(template);
+    make!(v1::PersistentVolumeClaim {
+        metadata: {
+            name: format!("{}-{volume}", pod.meta.name),
+            namespace: &pod.meta.namespace,
+            labels: template.metadata().labels(),
+            annotations: template.metadata().annotations(),
+            owner_references: [adoption::reference("v1", "Pod", &pod.meta)],
         },
-        "spec": template["spec"],
-    });
-    for field in ["labels", "annotations"] {
-        if template["metadata"][field].is_object() {
-            claim["metadata"][field] = template["metadata"][field].clone();
-        }
-    }
-    claim
+        spec: template.spec(),
+    })
 }
 
 #[async_trait]
@@ -129,7 +127,7 @@ impl Controller for Volumes {
         for volume in volumes(&pod) {
             let Some(ephemeral) = &volume.ephemeral else { continue };
             let body = plan_claim(&pod, &volume.name, &ephemeral.volume_claim_template);
-            let claim = Name::new(&name.namespace, body["metadata"]["name"].as_str().unwrap_or_default());
+            let claim = Name::new(&name.namespace, body.view().metadata().name().text());
             let volume = volume.name;
             let error = match self.claims.get(&claim) {
                 Some(there) if controller_of(&there).is_some_and(|owner| owner.uid == pod.meta.uid) => {
@@ -153,6 +151,7 @@ impl Controller for Volumes {
 mod tests {
     use super::*;
     use coracle_kinds::object::testing::object;
+    use serde_json::json;
 
     #[test]
     fn a_claim_is_the_templates_and_the_pods() {
@@ -163,7 +162,7 @@ mod tests {
             "spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "e", "emptyDir": {}}]},
         }));
         assert_eq!(volumes(&pod).len(), 1);
-        let claim = plan_claim(&pod, "v", &template);
+        let claim = plan_claim(&pod, "v", &template).into_value();
         assert_eq!(
             (&claim["metadata"]["name"], &claim["metadata"]["labels"]),
             (&json!("p-v"), &json!({"a": "b"}))

@@ -1,68 +1,80 @@
 //! Which volume suits a claim. No clock, no tasks.
 
+use coracle_fields::core::v1;
+use coracle_fields::fields;
 use coracle_informer::selector::{Labels, Selector};
 use coracle_proto::quantity::Quantity;
-use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
-/// A claim.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Claim {
-    /// Access modes.
-    pub access_modes: Vec<String>,
-    /// Labels of the volume.
-    pub selector: Option<Selector>,
+fields! {
+    /// A PersistentVolumeClaim.
+    pub struct ClaimObject: v1::PersistentVolumeClaim {
+        /// Wanted state.
+        pub spec: Claim,
+    }
+
+    /// A claim.
+    #[derive(Debug, Clone)]
+    pub struct Claim: v1::PersistentVolumeClaimSpec {
+        /// Access modes.
+        pub access_modes: Vec<String>,
+        /// Labels of the volume.
+        pub selector: Option<Selector>,
+        /// What is asked for.
+        pub resources: Resources,
+        /// The volume, once bound.
+        pub volume_name: String,
+        /// Class; unset: the default one.
+        pub storage_class_name: Option<String>,
+        /// `Filesystem` or `Block`.
+        pub volume_mode: String,
+    }
+
     /// What is asked for.
-    pub resources: Resources,
-    /// The volume, once bound.
-    pub volume_name: String,
-    /// Class; unset: the default one.
-    pub storage_class_name: Option<String>,
-    /// `Filesystem` or `Block`.
-    pub volume_mode: String,
-}
+    #[derive(Debug, Clone)]
+    pub struct Resources: v1::VolumeResourceRequirements {
+        /// By resource; only `storage` counts.
+        pub requests: BTreeMap<String, Value>,
+    }
 
-/// What is asked for.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct Resources {
-    /// By resource; only `storage` counts.
-    pub requests: std::collections::BTreeMap<String, Value>,
-}
+    /// A PersistentVolume.
+    pub struct VolumeObject: v1::PersistentVolume {
+        /// Wanted state.
+        pub spec: Volume,
+    }
 
-/// A volume.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Volume {
-    /// Sizes.
-    pub capacity: std::collections::BTreeMap<String, Value>,
-    /// Access modes.
-    pub access_modes: Vec<String>,
-    /// The claim it is bound to, or kept for.
-    pub claim_ref: Option<ClaimRef>,
-    /// Class.
-    pub storage_class_name: String,
-    /// `Filesystem` or `Block`.
-    pub volume_mode: String,
-    /// `Retain` or `Delete`.
-    pub persistent_volume_reclaim_policy: String,
-}
+    /// A volume.
+    #[derive(Debug, Clone)]
+    pub struct Volume: v1::PersistentVolumeSpec {
+        /// Sizes.
+        pub capacity: BTreeMap<String, Value>,
+        /// Access modes.
+        pub access_modes: Vec<String>,
+        /// The claim it is bound to, or kept for.
+        pub claim_ref: Option<ClaimRef>,
+        /// Class.
+        pub storage_class_name: String,
+        /// `Filesystem` or `Block`.
+        pub volume_mode: String,
+        /// `Retain` or `Delete`.
+        pub persistent_volume_reclaim_policy: String,
+    }
 
-/// A reference to a claim.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ClaimRef {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// Uid; empty when the volume is kept for a claim that may come.
-    pub uid: String,
+    /// A reference to a claim.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ClaimRef: v1::ObjectReference {
+        /// Namespace.
+        pub namespace: String,
+        /// Name.
+        pub name: String,
+        /// Uid; empty when the volume is kept for a claim that may come.
+        pub uid: String,
+    }
 }
 
 /// The size of something, in bytes.
-pub fn size(map: &std::collections::BTreeMap<String, Value>) -> Option<Quantity> {
+pub fn size(map: &BTreeMap<String, Value>) -> Option<Quantity> {
     let text = match map.get("storage")? {
         Value::String(text) => text.clone(),
         other => other.to_string(),

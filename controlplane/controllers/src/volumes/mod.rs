@@ -17,17 +17,20 @@ mod tests;
 
 use claims::Claims;
 use coracle_client::node_volumes::NodeVolumes;
+use coracle_fields::core::v1;
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Schema as _, View};
 use coracle_informer::informer::Name;
 use coracle_informer::pod::has_ended;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::Failure;
 use coracle_informer::setup::Setup;
-use coracle_informer::wire::Wire;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
-use fit::{Claim, Volume};
+use fit::{Claim, ClaimObject, Volume, VolumeObject};
 use reclaim::Volumes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 const NAME: &str = "persistentvolume-controller";
@@ -44,8 +47,12 @@ struct Parts {
     nodes: Resource,
 }
 
-fn read<S: Default + serde::de::DeserializeOwned>(object: &Object) -> Result<S, Failure> {
-    Ok(object.typed::<Wire<S>>()?.spec)
+fn read_claim(object: &Object) -> Result<Claim, Failure> {
+    Ok(object.typed::<ClaimObject>()?.spec)
+}
+
+fn read_volume(object: &Object) -> Result<Volume, Failure> {
+    Ok(object.typed::<VolumeObject>()?.spec)
 }
 
 /// Starts the controllers, and makes the class `local-path` if there is no class at all. Without `node_volumes` the directories of
@@ -65,7 +72,7 @@ pub fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) 
     let pending = parts.claims.cache.clone();
     handlers.on_change(&parts.volumes.kind, &parts.volumes.cache, move |change, add| {
         for volume in change.both() {
-            if let Some(claim) = read::<Volume>(volume).ok().and_then(|v| v.claim_ref) {
+            if let Some(claim) = read_volume(volume).ok().and_then(|v| v.claim_ref) {
                 add(Name::new(&claim.namespace, &claim.name));
             }
         }
@@ -90,7 +97,7 @@ pub fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) 
     let mut handlers = setup.enqueue_on_change(&parts.volumes);
     handlers.on_change(&parts.claims.kind, &parts.claims.cache, |change, add| {
         for claim in change.both() {
-            if let Some(volume) = read::<Claim>(claim).ok().map(|c| c.volume_name).filter(|v| !v.is_empty()) {
+            if let Some(volume) = read_claim(claim).ok().map(|c| c.volume_name).filter(|v| !v.is_empty()) {
                 add(Name::new("", &volume));
             }
         }
@@ -102,34 +109,29 @@ pub fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) 
 }
 
 fn all_pending(claims: &Cache, add: &mut dyn FnMut(Name)) {
-    let unbound = |c: &&Arc<Object>| c.value()["spec"]["volumeName"].as_str().unwrap_or("").is_empty();
+    let unbound =
+        |c: &&Arc<Object>| c.doc().view::<v1::PersistentVolumeClaim>().spec().volume_name().text().is_empty();
     claims.list(None).iter().filter(unbound).for_each(|c| add(Name::of(c)));
 }
 
 /// The claims a pod uses.
 fn claims_of(pod: &Object) -> Vec<String> {
-    let value = pod.value();
-    let volumes = value["spec"]["volumes"].as_array().cloned().unwrap_or_default();
-    let claim = |v: &Value| {
-        let named = v["persistentVolumeClaim"]["claimName"].as_str().map(str::to_owned);
+    let claim = |volume: View<'_, v1::Volume>| {
+        let named = volume.persistent_volume_claim().claim_name().get().map(str::to_owned);
         let own = || {
-            (!v["ephemeral"].is_null())
-                .then(|| format!("{}-{}", pod.meta.name, v["name"].as_str().unwrap_or("")))
+            let own = volume.ephemeral().is_set();
+            own.then(|| format!("{}-{}", pod.meta.name, volume.name().text()))
         };
         named.or_else(own)
     };
-    volumes.iter().filter_map(claim).collect()
+    let doc = pod.doc();
+    doc.view::<v1::Pod>().spec().volumes().items().filter_map(claim).collect()
 }
 
 fn add_finalizer(body: &mut Value, finalizer: &str) {
-    match body["metadata"]["finalizers"].as_array_mut() {
-        Some(list) => list.push(json!(finalizer)),
-        None => body["metadata"]["finalizers"] = json!([finalizer]),
-    }
+    PartialObjectMetadata::edit(body).metadata().finalizers().push(finalizer);
 }
 
 fn remove_finalizer(body: &mut Value, finalizer: &str) {
-    if let Some(list) = body["metadata"]["finalizers"].as_array_mut() {
-        list.retain(|f| f != finalizer);
-    }
+    PartialObjectMetadata::edit(body).metadata().finalizers().retain(|f| f != finalizer);
 }

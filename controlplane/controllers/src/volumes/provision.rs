@@ -6,6 +6,9 @@ use super::directories::{FINALIZER, NODE, announced};
 use super::fit::Claim;
 use super::{DEFAULT_CLASS, SELECTED_NODE, VOLUME_PROTECTION};
 use coracle_client::Client;
+use coracle_fields::core::v1::PersistentVolume;
+use coracle_fields::storage::v1::StorageClass;
+use coracle_fields::{Made, Schema as _, View, make};
 use coracle_informer::informer::Name;
 use coracle_informer::runner::{Failure, Requeue};
 use coracle_kinds::object::Object;
@@ -19,12 +22,13 @@ pub(super) async fn ensure_class(client: Client) {
     if !client.cache(&kind).list(None).is_empty() {
         return;
     }
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
-        "metadata": {"name": "local-path", "annotations": {DEFAULT_CLASS: "true"}},
-        "provisioner": PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer",
+    let class = make!(StorageClass {
+        metadata: { name: "local-path", annotations: [(DEFAULT_CLASS, "true")] },
+        provisioner: PROVISIONER,
+        reclaim_policy: "Delete",
+        volume_binding_mode: "WaitForFirstConsumer",
     });
-    if let Err(error) = client.create(&kind, "", class).await
+    if let Err(error) = client.create(&kind, "", class.into_value()).await
         && !error.is_already_exists()
     {
         tracing::warn!(%error, "cannot create the storage class local-path");
@@ -47,9 +51,9 @@ enum ProvisionError {
 }
 
 /// The directory on a node that a class's volumes are put in, and whether the node will remove them.
-fn plan_directory(class: &Value, node: &Object) -> Result<(String, bool), ProvisionError> {
+fn plan_directory(class: View<'_, StorageClass>, node: &Object) -> Result<(String, bool), ProvisionError> {
     let offered = announced(node);
-    let wanted = class["parameters"]["path"].as_str().map(|path| path.trim_end_matches('/'));
+    let wanted = class.parameters().key("path").get().map(|path| path.trim_end_matches('/'));
     match (wanted, offered.first()) {
         // Agents that say nothing remove nothing.
         (wanted, None) => Ok((wanted.unwrap_or(DIRECTORY).to_owned(), false)),
@@ -62,7 +66,12 @@ fn plan_directory(class: &Value, node: &Object) -> Result<(String, bool), Provis
 }
 
 /// The volume of a claim.
-fn plan_volume(claim: &Object, spec: &Claim, class: &Value, node: &Object) -> Result<Value, ProvisionError> {
+fn plan_volume(
+    claim: &Object,
+    spec: &Claim,
+    class: View<'_, StorageClass>,
+    node: &Object,
+) -> Result<Made<PersistentVolume>, ProvisionError> {
     if spec.volume_mode == "Block" {
         return Err(ProvisionError::Block);
     }
@@ -75,21 +84,33 @@ fn plan_volume(claim: &Object, spec: &Claim, class: &Value, node: &Object) -> Re
     let mut finalizers = vec![VOLUME_PROTECTION];
     finalizers.extend(removes.then_some(FINALIZER));
     let hostname = node.meta.labels.get("kubernetes.io/hostname").unwrap_or(&node.meta.name);
-    Ok(json!({
-        "apiVersion": "v1", "kind": "PersistentVolume",
-        "metadata": {"name": name, "finalizers": finalizers,
-            "annotations": {PROVISIONED_BY: PROVISIONER, NODE: node.meta.name}},
-        "spec": {
-            "capacity": {"storage": spec.resources.requests.get("storage")}, "accessModes": spec.access_modes,
-            "persistentVolumeReclaimPolicy": class["reclaimPolicy"].as_str().unwrap_or("Delete"),
-            "storageClassName": class["metadata"]["name"],
-            "volumeMode": "Filesystem", "hostPath": {"path": path, "type": "DirectoryOrCreate"},
-            "claimRef": {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": claim.meta.namespace,
-                "name": claim.meta.name, "uid": claim.meta.uid},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-                {"key": "kubernetes.io/hostname", "operator": "In", "values": [hostname]}]}]}},
+    let mut volume = make!(PersistentVolume {
+        metadata: {
+            name,
+            finalizers,
+            annotations: [(PROVISIONED_BY, PROVISIONER), (NODE, node.meta.name.as_str())],
         },
-    }))
+        spec: {
+            access_modes: &spec.access_modes,
+            persistent_volume_reclaim_policy: class.reclaim_policy().or("Delete"),
+            storage_class_name: class.metadata().name(),
+            volume_mode: "Filesystem",
+            host_path: { path, type_: "DirectoryOrCreate" },
+            claim_ref: {
+                kind: "PersistentVolumeClaim",
+                api_version: "v1",
+                namespace: &claim.meta.namespace,
+                name: &claim.meta.name,
+                uid: &claim.meta.uid,
+            },
+            node_affinity: { required: { node_selector_terms: [{
+                match_expressions: [{ key: "kubernetes.io/hostname", operator: "In", values: [hostname] }],
+            }] } },
+        },
+    });
+    let size = spec.resources.requests.get("storage").map(|size| ("storage".to_owned(), size.clone()));
+    volume.edit().spec().capacity().put(Value::Object(size.into_iter().collect()));
+    Ok(volume)
 }
 
 impl Claims {
@@ -101,8 +122,9 @@ impl Claims {
         class: &Value,
         node: Option<&str>,
     ) -> Result<Requeue, Failure> {
+        let class = StorageClass::of(class);
         let failed = |why: &dyn std::error::Error| {
-            let class = class["metadata"]["name"].as_str().unwrap_or_default();
+            let class = class.metadata().name().text();
             let message = format!("failed to provision volume with StorageClass {class:?}: {why}");
             self.0.claims.warn(claim, "ProvisioningFailed", message);
         };
@@ -124,7 +146,7 @@ impl Claims {
                 return Ok(Requeue::No);
             }
         };
-        let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = body.view().metadata().name().text().to_owned();
         match self.0.volumes.create("", body).await {
             Ok(_) => {
                 let message = format!("Successfully provisioned volume {name}");
@@ -171,7 +193,8 @@ mod tests {
             (Some("no list"), None, Ok((DIRECTORY.to_owned(), false))),
         ] {
             let class = json!({"parameters": {"path": path}});
-            assert_eq!(plan_directory(&class, &node(dirs)), want, "{dirs:?} {path:?}");
+            let class = StorageClass::of(&class);
+            assert_eq!(plan_directory(class, &node(dirs)), want, "{dirs:?} {path:?}");
         }
     }
 
@@ -179,16 +202,18 @@ mod tests {
     fn a_volume_is_tied_to_its_node_and_held_until_its_directory_is_gone() {
         let claim = object(json!({"metadata": {"name": "data", "namespace": "d", "uid": "u"}}));
         let class = json!({"metadata": {"name": "c"}, "reclaimPolicy": "Retain"});
-        let volume = plan_volume(&claim, &Claim::default(), &class, &node(Some(r#"["/a"]"#))).unwrap();
+        let class = StorageClass::of(&class);
+        let volume = plan_volume(&claim, &Claim::default(), class, &node(Some(r#"["/a"]"#))).unwrap();
+        let volume = volume.into_value();
         assert_eq!(volume["spec"]["hostPath"]["path"], "/a/pvc-u_d_data");
         assert_eq!(volume["metadata"]["finalizers"], json!([VOLUME_PROTECTION, FINALIZER]));
         assert_eq!(volume["metadata"]["annotations"][NODE], "n");
         let terms = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
         assert_eq!(terms[0]["matchExpressions"][0]["values"], json!(["host-of-n"]));
         assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
-        let volume = plan_volume(&claim, &Claim::default(), &class, &node(None)).unwrap();
+        let volume = plan_volume(&claim, &Claim::default(), class, &node(None)).unwrap().into_value();
         assert_eq!(volume["metadata"]["finalizers"], json!([VOLUME_PROTECTION]), "nobody would clear it");
         let block = Claim { volume_mode: "Block".into(), ..Claim::default() };
-        assert!(plan_volume(&claim, &block, &class, &node(None)).is_err());
+        assert!(plan_volume(&claim, &block, class, &node(None)).is_err());
     }
 }

@@ -1,13 +1,14 @@
 //! Volumes: their phases, protected while bound, deleted with their claims where that is their policy.
 
 use super::fit::Volume;
-use super::{NAME, Parts, VOLUME_PROTECTION, add_finalizer, read, remove_finalizer};
+use super::{NAME, Parts, VOLUME_PROTECTION, add_finalizer, read_volume, remove_finalizer};
 use async_trait::async_trait;
+use coracle_fields::core::v1::PersistentVolume;
+use coracle_fields::{Made, Schema as _};
 use coracle_informer::informer::Name;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_proto::local_path::{PROVISIONED_BY, PROVISIONER};
 use jiff::Timestamp;
-use serde_json::json;
 
 /// Looks after volumes.
 pub(super) struct Volumes(pub(super) Parts);
@@ -23,7 +24,7 @@ impl Controller for Volumes {
         let value = volume.value();
         let protected = volume.meta.finalizers.iter().any(|f| f == VOLUME_PROTECTION);
         if volume.meta.deletion_timestamp.is_some() {
-            if protected && value["status"]["phase"] != "Bound" {
+            if protected && PersistentVolume::of(&value).status().phase() != "Bound" {
                 let mut body = value;
                 remove_finalizer(&mut body, VOLUME_PROTECTION);
                 self.0.volumes.update(body).await?;
@@ -35,7 +36,7 @@ impl Controller for Volumes {
             self.0.volumes.update(body).await?;
             return Ok(Requeue::No);
         }
-        let spec: Volume = read(&volume)?;
+        let spec = read_volume(&volume)?;
         let phase = match &spec.claim_ref {
             None => "Available",
             Some(kept) if kept.uid.is_empty() => "Available",
@@ -47,13 +48,10 @@ impl Controller for Volumes {
                 }
             }
         };
-        let mut status = value["status"].clone();
-        if !status.is_object() {
-            status = json!({});
-        }
-        status["phase"] = json!(phase);
-        self.0.volumes.set_status(&volume, status).await?;
-        let own = value["metadata"]["annotations"][PROVISIONED_BY] == PROVISIONER;
+        let mut body = Made::<PersistentVolume>::new(value);
+        body.edit().status().phase().set(phase);
+        self.0.volumes.set_status(&volume, body.view().status().to_value()).await?;
+        let own = body.view().metadata().annotations().key(PROVISIONED_BY) == PROVISIONER;
         let goes = spec.persistent_volume_reclaim_policy == "Delete" && own;
         if phase == "Released" && goes && volume.meta.deletion_timestamp.is_none() {
             if self.is_claimed(&spec).await? {
