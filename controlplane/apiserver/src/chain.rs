@@ -1,83 +1,61 @@
 //! The handler chain that every request passes through, top down.
 
-use super::api::Api;
 use super::authn;
-use super::authz::{self, Authorizer, Decision};
+use super::authorize::authorize;
+use super::authz::Authorizer;
+use super::context::Context;
 use super::discovery::Discovery;
 use super::filters::audit::response::audited;
 use super::filters::audit::{AuditContext, Stage};
 use super::filters::cors::Cors;
 use super::filters::flow_control::Permit;
 use super::filters::{Filters, impersonate};
-use super::hook::Connector;
 use super::openapi::OpenApi;
+use super::pending_response::SendPolicy;
 use super::pretty;
 use super::request_info::RequestInfo;
+use super::resource::Resources;
 use super::respond::{self, Body};
-use super::response_writer::SendPolicy;
-use super::tls::Peer;
-use super::{resource, wellknown};
+use super::tls::{Handler, Peer};
+use super::wellknown::{WellKnown, is_public};
 use crate::aggregation::Extensions;
-use crate::connect::tunnel;
+use crate::nodes::tunnel;
 use crate::request_body::RequestBody;
 use crate::verb::Verb;
 use coracle_cli::supervise::catch_panic_async;
-use coracle_client::audit_annotations::AuditAnnotations;
 use coracle_client::user::User;
-use coracle_proto::node_identity::API_CLIENTS;
+use coracle_kinds::registry::index::Registry;
 use coracle_proto::status::ApiError;
-use http::{HeaderMap, Method, Request, Response};
-use std::collections::HashMap;
+use http::{Method, Request, Response};
 use std::sync::Arc;
 
 /// Dependencies of the handler chain.
 pub struct Server {
-    /// Objects.
-    pub api: Arc<Api>,
+    /// The kinds, for the labels of metrics.
+    pub registry: Arc<Registry>,
     /// Who asks.
     pub authn: Arc<authn::Union>,
     /// Authorization.
     pub authz: Arc<dyn Authorizer>,
     /// Discovery documents.
-    pub discovery: Discovery,
+    pub discovery: Arc<Discovery>,
     /// OpenAPI documents.
     pub openapi: OpenApi,
-    /// Subresources that take over the connection, by resource and subresource.
-    pub connectors: HashMap<(String, String), Arc<dyn Connector>>,
+    /// Handlers of resources.
+    pub resources: Resources,
     /// Connections that agents opened.
     pub tunnels: Arc<tunnel::Tunnels>,
     /// Aggregated API servers.
     pub extensions: Arc<Extensions>,
     /// Health and metrics.
-    pub wellknown: wellknown::WellKnown,
+    pub wellknown: WellKnown,
     /// CORS, audit, flow control.
     pub filters: Filters,
 }
 
-/// Context of a request in the handler chain.
-pub struct Context {
-    /// Verb, resource, namespace and name.
-    pub info: RequestInfo,
-    /// The query.
-    pub query: Vec<(String, String)>,
-    /// Who asks.
-    pub user: User,
-    /// Its headers, without credentials.
-    pub headers: HeaderMap,
-    /// Annotations of the audit event.
-    pub audit_annotations: AuditAnnotations,
-}
-
-impl Context {
-    /// A header's text, empty when absent.
-    pub fn header(&self, name: &str) -> &str {
-        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
-    }
-}
-
-impl Server {
-    /// One request, one answer; failures become `metav1.Status` here.
-    pub async fn handle(self: Arc<Self>, request: Request<RequestBody>, peer: Arc<Peer>) -> Response<Body> {
+impl Handler for Server {
+    /// Failures become `metav1.Status` here.
+    async fn handle(self: Arc<Self>, request: Request<RequestBody>, peer: Arc<Peer>) -> Response<Body> {
         if let Some(answer) = self.filters.cors.preflight(&request) {
             return answer;
         }
@@ -115,9 +93,11 @@ impl Server {
         }
         response
     }
+}
 
+impl Server {
     async fn run(
-        self: &Arc<Self>,
+        &self,
         request: Request<RequestBody>,
         peer: &Peer,
         id: &str,
@@ -133,7 +113,7 @@ impl Server {
     }
 
     async fn respond(
-        self: &Arc<Self>,
+        &self,
         mut request: Request<RequestBody>,
         (info, query): (RequestInfo, Vec<(String, String)>),
         peer: &Peer,
@@ -194,7 +174,7 @@ impl Server {
         audit: &mut Option<(AuditContext, bool)>,
     ) -> Result<(User, Option<Permit>), ApiError> {
         // Health and version are open to everybody; all else needs a name.
-        let open = wellknown::is_public(&info.path);
+        let open = is_public(&info.path);
         let user = self.authn.authenticate(&peer.certificate, request.headers(), open).await;
         // HTTP/2 has scheme and host before it, which nobody who reads a log is looking for.
         let uri = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
@@ -238,7 +218,7 @@ impl Server {
             true => Some(self.filters.flow.admit(&user, info).await?),
             false => None,
         };
-        let allowed = self.authorize(&user, info).await;
+        let allowed = authorize(self.authz.as_ref(), &user, info).await;
         if let Some((audit, _)) = audit {
             audit.decided(allowed.is_ok(), allowed.as_ref().err().map_or("", |error| error.message.as_str()));
         }
@@ -248,7 +228,7 @@ impl Server {
 
     /// The request as labelled in metrics: unknown names are dropped, so that clients cannot grow the number of series.
     fn metric_labels(&self, info: &RequestInfo) -> RequestInfo {
-        let known = self.api.registry.resource(&info.group, &info.version, &info.resource);
+        let known = self.registry.resource(&info.group, &info.version, &info.resource);
         let known = known.is_some_and(|kind| {
             info.subresource.is_empty() || kind.subresources.iter().any(|s| s.name() == info.subresource)
         });
@@ -268,31 +248,8 @@ impl Server {
         RequestInfo { verb, ..RequestInfo::default() }
     }
 
-    /// Whether they may, or 403 with the reason.
-    pub async fn authorize(&self, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
-        let own_tunnel = tunnel::node_of(&info.path).is_some_and(|node| tunnel::may(user, node));
-        if wellknown::is_public(&info.path) || own_tunnel {
-            return Ok(());
-        }
-        if user.in_group(API_CLIENTS) {
-            // PresentedCertificate to whoever answers for a node: nothing here is for it, whatever the policy says.
-            let why = authz::refusal(user, info, "it is the identity of API servers towards nodes");
-            return Err(ApiError::new(403, "Forbidden", format!("forbidden: {why}")));
-        }
-        match self.authz.authorize(user, info).await {
-            Decision::Allow => Ok(()),
-            Decision::Deny(why) | Decision::NoOpinion(why) => {
-                let why = authz::refusal(user, info, &why);
-                if info.is_resource {
-                    return Err(ApiError::forbidden(&info.group, &info.resource, &info.name, why));
-                }
-                Err(ApiError::new(403, "Forbidden", format!("forbidden: {why}")))
-            }
-        }
-    }
-
     async fn serve(
-        self: &Arc<Self>,
+        &self,
         context: Context,
         request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
@@ -303,7 +260,7 @@ impl Server {
             return Box::pin(self.extensions.proxy(&elsewhere, &context.user, request)).await;
         }
         if context.info.is_resource {
-            return resource::serve(self, context, request).await;
+            return self.resources.serve(context, request).await;
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(ApiError::method_not_allowed());
@@ -318,6 +275,6 @@ impl Server {
         if path.starts_with("/openapi/") {
             return self.openapi.serve(path, &context);
         }
-        Box::pin(self.wellknown.serve(self, &context)).await
+        Box::pin(self.wellknown.serve(&context)).await
     }
 }

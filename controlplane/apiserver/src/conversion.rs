@@ -2,9 +2,9 @@
 //! versions of a custom resource differ only in `apiVersion`, or a webhook converts them. Objects that need no
 //! conversion are not parsed or copied.
 
-use super::admission::webhook::call::{self, WebhookAddress};
 use super::select::Selection;
-use crate::connect::dial::ClusterDialer;
+use super::webhook_call::{self, WebhookAddress};
+use crate::nodes::dial::ClusterDialer;
 use bytes::Bytes;
 use coracle_kinds::object::Object;
 use coracle_kinds::object::limits::{Limits, rendered_bytes, stored_bytes};
@@ -254,7 +254,9 @@ impl Converter {
             cache.map(|cache| cache.list(Some(namespace))).unwrap_or_default()
         };
         let answer = match WebhookAddress::of(&hook.config, cached) {
-            Ok(place) => call::post(&self.dialer, &hook.config, place, body, CONVERSION_TIMEOUT).await,
+            Ok(place) => {
+                webhook_call::post(&self.dialer, &hook.config, place, body, CONVERSION_TIMEOUT).await
+            }
             Err(unknown) => Err(unknown),
         };
         let answer = answer.map_err(|error| failed(format!("failed: {}", error.why())))?;

@@ -1,7 +1,7 @@
 //! Registers and unregisters kinds as CustomResourceDefinitions change, sets the `NamesAccepted` and `Established`
 //! conditions, and deletes the instances of a definition that is being deleted.
 
-use crate::api::Api;
+use crate::objects::Objects;
 use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_client::Client;
 use coracle_client::options::DeleteOptions;
@@ -30,7 +30,7 @@ struct RegisteredCrd {
 /// Controller of CustomResourceDefinitions.
 pub struct CrdController {
     /// Where kinds are registered.
-    api: Arc<Api>,
+    objects: Arc<Objects>,
     client: Client,
     kind: Arc<Kind>,
     cache: Arc<Cache>,
@@ -43,10 +43,10 @@ const TASK: &str = "definitions";
 
 impl CrdController {
     /// Registers all existing definitions.
-    pub async fn start(api: Arc<Api>, client: Client, supervisor: Supervisor) -> Self {
+    pub async fn start(objects: Arc<Objects>, client: Client, supervisor: Supervisor) -> Self {
         let kind = client.kind("apiextensions.k8s.io", "customresourcedefinitions");
         let cache = client.cache(&kind);
-        let mut definitions = Self { api, client, kind, cache, registered: HashMap::new(), supervisor };
+        let mut definitions = Self { objects, client, kind, cache, registered: HashMap::new(), supervisor };
         definitions.resync().await;
         definitions
     }
@@ -207,22 +207,23 @@ impl CrdController {
         {
             return Ok(());
         }
-        let api = self.api.clone();
+        let objects = self.objects.clone();
         let mut rows = Vec::new();
         for row in rows::of(value) {
             // Who finds the row must find its objects.
             // What selectors read differs between versions: it is read where it is asked for.
-            api.reflector
+            objects
+                .reflector
                 .register(Arc::new(row.clone().fields(Vec::new())))
                 .await
                 .map_err(ApiError::internal)?;
-            rows.push(api.registry.register(row));
+            rows.push(objects.registry.register(row));
         }
         let old =
             self.registered.insert(name.to_owned(), RegisteredCrd { generation, ending, rows: rows.clone() });
         for row in old.into_iter().flat_map(|registered| registered.rows) {
             if !rows.iter().any(|new| new.version == row.version) {
-                api.registry.unregister(&row.group, &row.version, &row.plural);
+                objects.registry.unregister(&row.group, &row.version, &row.plural);
             }
         }
         Ok(())
@@ -260,12 +261,12 @@ impl CrdController {
     /// A definition is gone, and with it its rows.
     fn forget(&mut self, name: &str) {
         let Some(registered) = self.registered.remove(name) else { return };
-        let api = self.api.clone();
+        let objects = self.objects.clone();
         for row in &registered.rows {
-            api.registry.unregister(&row.group, &row.version, &row.plural);
+            objects.registry.unregister(&row.group, &row.version, &row.plural);
         }
         if let Some(row) = registered.rows.first() {
-            api.reflector.remove(row);
+            objects.reflector.remove(row);
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Deletion: at once, after a grace period, or when the last finalizer is removed.
 
 use super::admission::{Admitted, Operation};
-use super::api::{Api, store_failed};
+use super::api::Api;
 use super::conversion::object_of;
 use super::metadata;
+use super::objects::store_failed;
 use super::write::{Raced, durability};
 use coracle_client::options::DeleteOptions;
 use coracle_client::pipeline::Target;
@@ -35,12 +36,14 @@ impl Api {
     pub async fn remove(&self, target: &Target<'_>, options: &DeleteOptions) -> Result<Deleted, ApiError> {
         let kind = target.kind;
         loop {
-            let current = match self.get(kind, target.namespace, target.name).await {
+            let current = match self.objects.get(kind, target.namespace, target.name).await {
                 Ok(current) => current,
-                Err(error) => match self.reflector.unreadable_at(&kind.key(target.namespace, target.name)) {
-                    Some(broken) => return self.delete_unreadable_one(target, &broken, options).await,
-                    None => return Err(error),
-                },
+                Err(error) => {
+                    match self.objects.reflector.unreadable_at(&kind.key(target.namespace, target.name)) {
+                        Some(broken) => return self.delete_unreadable_one(target, &broken, options).await,
+                        None => return Err(error),
+                    }
+                }
             };
             check_preconditions(kind, current.revision, Some(&current.meta.uid), target.name, options)?;
             let old = self.converter.to_value(kind, &current).await?;
@@ -100,7 +103,7 @@ impl Api {
                 }
                 Err(error) => return Err(store_failed(error)),
             };
-            self.reflector.wait_for(revision).await;
+            self.objects.reflector.wait_for(revision).await;
             tracing::warn!(
                 key = broken.key,
                 user = target.user.name,
@@ -117,7 +120,7 @@ impl Api {
         namespace: Option<&str>,
         options: &DeleteOptions,
     ) -> Result<(), ApiError> {
-        for broken in self.reflector.unreadable() {
+        for broken in self.objects.reflector.unreadable() {
             let Some((within, name)) = broken.name(target.kind) else { continue };
             if namespace.is_none_or(|namespace| namespace == within) {
                 let target = Target { namespace: within, name, ..*target };
@@ -151,9 +154,9 @@ impl Api {
                 }
                 Err(error) => return Err(store_failed(error).into()),
             };
-            self.reflector.wait_for(revision).await;
+            self.objects.reflector.wait_for(revision).await;
             if let Some(hook) = self.hook(kind) {
-                hook.after_delete(self, last).await;
+                hook.after_delete(self.hook_context(), last).await;
             }
         }
         // Those who may have converted it need not do so again.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
-use super::response_writer::{PendingResponse, SendState, check_progress};
+use super::pending_response::{PendingResponse, SendState, check_progress};
 use super::revocation::TrackedConnection;
 
 /// Timeouts of a connection. The defaults for request heads and idle connections are those of upstream.
@@ -132,8 +132,9 @@ impl ConnectionTimer {
             (state.answers.clone(), state.blocked)
         };
         let answers = answers.iter().filter_map(Weak::upgrade);
+        let Timeouts { seat, unread, .. } = self.timeouts;
         let states: Vec<SendState> =
-            answers.map(|answer| check_progress(&answer, now, &self.timeouts)).collect();
+            answers.map(|answer| check_progress(&answer, now, seat, unread)).collect();
         let sending = states.contains(&SendState::Sending);
         let next = if sending { self.timeouts.unread / CHECKS_PER_TIMEOUT } else { self.timeouts.unread };
         self.state.lock().check = now + next;
@@ -304,7 +305,7 @@ mod tests {
         timer.drive(pin!(pending::<()>())).await.unwrap_err()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn the_first_request_is_waited_for() {
         let timer = ConnectionTimer::begin(Timeouts { head: SHORT, idle: LONG, ..Timeouts::default() });
         // Bytes alone do not help.
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(timeout_of(&timer).await, ConnectionTimeout::NoHead);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn requests_in_progress_last_as_long_as_they_like() {
         let timer = ConnectionTimer::begin(Timeouts { head: SHORT, idle: SHORT, ..Timeouts::default() });
         let since = Instant::now();
@@ -327,7 +328,7 @@ mod tests {
         assert!(since.elapsed() >= SHORT * 11, "{:?}", since.elapsed());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_head_that_is_never_finished_ends_before_an_idle_connection_would() {
         let timer = ConnectionTimer::begin(Timeouts { head: SHORT, idle: LONG, ..Timeouts::default() });
         drop(timer.request());

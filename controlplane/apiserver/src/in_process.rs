@@ -1,7 +1,8 @@
-//! The API for callers in the same process: controllers, the scheduler and the server's own tasks.
+//! The API for callers in the same process: controllers, the scheduler and the server's own tasks. Implements
+//! `coracle_client::pipeline::Pipeline`.
 
 use super::api::Api;
-use super::hook::Call;
+use super::run_action::{Actions, Call};
 use crate::actions::binding::bind_all;
 use crate::actions::scale::Replicas;
 use crate::verb::Verb;
@@ -18,30 +19,38 @@ use coracle_proto::status::ApiError;
 use serde_json::Value;
 use std::sync::Arc;
 
+/// Objects and actions, without HTTP and authorization.
+pub struct InProcess {
+    /// Objects.
+    pub api: Arc<Api>,
+    /// Actions.
+    pub actions: Arc<Actions>,
+}
+
 #[async_trait]
-impl Pipeline for Api {
+impl Pipeline for InProcess {
     fn registry(&self) -> &Arc<Registry> {
-        &self.registry
+        &self.api.objects.registry
     }
 
     fn cache(&self, kind: &Kind) -> Option<Arc<Cache>> {
-        self.reflector.cache(kind)
+        self.api.objects.reflector.cache(kind)
     }
 
     async fn view(&self, kind: &Kind, object: &Arc<Object>) -> Result<Value, ApiError> {
-        self.converter.to_value(kind, object).await
+        self.api.converter.to_value(kind, object).await
     }
 
     async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
-        Api::get(self, kind, namespace, name).await
+        self.api.objects.get(kind, namespace, name).await
     }
 
     async fn create(&self, target: &Target<'_>, object: Value) -> Result<Arc<Object>, ApiError> {
-        Ok(Api::create(self, target, object).await?.object)
+        Ok(self.api.create(target, object).await?.object)
     }
 
     async fn change(&self, target: &Target<'_>, change: &Change<'_>) -> Result<Arc<Object>, ApiError> {
-        Ok(Api::change(self, target, change).await?.object)
+        Ok(self.api.change(target, change).await?.object)
     }
 
     async fn scale(&self, target: &Target<'_>, replicas: i64) -> Result<Arc<Object>, ApiError> {
@@ -52,19 +61,19 @@ impl Pipeline for Api {
             new["metadata"]["resourceVersion"] = Value::Null;
             Ok(new)
         };
-        Ok(self.change_through(target, &Replicas(target.kind), &scaled).await?.object)
+        Ok(self.api.change_through(target, &Replicas(target.kind), &scaled).await?.object)
     }
 
     async fn patch(&self, target: &Target<'_>, patch: &Patch) -> Result<Arc<Object>, ApiError> {
-        Ok(Api::patch(self, target, patch).await?.object)
+        Ok(self.api.patch(target, patch).await?.object)
     }
 
     async fn remove(&self, target: &Target<'_>, options: &DeleteOptions) -> Result<Arc<Object>, ApiError> {
-        Ok(Api::remove(self, target, options).await?.object)
+        Ok(self.api.remove(target, options).await?.object)
     }
 
     async fn remove_unreadable(&self, target: &Target<'_>) -> Result<(), ApiError> {
-        self.delete_unreadable(target, Some(target.namespace), &DeleteOptions::default()).await
+        self.api.delete_unreadable(target, Some(target.namespace), &DeleteOptions::default()).await
     }
 
     async fn bind(
@@ -73,12 +82,12 @@ impl Pipeline for Api {
         options: &WriteOptions,
         placements: &[Placement<'_>],
     ) -> Vec<Result<(), ApiError>> {
-        bind_all(self, user, options, placements).await
+        bind_all(&self.actions, &self.api, user, options, placements).await
     }
 
     async fn call(&self, target: &Target<'_>, verb: &str, body: Value) -> Result<Reply, ApiError> {
         let call = Call {
-            api: self,
+            api: &self.api,
             user: target.user,
             kind: target.kind,
             namespace: target.namespace,
@@ -90,6 +99,6 @@ impl Pipeline for Api {
             options: target.options,
             admitted: None,
         };
-        Ok(self.run_action(call).await?.reply)
+        Ok(self.actions.run(call).await?.reply)
     }
 }

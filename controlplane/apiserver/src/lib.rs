@@ -4,16 +4,22 @@
 //! May depend on `coracle-client`, `coracle-kinds`, `coracle-validation`, `coracle-expressions`, `coracle-pki` and
 //! `coracle-store`. It does not know controllers or the scheduler: what it needs of them are traits in `coracle-client`.
 
+#![forbid(unsafe_code)]
+
 // Accepts TLS connections and reads the client's certificate.
 pub mod tls;
 // Timeouts of idle and stalled connections.
 pub mod idle_timeout;
+// A response that is being sent, with its timeouts.
+mod pending_response;
 // Sends responses; aborts those that the client does not read.
 pub mod response_writer;
 // Closes open connections of revoked nodes.
 pub mod revocation;
 // The chain that every request passes through, in order.
 pub mod chain;
+// Context of a request in the chain.
+pub mod context;
 // Request bodies.
 pub mod request_body;
 // The verbs of requests.
@@ -26,8 +32,12 @@ pub mod authn;
 pub mod filters;
 // Authorization.
 pub mod authz;
+// Rejects requests that are not authorized.
+mod authorize;
 // Health, version, metrics and other paths that are not resources.
 pub mod wellknown;
+// The version of the server.
+pub mod version;
 // The verbs on resources.
 pub mod resource;
 // Runs CPU-bound work on large bodies and lists without blocking other requests.
@@ -42,24 +52,32 @@ pub mod admission;
 pub mod patch;
 // Decodes and applies patch requests.
 pub mod patch_request;
+// The writer of a request, for field ownership.
+mod field_writer;
 // The write pipeline: mutate, default, validate, admit, store.
 pub mod write;
 // The form of a change that is passed to admission.
 mod admission_input;
 // Conversion between the stored form of an object and the requested version.
 pub mod conversion;
+// HTTPS calls to admission and conversion webhooks.
+pub mod webhook_call;
 // Metadata of every object.
 pub mod metadata;
 // Deletion.
 pub mod delete;
-// Hooks for side effects and actions of particular kinds.
+// Hooks for side effects of particular kinds.
 pub mod hook;
 // Actions (subresources that store nothing), after admission.
 pub mod run_action;
+// Subresources that take over the connection.
+pub mod connector;
+// Reads of objects.
+pub mod objects;
 // All operations on objects, without HTTP.
 pub mod api;
-// Implements `coracle_client::pipeline::Pipeline`.
-mod in_process;
+// The API for callers in the same process.
+pub mod in_process;
 // Label and field selectors on cached objects.
 pub mod select;
 // Lists.
@@ -84,12 +102,16 @@ pub mod respond;
 pub mod pretty;
 // Actions of built-in kinds (scale, binding, eviction, token, reviews), Service addresses.
 pub mod actions;
+// Address ranges of Services.
+pub mod service_ranges;
 // Adds and removes kinds as CustomResourceDefinitions change.
 pub mod crd;
 // Keeps an APIService for each group and version that this server serves.
 pub mod apiservices;
 // Aggregated API servers.
 pub mod aggregation;
+// Connections to node agents.
+pub mod nodes;
 // Requests that are forwarded to a node: logs, exec, attach, port-forward, proxy.
 pub mod connect;
 // The metrics page, and metrics of requests.

@@ -49,7 +49,7 @@ impl Api {
         selection: &Selection,
     ) -> Result<Page, ApiError> {
         check(options)?;
-        let cache = self.cache(kind)?;
+        let cache = self.objects.cache(kind)?;
         let token = match options.continue_token.as_str() {
             "" => None,
             text => Some(ContinueToken::decode(text)?),
@@ -108,13 +108,13 @@ impl Api {
     ) -> Result<Option<Revision>, ApiError> {
         if let Some(token) = token {
             if token.revision().is_none() {
-                self.catch_up().await?;
+                self.objects.catch_up().await?;
             }
             return Ok(token.revision());
         }
         match (parse_version(&options.resource_version)?, options.resource_version_match.as_str()) {
             (None, _) => {
-                self.catch_up().await?;
+                self.objects.catch_up().await?;
                 Ok(None)
             }
             (Some(0), _) => Ok(None),
@@ -131,7 +131,7 @@ impl Api {
 
     /// Waits for a revision that the client has seen elsewhere; one from the future is refused.
     pub async fn wait_for_version(&self, at: Revision) -> Result<(), ApiError> {
-        let newest = self.catch_up().await?;
+        let newest = self.objects.catch_up().await?;
         if at > newest {
             let mut error = ApiError::timeout(format!("Too large resource version: {at}, current: {newest}"));
             error.details.retry_after = 1;

@@ -2,13 +2,14 @@
 
 use super::api::Api;
 use super::decode;
+use super::field_writer::writer;
 use super::metadata;
 use super::patch::{apply, json, merge, strategic, types};
 use super::write::Written;
 use coracle_client::options::{FieldValidation, WriteOptions};
 use coracle_client::patch::Patch;
 use coracle_client::pipeline::Target;
-use coracle_kinds::registry::kinds::{Kind, Subresource};
+use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::Value;
 
@@ -184,24 +185,5 @@ impl Api {
         let mut object = apply::apply(None, config, &writer(target, ty, &version, &now), force)?;
         metadata::of(&mut object).insert("name".into(), target.name.into());
         self.create(&Target { name: "", applied: true, ..*target }, object).await
-    }
-}
-
-/// Who writes, for field ownership.
-pub fn writer<'a>(
-    target: &Target<'a>,
-    ty: types::Type<'a>,
-    version: &'a str,
-    now: &'a str,
-) -> apply::Writer<'a> {
-    let has_status = target.kind.subresources.contains(&Subresource::Status);
-    apply::Writer {
-        ty,
-        custom: target.kind.custom.as_deref(),
-        api_version: version,
-        manager: &target.options.field_manager,
-        subresource: target.subresource,
-        reset: apply::reset_fields(target.subresource, has_status),
-        now,
     }
 }

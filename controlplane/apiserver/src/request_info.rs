@@ -192,6 +192,21 @@ fn verb_of(method: &Method) -> Verb {
     }
 }
 
+impl RequestInfo {
+    /// What metrics call the scope of a request.
+    pub fn scope(&self) -> &'static str {
+        if !self.is_resource {
+            ""
+        } else if !self.name.is_empty() {
+            "resource"
+        } else if !self.namespace.is_empty() {
+            "namespace"
+        } else {
+            "cluster"
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,14 +1,15 @@
 //! Accepts connections: TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2 by ALPN, with an optional client certificate.
 
 use super::authn::x509;
-use super::chain::Server;
 use super::idle_timeout::{ConnectionTimeout, ConnectionTimer, TimedStream, Timeouts};
+use super::respond::Body;
 use super::revocation::Revocations;
 use crate::request_body::RequestBody;
 use arc_swap::ArcSwap;
 use coracle_cli::client_cert;
 use coracle_pki::Pki;
 use coracle_pki::authority::Signed;
+use http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -132,8 +133,18 @@ pub struct Peer {
     pub address: SocketAddr,
 }
 
+/// Answers the requests of connections.
+pub trait Handler: Send + Sync + 'static {
+    /// One request, one response. Failures are responses, too.
+    fn handle(
+        self: Arc<Self>,
+        request: Request<RequestBody>,
+        peer: Arc<Peer>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
 /// Serves until `stop` is cancelled, then lets requests in flight end.
-pub async fn serve(listener: &TcpListener, tls: Tls, server: Arc<Server>, stop: CancellationToken) {
+pub async fn serve(listener: &TcpListener, tls: Tls, handler: Arc<impl Handler>, stop: CancellationToken) {
     let connections = TaskTracker::new();
     loop {
         let (stream, address) = tokio::select! {
@@ -152,7 +163,7 @@ pub async fn serve(listener: &TcpListener, tls: Tls, server: Arc<Server>, stop: 
         if let Err(error) = keep_alive(&stream) {
             tracing::debug!(%error, "setting TCP keepalive failed");
         }
-        connections.spawn(connection(stream, address, tls.clone(), server.clone(), stop.clone()));
+        connections.spawn(connection(stream, address, tls.clone(), handler.clone(), stop.clone()));
     }
     connections.close();
     let _ = tokio::time::timeout(DRAIN, connections.wait()).await;
@@ -169,7 +180,7 @@ async fn connection(
     stream: TcpStream,
     address: SocketAddr,
     tls: Tls,
-    server: Arc<Server>,
+    handler: Arc<impl Handler>,
     stop: CancellationToken,
 ) {
     let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls.config).accept(stream));
@@ -192,11 +203,11 @@ async fn connection(
     let reads = (session.alpn_protocol() != Some(b"h2")).then(|| timer.clone());
     let requests = timer.clone();
     let service = hyper::service::service_fn(move |request| {
-        let (server, peer, served) = (server.clone(), peer.clone(), requests.request());
+        let (handler, peer, served) = (handler.clone(), peer.clone(), requests.request());
         async move {
             let request = RequestBody::of(request);
             let version = request.version();
-            let answer = server.handle(request, peer).await;
+            let answer = handler.handle(request, peer).await;
             Ok::<_, std::convert::Infallible>(served.until_sent(answer, version))
         }
     });

@@ -60,14 +60,14 @@ impl Api {
         form: Form,
     ) -> Result<Watch, ApiError> {
         check(options)?;
-        let cache = self.cache(kind)?;
+        let cache = self.objects.cache(kind)?;
         let version = parse_version(&options.resource_version)?;
         let streaming_list = options.send_initial_events == Some(true);
         let with_initial =
             streaming_list || (matches!(version, None | Some(0)) && options.send_initial_events.is_none());
         match version {
             None => {
-                self.catch_up().await?;
+                self.objects.catch_up().await?;
             }
             Some(0) => {}
             Some(at) => self.wait_for_version(at).await?,

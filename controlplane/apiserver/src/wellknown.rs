@@ -1,9 +1,11 @@
 //! Non-resource paths other than discovery: health, version, metrics, scheduling diagnostics, and service-account keys.
 
-use super::chain::{Context, Server};
-use super::request_info::RequestInfo;
+use super::context::Context;
+use super::discovery::Discovery;
 use super::respond::{self, Body};
+use super::version::version;
 use crate::metrics::Metrics;
+use crate::objects::Objects;
 use coracle_cli::health::{self, CheckError, Checks, HealthRequest, Outcome};
 use coracle_cli::supervise::Supervisor;
 use coracle_client::diagnostics::PendingPods;
@@ -22,8 +24,13 @@ use tokio_util::sync::CancellationToken;
 const STORE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Readiness, version and counters.
-#[derive(Default)]
 pub struct WellKnown {
+    /// What is stored, for metrics.
+    pub objects: Arc<Objects>,
+    /// The store, for health checks.
+    pub store: Arc<dyn Store>,
+    /// The paths that this server serves.
+    pub discovery: Arc<Discovery>,
     /// Whether the caches are filled and bootstrap objects are there.
     pub ready: AtomicBool,
     /// Cancelled when the server is about to end.
@@ -55,27 +62,16 @@ pub async fn store_health(store: &dyn Store) -> Outcome {
     Outcome::new("etcd", health)
 }
 
-/// What `kubectl version` shows.
-pub fn version() -> Value {
-    json!({
-        "major": "1", "minor": "35", "emulationMajor": "1", "emulationMinor": "35",
-        "minCompatibilityMajor": "1", "minCompatibilityMinor": "34",
-        "gitVersion": format!("v1.35.0+coracle.{}", env!("CARGO_PKG_VERSION")),
-        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "none", "compiler": "rustc",
-        "platform": format!("linux/{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }),
-    })
-}
-
 impl WellKnown {
     /// Serves a path, or 404.
-    pub async fn serve(&self, server: &Arc<Server>, context: &Context) -> Result<Response<Body>, ApiError> {
+    pub async fn serve(&self, context: &Context) -> Result<Response<Body>, ApiError> {
         let path = context.info.path.trim_end_matches('/');
         match path {
             "/version" => Ok(respond::json(200, &version())),
             "/metrics" => {
                 let form = Form::accepted(context.header("accept"));
-                Ok(respond::bytes(200, form.content_type(), self.metrics.render(server, form)))
+                let page = self.metrics.render(&self.objects, &self.supervisor, form);
+                Ok(respond::bytes(200, form.content_type(), page))
             }
             "/.well-known/openid-configuration" | "/openid/v1/jwks" if self.issuer.is_null() => {
                 Err(ApiError::no_such_path())
@@ -87,8 +83,8 @@ impl WellKnown {
                 let lines: String = waiting.iter().map(|(pod, why)| format!("{pod}: {why}\n")).collect();
                 Ok(respond::text(200, lines))
             }
-            "" => Ok(respond::json(200, &json!({"paths": server.discovery.paths()}))),
-            _ if is_public(path) => Ok(self.health(server, path, context).await),
+            "" => Ok(respond::json(200, &json!({"paths": self.discovery.paths()}))),
+            _ if is_public(path) => Ok(self.health(path, context).await),
             _ if path.starts_with("/debug/scheduler/") => self.why(path),
             _ => Err(ApiError::no_such_path()),
         }
@@ -106,10 +102,10 @@ impl WellKnown {
         Ok(respond::text(200, text))
     }
 
-    async fn health(&self, server: &Arc<Server>, path: &str, context: &Context) -> Response<Body> {
+    async fn health(&self, path: &str, context: &Context) -> Response<Body> {
         let path = path.trim_start_matches('/');
         let (page, only) = path.split_once('/').map_or((path, None), |(page, only)| (page, Some(only)));
-        let store = store_health(server.api.store.as_ref()).await;
+        let store = store_health(self.store.as_ref()).await;
         let mut outcomes = vec![Outcome::new("ping", Ok(())), store];
         if page == "readyz" {
             let ready = self.ready.load(Ordering::Acquire);
@@ -131,20 +127,5 @@ impl WellKnown {
         };
         let (code, text) = health::answer(&question, &outcomes);
         respond::text(code, text)
-    }
-}
-
-impl RequestInfo {
-    /// What metrics call the scope of a request.
-    pub fn scope(&self) -> &'static str {
-        if !self.is_resource {
-            ""
-        } else if !self.name.is_empty() {
-            "resource"
-        } else if !self.namespace.is_empty() {
-            "namespace"
-        } else {
-            "cluster"
-        }
     }
 }

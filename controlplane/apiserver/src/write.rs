@@ -3,13 +3,14 @@
 
 use super::admission::{Admitted, Attributes, Mutated, Operation};
 use super::admission_input::{AdmissionInput, AdmissionProgress};
-use super::api::{Api, store_failed};
+use super::api::Api;
 use super::conversion::object_of;
 use super::decode;
+use super::field_writer::writer;
 use super::hook::Projection;
 use super::metadata;
+use super::objects::store_failed;
 use super::patch::{apply, types};
-use super::patch_request;
 use bytes::Bytes;
 use coracle_client::pipeline::{Change, Target};
 use coracle_kinds::object::Object;
@@ -82,7 +83,7 @@ impl Api {
     ) -> Result<Arc<Object>, ApiError> {
         let hook = self.hook(target.kind);
         if let Some(hook) = &hook {
-            hook.before_create(self, &mut object, target.options.dry_run).await?;
+            hook.before_create(self.hook_context(), &mut object, target.options.dry_run).await?;
         }
         let tries = if generated { NAMES } else { 1 };
         for attempt in 1..=tries {
@@ -94,7 +95,7 @@ impl Api {
                 Err(error) => {
                     // A dry run has taken nothing: what the object names may be somebody's.
                     if let (Some(hook), false) = (&hook, target.options.dry_run) {
-                        hook.create_failed(self, &object).await;
+                        hook.create_failed(self.hook_context(), &object).await;
                     }
                     return Err(error);
                 }
@@ -107,7 +108,7 @@ impl Api {
         let kind = target.kind;
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if target.options.dry_run {
-            if self.get(kind, target.namespace, name).await.is_ok() {
+            if self.objects.get(kind, target.namespace, name).await.is_ok() {
                 return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
             }
             let bytes = self.converter.stored_form(kind, object, None).await?;
@@ -165,7 +166,7 @@ impl Api {
             return Err(ApiError::internal(why).about(&kind.group, &kind.plural, target.name));
         }
         for _ in 0..RETRIES {
-            let current = self.get(kind, target.namespace, target.name).await?;
+            let current = self.objects.get(kind, target.namespace, target.name).await?;
             match self.change_once(target, &current, change, input).await {
                 Err(Raced::Retry) => {}
                 Err(Raced::Failed(error)) => return Err(error),
@@ -248,13 +249,13 @@ impl Api {
         }
         let hook = self.hook(kind);
         if let Some(hook) = &hook {
-            hook.before_update(self, &mut new, old, target.options.dry_run).await?;
+            hook.before_update(self.hook_context(), &mut new, old, target.options.dry_run).await?;
         }
         let stored = self.replace(target, current, &new, admitted).await;
         if let Some(hook) = &hook
             && !target.options.dry_run
         {
-            hook.update_done(self, &new, old, stored.is_ok()).await;
+            hook.update_done(self.hook_context(), &new, old, stored.is_ok()).await;
         }
         stored.map_err(|error| error.or_insist(insists, kind, target.name))
     }
@@ -296,9 +297,9 @@ impl Api {
         bytes: Bytes,
         revision: Revision,
     ) -> Result<Arc<Object>, ApiError> {
-        self.reflector.wait_for(revision).await;
+        self.objects.reflector.wait_for(revision).await;
         // The cache has read it already, unless somebody has written again since.
-        match self.cache(target.kind)?.get(target.namespace, name) {
+        match self.objects.cache(target.kind)?.get(target.namespace, name) {
             Some(object) if object.revision == revision => {
                 self.converter.to_version(target.kind, &object).await
             }
@@ -400,11 +401,7 @@ fn track(target: &Target<'_>, old: Option<&Value>, new: &mut Value) {
     decode::normalize(target.kind, new);
     let now = metadata::now();
     let version = target.kind.api_version();
-    apply::update(
-        old,
-        new,
-        &patch_request::writer(target, types::named(&target.kind.schema), &version, &now),
-    );
+    apply::update(old, new, &writer(target, types::named(&target.kind.schema), &version, &now));
 }
 
 fn refuse(kind: &Kind, object: &Value, causes: Vec<FieldError>) -> Result<(), ApiError> {

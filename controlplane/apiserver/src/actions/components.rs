@@ -1,7 +1,7 @@
 //! ComponentStatuses: computed on request from the health checks.
 
-use crate::api::Api;
-use crate::hook::{Action, Call};
+use crate::objects::Objects;
+use crate::run_action::{Action, Call};
 use crate::verb::Verb;
 use crate::wellknown::store_health;
 use async_trait::async_trait;
@@ -60,14 +60,14 @@ fn stale(lease: Option<&Value>, now: Timestamp) -> Option<String> {
 }
 
 impl Components {
-    fn problem(&self, api: &Api, part: &str) -> Option<String> {
+    fn problem(&self, objects: &Objects, part: &str) -> Option<String> {
         match self.loops {
             LoopPlacement::Here => self.problem_here(part),
             LoopPlacement::Unknown => Some("this server does not run it and does not know who does".into()),
             LoopPlacement::Elected => {
-                let kind = api.registry.resource("coordination.k8s.io", "v1", "leases")?;
+                let kind = objects.registry.resource("coordination.k8s.io", "v1", "leases")?;
                 let lease = format!("kube-{part}");
-                let lease = api.cached(&kind, "kube-system", &lease).ok().map(|lease| lease.value());
+                let lease = objects.cached(&kind, "kube-system", &lease).ok().map(|lease| lease.value());
                 // Tasks that are dead while this server leads renew no less.
                 stale(lease.as_ref(), Timestamp::now()).or_else(|| self.checks.dead(part))
             }
@@ -89,9 +89,9 @@ impl Action for Components {
         let store = store_health(call.api.store.as_ref()).await.result;
         let store = store.err().map(|error| error.to_string());
         let mut all = vec![
-            status(CONTROLLERS, self.problem(call.api, CONTROLLERS)),
+            status(CONTROLLERS, self.problem(&call.api.objects, CONTROLLERS)),
             status("etcd-0", store),
-            status(SCHEDULER, self.problem(call.api, SCHEDULER)),
+            status(SCHEDULER, self.problem(&call.api.objects, SCHEDULER)),
         ];
         if call.verb == Verb::List {
             let list =

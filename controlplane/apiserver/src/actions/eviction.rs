@@ -1,7 +1,7 @@
 //! `/eviction`: a pod is deleted if its disruption budgets allow one more disruption.
 
-use crate::hook::{Action, Call};
 use crate::metadata;
+use crate::run_action::{Action, Call};
 use async_trait::async_trait;
 use coracle_client::options::{DeleteOptions, Preconditions, WriteOptions};
 use coracle_client::pipeline::Reply;
@@ -37,7 +37,7 @@ impl Action for Eviction {
         let write = WriteOptions { dry_run, ..call.options.clone() };
         let insists = asked.preconditions.as_ref().is_some_and(|p| p.resource_version.is_some());
         for _ in 0..RETRIES {
-            let pod = call.api.get(call.kind, call.namespace, call.name).await?;
+            let pod = call.api.objects.get(call.kind, call.namespace, call.name).await?;
             let (needs, as_seen) = match eviction_check(&pod) {
                 EvictionCheck::Terminated => (None, false),
                 EvictionCheck::Pending => (None, true),
@@ -145,11 +145,13 @@ async fn consume_disruption(
 ) -> Result<Option<(String, bool)>, ApiError> {
     let budgets = call
         .api
+        .objects
         .registry
         .resource("policy", "v1", "poddisruptionbudgets")
         .ok_or_else(ApiError::no_such_path)?;
     let matching: Vec<Arc<Object>> = call
         .api
+        .objects
         .cache(&budgets)?
         .list(Some(call.namespace))
         .into_iter()

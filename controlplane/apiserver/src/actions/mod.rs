@@ -13,17 +13,20 @@ pub mod token;
 pub mod reviews;
 // ComponentStatuses.
 pub mod components;
+// `metrics.k8s.io`.
+pub mod resource_metrics;
 // IP families of Services.
 pub mod service_families;
 // Cluster IPs and node ports of Services.
 pub mod service_addresses;
 
-use crate::api::ActionKey;
-use crate::connect::resource_metrics;
-use crate::hook::{Action, Hook};
+use crate::authn;
+use crate::authz::Authorizer;
+use crate::hook::Hook;
+use crate::run_action::Actions;
+use crate::service_ranges::{RangeError, ServiceRanges};
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Subresource;
-use service_addresses::RangeError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -31,10 +34,10 @@ use std::sync::Arc;
 pub struct Needs {
     /// Signs service-account tokens.
     pub keys: Arc<coracle_pki::service_account::Keys>,
-    /// Decides access reviews; set when the handler chain is built.
-    pub access: Arc<reviews::Access>,
-    /// CIDRs of cluster IPs.
-    pub service_cidr: String,
+    /// Decides token reviews.
+    pub authn: Arc<authn::Union>,
+    /// Decides access reviews.
+    pub authz: Arc<dyn Authorizer>,
     /// Usage of nodes and pods.
     pub usage: Arc<resource_metrics::ResourceMetrics>,
     /// Where scheduler and controllers run.
@@ -43,35 +46,33 @@ pub struct Needs {
     pub checks: coracle_cli::health::Checks,
 }
 
-/// Every action, by group, resource and subresource.
-pub fn actions(registry: &Registry, needs: &Needs) -> HashMap<ActionKey, Arc<dyn Action>> {
-    let mut all: HashMap<ActionKey, Arc<dyn Action>> = HashMap::new();
-    let mut add = |group: &str, resource: &str, sub: &str, action: Arc<dyn Action>| {
-        all.insert((group.into(), resource.into(), sub.into()), action);
-    };
+/// Every action.
+pub fn actions(registry: &Registry, needs: &Needs) -> Actions {
+    let mut all = Actions::default();
     for kind in registry.all() {
         if kind.subresources.contains(&Subresource::Scale) {
-            add(&kind.group, &kind.plural, "scale", Arc::new(scale::Scale));
+            all.add(&kind.group, &kind.plural, "scale", Arc::new(scale::Scale));
         }
     }
-    add("", "pods", "binding", Arc::new(binding::Binding));
-    add("", "bindings", "", Arc::new(binding::Binding));
-    add("", "pods", "eviction", Arc::new(eviction::Eviction));
-    add("", "serviceaccounts", "token", Arc::new(token::Token { keys: needs.keys.clone() }));
+    all.add("", "pods", "binding", Arc::new(binding::Binding));
+    all.add("", "bindings", "", Arc::new(binding::Binding));
+    all.add("", "pods", "eviction", Arc::new(eviction::Eviction));
+    all.add("", "serviceaccounts", "token", Arc::new(token::Token { keys: needs.keys.clone() }));
     let components = components::Components { loops: needs.loops, checks: needs.checks.clone() };
-    add("", "componentstatuses", "", Arc::new(components));
+    all.add("", "componentstatuses", "", Arc::new(components));
     for (resource, action) in resource_metrics::actions(&needs.usage) {
-        add(resource_metrics::GROUP, resource, "", action);
+        all.add(resource_metrics::GROUP, resource, "", action);
     }
-    reviews::register(&needs.access, &mut add);
+    reviews::register(&needs.authn, &needs.authz, &mut all);
     all
 }
 
-/// Every hook, by the key prefix of its kind.
-pub fn hooks(registry: &Registry, needs: &Needs) -> Result<HashMap<String, Arc<dyn Hook>>, RangeError> {
+/// Every hook, by the key prefix of its kind. Cluster IPs come from the ranges `service_cidr`.
+pub fn hooks(registry: &Registry, service_cidr: &str) -> Result<HashMap<String, Arc<dyn Hook>>, RangeError> {
     let mut all: HashMap<String, Arc<dyn Hook>> = HashMap::new();
     if let Some(kind) = registry.resource("", "v1", "services") {
-        all.insert(kind.prefix(), Arc::new(service_addresses::ServiceAddresses::new(&needs.service_cidr)?));
+        let ranges = ServiceRanges::new(service_cidr)?;
+        all.insert(kind.prefix(), Arc::new(service_addresses::ServiceAddresses::new(ranges)));
     }
     Ok(all)
 }

@@ -2,34 +2,16 @@
 //! of the handler chain, so the results agree with it.
 
 use crate::authn;
-use crate::authz::rbac::Rbac;
 use crate::authz::{Authorizer, Decision, Rules};
-use crate::hook::{Action, Call};
 use crate::request_info::RequestInfo;
+use crate::run_action::{Action, Actions, Call};
 use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
 use coracle_client::user::User;
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Value, json};
-use std::sync::{Arc, OnceLock, Weak};
-
-/// The chain's own authenticators and authorizers, known once it stands.
-#[derive(Default)]
-pub struct Access {
-    /// Decides.
-    pub authz: OnceLock<Arc<dyn Authorizer>>,
-    /// Whose rules are whose.
-    pub rbac: OnceLock<Arc<Rbac>>,
-    /// Knows tokens.
-    pub authn: OnceLock<Weak<authn::Union>>,
-}
-
-impl Access {
-    fn authz(&self) -> Result<&Arc<dyn Authorizer>, ApiError> {
-        self.authz.get().ok_or_else(|| ApiError::unavailable("the server is starting"))
-    }
-}
+use std::sync::Arc;
 
 /// Which review.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,10 +24,14 @@ enum Review {
     Token,
 }
 
-struct Reviewer(Review, Arc<Access>);
+struct Reviewer {
+    review: Review,
+    authn: Arc<authn::Union>,
+    authz: Arc<dyn Authorizer>,
+}
 
-/// Registers all reviews.
-pub fn register(access: &Arc<Access>, add: &mut impl FnMut(&str, &str, &str, Arc<dyn Action>)) {
+/// Registers all reviews; they ask the authenticators and authorizers of the handler chain.
+pub fn register(authn: &Arc<authn::Union>, authz: &Arc<dyn Authorizer>, actions: &mut Actions) {
     let authorization = "authorization.k8s.io";
     let authentication = "authentication.k8s.io";
     for (group, resource, review) in [
@@ -56,7 +42,8 @@ pub fn register(access: &Arc<Access>, add: &mut impl FnMut(&str, &str, &str, Arc
         (authentication, "selfsubjectreviews", Review::SelfSubject),
         (authentication, "tokenreviews", Review::Token),
     ] {
-        add(group, resource, "", Arc::new(Reviewer(review, access.clone())));
+        let reviewer = Reviewer { review, authn: authn.clone(), authz: authz.clone() };
+        actions.add(group, resource, "", Arc::new(reviewer));
     }
 }
 
@@ -74,11 +61,13 @@ impl Action for Reviewer {
         if !review["metadata"].is_object() {
             review["metadata"] = json!({});
         }
-        review["status"] = match self.0 {
+        review["status"] = match self.review {
             Review::SelfAccess => {
-                access(self.1.authz()?, call.user, &spec, "SelfSubjectAccessReview").await?
+                access(self.authz.as_ref(), call.user, &spec, "SelfSubjectAccessReview").await?
             }
-            Review::Access => access(self.1.authz()?, &subject(&spec)?, &spec, "SubjectAccessReview").await?,
+            Review::Access => {
+                access(self.authz.as_ref(), &subject(&spec)?, &spec, "SubjectAccessReview").await?
+            }
             Review::LocalAccess => {
                 let asked = spec["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
                 if asked != call.namespace {
@@ -87,14 +76,14 @@ impl Action for Reviewer {
                         call.namespace
                     )));
                 }
-                access(self.1.authz()?, &subject(&spec)?, &spec, "LocalSubjectAccessReview").await?
+                access(self.authz.as_ref(), &subject(&spec)?, &spec, "LocalSubjectAccessReview").await?
             }
             Review::SelfRules => {
                 let namespace = spec["namespace"].as_str().unwrap_or_default();
                 if namespace.is_empty() {
                     return Err(ApiError::bad_request("no namespace on request"));
                 }
-                rules(&self.1.authz()?.rules(call.user, namespace))
+                rules(&self.authz.rules(call.user, namespace))
             }
             Review::SelfSubject => json!({"userInfo": call.user.info()}),
             Review::Token => self.token(&spec).await?,
@@ -115,9 +104,7 @@ impl Reviewer {
             .flatten()
             .filter_map(|a| a.as_str().map(str::to_owned))
             .collect();
-        let union = self.1.authn.get().and_then(Weak::upgrade);
-        let union = union.ok_or_else(|| ApiError::unavailable("the server is starting"))?;
-        Ok(match union.token(token, &audiences).await {
+        Ok(match self.authn.token(token, &audiences).await {
             Ok(known) => {
                 let mut status = json!({"authenticated": true, "user": known.user.info()});
                 if !audiences.is_empty() {
@@ -146,12 +133,7 @@ fn subject(spec: &Value) -> Result<User, ApiError> {
     Ok(User { name: name.into(), groups, uid: spec["uid"].as_str().unwrap_or_default().into(), extra })
 }
 
-async fn access(
-    authz: &Arc<dyn Authorizer>,
-    user: &User,
-    spec: &Value,
-    kind: &str,
-) -> Result<Value, ApiError> {
+async fn access(authz: &dyn Authorizer, user: &User, spec: &Value, kind: &str) -> Result<Value, ApiError> {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let verb = |value: &Value| Verb::from(value.as_str().unwrap_or_default());

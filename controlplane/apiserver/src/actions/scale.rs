@@ -1,7 +1,8 @@
 //! `/scale`: the replica count of every scalable kind as `autoscaling/v1` Scale.
 
-use crate::hook::{Action, Call, Projection};
+use crate::hook::Projection;
 use crate::patch_request::{self, PatchKind};
+use crate::run_action::{Action, Call};
 use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
@@ -18,7 +19,7 @@ pub struct Scale;
 #[async_trait]
 impl Action for Scale {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
-        let current = call.api.get(call.kind, call.namespace, call.name).await?;
+        let current = call.api.objects.get(call.kind, call.namespace, call.name).await?;
         let change: Box<dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync> = match call.verb {
             Verb::Get => {
                 let object = call.api.converter.to_value(call.kind, &current).await?;

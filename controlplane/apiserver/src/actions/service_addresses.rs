@@ -3,81 +3,21 @@
 //! a plain key per node port.
 
 use super::service_families;
-use crate::api::{Api, store_failed};
-use crate::hook::Hook;
+use crate::hook::{Hook, HookContext};
 use crate::metadata;
+use crate::objects::store_failed;
+use crate::service_ranges::{Range, ServiceRanges};
 use async_trait::async_trait;
 use coracle_kinds::object::limits::{Limits, stored_bytes};
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::{Durability, StoreError, Write};
 use rand::RngExt;
 use serde_json::{Value, json};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 const PORT_KEY: &str = "/registry/ranges/servicenodeports/";
 const TRIES: usize = 256;
-
-/// A text that is not a range of addresses.
-#[derive(Debug, thiserror::Error)]
-#[error("{0} is not an address range")]
-pub struct RangeError(String);
-
-/// A range of addresses.
-#[derive(Debug, Clone, Copy)]
-struct Range {
-    base: IpAddr,
-    bits: u8,
-}
-
-impl Range {
-    fn parse(text: &str) -> Result<Self, RangeError> {
-        let bad = || RangeError(text.to_owned());
-        let (address, bits) = text.split_once('/').ok_or_else(bad)?;
-        let (base, bits): (IpAddr, u8) =
-            (address.parse().map_err(|_| bad())?, bits.parse().map_err(|_| bad())?);
-        let width = if base.is_ipv4() { 32 } else { 128 };
-        if bits > width - 2 { Err(bad()) } else { Ok(Self { base, bits }) }
-    }
-
-    /// How many addresses may be handed out; at most 2^16 are used of a large range.
-    fn size(&self) -> u128 {
-        let host = if self.base.is_ipv4() { 32 - self.bits } else { 128 - self.bits };
-        if host >= 16 { 1 << 16 } else { 1 << host }
-    }
-
-    fn at(&self, offset: u128) -> IpAddr {
-        match self.base {
-            IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits().wrapping_add(offset as u32)).into(),
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits().wrapping_add(offset)).into(),
-        }
-    }
-
-    /// Whether a Service may ask for this address: neither the network's own nor, of IPv4, that of everybody.
-    fn is_assignable(&self, address: IpAddr) -> bool {
-        let last = match address {
-            IpAddr::V4(ip) => {
-                ip.to_bits() | u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0) == u32::MAX
-            }
-            IpAddr::V6(_) => false,
-        };
-        self.contains(address) && address != self.base && !last
-    }
-
-    fn contains(&self, address: IpAddr) -> bool {
-        match (self.base, address) {
-            (IpAddr::V4(base), IpAddr::V4(ip)) => {
-                let shift = 32 - u32::from(self.bits);
-                base.to_bits().checked_shr(shift) == ip.to_bits().checked_shr(shift)
-            }
-            (IpAddr::V6(base), IpAddr::V6(ip)) => {
-                let shift = 128 - u32::from(self.bits);
-                base.to_bits().checked_shr(shift) == ip.to_bits().checked_shr(shift)
-            }
-            _ => false,
-        }
-    }
-}
 
 /// The hook of Services.
 pub struct ServiceAddresses {
@@ -85,25 +25,9 @@ pub struct ServiceAddresses {
 }
 
 impl ServiceAddresses {
-    /// With one range per family, comma separated.
-    pub fn new(cidrs: &str) -> Result<Self, RangeError> {
-        Ok(Self { ranges: cidrs.split(',').map(|c| Range::parse(c.trim())).collect::<Result<_, _>>()? })
-    }
-
-    /// Whether an address is one of Services.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        self.ranges.iter().any(|range| range.contains(address))
-    }
-
-    /// The first address of the first range, the `kubernetes` Service's.
-    pub fn first(&self) -> IpAddr {
-        self.ranges[0].at(1)
-    }
-
-    /// The addresses of the cluster's DNS, by convention the tenth of each range; none in a range that is too small.
-    pub fn dns(&self) -> Vec<IpAddr> {
-        let tenth = |range: &Range| Some(range.at(10)).filter(|address| range.contains(*address));
-        self.ranges.iter().map_while(tenth).collect()
+    /// Allocates cluster IPs from these ranges.
+    pub fn new(ranges: ServiceRanges) -> Self {
+        Self { ranges: ranges.ranges }
     }
 }
 
@@ -339,14 +263,14 @@ fn metadata_key(service: &Value) -> String {
 
 /// Allocates keys in the store; a dry run only checks them.
 struct Allocator<'a> {
-    api: &'a Api,
+    context: HookContext<'a>,
     dry_run: bool,
 }
 
 impl Allocator<'_> {
     /// Claims an address; `false` when somebody has it.
     async fn address(&self, ip: IpAddr, service: &Value) -> Result<bool, ApiError> {
-        let resource = self.api.registry.resource("networking.k8s.io", "v1", "ipaddresses");
+        let resource = self.context.registry.resource("networking.k8s.io", "v1", "ipaddresses");
         let kind = resource.ok_or_else(ApiError::no_such_path)?;
         let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
         let mut object = json!({
@@ -371,10 +295,10 @@ impl Allocator<'_> {
 
     async fn reserve(&self, key: String, value: bytes::Bytes) -> Result<bool, ApiError> {
         if self.dry_run {
-            return self.api.store.get(&key).await.map(|there| there.is_none()).map_err(store_failed);
+            return self.context.store.get(&key).await.map(|there| there.is_none()).map_err(store_failed);
         }
         let write = Write { key, expect: 0, value: Some(value), durability: Durability::Sync };
-        match self.api.store.write(write).await {
+        match self.context.store.write(write).await {
             Ok(_) => Ok(true),
             Err(StoreError::Conflict(_)) => Ok(false),
             Err(error) => Err(store_failed(error)),
@@ -412,21 +336,21 @@ impl Allocator<'_> {
 
     async fn free(&self, addresses: &[String], ports: &[u16]) {
         if !self.dry_run {
-            free(self.api, addresses, ports).await;
+            free(self.context, addresses, ports).await;
         }
     }
 }
 
 /// Releases addresses and ports; missing allocations are not an error.
-async fn free(api: &Api, addresses: &[String], ports: &[u16]) {
+async fn free(context: HookContext<'_>, addresses: &[String], ports: &[u16]) {
     let mut keys: Vec<String> = ports.iter().map(|p| format!("{PORT_KEY}{p}")).collect();
-    if let Some(kind) = api.registry.resource("networking.k8s.io", "v1", "ipaddresses") {
+    if let Some(kind) = context.registry.resource("networking.k8s.io", "v1", "ipaddresses") {
         keys.extend(addresses.iter().map(|ip| kind.key("", ip)));
     }
     for key in keys {
-        let Ok(Some(there)) = api.store.get(&key).await else { continue };
+        let Ok(Some(there)) = context.store.get(&key).await else { continue };
         let write = Write { key, expect: there.modified, value: None, durability: Durability::Sync };
-        if let Err(error) = api.store.write(write).await {
+        if let Err(error) = context.store.write(write).await {
             tracing::warn!(%error, "releasing a Service address failed; the repair loop will release it");
         }
     }
@@ -434,17 +358,22 @@ async fn free(api: &Api, addresses: &[String], ports: &[u16]) {
 
 #[async_trait]
 impl Hook for ServiceAddresses {
-    async fn before_create(&self, api: &Api, object: &mut Value, dry_run: bool) -> Result<(), ApiError> {
-        self.allocate_all(&Allocator { api, dry_run }, object, None).await
+    async fn before_create(
+        &self,
+        context: HookContext<'_>,
+        object: &mut Value,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        self.allocate_all(&Allocator { context, dry_run }, object, None).await
     }
 
-    async fn create_failed(&self, api: &Api, object: &Value) {
-        free(api, &addresses(object), &ports(object)).await;
+    async fn create_failed(&self, context: HookContext<'_>, object: &Value) {
+        free(context, &addresses(object), &ports(object)).await;
     }
 
     async fn before_update(
         &self,
-        api: &Api,
+        context: HookContext<'_>,
         object: &mut Value,
         old: &Value,
         dry_run: bool,
@@ -454,19 +383,19 @@ impl Hook for ServiceAddresses {
             object["spec"]["clusterIP"] = old["spec"]["clusterIP"].clone();
             object["spec"]["clusterIPs"] = old["spec"]["clusterIPs"].clone();
         }
-        self.allocate_all(&Allocator { api, dry_run }, object, Some(old)).await
+        self.allocate_all(&Allocator { context, dry_run }, object, Some(old)).await
     }
 
-    async fn update_done(&self, api: &Api, object: &Value, old: &Value, stored: bool) {
+    async fn update_done(&self, context: HookContext<'_>, object: &Value, old: &Value, stored: bool) {
         let (kept, gone) = if stored { (object, old) } else { (old, object) };
         let (kept_addresses, kept_ports) = (addresses(kept), ports(kept));
         let addresses: Vec<String> =
             addresses(gone).into_iter().filter(|ip| !kept_addresses.contains(ip)).collect();
         let ports: Vec<u16> = ports(gone).into_iter().filter(|p| !kept_ports.contains(p)).collect();
-        free(api, &addresses, &ports).await;
+        free(context, &addresses, &ports).await;
     }
 
-    async fn after_delete(&self, api: &Api, old: &Value) {
-        free(api, &addresses(old), &ports(old)).await;
+    async fn after_delete(&self, context: HookContext<'_>, old: &Value) {
+        free(context, &addresses(old), &ports(old)).await;
     }
 }

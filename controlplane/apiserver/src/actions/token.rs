@@ -1,6 +1,6 @@
 //! `/token`: short-lived tokens for service accounts.
 
-use crate::hook::{Action, Call};
+use crate::run_action::{Action, Call};
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
 use coracle_pki::service_account::{Bound, Claims, Keys, Kubernetes};
@@ -29,7 +29,7 @@ impl Action for Token {
     }
 
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
-        let account = call.api.get(call.kind, call.namespace, call.name).await?;
+        let account = call.api.objects.get(call.kind, call.namespace, call.name).await?;
         let mut request = call.body.clone();
         let spec = &mut request["spec"];
         let seconds = match spec["expirationSeconds"].as_i64() {
@@ -93,8 +93,8 @@ fn bound_to(call: &Call<'_>, reference: &Value, _seconds: i64) -> Result<Binding
     }
     let name = reference["name"].as_str().unwrap_or_default();
     let find = |plural: &str, namespace: &str| {
-        let kind = call.api.registry.resource("", "v1", plural).ok_or_else(ApiError::no_such_path)?;
-        let object = call.api.cached(&kind, namespace, name)?;
+        let kind = call.api.objects.registry.resource("", "v1", plural).ok_or_else(ApiError::no_such_path)?;
+        let object = call.api.objects.cached(&kind, namespace, name)?;
         match reference["uid"].as_str() {
             Some(uid) if !uid.is_empty() && uid != object.meta.uid => Err(ApiError::conflict(
                 "",
@@ -123,8 +123,8 @@ fn bound_to(call: &Call<'_>, reference: &Value, _seconds: i64) -> Result<Binding
                 )));
             }
             let node = value["spec"]["nodeName"].as_str().and_then(|node| {
-                let kind = call.api.registry.resource("", "v1", "nodes")?;
-                call.api.cached(&kind, "", node).ok()
+                let kind = call.api.objects.registry.resource("", "v1", "nodes")?;
+                call.api.objects.cached(&kind, "", node).ok()
             });
             Ok((Some(bound(&pod)), None, node.map(|n| bound(&n))))
         }

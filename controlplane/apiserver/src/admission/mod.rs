@@ -62,10 +62,12 @@ pub mod role_escalation;
 // Protects the identity Leases of API servers.
 pub mod server_leases;
 
-use super::api::Api;
+use super::conversion::Converter;
+use super::objects::Objects;
 use async_trait::async_trait;
 use config::PluginError;
 use coracle_client::audit_annotations::AuditAnnotations;
+use coracle_client::pipeline::{Change, Target};
 use coracle_client::user::User;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::equivalent::Named;
@@ -101,10 +103,23 @@ impl Operation {
     }
 }
 
+/// What plugins use of the API.
+#[async_trait]
+pub trait PluginApi: Send + Sync {
+    /// Lookups of other objects.
+    fn objects(&self) -> &Objects;
+
+    /// Conversions to the version that a webhook or policy matched.
+    fn converter(&self) -> &Converter;
+
+    /// Changes an object, such as the status of a quota.
+    async fn change(&self, target: &Target<'_>, change: &Change<'_>) -> Result<(), ApiError>;
+}
+
 /// One request as plugins see it; the object is passed beside it.
 pub struct Attributes<'a> {
     /// For lookups of other objects.
-    pub api: &'a Api,
+    pub api: &'a dyn PluginApi,
     /// The authenticated user.
     pub user: &'a User,
     /// The operation.
@@ -136,7 +151,7 @@ pub struct Attributes<'a> {
 #[async_trait]
 pub trait Reservation: Send + Sync {
     /// Keeps the reservation if the object was `stored`, and releases it otherwise.
-    async fn finish(self: Box<Self>, api: &Api, stored: bool);
+    async fn finish(self: Box<Self>, api: &dyn PluginApi, stored: bool);
 }
 
 impl Attributes<'_> {
@@ -157,17 +172,19 @@ impl Attributes<'_> {
 
     /// All cached objects of a kind; none if it is not served.
     pub fn cached(&self, group: &str, plural: &str, namespace: Option<&str>) -> Vec<Arc<Object>> {
-        let kind = self.api.registry.preferred(group, plural);
-        let cache = kind.and_then(|kind| self.api.cache(&kind).ok());
+        let objects = self.api.objects();
+        let kind = objects.registry.preferred(group, plural);
+        let cache = kind.and_then(|kind| objects.cache(&kind).ok());
         cache.map(|cache| cache.list(namespace)).unwrap_or_default()
     }
 
     /// One object from the cache, or from the store if it is not cached.
     pub async fn find(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
-        let kind = self.api.registry.preferred(group, plural)?;
-        match self.api.cached(&kind, namespace, name) {
+        let objects = self.api.objects();
+        let kind = objects.registry.preferred(group, plural)?;
+        match objects.cached(&kind, namespace, name) {
             Ok(object) => Some(object),
-            Err(_) => self.api.get(&kind, namespace, name).await.ok(),
+            Err(_) => objects.get(&kind, namespace, name).await.ok(),
         }
     }
 

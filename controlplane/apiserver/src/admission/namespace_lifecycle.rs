@@ -21,11 +21,11 @@ impl Plugin for NamespaceLifecycle {
         if at.operation != Operation::Create || at.namespace.is_empty() || !at.kind.stored {
             return Ok(());
         }
-        let Some(kind) = at.api.registry.resource("", "v1", "namespaces") else { return Ok(()) };
-        let namespace = match at.api.cached(&kind, "", at.namespace) {
+        let Some(kind) = at.api.objects().registry.resource("", "v1", "namespaces") else { return Ok(()) };
+        let namespace = match at.api.objects().cached(&kind, "", at.namespace) {
             Ok(namespace) => namespace,
             // Perhaps another server made it a moment ago.
-            Err(_) => at.api.get(&kind, "", at.namespace).await?,
+            Err(_) => at.api.objects().get(&kind, "", at.namespace).await?,
         };
         if namespace.meta.deletion_timestamp.is_some() {
             let mut error = at.forbidden(format!(

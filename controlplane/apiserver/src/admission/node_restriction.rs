@@ -74,8 +74,8 @@ fn name_of<'a>(at: &Attributes<'a>, object: &'a Value) -> &'a str {
 }
 
 fn node_of_pod(at: &Attributes<'_>, name: &str) -> Result<(String, String), ApiError> {
-    let kind = at.api.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
-    let pod = at.api.cached(&kind, at.namespace, name)?;
+    let kind = at.api.objects().registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
+    let pod = at.api.objects().cached(&kind, at.namespace, name)?;
     let node = pod.value()["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
     Ok((node, pod.meta.uid.clone()))
 }
@@ -130,8 +130,8 @@ fn mirror_pod(at: &Attributes<'_>, node: &str, pod: &Value) -> Result<(), ApiErr
         let why = format!("node {node:?} must not set blockOwnerDeletion on an owner reference");
         return Err(at.forbidden(why));
     }
-    let kind = at.api.registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
-    let uid = at.api.cached(&kind, "", node)?.meta.uid.clone();
+    let kind = at.api.objects().registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
+    let uid = at.api.objects().cached(&kind, "", node)?.meta.uid.clone();
     if owner["uid"] != uid.as_str() {
         let got = owner["uid"].as_str().unwrap_or_default();
         return Err(at.forbidden(format!("node {node} UID mismatch: expected {got} got {uid}")));
@@ -260,8 +260,8 @@ fn token(at: &Attributes<'_>, node: &str, request: &Value) -> Result<(), ApiErro
     if text("uid").is_empty() {
         return Err(at.forbidden("node requested token with a pod binding without a uid"));
     }
-    let kind = at.api.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
-    let pod = at.api.cached(&kind, at.namespace, text("name"))?;
+    let kind = at.api.objects().registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
+    let pod = at.api.objects().cached(&kind, at.namespace, text("name"))?;
     if pod.meta.uid != text("uid") {
         return Err(at.forbidden(format!(
             "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
@@ -289,7 +289,7 @@ fn token(at: &Attributes<'_>, node: &str, request: &Value) -> Result<(), ApiErro
 /// Whether a volume of the pod asks for a token of this audience, itself or through its CSI driver.
 fn names_audience(at: &Attributes<'_>, pod: &Value, wanted: &str) -> bool {
     let volumes = pod["spec"]["volumes"].as_array().cloned().unwrap_or_default();
-    let drivers = at.api.registry.preferred("storage.k8s.io", "csidrivers");
+    let drivers = at.api.objects().registry.preferred("storage.k8s.io", "csidrivers");
     volumes.iter().any(|volume| {
         let sources = volume["projected"]["sources"].as_array().into_iter().flatten();
         let mut tokens = sources.map(|s| &s["serviceAccountToken"]).filter(|token| token.is_object());
@@ -297,7 +297,7 @@ fn names_audience(at: &Attributes<'_>, pod: &Value, wanted: &str) -> bool {
             return true;
         }
         let Some(driver) = volume["csi"]["driver"].as_str() else { return false };
-        let object = drivers.as_ref().and_then(|kind| at.api.cached(kind, "", driver).ok());
+        let object = drivers.as_ref().and_then(|kind| at.api.objects().cached(kind, "", driver).ok());
         let requests = object.map(|o| o.value()["spec"]["tokenRequests"].clone()).unwrap_or_default();
         requests
             .as_array()

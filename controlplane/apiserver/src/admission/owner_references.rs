@@ -2,8 +2,7 @@
 //! `blockOwnerDeletion` requires permission to update the owner's finalizers.
 
 use super::{Attributes, Operation, Plugin};
-use crate::actions::reviews::Access;
-use crate::authz::Decision;
+use crate::authz::{Authorizer, Decision};
 use crate::request_info::RequestInfo;
 use crate::verb::Verb;
 use async_trait::async_trait;
@@ -12,7 +11,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// The plugin.
-pub struct OwnerReferencesPermissionEnforcement(pub Arc<Access>);
+pub struct OwnerReferencesPermissionEnforcement(pub Arc<dyn Authorizer>);
 
 #[async_trait]
 impl Plugin for OwnerReferencesPermissionEnforcement {
@@ -43,7 +42,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
                 is_resource: true,
                 ..RequestInfo::default()
             };
-            if let Some(why) = self.refused(at, &delete).await? {
+            if let Some(why) = self.refused(at, &delete).await {
                 return Err(at.forbidden(format!(
                     "cannot set an ownerRef on a resource you can't delete: {why}, <nil>"
                 )));
@@ -61,18 +60,17 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
 
 impl OwnerReferencesPermissionEnforcement {
     /// Why the user may not; `None` when it may.
-    async fn refused(&self, at: &Attributes<'_>, request: &RequestInfo) -> Result<Option<String>, ApiError> {
-        let authz = self.0.authz.get().ok_or_else(|| ApiError::unavailable("the server is starting"))?;
-        Ok(match authz.authorize(at.user, request).await {
+    async fn refused(&self, at: &Attributes<'_>, request: &RequestInfo) -> Option<String> {
+        match self.0.authorize(at.user, request).await {
             Decision::Allow => None,
             Decision::Deny(why) | Decision::NoOpinion(why) => Some(why),
-        })
+        }
     }
 
     async fn check_blocking(&self, at: &Attributes<'_>, owner: &Value) -> Result<(), ApiError> {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-        let Some(kind) = at.api.registry.kind(group, version, text("kind")) else {
+        let Some(kind) = at.api.objects().registry.kind(group, version, text("kind")) else {
             return Err(at.forbidden(format!(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {} Kind {}: no matches for kind \"{}\" in version \"{}\"",
                 text("apiVersion"), text("kind"), text("kind"), text("apiVersion")
@@ -89,7 +87,7 @@ impl OwnerReferencesPermissionEnforcement {
             is_resource: true,
             ..RequestInfo::default()
         };
-        match self.refused(at, &update).await? {
+        match self.refused(at, &update).await {
             None => Ok(()),
             Some(why) => Err(at.forbidden(format!(
                 "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {why}, <nil>"

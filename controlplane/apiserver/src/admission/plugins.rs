@@ -3,8 +3,9 @@
 use super::config::{Configuration, ConfigurationError};
 use super::resource_quota::PendingCharges;
 use super::*;
-use crate::actions::reviews::Access;
-use crate::connect::dial::ClusterDialer;
+use crate::authz::Authorizer;
+use crate::authz::rbac::RoleRules;
+use crate::nodes::dial::ClusterDialer;
 
 /// What is on without being asked for.
 const DEFAULT_ON: &[&str] = &[
@@ -37,14 +38,20 @@ const DEFAULT_ON: &[&str] = &[
 const ALWAYS_ON: [&str; 2] = [role_escalation::NAME, server_leases::NAME];
 
 /// Dependencies of the plugins.
-#[derive(Default)]
 pub struct Needs {
-    /// The authorizer; set when the handler chain is built.
-    pub access: Arc<Access>,
+    /// Decides about permissions beyond the write itself, such as to approve a certificate.
+    pub authz: Arc<dyn Authorizer>,
+    /// The rules of roles and users.
+    pub roles: Arc<dyn RoleRules>,
     /// Quota charges whose object is not stored yet; shared with the quota controller.
     pub quota_charges: Arc<PendingCharges>,
     /// Dials webhooks.
     pub dialer: Arc<ClusterDialer>,
+}
+
+/// Which plugins are enabled, and their configuration.
+#[derive(Default)]
+pub struct Options {
     /// Plugins enabled in addition to the defaults.
     pub enabled: Vec<String>,
     /// Default plugins that are disabled.
@@ -54,9 +61,9 @@ pub struct Needs {
 }
 
 /// The enabled plugins, in order.
-pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
-    let settings = &needs.configuration;
-    let access = || needs.access.clone();
+pub fn chain(needs: &Needs, options: &Options) -> Result<Chain, ConfigurationError> {
+    let settings = &options.configuration;
+    let authz = || needs.authz.clone();
     let all: Vec<Box<dyn Plugin>> = vec![
         Box::new(namespace_lifecycle::NamespaceLifecycle),
         Box::new(limit_ranger::LimitRanger),
@@ -73,11 +80,11 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         Box::new(extended_resources::ExtendedResourceToleration),
         Box::new(default_storage_class::DefaultStorageClass),
         Box::new(storage_protection::StorageObjectInUseProtection),
-        Box::new(owner_references::OwnerReferencesPermissionEnforcement(access())),
+        Box::new(owner_references::OwnerReferencesPermissionEnforcement(authz())),
         Box::new(claim_resize::PersistentVolumeClaimResize),
         Box::new(runtime_class::RuntimeClass),
-        Box::new(certificates::CertificateApproval(access())),
-        Box::new(certificates::CertificateSigning(access())),
+        Box::new(certificates::CertificateApproval(authz())),
+        Box::new(certificates::CertificateSigning(authz())),
         Box::new(certificates::CertificateSubjectRestriction),
         Box::new(default_ingress_class::DefaultIngressClass),
         Box::new(external_ips::DenyServiceExternalIps),
@@ -85,12 +92,12 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
         Box::<policy::ValidatingAdmissionPolicy>::default(),
         Box::new(webhook::ValidatingAdmissionWebhook(needs.dialer.clone())),
         Box::new(resource_quota::ResourceQuota::new(needs.quota_charges.clone(), settings)?),
-        Box::new(role_escalation::RoleEscalation(access())),
+        Box::new(role_escalation::RoleEscalation { authz: authz(), roles: needs.roles.clone() }),
         Box::new(server_leases::ApiServerLease),
     ];
     let known: Vec<&'static str> = all.iter().map(|plugin| plugin.name()).collect();
     for (flag, names) in
-        [("--enable-admission-plugins", &needs.enabled), ("--disable-admission-plugins", &needs.disabled)]
+        [("--enable-admission-plugins", &options.enabled), ("--disable-admission-plugins", &options.disabled)]
     {
         if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
             return Err(ConfigurationError::Unknown { flag, name: name.clone() });
@@ -100,8 +107,8 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
     let named = |list: &[String], plugin: &dyn Plugin| list.iter().any(|name| name == plugin.name());
     let on = |plugin: &dyn Plugin| {
         ALWAYS_ON.contains(&plugin.name())
-            || named(&needs.enabled, plugin)
-            || (DEFAULT_ON.contains(&plugin.name()) && !named(&needs.disabled, plugin))
+            || named(&options.enabled, plugin)
+            || (DEFAULT_ON.contains(&plugin.name()) && !named(&options.disabled, plugin))
     };
     let on: Vec<Box<dyn Plugin>> = all.into_iter().filter(|plugin| on(plugin.as_ref())).collect();
     for plugin in &on {
@@ -115,39 +122,63 @@ pub fn chain(needs: &Needs) -> Result<Chain, ConfigurationError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::authz::Always;
+    use crate::authz::rbac::{RoleRef, Rule};
 
-    fn names(needs: &Needs) -> Vec<&'static str> {
-        chain(needs).unwrap().0.iter().map(|plugin| plugin.name()).collect()
+    struct NoRoles;
+
+    impl RoleRules for NoRoles {
+        fn role_rules(&self, _: &RoleRef, _: &str) -> Option<Vec<Rule>> {
+            None
+        }
+
+        fn held(&self, _: &User, _: &str) -> Vec<Rule> {
+            Vec::new()
+        }
+    }
+
+    fn made(options: &Options) -> Result<Chain, ConfigurationError> {
+        let needs = Needs {
+            authz: Arc::new(Always(true)),
+            roles: Arc::new(NoRoles),
+            quota_charges: Arc::default(),
+            dialer: Arc::default(),
+        };
+        chain(&needs, options)
+    }
+
+    fn names(options: &Options) -> Vec<&'static str> {
+        made(options).unwrap().0.iter().map(|plugin| plugin.name()).collect()
     }
 
     #[test]
     fn plugins_are_on_by_default_or_by_name() {
-        assert_eq!(names(&Needs::default()), DEFAULT_ON, "in the order of the chain");
-        let needs = Needs {
+        assert_eq!(names(&Options::default()), DEFAULT_ON, "in the order of the chain");
+        let options = Options {
             enabled: vec!["AlwaysPullImages".into()],
             disabled: vec!["PodSecurity".into()],
-            ..Needs::default()
+            ..Options::default()
         };
-        let on = names(&needs);
+        let on = names(&options);
         assert!(on.contains(&"AlwaysPullImages") && !on.contains(&"PodSecurity"));
         for (flag, unknown) in [
-            ("--enable", Needs { enabled: vec!["Nonsense".into()], ..Needs::default() }),
-            ("--disable", Needs { disabled: vec!["Nonsense".into()], ..Needs::default() }),
+            ("--enable", Options { enabled: vec!["Nonsense".into()], ..Options::default() }),
+            ("--disable", Options { disabled: vec!["Nonsense".into()], ..Options::default() }),
         ] {
-            let said = chain(&unknown).err().unwrap().to_string();
+            let said = made(&unknown).err().unwrap().to_string();
             assert_eq!(said, format!("{flag}-admission-plugins: unknown admission plugin: Nonsense"));
         }
-        let unread = Needs {
+        let unread = Options {
             configuration: Configuration::with("Priority", serde_json::json!({})),
-            ..Needs::default()
+            ..Options::default()
         };
-        assert!(chain(&unread).err().unwrap().to_string().ends_with("test.yaml: it has no settings here"));
+        assert!(made(&unread).err().unwrap().to_string().ends_with("test.yaml: it has no settings here"));
         for (name, why) in [
             ("ImagePolicyWebhook", "no config specified"),
             ("EventRateLimit", "limits: Invalid value: []: must not be empty"),
         ] {
-            let bare = Needs { enabled: vec![name.into()], ..Needs::default() };
-            let said = chain(&bare).err().unwrap().to_string();
+            let bare = Options { enabled: vec![name.into()], ..Options::default() };
+            let said = made(&bare).err().unwrap().to_string();
             assert!(said.starts_with(&format!("couldn't init admission plugin \"{name}\": {why}")), "{said}");
         }
     }

@@ -32,16 +32,17 @@ impl Plugin for Priority {
         }
         let kind = at
             .api
+            .objects()
             .registry
             .resource("scheduling.k8s.io", "v1", "priorityclasses")
             .ok_or_else(ApiError::no_such_path)?;
         let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
         let class = if name.is_empty() {
-            let all = at.api.cache(&kind)?.list(None);
+            let all = at.api.objects().cache(&kind)?.list(None);
             let defaults = all.iter().map(|c| c.value()).filter(|c| c["globalDefault"] == json!(true));
             defaults.min_by_key(|c| c["value"].as_i64())
         } else {
-            let found = at.api.get(&kind, "", &name).await;
+            let found = at.api.objects().get(&kind, "", &name).await;
             Some(
                 found
                     .map_err(|_| at.forbidden(format!("no PriorityClass with name {name} was found")))?

@@ -2,10 +2,9 @@
 //! unless the writer has the verb `escalate` or `bind`. Always enabled, like the check in upstream's RBAC storage.
 
 use super::{Attributes, Operation, Plugin};
-use crate::actions::reviews::Access;
-use crate::authz::Decision;
 use crate::authz::cover::{missing, printed};
-use crate::authz::rbac::{RoleRef, Rule};
+use crate::authz::rbac::{RoleRef, RoleRules, Rule};
+use crate::authz::{Authorizer, Decision};
 use crate::request_info::RequestInfo;
 use crate::verb::Verb;
 use async_trait::async_trait;
@@ -20,7 +19,12 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 pub const NAME: &str = "RoleEscalation";
 
 /// The plugin.
-pub struct RoleEscalation(pub Arc<Access>);
+pub struct RoleEscalation {
+    /// Decides who has the verbs `escalate` and `bind`.
+    pub authz: Arc<dyn Authorizer>,
+    /// The rules of roles and writers.
+    pub roles: Arc<dyn RoleRules>,
+}
 
 fn rules(role: &Value) -> Vec<Rule> {
     serde_json::from_value(role["rules"].clone()).unwrap_or_default()
@@ -56,7 +60,7 @@ impl RoleEscalation {
             return Ok(());
         }
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
-        if self.may(at, Verb::Escalate, &at.kind.plural, name).await? {
+        if self.may(at, Verb::Escalate, &at.kind.plural, name).await {
             return Ok(());
         }
         // Whatever labels somebody thinks of later flow into an aggregate: only who has all may make one.
@@ -67,7 +71,7 @@ impl RoleEscalation {
                 resources: vec!["*".into()],
                 ..Rule::default()
             };
-            if !missing(&self.held(at), &[all]).is_empty() {
+            if !missing(&self.roles.held(at.user, at.namespace), &[all]).is_empty() {
                 return Err(at.forbidden("must have cluster-admin privileges to use the aggregationRule"));
             }
         }
@@ -82,18 +86,16 @@ impl RoleEscalation {
         }
         let reference: RoleRef = serde_json::from_value(binding["roleRef"].clone()).unwrap_or_default();
         let plural = if reference.kind == "ClusterRole" { "clusterroles" } else { "roles" };
-        if self.may(at, Verb::Bind, plural, &reference.name).await? {
+        if self.may(at, Verb::Bind, plural, &reference.name).await {
             return Ok(());
         }
-        let rbac = self.0.rbac.get().ok_or_else(|| ApiError::unavailable("the server is starting"))?;
-        let Some(rules) = rbac.role_rules(&reference, at.namespace) else {
+        let Some(rules) = self.roles.role_rules(&reference, at.namespace) else {
             return Err(ApiError::not_found(GROUP, plural, &reference.name));
         };
         self.covered(at, &rules)
     }
 
-    async fn may(&self, at: &Attributes<'_>, verb: Verb, plural: &str, name: &str) -> Result<bool, ApiError> {
-        let authz = self.0.authz.get().ok_or_else(|| ApiError::unavailable("the server is starting"))?;
+    async fn may(&self, at: &Attributes<'_>, verb: Verb, plural: &str, name: &str) -> bool {
         let request = RequestInfo {
             is_resource: true,
             verb,
@@ -104,22 +106,11 @@ impl RoleEscalation {
             name: name.into(),
             ..RequestInfo::default()
         };
-        Ok(authz.authorize(at.user, &request).await == Decision::Allow)
-    }
-
-    fn held(&self, at: &Attributes<'_>) -> Vec<Rule> {
-        let mut held = Vec::new();
-        if let Some(rbac) = self.0.rbac.get() {
-            rbac.visit(at.user, at.namespace, |rule| {
-                held.push(rule.clone());
-                false
-            });
-        }
-        held
+        self.authz.authorize(at.user, &request).await == Decision::Allow
     }
 
     fn covered(&self, at: &Attributes<'_>, wanted: &[Rule]) -> Result<(), ApiError> {
-        let lacking = missing(&self.held(at), wanted);
+        let lacking = missing(&self.roles.held(at.user, at.namespace), wanted);
         if lacking.is_empty() {
             return Ok(());
         }

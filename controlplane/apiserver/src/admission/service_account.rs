@@ -32,9 +32,13 @@ impl Plugin for ServiceAccount {
         let name = if name.is_empty() { "default".to_owned() } else { name.to_owned() };
         spec["serviceAccountName"] = json!(name);
         spec["serviceAccount"] = json!(name);
-        let kind =
-            at.api.registry.resource("", "v1", "serviceaccounts").ok_or_else(ApiError::no_such_path)?;
-        let Ok(account) = at.api.get(&kind, at.namespace, &name).await else {
+        let kind = at
+            .api
+            .objects()
+            .registry
+            .resource("", "v1", "serviceaccounts")
+            .ok_or_else(ApiError::no_such_path)?;
+        let Ok(account) = at.api.objects().get(&kind, at.namespace, &name).await else {
             return Err(at.forbidden(format!(
                 "error looking up service account {}/{name}: serviceaccount \"{name}\" not found",
                 at.namespace

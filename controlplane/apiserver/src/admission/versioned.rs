@@ -61,7 +61,7 @@ fn is_shared(at: &Attributes<'_>) -> bool {
 }
 
 async fn converted(own: &Named, name: &Named, at: &Attributes<'_>, object: &Value) -> Converted {
-    let converter = &at.api.converter;
+    let converter = at.api.converter();
     let old = converter.convert_between(at.kind, own, name, at.old.cloned().unwrap_or_default()).await?;
     let new = converter.convert_between(at.kind, own, name, object.clone()).await?;
     Ok((new, old))
@@ -76,8 +76,8 @@ pub async fn convert_back(name: &Named, at: &Attributes<'_>, mut object: Value) 
     if *name == own {
         return Ok(object);
     }
-    if let Some(row) = at.api.registry.resource(&name.group, &name.version, &name.plural) {
+    if let Some(row) = at.api.objects().registry.resource(&name.group, &name.version, &name.plural) {
         (row.strategy.defaults)(&mut object);
     }
-    at.api.converter.convert_between(at.kind, name, &own, object).await
+    at.api.converter().convert_between(at.kind, name, &own, object).await
 }

@@ -44,12 +44,12 @@ pub struct Extensions {
 impl Extensions {
     /// Connections are dialled by `dialer` and use the front-proxy client certificate of `pki`.
     pub fn new(
-        api: Arc<crate::api::Api>,
-        dialer: Arc<crate::connect::dial::ClusterDialer>,
+        objects: Arc<crate::objects::Objects>,
+        dialer: Arc<crate::nodes::dial::ClusterDialer>,
         pki: Arc<coracle_pki::Pki>,
         table: Arc<RouteTable>,
     ) -> Self {
-        let dialer = Arc::new(BackendDialer { api, dialer, pki });
+        let dialer = Arc::new(BackendDialer { objects, dialer, pki });
         Self { table, dialer, clients: Mutex::default() }
     }
 

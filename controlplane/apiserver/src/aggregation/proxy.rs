@@ -6,7 +6,7 @@ use super::routes::Entry;
 use super::target::Target;
 use super::transport::TransportError;
 use super::{Extensions, empty_body, requestheader::set_requestheaders};
-use crate::connect::forward;
+use crate::nodes::forward;
 use crate::request_body::RequestBody;
 use crate::respond::{self, Body, BoxError};
 use bytes::Bytes;

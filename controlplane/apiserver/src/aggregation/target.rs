@@ -1,6 +1,6 @@
 //! Reads an APIService, and resolves its Service and EndpointSlices to endpoints. Pure: no I/O.
 
-use crate::connect::dial::Endpoint;
+use crate::nodes::dial::Endpoint;
 use coracle_validation::tree::{Grow, Tree};
 use serde_json::{Value, json};
 

@@ -2,10 +2,11 @@
 //! front-proxy client certificate.
 
 use super::target::{Target, Unavailable};
-use crate::api::Api;
-use crate::connect::dial::{ClusterDialer, Endpoint};
-use crate::connect::node::{Io, os_error_text};
 use crate::https_client::{KeyError, root_store};
+use crate::nodes::address::os_error_text;
+use crate::nodes::agent::Io;
+use crate::nodes::dial::{ClusterDialer, Endpoint};
+use crate::objects::Objects;
 use crate::respond::Body;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_cli::server_cert;
@@ -83,7 +84,7 @@ pub type PooledClient = Client<DialService, Body>;
 /// Dials aggregated API servers.
 pub struct BackendDialer {
     /// For Services and EndpointSlices.
-    pub api: Arc<Api>,
+    pub objects: Arc<Objects>,
     /// Dials endpoints in the cluster.
     pub dialer: Arc<ClusterDialer>,
     /// For the front-proxy client certificate.
@@ -94,8 +95,8 @@ impl BackendDialer {
     /// The endpoints of a server, or why there are none.
     pub fn endpoints(&self, target: &Target) -> Result<Vec<Endpoint>, Unavailable> {
         let cache = |group: &str, plural: &str| {
-            let kind = self.api.registry.preferred(group, plural)?;
-            self.api.cache(&kind).ok()
+            let kind = self.objects.registry.preferred(group, plural)?;
+            self.objects.cache(&kind).ok()
         };
         let service = cache("", "services").and_then(|cache| cache.get(&target.namespace, &target.service));
         let service = service.map(|service| service.value());

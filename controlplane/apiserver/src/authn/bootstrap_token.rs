@@ -1,8 +1,7 @@
 //! Bootstrap tokens: `id.secret`, stored as Secrets in `kube-system`, for nodes that join.
 
-use super::{Authenticated, TokenAuthenticator, TokenError};
-use crate::api::Api;
-use async_trait::async_trait;
+use super::authenticated::Authenticated;
+use crate::objects::Objects;
 use coracle_client::user::{AUTHENTICATED, User};
 use coracle_pki::bootstrap_token::{GROUP, PREFIX, SECRET_TYPE, expired, field, parse, same};
 use std::sync::Arc;
@@ -41,21 +40,16 @@ pub enum BootstrapTokenError {
 /// Knows bootstrap tokens.
 pub struct BootstrapTokens {
     /// Where the Secrets are.
-    pub api: Arc<Api>,
-}
-
-#[async_trait]
-impl TokenAuthenticator for BootstrapTokens {
-    async fn authenticate(&self, token: &str, _: &[String]) -> Result<Option<Authenticated>, TokenError> {
-        Ok(self.known(token)?)
-    }
+    pub objects: Arc<Objects>,
 }
 
 impl BootstrapTokens {
-    fn known(&self, token: &str) -> Result<Option<Authenticated>, BootstrapTokenError> {
+    /// The owner of a token; `None` if the token is of another kind.
+    pub(super) fn known(&self, token: &str) -> Result<Option<Authenticated>, BootstrapTokenError> {
         let Some((id, given)) = parse(token) else { return Ok(None) };
-        let kind = self.api.registry.resource("", "v1", "secrets").ok_or(BootstrapTokenError::NoSecrets)?;
-        let Ok(secret) = self.api.cached(&kind, "kube-system", &format!("{PREFIX}{id}")) else {
+        let kind =
+            self.objects.registry.resource("", "v1", "secrets").ok_or(BootstrapTokenError::NoSecrets)?;
+        let Ok(secret) = self.objects.cached(&kind, "kube-system", &format!("{PREFIX}{id}")) else {
             return Err(BootstrapTokenError::Unknown(id.to_owned()));
         };
         if secret.meta.deletion_timestamp.is_some() {

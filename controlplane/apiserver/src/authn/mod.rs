@@ -1,8 +1,8 @@
 //! Authentication: an ordered union of authenticators. The first one that accepts the credentials decides. If all
 //! reject them, the reasons are logged and the client gets 401 without details.
 
-// Errors of token authentication.
-mod error;
+// The owner of a token.
+mod authenticated;
 // Client certificates.
 pub mod x509;
 // Requestheader authentication.
@@ -17,8 +17,11 @@ pub mod service_account;
 pub mod oidc;
 // Token webhook.
 pub mod webhook;
+// The token authenticators as one trait.
+mod token;
 
-pub use error::TokenError;
+pub use authenticated::Authenticated;
+pub use token::{TokenAuthenticator, TokenError};
 
 use base64::{Engine, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD};
 use coracle_client::user::User;
@@ -85,33 +88,6 @@ pub fn strip(headers: &mut HeaderMap) {
     {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
     }
-}
-
-/// Who a token belongs to, and whom it may be shown to.
-#[derive(Debug, Clone)]
-pub struct Authenticated {
-    /// The user.
-    pub user: User,
-    /// The token's audiences; none when it names none, and so is for this server only.
-    pub audiences: Vec<String>,
-}
-
-impl Authenticated {
-    /// The owner of a token that is for this server.
-    pub fn for_this_server(user: User) -> Self {
-        Self { user, audiences: Vec::new() }
-    }
-}
-
-/// Authenticates one kind of bearer token.
-#[async_trait::async_trait]
-pub trait TokenAuthenticator: Send + Sync {
-    /// `None` if the token is of another kind; an error if it is invalid.
-    async fn authenticate(
-        &self,
-        token: &str,
-        audiences: &[String],
-    ) -> Result<Option<Authenticated>, TokenError>;
 }
 
 /// The ordered union of all authenticators.

@@ -1,8 +1,7 @@
 //! Tokens of an OpenID Connect provider: verified with the provider's published keys, claims become user and groups.
 
-use super::{Authenticated, TokenAuthenticator, TokenError};
+use super::authenticated::Authenticated;
 use crate::https_client::{ClientTls, HttpsClient, HttpsClientError};
-use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use coracle_client::user::User;
 use http::Method;
@@ -171,15 +170,9 @@ impl Oidc {
     }
 }
 
-#[async_trait]
-impl TokenAuthenticator for Oidc {
-    async fn authenticate(&self, token: &str, _: &[String]) -> Result<Option<Authenticated>, TokenError> {
-        Ok(self.known(token).await?)
-    }
-}
-
 impl Oidc {
-    async fn known(&self, token: &str) -> Result<Option<Authenticated>, OidcError> {
+    /// The owner of a token of the provider; `None` if the token is of another kind.
+    pub(super) async fn known(&self, token: &str) -> Result<Option<Authenticated>, OidcError> {
         let mut parts = token.split('.');
         let (Some(_), Some(payload), Some(_), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())

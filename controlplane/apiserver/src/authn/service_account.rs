@@ -1,8 +1,7 @@
 //! Service-account tokens: JWTs signed by the server's own key, bound to an account and possibly a pod, secret or node.
 
-use super::{Authenticated, TokenAuthenticator, TokenError};
-use crate::api::Api;
-use async_trait::async_trait;
+use super::authenticated::Authenticated;
+use crate::objects::Objects;
 use coracle_client::user::User;
 use coracle_pki::service_account::{self, Bound, Keys, LEGACY_ISSUER};
 use std::sync::Arc;
@@ -36,22 +35,16 @@ pub struct ServiceAccounts {
     /// The keys.
     pub keys: Arc<Keys>,
     /// Where accounts and pods are looked up.
-    pub api: Arc<Api>,
-}
-
-#[async_trait]
-impl TokenAuthenticator for ServiceAccounts {
-    async fn authenticate(
-        &self,
-        token: &str,
-        audiences: &[String],
-    ) -> Result<Option<Authenticated>, TokenError> {
-        Ok(self.known(token, audiences)?)
-    }
+    pub objects: Arc<Objects>,
 }
 
 impl ServiceAccounts {
-    fn known(&self, token: &str, audiences: &[String]) -> Result<Option<Authenticated>, ServiceAccountError> {
+    /// The owner of a token; `None` if the token is of another kind.
+    pub(super) fn known(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<Authenticated>, ServiceAccountError> {
         let parts: Vec<&str> = token.split('.').collect();
         if parts.len() != 3 {
             return Ok(None);
@@ -90,8 +83,10 @@ impl ServiceAccounts {
         use base64::Engine;
         let claims = self.keys.verify_legacy(token)?;
         let gone = ServiceAccountError::Invalidated;
-        let Some(kind) = self.api.registry.resource("", "v1", "secrets") else { return Err(gone) };
-        let Ok(secret) = self.api.cached(&kind, &claims.namespace, &claims.secret) else { return Err(gone) };
+        let Some(kind) = self.objects.registry.resource("", "v1", "secrets") else { return Err(gone) };
+        let Ok(secret) = self.objects.cached(&kind, &claims.namespace, &claims.secret) else {
+            return Err(gone);
+        };
         if secret.meta.deletion_timestamp.is_some() {
             return Err(gone);
         }
@@ -118,8 +113,8 @@ impl ServiceAccounts {
             namespace: namespace.to_owned(),
             name: bound.name.clone(),
         };
-        let kind = self.api.registry.resource("", "v1", plural).ok_or_else(gone)?;
-        let object = self.api.cached(&kind, namespace, &bound.name).map_err(|_| gone())?;
+        let kind = self.objects.registry.resource("", "v1", plural).ok_or_else(gone)?;
+        let object = self.objects.cached(&kind, namespace, &bound.name).map_err(|_| gone())?;
         if object.meta.uid != bound.uid {
             return Err(gone());
         }

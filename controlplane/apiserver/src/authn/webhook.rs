@@ -1,8 +1,7 @@
 //! Token webhook: sends a TokenReview. Responses are cached.
 
-use super::{Authenticated, TokenAuthenticator, TokenError};
+use super::authenticated::Authenticated;
 use crate::https_client::{HttpsClient, HttpsClientError};
-use async_trait::async_trait;
 use coracle_client::user::User;
 use http::Method;
 use parking_lot::Mutex;
@@ -105,13 +104,13 @@ fn read(status: &Value, audiences: &[String]) -> Result<Authenticated, Refusal> 
     Ok(Authenticated { user, audiences: told })
 }
 
-#[async_trait]
-impl TokenAuthenticator for TokenWebhook {
-    async fn authenticate(
+impl TokenWebhook {
+    /// The owner of a token, from the webhook or its last answer.
+    pub(super) async fn known(
         &self,
         token: &str,
         audiences: &[String],
-    ) -> Result<Option<Authenticated>, TokenError> {
+    ) -> Result<Option<Authenticated>, WebhookError> {
         let mut hash = Sha256::new();
         hash.update(token);
         audiences.iter().for_each(|audience| {

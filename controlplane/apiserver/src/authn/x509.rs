@@ -2,7 +2,7 @@
 //! possession of the key; the chain is verified here, once per connection. Expiry and revocation are checked with every
 //! request.
 
-use crate::api::Api;
+use crate::objects::Objects;
 use coracle_client::user::User;
 use coracle_pki::revoked::{REVOKED, revoked};
 use rustls::server::danger::ClientCertVerifier;
@@ -182,13 +182,13 @@ fn read(leaf: &[u8], between: &[CertificateDer<'_>], issuer: Issuer) -> Option<C
 
 /// Authenticates client certificates; checks expiry and revocation.
 pub struct CertificateAuthenticator {
-    api: Arc<Api>,
+    objects: Arc<Objects>,
 }
 
 impl CertificateAuthenticator {
     /// On the caches of a server.
-    pub fn new(api: Arc<Api>) -> Self {
-        Self { api }
+    pub fn new(objects: Arc<Objects>) -> Self {
+        Self { objects }
     }
 
     /// The user of a certificate of the cluster's authority; an error says why it does not count any more.
@@ -207,8 +207,8 @@ impl CertificateAuthenticator {
     }
 
     fn revoked(&self, node: &str) -> Option<i64> {
-        let kind = self.api.registry.resource("", "v1", "configmaps")?;
-        revoked(&self.api.cached(&kind, "kube-system", REVOKED).ok()?.value(), node)
+        let kind = self.objects.registry.resource("", "v1", "configmaps")?;
+        revoked(&self.objects.cached(&kind, "kube-system", REVOKED).ok()?.value(), node)
     }
 }
 
@@ -229,8 +229,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let authority = |name: &str| Authority::ensure(dir.path(), name, name).unwrap();
         let (cluster, proxies, stranger) = (authority("ca"), authority("proxies"), authority("stranger"));
-        let knows =
-            |authority: &Authority| crate::tls::client_verifier(&[der(&authority.certificate)]).unwrap();
+        let knows = |authority: &Authority| {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(der(&authority.certificate)).unwrap();
+            coracle_cli::client_cert::ca_verifier(roots).unwrap()
+        };
         let verifier = Verifier { cluster: knows(&cluster), front_proxy: knows(&proxies) };
         let now = UnixTime::now();
         let later = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs() + seconds));

@@ -1,7 +1,7 @@
 //! Graph of the node authorizer: a pod that is bound to a node relates the node to every object that the pod
 //! references. The graph reads the events of the pods' cache before every lookup.
 
-use crate::api::Api;
+use crate::objects::Objects;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::{Cursor, EventType};
 use parking_lot::Mutex;
@@ -36,14 +36,14 @@ struct State {
 
 /// The graph.
 pub struct Graph {
-    api: Arc<Api>,
+    objects: Arc<Objects>,
     state: Mutex<State>,
 }
 
 impl Graph {
     /// On the caches of a server.
-    pub fn new(api: Arc<Api>) -> Self {
-        Self { api, state: Mutex::default() }
+    pub fn new(objects: Arc<Objects>) -> Self {
+        Self { objects, state: Mutex::default() }
     }
 
     /// Whether a pod on the node references the object.
@@ -80,8 +80,8 @@ impl Graph {
     }
 
     fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
-        let kind = self.api.registry.preferred(group, plural)?;
-        self.api.cached(&kind, namespace, name).ok()
+        let kind = self.objects.registry.preferred(group, plural)?;
+        self.objects.cached(&kind, namespace, name).ok()
     }
 
     /// Whether a volume is bound to a claim that a pod of the node uses.
@@ -102,8 +102,8 @@ impl Graph {
         namespace: &str,
         name: &str,
     ) -> bool {
-        let volumes = self.api.registry.preferred("", "persistentvolumes");
-        let volumes = volumes.and_then(|kind| self.api.cache(&kind).ok()).map(|cache| cache.list(None));
+        let volumes = self.objects.registry.preferred("", "persistentvolumes");
+        let volumes = volumes.and_then(|kind| self.objects.cache(&kind).ok()).map(|cache| cache.list(None));
         volumes.into_iter().flatten().any(|volume| {
             let spec = volume.value()["spec"].clone();
             let claim_namespace = spec["claimRef"]["namespace"].as_str().unwrap_or_default().to_owned();
@@ -133,14 +133,15 @@ impl Graph {
                 // Too slow for the ring: begin anew.
                 Err(_) => state.cursor = None,
             }
-            if state.cursor.is_none() && self.api.registry.preferred("", "pods").is_none() {
+            if state.cursor.is_none() && self.objects.registry.preferred("", "pods").is_none() {
                 return;
             }
         }
     }
 
     fn load(&self, state: &mut State) {
-        let cache = self.api.registry.preferred("", "pods").and_then(|kind| self.api.cache(&kind).ok());
+        let cache =
+            self.objects.registry.preferred("", "pods").and_then(|kind| self.objects.cache(&kind).ok());
         let Some(cache) = cache else { return };
         let (pods, _, cursor) = cache.list_and_watch(None);
         *state = State { cursor: Some(cursor), ..State::default() };

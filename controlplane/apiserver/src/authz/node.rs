@@ -4,7 +4,7 @@
 use super::graph::Graph;
 use super::rbac::Rule;
 use super::{Authorizer, Decision, Rules};
-use crate::api::Api;
+use crate::objects::Objects;
 use crate::request_info::RequestInfo;
 use crate::verb::Verb;
 use async_trait::async_trait;
@@ -25,10 +25,10 @@ fn no(why: impl Into<String>) -> Decision {
 
 impl NodeAuthorizer {
     /// On the caches of a server.
-    pub fn new(api: Arc<Api>) -> Self {
+    pub fn new(objects: Arc<Objects>) -> Self {
         let rules = bootstrap::role_rules("system:node").into_iter();
         let rules = rules.filter_map(|rule| serde_json::from_value(rule).ok()).collect();
-        Self { graph: Graph::new(api), rules }
+        Self { graph: Graph::new(objects), rules }
     }
 
     fn related(&self, node: &str, request: &RequestInfo) -> Decision {

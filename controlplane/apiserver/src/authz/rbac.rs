@@ -3,7 +3,7 @@
 
 use super::bindings::{Bindings, group_key, user_key};
 use super::{Authorizer, Decision, Rules};
-use crate::api::Api;
+use crate::objects::Objects;
 use crate::request_info::RequestInfo;
 use async_trait::async_trait;
 use coracle_client::user::User;
@@ -94,9 +94,18 @@ fn parsed(memo: &Parsed, object: &Object) -> Arc<Role> {
     value
 }
 
+/// The rules of roles and users, for the escalation check.
+pub trait RoleRules: Send + Sync {
+    /// The rules of a role; `None` when there is no such role.
+    fn role_rules(&self, reference: &RoleRef, namespace: &str) -> Option<Vec<Rule>>;
+
+    /// The rules that a user holds in a namespace (empty: in the cluster).
+    fn held(&self, user: &User, namespace: &str) -> Vec<Rule>;
+}
+
 /// The authorizer.
 pub struct Rbac {
-    api: Arc<Api>,
+    objects: Arc<Objects>,
     roles: Parsed,
     everywhere: Bindings,
     somewhere: Bindings,
@@ -104,14 +113,14 @@ pub struct Rbac {
 
 impl Rbac {
     /// On the caches of a server.
-    pub fn new(api: Arc<Api>) -> Self {
+    pub fn new(objects: Arc<Objects>) -> Self {
         let (everywhere, somewhere) = (Bindings::default(), Bindings::default());
-        Self { api, roles: Parsed::default(), everywhere, somewhere }
+        Self { objects, roles: Parsed::default(), everywhere, somewhere }
     }
 
     fn cache(&self, plural: &str) -> Option<Arc<Cache>> {
-        let kind = self.api.registry.resource(GROUP, "v1", plural)?;
-        self.api.cache(&kind).ok()
+        let kind = self.objects.registry.resource(GROUP, "v1", plural)?;
+        self.objects.cache(&kind).ok()
     }
 
     fn role(&self, reference: &RoleRef, namespace: &str) -> Option<Arc<Role>> {
@@ -121,11 +130,6 @@ impl Rbac {
         };
         let object = self.cache(plural)?.get(namespace, &reference.name)?;
         Some(parsed(&self.roles, &object))
-    }
-
-    /// The rules of a role; `None` when there is no such role.
-    pub fn role_rules(&self, reference: &RoleRef, namespace: &str) -> Option<Vec<Rule>> {
-        self.role(reference, namespace).map(|role| role.rules.clone())
     }
 
     /// Calls `visit` with every rule that holds for the user in a namespace (empty: in the cluster) until it says stop.
@@ -146,6 +150,21 @@ impl Rbac {
                 }
             }
         }
+    }
+}
+
+impl RoleRules for Rbac {
+    fn role_rules(&self, reference: &RoleRef, namespace: &str) -> Option<Vec<Rule>> {
+        self.role(reference, namespace).map(|role| role.rules.clone())
+    }
+
+    fn held(&self, user: &User, namespace: &str) -> Vec<Rule> {
+        let mut held = Vec::new();
+        self.visit(user, namespace, |rule| {
+            held.push(rule.clone());
+            false
+        });
+        held
     }
 }
 

@@ -1,10 +1,12 @@
 //! Logs, exec, attach and port-forward of pods.
 
-use super::forward;
-use super::node::Nodes;
 use super::websocket;
-use crate::chain::{Context, Server};
-use crate::hook::Connector;
+use crate::authorize::authorize;
+use crate::authz::Authorizer;
+use crate::connector::Connector;
+use crate::context::Context;
+use crate::nodes::agent::Nodes;
+use crate::nodes::forward;
 use crate::request_body::RequestBody;
 use crate::request_info::RequestInfo;
 use crate::respond::Body;
@@ -100,13 +102,14 @@ pub struct Pods {
     pub what: Stream,
     /// Where the agents are.
     pub nodes: Arc<Nodes>,
+    /// Decides about requests that run something and begin with a GET.
+    pub authz: Arc<dyn Authorizer>,
 }
 
 #[async_trait]
 impl Connector for Pods {
     async fn options(
         &self,
-        server: &Arc<Server>,
         context: &Context,
         _kind: &Kind,
         method: &Method,
@@ -120,21 +123,20 @@ impl Connector for Pods {
         if method == Method::GET {
             // WebSockets begin with a GET, and who may only read must not run anything.
             let create = RequestInfo { verb: Verb::Create, ..context.info.clone() };
-            server.authorize(&context.user, &create).await?;
+            authorize(self.authz.as_ref(), &context.user, &create).await?;
         }
         self.what.options(&context.query).map(Some)
     }
 
     async fn connect(
         &self,
-        server: &Arc<Server>,
         context: &Context,
         kind: &Kind,
         options: Option<Value>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
         let info = &context.info;
-        let pod = server.api.get(kind, &info.namespace, &info.name).await?.value();
+        let pod = self.nodes.objects().get(kind, &info.namespace, &info.name).await?.value();
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         let path = self.path(&pod, context, &options.unwrap_or_default())?;
         if node.is_empty() {

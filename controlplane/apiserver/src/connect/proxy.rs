@@ -1,12 +1,15 @@
 //! `/proxy` of pods, services and nodes: HTTP to something inside the cluster. The server need not be on the pod network:
 //! the connection goes through the agent of the node where the backend runs.
 
-use super::address::special;
-use super::forward;
-use super::node::{Io, Nodes, exchange};
 use super::rewrite::LinkRewriter;
-use crate::chain::{Context, Server};
-use crate::hook::Connector;
+use crate::authorize::authorize;
+use crate::authz::Authorizer;
+use crate::connector::Connector;
+use crate::context::Context;
+use crate::nodes::address::special;
+use crate::nodes::agent::{Io, Nodes, exchange};
+use crate::nodes::forward;
+use crate::objects::Objects;
 use crate::request_body::RequestBody;
 use crate::request_info::RequestInfo;
 use crate::respond::{self, Body};
@@ -34,6 +37,8 @@ const INTERNAL: [&str; 2] = ["dial", "volumes"];
 pub struct Proxy {
     /// Where the agents are.
     pub nodes: Arc<Nodes>,
+    /// Decides about requests that run something and begin with a GET.
+    pub authz: Arc<dyn Authorizer>,
 }
 
 /// `[scheme:]name[:port]`.
@@ -81,14 +86,14 @@ fn endpoint(rest: &str) -> String {
 }
 
 /// Checks what a request for a node's API asks for. Nodes trust the server, so they do not check its requests again.
-async fn check_endpoint(server: &Server, context: &Context, rest: &str) -> Result<(), ApiError> {
+async fn check_endpoint(authz: &dyn Authorizer, context: &Context, rest: &str) -> Result<(), ApiError> {
     let (info, endpoint) = (&context.info, endpoint(rest));
     if INTERNAL.contains(&endpoint.as_str()) {
         return Err(ApiError::no_such_path());
     }
     if STREAMS.contains(&endpoint.as_str()) && info.verb != Verb::Create {
         // WebSockets begin with a GET, and who may only read must not run anything.
-        server.authorize(&context.user, &RequestInfo { verb: Verb::Create, ..info.clone() }).await?;
+        authorize(authz, &context.user, &RequestInfo { verb: Verb::Create, ..info.clone() }).await?;
     }
     Ok(())
 }
@@ -104,7 +109,6 @@ struct Backend {
 impl Connector for Proxy {
     async fn options(
         &self,
-        server: &Arc<Server>,
         context: &Context,
         kind: &Kind,
         _method: &Method,
@@ -112,7 +116,7 @@ impl Connector for Proxy {
         let info = &context.info;
         Address::parse(&info.name)?;
         if info.resource == "nodes" {
-            check_endpoint(server, context, &info.rest).await?;
+            check_endpoint(self.authz.as_ref(), context, &info.rest).await?;
         }
         let kind = format!("{}ProxyOptions", kind.kind);
         Ok(Some(json!({"kind": kind, "apiVersion": "v1", "path": format!("/{}", info.rest)})))
@@ -120,20 +124,19 @@ impl Connector for Proxy {
 
     async fn connect(
         &self,
-        server: &Arc<Server>,
         context: &Context,
         kind: &Kind,
         options: Option<Value>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
-        let info = &context.info;
+        let (info, objects) = (&context.info, self.nodes.objects());
         let address = Address::parse(&info.name)?;
         let options = options.unwrap_or_default();
         let rest = options["path"].as_str().unwrap_or_default();
         let rest = rest.strip_prefix('/').unwrap_or(rest);
         // A webhook may have led it elsewhere, which the user may not be allowed.
         if info.resource == "nodes" && rest != info.rest {
-            check_endpoint(server, context, rest).await?;
+            check_endpoint(self.authz.as_ref(), context, rest).await?;
         }
         let query = request.uri().query().map(|q| format!("?{q}")).unwrap_or_default();
         let path = format!("/{rest}{query}");
@@ -141,7 +144,7 @@ impl Connector for Proxy {
         let client = forward::client_side(&mut request);
         if info.resource == "nodes" {
             if let Some(elsewhere) = elsewhere {
-                server.api.get(kind, "", address.name).await?;
+                objects.get(kind, "", address.name).await?;
                 return Ok(elsewhere);
             }
             let (request, _) = forward::rewritten(request, address.name, &path)?;
@@ -149,9 +152,9 @@ impl Connector for Proxy {
         }
         let backend = match info.resource.as_str() {
             "pods" => {
-                pod_backend(&server.api.get(kind, &info.namespace, address.name).await?.value(), &address)?
+                pod_backend(&objects.get(kind, &info.namespace, address.name).await?.value(), &address)?
             }
-            _ => service_backend(server, &info.namespace, &address).await?,
+            _ => service_backend(objects, &info.namespace, &address).await?,
         };
         if let Some(elsewhere) = elsewhere {
             return Ok(elsewhere);
@@ -227,12 +230,12 @@ fn join(ip: &str, port: &str) -> String {
 
 /// A ready endpoint of a Service, from its EndpointSlices.
 async fn service_backend(
-    server: &Arc<Server>,
+    objects: &Objects,
     namespace: &str,
     address: &Address<'_>,
 ) -> Result<Backend, ApiError> {
-    let services = server.api.registry.resource("", "v1", "services").ok_or_else(ApiError::no_such_path)?;
-    let service = server.api.get(&services, namespace, address.name).await?.value();
+    let services = objects.registry.resource("", "v1", "services").ok_or_else(ApiError::no_such_path)?;
+    let service = objects.get(&services, namespace, address.name).await?.value();
     let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
     let wanted = ports.iter().find(|p| {
         address.port.is_empty()
@@ -247,13 +250,12 @@ async fn service_backend(
         ));
     };
     let port_name = wanted["name"].as_str().unwrap_or_default();
-    let slices = server
-        .api
+    let slices = objects
         .registry
         .resource("discovery.k8s.io", "v1", "endpointslices")
         .ok_or_else(ApiError::no_such_path)?;
     let mut backends = Vec::new();
-    for slice in server.api.cache(&slices)?.list(Some(namespace)) {
+    for slice in objects.cache(&slices)?.list(Some(namespace)) {
         if slice.meta.labels.get("kubernetes.io/service-name").map(String::as_str) != Some(address.name) {
             continue;
         }

@@ -3,7 +3,7 @@
 //! Only the server speaks. In `binary.k8s.io`, and when the client names no protocol, messages are the bytes; in
 //! `base64.binary.k8s.io` each is base64 of its own.
 
-use super::forward;
+use crate::nodes::forward;
 use crate::request_body::RequestBody;
 use crate::respond::{self, Body};
 use base64::Engine as _;

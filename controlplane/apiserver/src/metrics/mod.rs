@@ -3,8 +3,8 @@
 // Requests by verb and resource.
 pub mod requests;
 
-use crate::chain::Server;
-use crate::wellknown;
+use crate::objects::Objects;
+use crate::version::version;
 use coracle_cli::supervise::Supervisor;
 use coracle_client::diagnostics::MetricsSource;
 use coracle_proto::exposition::{Form, Page};
@@ -22,12 +22,12 @@ pub struct Metrics {
 
 impl Metrics {
     /// Renders all metrics.
-    pub fn render(&self, server: &Server, form: Form) -> String {
+    pub fn render(&self, objects: &Objects, supervisor: &Supervisor, form: Form) -> String {
         let mut page = Page::new(form);
         self.requests.render(&mut page);
         page.family("apiserver_storage_objects", "gauge", "Number of stored objects by resource.");
-        for kind in server.api.registry.all().iter().filter(|k| k.stored && k.stored_as.is_none()) {
-            if let Ok(cache) = server.api.cache(kind) {
+        for kind in objects.registry.all().iter().filter(|k| k.stored && k.stored_as.is_none()) {
+            if let Ok(cache) = objects.cache(kind) {
                 let resource = coracle_proto::status::qualified(&kind.group, &kind.plural);
                 page.value("apiserver_storage_objects", &[("resource", &resource)], cache.len());
             }
@@ -37,10 +37,10 @@ impl Metrics {
             "gauge",
             "Number of stored objects that cannot be read and are left out of lists and watches.",
         );
-        page.value("coracle_unreadable_objects", &[], server.api.reflector.unreadable().len());
+        page.value("coracle_unreadable_objects", &[], objects.reflector.unreadable().len());
         self.loops.iter().for_each(|counted| counted.render(&mut page));
-        tasks(&server.wellknown.supervisor, &mut page);
-        let version = wellknown::version();
+        tasks(supervisor, &mut page);
+        let version = version();
         let text = |key: &str| version[key].as_str().unwrap_or_default().to_owned();
         page.family("kubernetes_build_info", "gauge", "A constant 1, labelled by version.");
         let (full, major, minor) = (text("gitVersion"), text("major"), text("minor"));

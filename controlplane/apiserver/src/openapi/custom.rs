@@ -1,11 +1,11 @@
 //! Schemas of custom resources as published in OpenAPI documents: in OpenAPI 2 without the keywords that it lacks, or
 //! that kubectl would use to reject unknown fields.
 
-use super::OBJECT_META;
 use super::descriptions::Descriptions;
 use super::schemas::Dialect;
 use serde_json::{Map, Value, json};
 
+pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const OPEN: &str = "x-kubernetes-preserve-unknown-fields";
 /// A type whose own fields are described as those of every object.
 const EXAMPLE: &str = "io.k8s.api.core.v1.ConfigMap";

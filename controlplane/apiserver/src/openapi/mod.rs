@@ -14,7 +14,7 @@ mod paths;
 // OpenAPI 2 as protobuf.
 mod protobuf;
 
-use super::chain::Context;
+use super::context::Context;
 use super::discovery::{hash, rank};
 use super::respond::{self, Body};
 use crate::aggregation::routes::RouteTable;
@@ -23,6 +23,7 @@ use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::schema;
 use coracle_proto::status::ApiError;
+use custom::OBJECT_META;
 use descriptions::Descriptions;
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -39,8 +40,6 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-
-const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// The OpenAPI documents.
 pub struct OpenApi {

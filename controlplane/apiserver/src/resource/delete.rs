@@ -17,7 +17,7 @@ impl ResourceRequest<'_> {
         let form = self.form()?;
         let options = self.delete_options(request).await?;
         let write = self.write_options(&options);
-        let removed = self.server.api.remove(&self.target("", &write), &options).await?;
+        let removed = self.handlers.api.remove(&self.target("", &write), &options).await?;
         if removed.gone && !self.kind.returns_deleted {
             let details = json!({
                 "name": removed.object.meta.name, "group": self.kind.group,
@@ -43,20 +43,20 @@ impl ResourceRequest<'_> {
         let selection = Selection::parse(self.kind, &list_options)?.named(&self.context.info.name);
         let options = self.delete_options(request).await?;
         let write = self.write_options(&options);
-        let page = self.server.api.list(self.kind, self.scope(), &list_options, &selection).await?;
+        let page = self.handlers.api.list(self.kind, self.scope(), &list_options, &selection).await?;
         let (page, converted) = self.converted(page).await?;
         for object in &page.items {
             let mut target = self.target("", &write);
             target.namespace = &object.meta.namespace;
             target.name = &object.meta.name;
-            match self.server.api.remove(&target, &options).await {
+            match self.handlers.api.remove(&target, &options).await {
                 Err(error) if !error.is_not_found() => return Err(error),
                 _ => {}
             }
         }
         // What cannot be read matches no selector.
         if selection.is_everything() {
-            self.server.api.delete_unreadable(&self.target("", &write), self.scope(), &options).await?;
+            self.handlers.api.delete_unreadable(&self.target("", &write), self.scope(), &options).await?;
         }
         ListChunks::of(self.kind, page, Form::Plain, String::new(), converted).into_response("")
     }

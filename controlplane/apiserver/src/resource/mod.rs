@@ -1,4 +1,4 @@
-//! Verbs on resources: from a request to a call of [`Api`](super::api::Api) and back.
+//! Verbs on resources: from a request to a call of [`Api`] and back.
 
 // Request bodies, with a size limit.
 mod body;
@@ -11,10 +11,14 @@ mod delete;
 // Subresources, and kinds that are computed.
 mod subresource;
 
-use crate::chain::{Context, Server};
+use crate::api::Api;
+use crate::authz::Authorizer;
+use crate::connector::Connectors;
+use crate::context::Context;
 use crate::negotiate::{self, Form};
 use crate::request_body::RequestBody;
 use crate::respond::Body;
+use crate::run_action::Actions;
 use crate::verb::Verb;
 use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::Target;
@@ -22,48 +26,65 @@ use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
 use http::{Request, Response};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
-/// Serves one request on a resource.
-pub async fn serve(
-    server: &Arc<Server>,
-    context: Context,
-    request: Request<RequestBody>,
-) -> Result<Response<Body>, ApiError> {
-    let info = &context.info;
-    let kind = server.api.registry.resource(&info.group, &info.version, &info.resource);
-    let kind = kind.ok_or_else(ApiError::no_such_path)?;
-    let call = ResourceRequest { server, kind: &kind, context: &context };
-    call.check_scope()?;
-    // Each is boxed: in place, every request would carry, and the connection move, the largest of them.
-    if !info.subresource.is_empty() {
-        return Box::pin(call.subresource(request)).await;
-    }
-    // A verb was authorized under its own name: it must not do what another one does.
-    if !kind.verbs.contains(&info.verb.as_str()) || call.lacks_name() {
-        return Err(ApiError::method_not_allowed());
-    }
-    if !kind.stored {
-        if matches!(info.verb, Verb::Get | Verb::List) {
-            return Box::pin(call.serve_computed()).await;
+/// Handlers of requests on resources, and their dependencies.
+pub struct Resources {
+    /// Objects.
+    pub api: Arc<Api>,
+    /// Subresources and resources that store nothing.
+    pub actions: Arc<Actions>,
+    /// Subresources that take over the connection.
+    pub connectors: Connectors,
+    /// Decides whether an update or apply may create the object.
+    pub authz: Arc<dyn Authorizer>,
+    /// Ends watches when it is cancelled.
+    pub stop: CancellationToken,
+}
+
+impl Resources {
+    /// Serves one request on a resource.
+    pub async fn serve(
+        &self,
+        context: Context,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Body>, ApiError> {
+        let info = &context.info;
+        let kind = self.api.objects.registry.resource(&info.group, &info.version, &info.resource);
+        let kind = kind.ok_or_else(ApiError::no_such_path)?;
+        let call = ResourceRequest { handlers: self, kind: &kind, context: &context };
+        call.check_scope()?;
+        // Each is boxed: in place, every request would carry, and the connection move, the largest of them.
+        if !info.subresource.is_empty() {
+            return Box::pin(call.subresource(request)).await;
         }
-        return Box::pin(call.action(request)).await;
-    }
-    match info.verb {
-        Verb::Get => call.get().await,
-        Verb::List => Box::pin(call.list()).await,
-        Verb::Watch => Box::pin(call.watch()).await,
-        Verb::Create => Box::pin(call.create(request)).await,
-        Verb::Update => Box::pin(call.update("", request)).await,
-        Verb::Patch => Box::pin(call.patch("", request)).await,
-        Verb::Delete => Box::pin(call.delete(request)).await,
-        Verb::DeleteCollection => Box::pin(call.delete_collection(request)).await,
-        _ => Err(ApiError::method_not_allowed()),
+        // A verb was authorized under its own name: it must not do what another one does.
+        if !kind.verbs.contains(&info.verb.as_str()) || call.lacks_name() {
+            return Err(ApiError::method_not_allowed());
+        }
+        if !kind.stored {
+            if matches!(info.verb, Verb::Get | Verb::List) {
+                return Box::pin(call.serve_computed()).await;
+            }
+            return Box::pin(call.action(request)).await;
+        }
+        match info.verb {
+            Verb::Get => call.get().await,
+            Verb::List => Box::pin(call.list()).await,
+            Verb::Watch => Box::pin(call.watch()).await,
+            Verb::Create => Box::pin(call.create(request)).await,
+            Verb::Update => Box::pin(call.update("", request)).await,
+            Verb::Patch => Box::pin(call.patch("", request)).await,
+            Verb::Delete => Box::pin(call.delete(request)).await,
+            Verb::DeleteCollection => Box::pin(call.delete_collection(request)).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
     }
 }
 
 /// A request on a resource.
 struct ResourceRequest<'a> {
-    server: &'a Arc<Server>,
+    handlers: &'a Resources,
     kind: &'a Arc<Kind>,
     context: &'a Context,
 }

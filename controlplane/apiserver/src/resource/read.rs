@@ -24,10 +24,11 @@ impl ResourceRequest<'_> {
         let form = self.form()?;
         let options = ListOptions::parse(&self.context.query)?;
         if let Some(at) = list::parse_version(&options.resource_version)? {
-            self.server.api.wait_for_version(at).await?;
+            self.handlers.api.wait_for_version(at).await?;
         }
-        let object = self.server.api.get(self.kind, self.namespace(), &self.context.info.name).await?;
-        self.show(200, &self.server.api.converter.to_version(self.kind, &object).await?, form)
+        let object =
+            self.handlers.api.objects.get(self.kind, self.namespace(), &self.context.info.name).await?;
+        self.show(200, &self.handlers.api.converter.to_version(self.kind, &object).await?, form)
     }
 
     /// One object in the form that was asked for.
@@ -53,7 +54,7 @@ impl ResourceRequest<'_> {
         let form = self.form()?;
         let options = ListOptions::parse(&self.context.query)?;
         let selection = Selection::parse(self.kind, &options)?.named(&self.context.info.name);
-        let page = self.server.api.list(self.kind, self.scope(), &options, &selection).await?;
+        let page = self.handlers.api.list(self.kind, self.scope(), &options, &selection).await?;
         let encoding = self.context.header("accept-encoding");
         // Copying bytes takes no time; reading and writing them does, and so does making them smaller.
         let plain = form == Form::Plain && !self.kind.is_view() && !encoding.contains("gzip");
@@ -70,7 +71,7 @@ impl ResourceRequest<'_> {
     pub(super) async fn converted(&self, mut page: list::Page) -> Result<(list::Page, bool), ApiError> {
         let converted = calls_webhook(self.kind);
         if converted {
-            page.items = self.server.api.converter.to_version_all(self.kind, page.items).await?;
+            page.items = self.handlers.api.converter.to_version_all(self.kind, page.items).await?;
         }
         Ok((page, converted))
     }
@@ -79,7 +80,7 @@ impl ResourceRequest<'_> {
         let form = self.form()?;
         let options = ListOptions::parse(&self.context.query)?;
         let selection = Selection::parse(self.kind, &options)?.named(&self.context.info.name);
-        let watch = match self.server.api.watch(self.kind, self.scope(), &options, selection, form).await {
+        let watch = match self.handlers.api.watch(self.kind, self.scope(), &options, selection, form).await {
             Ok(watch) => watch,
             // Too old: clients expect a watch that begins and says so in its first event.
             Err(error) if error.code == 410 => {
@@ -89,7 +90,7 @@ impl ResourceRequest<'_> {
             Err(error) => return Err(error),
         };
         // At shutdown clients are to go elsewhere at once.
-        let frames = watch.frames().take_until(self.server.wellknown.stop.clone().cancelled_owned());
+        let frames = watch.frames().take_until(self.handlers.stop.clone().cancelled_owned());
         let frames = frames.map(|frame| frame.map(Frame::data));
         let mut response = respond::bytes(200, JSON, Bytes::new());
         *response.body_mut() = StreamBody::new(frames).boxed_unsync();

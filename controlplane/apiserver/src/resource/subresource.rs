@@ -3,10 +3,11 @@
 use super::ResourceRequest;
 use super::body::{BufferedBody, content_type};
 use crate::admission::Operation;
-use crate::hook::{Call, Connector};
+use crate::connector::Connector;
 use crate::negotiate::{self, Form};
 use crate::patch_request::{self, PatchKind};
 use crate::respond::{self, Body, JSON};
+use crate::run_action::Call;
 use crate::select::Selection;
 use crate::verb::Verb;
 use crate::{decode, request_body::RequestBody, table};
@@ -30,14 +31,15 @@ impl ResourceRequest<'_> {
             return Err(ApiError::no_such_path());
         }
         if let Some(connect) =
-            self.server.connectors.get(&(self.kind.plural.clone(), info.subresource.clone()))
+            self.handlers.connectors.get(&(self.kind.plural.clone(), info.subresource.clone()))
         {
             return self.connect(connect.as_ref(), request).await;
         }
         if !known.exposed(self.kind).verbs.contains(&info.verb.as_str()) {
             return Err(ApiError::method_not_allowed());
         }
-        if self.server.api.action(&info.group, &info.resource, &info.subresource).is_some() {
+        let (actions, registry) = (&self.handlers.actions, &self.handlers.api.objects.registry);
+        if actions.find(registry, &info.group, &info.resource, &info.subresource).is_some() {
             return self.action(request).await;
         }
         match info.verb {
@@ -54,8 +56,8 @@ impl ResourceRequest<'_> {
         connector: &dyn Connector,
         request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
-        let (server, context, method) = (self.server, self.context, request.method().clone());
-        let mut asked = connector.options(server, context, self.kind, &method).await?;
+        let (api, context, method) = (&self.handlers.api, self.context, request.method().clone());
+        let mut asked = connector.options(context, self.kind, &method).await?;
         let mut warnings = Vec::new();
         if let Some(asked) = &mut asked {
             // The query belongs to the stream or to what is behind the proxy; it holds no options of a write.
@@ -64,11 +66,11 @@ impl ResourceRequest<'_> {
                 ..WriteOptions::default()
             };
             let target = self.target(&context.info.subresource, &options);
-            let mut at = server.api.attributes(&target, Operation::Connect, None);
-            server.api.admission.admit(&mut at, asked).await?;
+            let mut at = api.attributes(&target, Operation::Connect, None);
+            api.admission.admit(&mut at, asked).await?;
             warnings = std::mem::take(&mut at.warnings);
         }
-        let mut response = connector.connect(server, context, self.kind, asked, request).await?;
+        let mut response = connector.connect(context, self.kind, asked, request).await?;
         respond::warn(&mut response, &warnings);
         Ok(response)
     }
@@ -77,7 +79,7 @@ impl ResourceRequest<'_> {
     fn call<'c>(&'c self, body: Value, content_type: &'c str, options: &'c WriteOptions) -> Call<'c> {
         let info = &self.context.info;
         Call {
-            api: &self.server.api,
+            api: &self.handlers.api,
             user: &self.context.user,
             kind: self.kind,
             namespace: self.namespace(),
@@ -95,7 +97,7 @@ impl ResourceRequest<'_> {
     pub(super) async fn serve_computed(&self) -> Result<Response<Body>, ApiError> {
         let (info, form) = (&self.context.info, self.form()?);
         let options = WriteOptions::default();
-        let made = self.server.api.run_action(self.call(Value::Null, "", &options)).await?;
+        let made = self.handlers.actions.run(self.call(Value::Null, "", &options)).await?;
         let mut value = made.reply.value();
         if info.verb == Verb::List {
             self.select_items(&mut value)?;
@@ -141,7 +143,7 @@ impl ResourceRequest<'_> {
             }
             _ => Value::Null,
         };
-        let acted = self.server.api.run_action(self.call(body, &content_type, &options)).await?;
+        let acted = self.handlers.actions.run(self.call(body, &content_type, &options)).await?;
         warnings.extend(acted.warnings);
         let mut response = match acted.reply {
             Reply::Object(code, object) => respond::bytes(code, JSON, object.json.clone()),

@@ -2,6 +2,7 @@
 
 use super::ResourceRequest;
 use super::body::{BufferedBody, content_type};
+use crate::authorize::authorize;
 use crate::metadata;
 use crate::negotiate::Form;
 use crate::offload::offload;
@@ -37,14 +38,14 @@ impl ResourceRequest<'_> {
 
     async fn created(&self, object: Value, options: &WriteOptions) -> Result<Written, ApiError> {
         let target = Target { name: "", ..self.target("", options) };
-        self.server.api.create(&target, object).await
+        self.handlers.api.create(&target, object).await
     }
 
     /// Whether the user may create what the request names. An update or an apply of an object that does not exist creates
     /// it: the right to change objects does not include that.
     async fn may_create(&self) -> Result<(), ApiError> {
         let info = RequestInfo { verb: Verb::Create, ..self.context.info.clone() };
-        self.server.authorize(&self.context.user, &info).await
+        authorize(self.handlers.authz.as_ref(), &self.context.user, &info).await
     }
 
     pub(super) async fn update(
@@ -86,7 +87,7 @@ impl ResourceRequest<'_> {
             }
             Ok(object.clone())
         };
-        self.server.api.change(&self.target(sub, options), &replace).await
+        self.handlers.api.change(&self.target(sub, options), &replace).await
     }
 
     pub(super) async fn patch(
@@ -118,11 +119,11 @@ impl ResourceRequest<'_> {
 
     async fn patched(&self, sub: &str, patch: &Patch, options: &WriteOptions) -> Result<Written, ApiError> {
         let target = self.target(sub, options);
-        match self.server.api.patch_existing(&target, patch).await {
+        match self.handlers.api.patch_existing(&target, patch).await {
             Err(error) if error.is_not_found() && sub.is_empty() => {
                 let Patch::Apply { config, force } = patch else { return Err(error) };
                 self.may_create().await?;
-                self.server.api.apply_new(&target, config, *force).await
+                self.handlers.api.apply_new(&target, config, *force).await
             }
             other => other,
         }

@@ -1,8 +1,11 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::idle_timeout::{ConnectionTimeout, ConnectionTimer, TimedStream};
+use crate::filters::flow_control::Permit;
+use crate::idle_timeout::{ConnectionTimeout, ConnectionTimer, TimedStream, Timeouts};
+use crate::pending_response::SLICE;
 use crate::respond::full;
 use futures::stream;
+use http_body::Body as _;
 use http_body_util::{BodyExt, StreamBody};
 use std::future::pending;
 use std::pin::pin;
@@ -34,7 +37,7 @@ async fn check_for_a_while(timer: &ConnectionTimer) -> Option<ConnectionTimeout>
     timeout(SHORT * 5, timer.drive(pin!(pending::<()>()))).await.ok().map(Result::unwrap_err)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_answer_counts_until_it_is_sent() {
     let timer = ConnectionTimer::begin(Timeouts { idle: SHORT, ..TIMEOUTS });
     let sending = answer(&timer, full("x"), Version::HTTP_11);
@@ -44,7 +47,7 @@ async fn an_answer_counts_until_it_is_sent() {
     assert_eq!(check_for_a_while(&timer).await, Some(ConnectionTimeout::Idle));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_seat_is_kept_until_the_answer_is_sent_and_not_for_long() {
     let timer = ConnectionTimer::begin(Timeouts { unread: SHORT * 6, seat: SHORT, ..TIMEOUTS });
     let seat = Arc::new(Permit::exempt());
@@ -64,7 +67,7 @@ async fn a_seat_is_kept_until_the_answer_is_sent_and_not_for_long() {
     assert_eq!(slow.collect().await.unwrap().to_bytes(), "x", "the answer goes on");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn large_frames_are_sent_in_slices_where_streams_share_a_connection() {
     let timer = ConnectionTimer::begin(TIMEOUTS);
     let body = || full(vec![b'x'; SLICE * 2 + 1]);
@@ -78,7 +81,7 @@ async fn large_frames_are_sent_in_slices_where_streams_share_a_connection() {
     assert_eq!(sending.frame().await.unwrap().unwrap().into_data().unwrap().len(), SLICE * 2 + 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stream_that_is_not_read_is_given_up_and_quiet_ones_are_not() {
     let timer = ConnectionTimer::begin(TIMEOUTS);
     let mut unread = answer(&timer, endless(), Version::HTTP_2);
@@ -97,14 +100,14 @@ async fn a_stream_that_is_not_read_is_given_up_and_quiet_ones_are_not() {
     assert!(watch.answer.lock().body.is_some());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_reads_none_of_its_streams_is_hung_up_on() {
     let timer = ConnectionTimer::begin(TIMEOUTS);
     let _answers: Vec<ResponseBody> = (0..20).map(|_| answer(&timer, endless(), Version::HTTP_2)).collect();
     assert_eq!(check_for_a_while(&timer).await, Some(ConnectionTimeout::WriteStalled));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_takes_a_little_now_and_then_is_not() {
     let timer = ConnectionTimer::begin(Timeouts { unread: SHORT * 10, ..TIMEOUTS });
     let mut slow = answer(&timer, endless(), Version::HTTP_2);
@@ -121,7 +124,7 @@ async fn a_client_that_takes_a_little_now_and_then_is_not() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_takes_no_byte_ends_unless_it_may_wait() {
     for no_timeout in [false, true] {
         let timer = ConnectionTimer::begin(TIMEOUTS);

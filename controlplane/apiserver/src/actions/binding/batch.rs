@@ -3,9 +3,10 @@
 //! one, takes the path of a single `/binding` request.
 
 use super::edit;
-use crate::api::{Api, store_failed};
-use crate::hook::Call;
+use crate::api::Api;
 use crate::metadata::now;
+use crate::objects::{Objects, store_failed};
+use crate::run_action::{Actions, Call};
 use crate::verb::Verb;
 use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::Placement;
@@ -19,22 +20,23 @@ use serde_json::json;
 /// Gives pods their nodes. The answers are in order; one that is refused holds up none of the others. Returns when reads see
 /// all of them.
 pub async fn bind_all(
+    actions: &Actions,
     api: &Api,
     user: &User,
     options: &WriteOptions,
     placements: &[Placement<'_>],
 ) -> Vec<Result<(), ApiError>> {
-    let Some(pods) = api.registry.resource("", "v1", "pods") else {
+    let Some(pods) = api.objects.registry.resource("", "v1", "pods") else {
         return placements.iter().map(|_| Err(ApiError::no_such_path())).collect();
     };
     let pods: &Kind = &pods;
     let mut answers: Vec<Option<Result<(), ApiError>>> = placements.iter().map(|_| None).collect();
     // What the cache has may be old; then the store refuses it.
-    if !options.dry_run && no_dynamic_admission(api) {
+    if !options.dry_run && no_dynamic_admission(&api.objects) {
         let now = now();
         let mut written = Vec::new();
         for (at, one) in placements.iter().enumerate() {
-            if let Some(write) = stage(api, pods, one, &now) {
+            if let Some(write) = stage(&api.objects, pods, one, &now) {
                 written.push(async move { (at, api.store.write(write).await) });
             }
         }
@@ -50,14 +52,14 @@ pub async fn bind_all(
                 Err(error) => answers[at] = Some(Err(store_failed(error))),
             }
         }
-        api.reflector.wait_for(newest).await;
+        api.objects.reflector.wait_for(newest).await;
     }
     let mut answered = Vec::new();
     for (answer, one) in answers.into_iter().zip(placements) {
         answered.push(async move {
             match answer {
                 Some(answer) => answer,
-                None => bind_one(api, user, options, pods, one).await,
+                None => bind_one(actions, api, user, options, pods, one).await,
             }
         });
     }
@@ -65,21 +67,21 @@ pub async fn bind_all(
 }
 
 /// Whether no admission webhooks and policy bindings exist.
-fn no_dynamic_admission(api: &Api) -> bool {
+fn no_dynamic_admission(objects: &Objects) -> bool {
     let who = [
         "mutatingwebhookconfigurations",
         "validatingwebhookconfigurations",
         "validatingadmissionpolicybindings",
     ];
     who.iter().all(|plural| {
-        let kind = api.registry.preferred("admissionregistration.k8s.io", plural);
-        kind.and_then(|kind| api.cache(&kind).ok()).is_none_or(|all| all.is_empty())
+        let kind = objects.registry.preferred("admissionregistration.k8s.io", plural);
+        kind.and_then(|kind| objects.cache(&kind).ok()).is_none_or(|all| all.is_empty())
     })
 }
 
 /// The write that binds a pod, if it can be spliced.
-fn stage(api: &Api, pods: &Kind, one: &Placement<'_>, now: &str) -> Option<Write> {
-    let current = api.cached(pods, one.namespace, one.name).ok()?;
+fn stage(objects: &Objects, pods: &Kind, one: &Placement<'_>, now: &str) -> Option<Write> {
+    let current = objects.cached(pods, one.namespace, one.name).ok()?;
     if current.meta.uid != one.uid || current.meta.deletion_timestamp.is_some() {
         return None;
     }
@@ -93,6 +95,7 @@ fn stage(api: &Api, pods: &Kind, one: &Placement<'_>, now: &str) -> Option<Write
 }
 
 async fn bind_one(
+    actions: &Actions,
     api: &Api,
     user: &User,
     options: &WriteOptions,
@@ -117,5 +120,5 @@ async fn bind_one(
         options,
         admitted: None,
     };
-    api.run_action(call).await.map(drop)
+    actions.run(call).await.map(drop)
 }

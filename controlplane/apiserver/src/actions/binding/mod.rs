@@ -5,8 +5,8 @@ mod edit;
 // Many at a time.
 mod batch;
 
-use crate::hook::{Action, Call};
 use crate::metadata::now;
+use crate::run_action::{Action, Call};
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
 use coracle_client::pipeline::Target;
@@ -38,7 +38,7 @@ impl Action for Binding {
         if !causes.is_empty() {
             return Err(ApiError::invalid("", "Binding", name, causes));
         }
-        let pods = call.api.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
+        let pods = call.api.objects.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
         let place = Target {
             user: call.user,
             kind: &pods,

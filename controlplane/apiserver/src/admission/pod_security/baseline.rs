@@ -1,7 +1,6 @@
 //! The checks of the baseline level.
 
-use super::checks::{containers, setters};
-use super::pod::{Finding, Pod, Texts, joined, name, plural};
+use super::pod::{Finding, Pod, Texts, containers, joined, name, plural, setters};
 use coracle_proto::sysctls::SAFE;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! The checks of the baseline and restricted levels. Each looks at annotations and spec of a pod or template and says, in
 //! upstream's words, what is wrong.
 
-use super::pod::{Finding, Pod, joined, plural};
+use super::pod::{Finding, Pod};
 use super::policy::{Level, Standard};
 use super::{baseline, restricted};
 
@@ -126,21 +126,4 @@ pub fn details(findings: &[Finding]) -> String {
 /// Findings in short.
 pub fn reasons(findings: &[Finding]) -> String {
     findings.iter().map(|f| f.reason.clone()).collect::<Vec<_>>().join(", ")
-}
-
-/// `container "a"` or `containers "a", "b"`.
-pub fn containers(names: &[String]) -> String {
-    format!("{} {}", plural("container", "containers", names.len()), joined(names))
-}
-
-/// `pod and containers "a"`: who does something.
-pub fn setters(pod: bool, names: &[String]) -> Option<String> {
-    let mut who = Vec::new();
-    if pod {
-        who.push("pod".to_owned());
-    }
-    if !names.is_empty() {
-        who.push(containers(names));
-    }
-    (!who.is_empty()).then(|| who.join(" and "))
 }

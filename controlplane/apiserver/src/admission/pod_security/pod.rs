@@ -72,5 +72,22 @@ pub fn plural(one: &'static str, several: &'static str, count: usize) -> &'stati
     if count == 1 { one } else { several }
 }
 
+/// `container "a"` or `containers "a", "b"`.
+pub fn containers(names: &[String]) -> String {
+    format!("{} {}", plural("container", "containers", names.len()), joined(names))
+}
+
+/// `pod and containers "a"`: who does something.
+pub fn setters(pod: bool, names: &[String]) -> Option<String> {
+    let mut who = Vec::new();
+    if pod {
+        who.push("pod".to_owned());
+    }
+    if !names.is_empty() {
+        who.push(containers(names));
+    }
+    (!who.is_empty()).then(|| who.join(" and "))
+}
+
 /// A set of texts.
 pub type Texts = BTreeSet<String>;

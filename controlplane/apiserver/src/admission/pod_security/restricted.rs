@@ -1,8 +1,7 @@
 //! The checks of the restricted level.
 
 use super::baseline::{confines, seccomp_type};
-use super::checks::{containers, setters};
-use super::pod::{Finding, Pod, Texts, joined, name, plural};
+use super::pod::{Finding, Pod, Texts, containers, joined, name, plural, setters};
 use serde_json::Value;
 
 const VOLUMES: [&str; 9] = [

@@ -166,7 +166,7 @@ async fn concerns(criteria: &Value, at: &Attributes<'_>, object: &Value) -> Opti
     };
     let first = |field: &str| {
         let rules: Vec<&Value> = criteria[field].as_array().into_iter().flatten().filter(named).collect();
-        matching::known(&rules, &criteria["matchPolicy"], &at.api.registry, at.kind, &subject)
+        matching::known(&rules, &criteria["matchPolicy"], &at.api.objects().registry, at.kind, &subject)
     };
     let all = criteria["resourceRules"].as_array().is_none_or(Vec::is_empty);
     let known = if all { Some(Named::of(at.kind)) } else { first("resourceRules") }?;

@@ -50,7 +50,7 @@ pub async fn collect(
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
     let (version, name) = (text(kind, "apiVersion"), text(kind, "kind"));
     let (group, version) = version.split_once('/').unwrap_or(("", &version));
-    let known = at.api.registry.kind(group, version, &name);
+    let known = at.api.objects().registry.kind(group, version, &name);
     let known = known.ok_or_else(|| ParamsError::Kind {
         group: group.to_owned(),
         version: version.to_owned(),
@@ -75,7 +75,7 @@ pub async fn collect(
     } else {
         at.find(&known.group, &known.plural, &namespace, &named).await.into_iter().collect()
     };
-    let found = at.api.converter.to_version_all(&known, found).await?;
+    let found = at.api.converter().to_version_all(&known, found).await?;
     let mut found: Vec<Value> = found.iter().map(|object| object.value()).collect();
     for object in &mut found {
         object["apiVersion"] = kind["apiVersion"].clone();

@@ -2,7 +2,7 @@
 //! requests of a namespace are charged together, with one write per quota.
 
 use super::check::{Limited, Quota, Refusal, Request, check};
-use crate::api::Api;
+use crate::admission::PluginApi;
 use async_trait::async_trait;
 use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::Target;
@@ -86,7 +86,7 @@ impl Namespace {
     /// Charges a request to the quotas it falls under; nothing is charged when it is refused.
     pub(super) async fn charge(
         &self,
-        api: &Api,
+        api: &dyn PluginApi,
         namespace: &str,
         request: Request,
         limited: Arc<Vec<Limited>>,
@@ -105,7 +105,7 @@ impl Namespace {
 }
 
 /// Charges all of them in as few writes as there are quotas.
-async fn charge_all(api: &Api, namespace: &str, batch: Vec<Pending>) {
+async fn charge_all(api: &dyn PluginApi, namespace: &str, batch: Vec<Pending>) {
     for _ in 0..ROUNDS {
         match charge_round(api, namespace, &batch).await {
             Ok(Some(outcomes)) => {
@@ -131,14 +131,15 @@ async fn charge_all(api: &Api, namespace: &str, batch: Vec<Pending>) {
 
 /// One attempt; `None` if another server changed a quota concurrently, then nothing is charged.
 async fn charge_round(
-    api: &Api,
+    api: &dyn PluginApi,
     namespace: &str,
     batch: &[Pending],
 ) -> Result<Option<Vec<Outcome>>, ApiError> {
-    api.catch_up().await?;
+    let objects = api.objects();
+    objects.catch_up().await?;
     let kind = quotas(api)?;
     let mut running: Vec<Quota> =
-        api.cache(&kind)?.list(Some(namespace)).iter().map(|quota| Quota::new(quota.value())).collect();
+        objects.cache(&kind)?.list(Some(namespace)).iter().map(|quota| Quota::new(quota.value())).collect();
     let mut totals: HashMap<usize, Amounts> = HashMap::new();
     let mut outcomes = Vec::with_capacity(batch.len());
     for pending in batch {
@@ -179,7 +180,7 @@ async fn charge_round(
 }
 
 /// Releases the charges of an object that was not stored. If that fails, the quota controller corrects the usage.
-pub(super) async fn release(api: &Api, namespace: &str, charges: &[Charge]) {
+pub(super) async fn release(api: &dyn PluginApi, namespace: &str, charges: &[Charge]) {
     let Ok(kind) = quotas(api) else { return };
     for charge in charges {
         let less = |current: &Value| {
@@ -208,8 +209,8 @@ pub(super) async fn release(api: &Api, namespace: &str, charges: &[Charge]) {
     }
 }
 
-fn quotas(api: &Api) -> Result<Arc<Kind>, ApiError> {
-    api.registry.resource("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_path)
+fn quotas(api: &dyn PluginApi) -> Result<Arc<Kind>, ApiError> {
+    api.objects().registry.resource("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_path)
 }
 
 fn printed(amounts: &Amounts) -> Value {
@@ -217,7 +218,7 @@ fn printed(amounts: &Amounts) -> Value {
 }
 
 async fn write(
-    api: &Api,
+    api: &dyn PluginApi,
     kind: &Kind,
     namespace: &str,
     name: &str,
@@ -234,5 +235,5 @@ async fn write(
         options: &options,
         applied: false,
     };
-    api.change(&target, change).await.map(|_| ())
+    api.change(&target, change).await
 }

@@ -1,6 +1,5 @@
 //! Computes how a request changes the usage of the quotas of its namespace. Pure: no clock, no store.
 
-use super::print;
 use crate::admission::config::only;
 use coracle_kinds::registry::usage::{self, Amounts};
 use coracle_proto::quantity::Quantity;
@@ -260,6 +259,12 @@ fn check_limited(
     }
     let names: Vec<&str> = uncovered.into_iter().collect();
     Err(Refusal::Forbidden(format!("insufficient quota to consume: {}", names.join(","))))
+}
+
+/// Amounts as messages have them: `cpu=1,memory=64Mi`.
+fn print(amounts: &Amounts) -> String {
+    let parts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+    parts.join(",")
 }
 
 #[cfg(test)]

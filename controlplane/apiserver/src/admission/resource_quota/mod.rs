@@ -9,12 +9,11 @@ pub mod charges;
 pub use charges::PendingCharges;
 
 use super::config::{Configuration, ConfigurationError};
-use super::{Attributes, Operation, Plugin, Reservation};
-use crate::api::Api;
+use super::{Attributes, Operation, Plugin, PluginApi, Reservation};
 use async_trait::async_trait;
 use charges::Charge;
 use check::{Limited, Request};
-use coracle_kinds::registry::usage::{self, Amounts};
+use coracle_kinds::registry::usage;
 use coracle_proto::status::ApiError;
 use serde::Deserialize;
 use serde_json::Value;
@@ -93,7 +92,7 @@ struct ChargedObject {
 
 #[async_trait]
 impl Reservation for ChargedObject {
-    async fn finish(self: Box<Self>, api: &Api, stored: bool) {
+    async fn finish(self: Box<Self>, api: &dyn PluginApi, stored: bool) {
         if !stored {
             charges::release(api, &self.namespace, &self.charges).await;
         }
@@ -116,10 +115,4 @@ fn handles(at: &Attributes<'_>, object: &Value) -> bool {
         (_, _, "") => create,
         _ => false,
     }
-}
-
-/// Amounts as messages have them: `cpu=1,memory=64Mi`.
-fn print(amounts: &Amounts) -> String {
-    let parts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
-    parts.join(",")
 }

@@ -24,7 +24,7 @@ pub enum Matched {
 /// The name by which a webhook wants to be asked about a request, if it does; its conditions apart.
 pub async fn wanted(hook: &Value, at: &Attributes<'_>, object: &Value) -> Option<Named> {
     let rules: Vec<&Value> = hook["rules"].as_array().into_iter().flatten().collect();
-    let known = known(&rules, &hook["matchPolicy"], &at.api.registry, at.kind, &Subject::of(at))?;
+    let known = known(&rules, &hook["matchPolicy"], &at.api.objects().registry, at.kind, &Subject::of(at))?;
     let selected = in_namespaces(&hook["namespaceSelector"], at, object).await
         && labelled(&hook["objectSelector"], at, object);
     selected.then_some(known)

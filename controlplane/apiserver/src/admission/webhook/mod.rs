@@ -4,18 +4,16 @@
 pub mod matching;
 // AdmissionReview.
 pub mod review;
-// HTTPS calls.
-pub mod call;
 
 use super::versioned::{self, VersionedRequest, VersionedRequests};
 use super::{Attributes, Plugin};
-use crate::connect::dial::ClusterDialer;
+use crate::nodes::dial::ClusterDialer;
 use crate::patch::json as json_patch;
+use crate::webhook_call::{self, CallError, WebhookAddress};
 use async_trait::async_trait;
-use call::{CallError, WebhookAddress};
 use coracle_proto::status::ApiError;
 use matching::Matched;
-use review::Verdict;
+use review::{ReviewError, Verdict};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +24,17 @@ const GROUP: &str = "admissionregistration.k8s.io";
 pub struct MutatingAdmissionWebhook(pub Arc<ClusterDialer>);
 /// Calls validating webhooks, concurrently.
 pub struct ValidatingAdmissionWebhook(pub Arc<ClusterDialer>);
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+enum VerdictError {
+    /// The webhook did not answer.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// What it said was not understood.
+    #[error(transparent)]
+    Review(#[from] ReviewError),
+}
 
 /// One webhook of a configuration.
 struct Webhook {
@@ -86,10 +95,12 @@ async fn ask(
     let place =
         WebhookAddress::of(config, |group, plural, namespace| at.cached(group, plural, Some(namespace)));
     let answer = match place {
-        Ok(place) => call::post(dialer, config, place, body.to_string().into(), hook.timeout()).await,
+        Ok(place) => webhook_call::post(dialer, config, place, body.to_string().into(), hook.timeout()).await,
         Err(unknown) => Err(unknown),
     };
-    let verdict = answer.and_then(|answer| review::verdict(&answer, &uid).map_err(CallError::Review));
+    let verdict = answer
+        .map_err(VerdictError::from)
+        .and_then(|answer| review::verdict(&answer, &uid).map_err(VerdictError::from));
     match verdict {
         Ok(verdict) => Ok(Some(verdict)),
         Err(why) if hook.ignores_failure() => {

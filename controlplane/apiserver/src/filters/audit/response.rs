@@ -134,7 +134,7 @@ mod tests {
         let mut response = Response::new(body);
         *response.status_mut() = http::StatusCode::BAD_GATEWAY;
         response.extensions_mut().insert(Proxied);
-        let recorded = tokio::time::timeout(Duration::from_secs(5), recorded(response)).await;
+        let recorded = tokio::time::timeout(Duration::from_secs(60), recorded(response)).await;
         let (event, _) = recorded.unwrap();
         assert_eq!(event["responseStatus"], json!({"metadata": {}, "code": 502}));
     }

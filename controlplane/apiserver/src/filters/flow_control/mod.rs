@@ -7,7 +7,7 @@ mod flow_schema;
 // Priority levels: seats and queues.
 mod priority_level;
 
-use crate::api::Api;
+use crate::objects::Objects;
 use crate::request_info::RequestInfo;
 use coracle_client::user::User;
 use coracle_proto::status::ApiError;
@@ -45,7 +45,7 @@ struct State {
 /// The filter.
 #[derive(Clone)]
 pub struct FlowControl {
-    api: Arc<Api>,
+    objects: Arc<Objects>,
     limits: Limits,
     state: Arc<Mutex<State>>,
 }
@@ -132,8 +132,8 @@ fn too_many() -> ApiError {
 
 impl FlowControl {
     /// On the flow schemas and levels of a server.
-    pub fn new(api: Arc<Api>, limits: Limits) -> Self {
-        Self { api, limits, state: Arc::default() }
+    pub fn new(objects: Arc<Objects>, limits: Limits) -> Self {
+        Self { objects, limits, state: Arc::default() }
     }
 
     /// Waits for a seat; 429 if the queue is full or the wait times out.
@@ -190,8 +190,8 @@ impl FlowControl {
     /// Reads schemas and levels again when one changed.
     fn refresh(&self, state: &mut State) {
         let cache = |plural: &str| {
-            let kind = self.api.registry.preferred(GROUP, plural)?;
-            self.api.cache(&kind).ok()
+            let kind = self.objects.registry.preferred(GROUP, plural)?;
+            self.objects.cache(&kind).ok()
         };
         let (Some(schemas), Some(levels)) = (cache("flowschemas"), cache("prioritylevelconfigurations"))
         else {

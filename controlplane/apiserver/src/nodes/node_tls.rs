@@ -1,6 +1,6 @@
 //! TLS to node agents: an agent must present a serving certificate that the cluster issued to its node.
 
-use crate::api::Api;
+use crate::objects::Objects;
 use coracle_cli::server_cert::{self, PresentedCert, ServerCertCheck, SkipVerify};
 use coracle_pki::Pki;
 use coracle_pki::authority::Profile;
@@ -62,7 +62,7 @@ impl ServerCertCheck for ClusterIssued {
 
 /// TLS client of node agents.
 pub struct NodeTls {
-    api: Arc<Api>,
+    objects: Arc<Objects>,
     strict: TlsConnector,
     lenient: TlsConnector,
     insecure: Vec<String>,
@@ -70,7 +70,7 @@ pub struct NodeTls {
 
 impl NodeTls {
     /// With a client certificate of the cluster's authority. Of the nodes in `insecure` no certificate is verified; `*` is all.
-    pub fn new(api: Arc<Api>, pki: &Pki, insecure: &[String]) -> anyhow::Result<Self> {
+    pub fn new(objects: Arc<Objects>, pki: &Pki, insecure: &[String]) -> anyhow::Result<Self> {
         // Whoever answers for a node has this identity shown to it: it must not be worth anything elsewhere.
         let profile = Profile::client("kube-apiserver-kubelet-client", &[API_CLIENTS]);
         let signed = pki.authority.ensure_signed(&pki.dir, "apiserver-kubelet-client", &profile)?;
@@ -89,7 +89,7 @@ impl NodeTls {
         if !insecure.is_empty() {
             tracing::warn!(nodes = ?insecure, "serving certificates of these nodes are not verified");
         }
-        Ok(Self { api, strict, lenient, insecure: insecure.to_vec() })
+        Ok(Self { objects, strict, lenient, insecure: insecure.to_vec() })
     }
 
     fn is_insecure(&self, node: &str) -> bool {
@@ -124,9 +124,9 @@ impl NodeTls {
 
     /// Since when certificates of a node count, when it was revoked.
     fn revoked(&self, node: &str) -> Option<i64> {
-        let kind = self.api.registry.resource("", "v1", "configmaps")?;
+        let kind = self.objects.registry.resource("", "v1", "configmaps")?;
         coracle_pki::revoked::revoked(
-            &self.api.cached(&kind, "kube-system", coracle_pki::revoked::REVOKED).ok()?.value(),
+            &self.objects.cached(&kind, "kube-system", coracle_pki::revoked::REVOKED).ok()?.value(),
             node,
         )
     }

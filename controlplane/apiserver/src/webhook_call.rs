@@ -1,10 +1,9 @@
 //! HTTPS calls to admission and conversion webhooks: by URL, or to the endpoints of a Service under the Service's name.
 
-use super::review::ReviewError;
-use crate::connect::dial::{ClusterDialer, Endpoint};
-use crate::connect::node::Io;
 use crate::decode;
 use crate::https_client::{KeyError, root_store};
+use crate::nodes::agent::Io;
+use crate::nodes::dial::{ClusterDialer, Endpoint};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use coracle_kinds::object::Object;
@@ -29,9 +28,6 @@ pub enum CallError {
     /// Its configuration does not say how to ask it.
     #[error(transparent)]
     Config(#[from] ClientConfigError),
-    /// What it said was not understood.
-    #[error(transparent)]
-    Review(#[from] ReviewError),
     /// It was asked in vain.
     #[error("failed to call webhook: {0}")]
     Failed(PostError),

@@ -1,8 +1,7 @@
 //! Addresses that the server may connect to. Nodes, Services and pods report their own addresses; none of them may
 //! direct the server to itself, to its loopback or link-local addresses, or to an unspecified or multicast address.
 
-use super::node::os_error_text;
-use crate::actions::service_addresses::ServiceAddresses;
+use crate::service_ranges::ServiceRanges;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use tokio::net::TcpStream;
 
@@ -47,7 +46,7 @@ pub fn special(ip: IpAddr) -> Option<&'static str> {
 /// Where nodes can be.
 pub struct Addresses {
     /// Addresses of Services: they lead to whatever is behind one.
-    services: ServiceAddresses,
+    services: ServiceRanges,
     /// Where the API itself listens or is said to be.
     own: Vec<SocketAddr>,
     /// Whether nodes may be on loopback.
@@ -57,7 +56,7 @@ pub struct Addresses {
 impl Addresses {
     /// `own` is where the API listens and where clients are told that it is. With `loopback` nodes may be there: for clusters
     /// that live on one machine and whose API is at a loopback address, too.
-    pub fn new(services: ServiceAddresses, own: Vec<SocketAddr>, loopback: bool) -> Self {
+    pub fn new(services: ServiceRanges, own: Vec<SocketAddr>, loopback: bool) -> Self {
         Self { services, own, loopback }
     }
 
@@ -107,13 +106,19 @@ impl Addresses {
     }
 }
 
+/// The description of an OS error, without its number.
+pub fn os_error_text(error: &std::io::Error) -> String {
+    let known = error.raw_os_error().map(|code| nix::errno::Errno::from_raw(code).desc().to_lowercase());
+    known.unwrap_or_else(|| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn allowed(loopback: bool, text: &str) -> bool {
-        let services = ServiceAddresses::new("10.96.0.0/16,fd00:10:96::/112").unwrap();
+        let services = ServiceRanges::new("10.96.0.0/16,fd00:10:96::/112").unwrap();
         let own = ["0.0.0.0:6443".parse().unwrap(), "203.0.113.9:6443".parse().unwrap()];
         let place: SocketAddr = text.parse().unwrap();
         Addresses::new(services, own.into(), loopback).check(place.ip(), place.port()).is_ok()
@@ -157,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn names_that_lead_to_loopback_are_not_connected_to() {
-        let services = ServiceAddresses::new("10.96.0.0/16").unwrap();
+        let services = ServiceRanges::new("10.96.0.0/16").unwrap();
         let refused = Addresses::new(services, Vec::new(), false).connect("localhost", 10250).await;
         assert!(matches!(refused, Err(AddressError::NotAllowed { .. })), "{refused:?}");
     }

@@ -1,8 +1,8 @@
 //! `metrics.k8s.io`: current usage of nodes and pods, read from the agents. Nothing is stored.
 
-use super::node::Nodes;
-use crate::api::Api;
-use crate::hook::{Action, Call};
+use crate::nodes::agent::Nodes;
+use crate::objects::Objects;
+use crate::run_action::{Action, Call};
 use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
@@ -13,7 +13,7 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The group.
@@ -29,8 +29,8 @@ const WINDOW: &str = "5s";
 /// Figures of all nodes, by node.
 #[derive(Default)]
 pub struct ResourceMetrics {
-    /// Where the agents are; set once the server stands.
-    nodes: OnceLock<Weak<Nodes>>,
+    /// Where the agents are; without them no node has figures.
+    nodes: Option<Arc<Nodes>>,
     kept: Mutex<HashMap<String, (Instant, Arc<Value>)>>,
 }
 
@@ -55,16 +55,15 @@ pub fn actions(usage: &Arc<ResourceMetrics>) -> [(&'static str, Arc<dyn Action>)
 }
 
 impl ResourceMetrics {
-    /// Tells where the agents are.
-    pub fn connect(&self, nodes: &Arc<Nodes>) {
-        let _ = self.nodes.set(Arc::downgrade(nodes));
+    /// Asks the agents of these nodes.
+    pub fn new(nodes: Arc<Nodes>) -> Self {
+        Self { nodes: Some(nodes), kept: Mutex::default() }
     }
 
     /// What the agents of these nodes say; those that cannot be asked are left out.
     async fn summaries(&self, names: Vec<String>) -> Vec<(String, Arc<Value>)> {
-        let nodes = self.nodes.get().and_then(Weak::upgrade);
         let asked = names.into_iter().map(|name| {
-            let nodes = nodes.clone();
+            let nodes = self.nodes.as_ref();
             async move {
                 let kept = self
                     .kept
@@ -100,9 +99,9 @@ impl ResourceMetrics {
     }
 
     /// Figures of nodes, as NodeMetrics; only of `name` when it is given.
-    pub async fn nodes(&self, api: &Api, name: Option<&str>) -> Result<Vec<Value>, ApiError> {
-        let kind = api.registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
-        let all = api.cache(&kind)?.list(None);
+    pub async fn nodes(&self, objects: &Objects, name: Option<&str>) -> Result<Vec<Value>, ApiError> {
+        let kind = objects.registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
+        let all = objects.cache(&kind)?.list(None);
         let wanted: Vec<_> =
             all.into_iter().filter(|node| name.is_none_or(|name| node.meta.name == name)).collect();
         // Figures of nodes that are gone are of no use.
@@ -119,10 +118,15 @@ impl ResourceMetrics {
     }
 
     /// Figures of pods, as PodMetrics: of a namespace or of all, only of `name` when it is given.
-    pub async fn pods(&self, api: &Api, namespace: &str, name: Option<&str>) -> Result<Vec<Value>, ApiError> {
-        let kind = api.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
+    pub async fn pods(
+        &self,
+        objects: &Objects,
+        namespace: &str,
+        name: Option<&str>,
+    ) -> Result<Vec<Value>, ApiError> {
+        let kind = objects.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
         let scope = Some(namespace).filter(|namespace| !namespace.is_empty());
-        let pods: HashMap<String, _> = api
+        let pods: HashMap<String, _> = objects
             .cache(&kind)?
             .list(scope)
             .into_iter()
@@ -210,8 +214,10 @@ impl Action for Figures {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
         let name = Some(call.name).filter(|_| call.verb == Verb::Get);
         let items = match (&call.verb, self.of) {
-            (Verb::Get | Verb::List, Of::Nodes) => self.usage.nodes(call.api, name).await?,
-            (Verb::Get | Verb::List, Of::Pods) => self.usage.pods(call.api, call.namespace, name).await?,
+            (Verb::Get | Verb::List, Of::Nodes) => self.usage.nodes(&call.api.objects, name).await?,
+            (Verb::Get | Verb::List, Of::Pods) => {
+                self.usage.pods(&call.api.objects, call.namespace, name).await?
+            }
             _ => return Err(ApiError::method_not_allowed()),
         };
         if call.verb == Verb::List {

@@ -1,6 +1,6 @@
 //! Asks an agent to delete the directory of a local volume.
 
-use super::node::Nodes;
+use super::agent::Nodes;
 use async_trait::async_trait;
 use coracle_client::node_volumes::{NodeVolumeError, NodeVolumes};
 use coracle_proto::local_path::API;

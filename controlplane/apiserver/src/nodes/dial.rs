@@ -1,8 +1,8 @@
 //! Dials endpoints in the cluster, such as webhooks. The server need not be on the pod network; the connection goes
 //! through the agent of the endpoint's node.
 
-use super::node::{Io, Nodes};
-use std::sync::{Arc, OnceLock, Weak};
+use super::agent::{Io, Nodes};
+use std::sync::Arc;
 use tokio::net::TcpStream;
 
 /// An address to dial.
@@ -16,19 +16,19 @@ pub struct Endpoint {
     pub node: String,
 }
 
-/// Dials endpoints through node agents, or directly until [`ClusterDialer::connect`] is called.
+/// Dials endpoints through node agents; the default one dials directly.
 #[derive(Default)]
-pub struct ClusterDialer(OnceLock<Weak<Nodes>>);
+pub struct ClusterDialer(Option<Arc<Nodes>>);
 
 impl ClusterDialer {
-    /// Sets the node agents to dial through.
-    pub fn connect(&self, nodes: &Arc<Nodes>) {
-        let _ = self.0.set(Arc::downgrade(nodes));
+    /// Dials through the agents of these nodes.
+    pub fn new(nodes: Arc<Nodes>) -> Self {
+        Self(Some(nodes))
     }
 
     /// Connects through the agent of the endpoint's node; directly if there is none or it fails.
     pub async fn dial(&self, endpoint: &Endpoint) -> std::io::Result<Box<dyn Io>> {
-        let nodes = self.0.get().and_then(Weak::upgrade).filter(|_| !endpoint.node.is_empty());
+        let nodes = self.0.as_ref().filter(|_| !endpoint.node.is_empty());
         if let Some(nodes) = nodes {
             let bare = if endpoint.host.contains(':') {
                 format!("[{}]", endpoint.host)

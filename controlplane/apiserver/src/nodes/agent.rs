@@ -3,7 +3,7 @@
 use super::address::{AddressError, Addresses};
 use super::node_tls::{self, NodeTls, NodeTlsError};
 use super::tunnel::Tunnels;
-use crate::api::Api;
+use crate::objects::Objects;
 use bytes::Bytes;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
@@ -39,7 +39,7 @@ const PORT: u16 = 10250;
 pub struct Nodes {
     tls: NodeTls,
     addresses: Addresses,
-    api: Arc<Api>,
+    objects: Arc<Objects>,
     /// Connections that agents opened.
     pub tunnels: Arc<Tunnels>,
 }
@@ -78,18 +78,18 @@ impl From<DialError> for ApiError {
 
 impl Nodes {
     /// Dials agents that prove who they are, where nodes can be.
-    pub fn new(api: Arc<Api>, tls: NodeTls, addresses: Addresses) -> Self {
-        Self { tls, addresses, api, tunnels: Arc::default() }
+    pub fn new(objects: Arc<Objects>, tls: NodeTls, addresses: Addresses) -> Self {
+        Self { tls, addresses, objects, tunnels: Arc::default() }
     }
 
-    /// The server.
-    pub fn api(&self) -> &Arc<Api> {
-        &self.api
+    /// The objects that nodes are looked up in.
+    pub fn objects(&self) -> &Arc<Objects> {
+        &self.objects
     }
 
     fn node(&self, name: &str) -> Result<Arc<Object>, ApiError> {
-        let kind = self.api.registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
-        self.api.cached(&kind, "", name)
+        let kind = self.objects.registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
+        self.objects.cached(&kind, "", name)
     }
 
     /// Opens a connection to a node's agent: through a tunnel when the node keeps some, by its address otherwise.
@@ -241,12 +241,6 @@ fn joined_recently(object: &Value) -> bool {
     let created = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
     let created = created.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
     jiff::Timestamp::now().as_second() - created < JOINED_RECENTLY.as_secs() as i64
-}
-
-/// The description of an OS error, without its number.
-pub fn os_error_text(error: &std::io::Error) -> String {
-    let known = error.raw_os_error().map(|code| nix::errno::Errno::from_raw(code).desc().to_lowercase());
-    known.unwrap_or_else(|| error.to_string())
 }
 
 /// One HTTP/1.1 exchange over a connection of its own.

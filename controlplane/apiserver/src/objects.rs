@@ -1,0 +1,71 @@
+//! Reads of objects, from the caches and at the newest revision. Authentication, authorization, connections to nodes and
+//! everything else that only reads takes [`Objects`] instead of the whole API.
+
+use coracle_kinds::object::Object;
+use coracle_kinds::registry::index::Registry;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_kinds::watch::cache::Cache;
+use coracle_kinds::watch::reflector::Reflector;
+use coracle_proto::status::ApiError;
+use coracle_store::{Revision, Store, StoreError};
+use std::sync::Arc;
+
+/// The kinds and the caches of their objects.
+pub struct Objects {
+    /// The kinds.
+    pub registry: Arc<Registry>,
+    /// The caches.
+    pub reflector: Arc<Reflector>,
+    store: Arc<dyn Store>,
+}
+
+impl Objects {
+    /// The caches of `reflector`; `store` is asked for the newest revision.
+    pub fn new(registry: Arc<Registry>, store: Arc<dyn Store>, reflector: Arc<Reflector>) -> Self {
+        Self { registry, reflector, store }
+    }
+
+    /// The cache that holds a kind.
+    pub fn cache(&self, kind: &Kind) -> Result<Arc<Cache>, ApiError> {
+        self.reflector.cache(kind).ok_or_else(ApiError::no_such_path)
+    }
+
+    /// Waits until reads see every write acknowledged before this call; returns that revision.
+    pub async fn catch_up(&self) -> Result<Revision, ApiError> {
+        let revision = self.store.revision().await.map_err(store_failed)?;
+        self.reflector.wait_for(revision).await;
+        Ok(revision)
+    }
+
+    /// The newest state of an object.
+    pub async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
+        self.catch_up().await?;
+        self.cached(kind, namespace, name)
+    }
+
+    /// The state of an object as this server last saw it.
+    pub fn cached(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
+        let found = self.cache(kind)?.get(namespace, name);
+        found.ok_or_else(|| match self.reflector.unreadable_at(&kind.key(namespace, name)) {
+            // It is there: who takes it for gone would remove what belongs to it.
+            Some(broken) => ApiError::internal(broken).about(&kind.group, &kind.plural, name),
+            None => ApiError::not_found(&kind.group, &kind.plural, name),
+        })
+    }
+}
+
+/// A store failure that is not the client's doing.
+pub fn store_failed(error: StoreError) -> ApiError {
+    match error {
+        StoreError::Compacted(_) => ApiError::expired(
+            "The provided resource version is too old: the requested history is no longer held",
+        ),
+        // Nothing was written, so a client may send it again.
+        StoreError::Unavailable(_) => {
+            let mut refusal = ApiError::unavailable(error.to_string());
+            refusal.details.retry_after = 1;
+            refusal
+        }
+        other => ApiError::internal(other),
+    }
+}
