@@ -3,7 +3,6 @@
 use crate::security::Security;
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
-use coracle_apiserver::api::Api;
 use coracle_apiserver::authn::bootstrap_token::BootstrapTokens;
 use coracle_apiserver::authn::files::Credentials;
 use coracle_apiserver::authn::front_proxy::FrontProxy;
@@ -24,6 +23,7 @@ use coracle_apiserver::filters::audit::{Audit, webhook};
 use coracle_apiserver::filters::cors::Cors;
 use coracle_apiserver::filters::flow_control::{FlowControl, Limits};
 use coracle_apiserver::https_client::HttpsClient;
+use coracle_apiserver::objects::Objects;
 use coracle_cli::supervise::Supervisor;
 use coracle_pki::service_account::Keys;
 use coracle_store::Store;
@@ -31,13 +31,17 @@ use coracle_store::encryption::{self, EncryptedStore};
 use std::sync::Arc;
 
 /// The authenticators, in the order of Kubernetes.
-pub fn authenticators(options: &Security, api: &Arc<Api>, keys: &Arc<Keys>) -> anyhow::Result<authn::Union> {
+pub fn authenticators(
+    options: &Security,
+    objects: &Arc<Objects>,
+    keys: &Arc<Keys>,
+) -> anyhow::Result<authn::Union> {
     let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
     if let Some(path) = &options.token_auth_file {
         tokens.push(Box::new(Credentials::read(path).context("--token-auth-file")?));
     }
-    tokens.push(Box::new(ServiceAccounts { keys: keys.clone(), api: api.clone() }));
-    tokens.push(Box::new(BootstrapTokens { api: api.clone() }));
+    tokens.push(Box::new(ServiceAccounts { keys: keys.clone(), objects: objects.clone() }));
+    tokens.push(Box::new(BootstrapTokens { objects: objects.clone() }));
     if let Some(issuer) = &options.oidc_issuer_url {
         tokens.push(Box::new(oidc(options, issuer)?));
     }
@@ -48,7 +52,7 @@ pub fn authenticators(options: &Security, api: &Arc<Api>, keys: &Arc<Keys>) -> a
     }
     let passwords = options.basic_auth_file.as_deref().map(Credentials::read).transpose();
     Ok(authn::Union {
-        certificates: Some(CertificateAuthenticator::new(api.clone())),
+        certificates: Some(CertificateAuthenticator::new(objects.clone())),
         front_proxy: FrontProxy { names: options.requestheader_allowed_names.clone() },
         tokens,
         audiences: keys.issuers.clone(),
@@ -108,11 +112,15 @@ impl Authorizer for Shared {
 }
 
 /// The authorizers, in the order of `--authorization-mode`; `system:masters` is always allowed.
-pub fn authorizers(options: &Security, api: &Arc<Api>, rbac: &Arc<Rbac>) -> anyhow::Result<authz::Union> {
+pub fn authorizers(
+    options: &Security,
+    objects: &Arc<Objects>,
+    rbac: &Arc<Rbac>,
+) -> anyhow::Result<authz::Union> {
     let mut all: Vec<Box<dyn Authorizer>> = vec![Box::new(Masters)];
     for mode in options.modes() {
         all.push(match mode.as_str() {
-            "Node" => Box::new(NodeAuthorizer::new(api.clone())),
+            "Node" => Box::new(NodeAuthorizer::new(objects.clone())),
             "RBAC" => Box::new(Shared(rbac.clone())),
             "ABAC" => {
                 let path = options.authorization_policy_file.as_deref();
@@ -135,7 +143,11 @@ pub fn authorizers(options: &Security, api: &Arc<Api>, rbac: &Arc<Rbac>) -> anyh
 }
 
 /// The filters between authentication and authorization; writers of the audit log run until the server ends.
-pub fn filters(options: &Security, api: &Arc<Api>, supervisor: &Supervisor) -> anyhow::Result<Filters> {
+pub fn filters(
+    options: &Security,
+    objects: &Arc<Objects>,
+    supervisor: &Supervisor,
+) -> anyhow::Result<Filters> {
     let limits = Limits {
         reading: options.max_requests_inflight.unwrap_or(400).max(1),
         writing: options.max_mutating_requests_inflight.unwrap_or(200).max(1),
@@ -143,7 +155,7 @@ pub fn filters(options: &Security, api: &Arc<Api>, supervisor: &Supervisor) -> a
     };
     Ok(Filters {
         cors: Cors::new(&options.cors_allowed_origins).context("--cors-allowed-origins")?,
-        flow: FlowControl::new(api.clone(), limits),
+        flow: FlowControl::new(objects.clone(), limits),
         audit: audit(options, supervisor)?,
         timeout: options.request_timeout(),
     })

@@ -1,5 +1,7 @@
 //! The `coracle` command.
 
+#![forbid(unsafe_code)]
+
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use coracle::config::ServerArgs;
 use coracle::doctor::DoctorArgs;

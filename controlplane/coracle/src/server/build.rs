@@ -1,0 +1,200 @@
+//! Builds the API server, each part from those that it uses: authentication and authorization read objects, connections to
+//! nodes are dialled for webhooks and aggregated servers, and the write pipeline comes before the handler chain.
+
+use super::addresses::{node_addresses, reachable};
+use super::open::Opened;
+use crate::access_control;
+use crate::config::Config;
+use anyhow::Context as _;
+use coracle_apiserver::actions::components::LoopPlacement;
+use coracle_apiserver::actions::resource_metrics::ResourceMetrics;
+use coracle_apiserver::actions::{self, Needs};
+use coracle_apiserver::admission::config::{Configuration, ConfigurationError};
+use coracle_apiserver::admission::resource_quota::PendingCharges;
+use coracle_apiserver::admission::{Chain, plugins};
+use coracle_apiserver::aggregation::Extensions;
+use coracle_apiserver::aggregation::routes::RouteTable;
+use coracle_apiserver::api::Api;
+use coracle_apiserver::authz::Authorizer;
+use coracle_apiserver::authz::rbac::Rbac;
+use coracle_apiserver::chain::Server;
+use coracle_apiserver::connect;
+use coracle_apiserver::conversion::Converter;
+use coracle_apiserver::discovery::Discovery;
+use coracle_apiserver::in_process::InProcess;
+use coracle_apiserver::metrics::Metrics;
+use coracle_apiserver::nodes::agent::Nodes;
+use coracle_apiserver::nodes::dial::ClusterDialer;
+use coracle_apiserver::nodes::node_tls::NodeTls;
+use coracle_apiserver::openapi::OpenApi;
+use coracle_apiserver::resource::Resources;
+use coracle_apiserver::tls::{self, ServingCertificate, Tls};
+use coracle_apiserver::wellknown::WellKnown;
+use coracle_cli::supervise::Supervisor;
+use coracle_client::Client;
+use coracle_client::diagnostics::MetricsSource;
+use coracle_client::user::User;
+use coracle_informer::queue_metrics::QueueMetrics;
+use coracle_pki::service_account::Keys;
+use coracle_scheduler::PendingReasons;
+use coracle_scheduler::metrics::SchedulerMetrics;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio_util::sync::CancellationToken;
+
+/// Metrics, pending pods and panics of controllers and scheduler.
+#[derive(Default)]
+pub(super) struct LoopDiagnostics {
+    pub(super) queue_metrics: Arc<QueueMetrics>,
+    pub(super) scheduler_metrics: Arc<SchedulerMetrics>,
+    pub(super) pending: PendingReasons,
+    pub(super) supervisor: Supervisor,
+}
+
+/// The API server, and what its tasks share with it.
+pub(super) struct Built {
+    pub(super) server: Arc<Server>,
+    /// The server's own client.
+    pub(super) client: Client,
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) extensions: Arc<Extensions>,
+    pub(super) quota_charges: Arc<PendingCharges>,
+    pub(super) diagnostics: LoopDiagnostics,
+    pub(super) serving: Arc<ServingCertificate>,
+    pub(super) tls: Tls,
+}
+
+/// Builds the server; nothing runs yet but what writes the audit log.
+pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) -> anyhow::Result<Built> {
+    let Opened { pki, keys, store, objects, supervisor, .. } = opened;
+    let registry = &objects.registry;
+    let authn = Arc::new(access_control::authenticators(&config.security, objects, keys)?);
+    let rbac = Arc::new(Rbac::new(objects.clone()));
+    let authz: Arc<dyn Authorizer> = Arc::new(access_control::authorizers(&config.security, objects, &rbac)?);
+
+    let node_tls = NodeTls::new(objects.clone(), pki, &config.security.insecure_kubelets)?;
+    let addresses = node_addresses(config, &[Some(opened.bound), opened.front])?;
+    let nodes = Arc::new(Nodes::new(objects.clone(), node_tls, addresses));
+    let dialer = Arc::new(ClusterDialer::new(nodes.clone()));
+    let routes = Arc::new(RouteTable::default());
+    let extensions = Arc::new(Extensions::new(objects.clone(), dialer.clone(), pki.clone(), routes.clone()));
+
+    let quota_charges = Arc::new(PendingCharges::default());
+    let plugins = plugins::Needs {
+        authz: authz.clone(),
+        roles: rbac,
+        quota_charges: quota_charges.clone(),
+        dialer: dialer.clone(),
+    };
+    let api = Arc::new(Api {
+        objects: objects.clone(),
+        store: store.clone(),
+        converter: Converter::new(registry.clone(), objects.reflector.clone(), dialer),
+        admission: admission(config, &plugins)?,
+        hooks: actions::hooks(registry, &config.service_cidr).map_err(anyhow::Error::msg)?,
+    });
+    let needs = Needs {
+        keys: keys.clone(),
+        authn: authn.clone(),
+        authz: authz.clone(),
+        usage: Arc::new(ResourceMetrics::new(nodes.clone())),
+        loops: match (config.api_only, config.datastore.as_str()) {
+            (true, "embedded") => LoopPlacement::Unknown,
+            (false, "embedded") => LoopPlacement::Here,
+            _ => LoopPlacement::Elected,
+        },
+        checks: opened.checks.clone(),
+    };
+    let actions = Arc::new(actions::actions(registry, &needs));
+
+    let diagnostics = LoopDiagnostics { supervisor: supervisor.clone(), ..LoopDiagnostics::default() };
+    let discovery = Arc::new(Discovery::new(registry.clone(), routes.clone()));
+    let server = Arc::new(Server {
+        registry: registry.clone(),
+        filters: access_control::filters(&config.security, objects, supervisor)?,
+        openapi: OpenApi::new(registry.clone(), routes),
+        extensions: extensions.clone(),
+        tunnels: nodes.tunnels.clone(),
+        wellknown: well_known(config, opened, &discovery, &diagnostics, stop),
+        discovery,
+        resources: Resources {
+            api: api.clone(),
+            actions: actions.clone(),
+            connectors: connect::connectors(&nodes, &authz),
+            authz: authz.clone(),
+            stop: stop.clone(),
+        },
+        authn,
+        authz,
+    });
+    let serving = Arc::new(ServingCertificate::new(&pki.serving, &pki.authority.certificate)?);
+    let tls = tls::config(pki, serving.clone())?;
+    let client = Client::new(Arc::new(InProcess { api, actions }), User::server());
+    Ok(Built { server, client, nodes, extensions, quota_charges, diagnostics, serving, tls })
+}
+
+/// The admission chain, by the options.
+fn admission(config: &Config, needs: &plugins::Needs) -> anyhow::Result<Chain> {
+    let settings = config.admission_control_config_file.as_deref().map(Configuration::read).transpose();
+    let settings = settings.context("--admission-control-config-file")?;
+    let options = plugins::Options {
+        enabled: config.enable_admission_plugins.clone(),
+        disabled: config.disable_admission_plugins.clone(),
+        configuration: settings.unwrap_or_default(),
+    };
+    plugins::chain(needs, &options).map_err(|error| match error {
+        ConfigurationError::Unknown { .. } => anyhow::Error::from(error),
+        error => anyhow::Error::from(error).context("--admission-control-config-file"),
+    })
+}
+
+fn well_known(
+    config: &Config,
+    opened: &Opened,
+    discovery: &Arc<Discovery>,
+    diagnostics: &LoopDiagnostics,
+    stop: &CancellationToken,
+) -> WellKnown {
+    // Pods ask for the keys, too, and they know nothing of a socket that was handed over.
+    let url = format!("https://{}", reachable(config, opened.bound));
+    WellKnown {
+        objects: opened.objects.clone(),
+        store: opened.store.clone(),
+        discovery: discovery.clone(),
+        ready: AtomicBool::new(false),
+        stop: stop.clone(),
+        metrics: Metrics {
+            loops: vec![
+                diagnostics.queue_metrics.clone() as Arc<dyn MetricsSource>,
+                diagnostics.scheduler_metrics.clone(),
+            ],
+            ..Metrics::default()
+        },
+        supervisor: opened.supervisor.clone(),
+        checks: opened.checks.clone(),
+        waiting: Some(Arc::new(diagnostics.pending.clone())),
+        issuer: issuer(config, &opened.keys, &url),
+    }
+}
+
+/// What identity consumers elsewhere need to verify our tokens; nothing when the issuer is no place that they could ask.
+fn issuer(config: &Config, keys: &Keys, url: &str) -> serde_json::Value {
+    if !keys.issuer().starts_with("https://") {
+        tracing::warn!(
+            issuer = keys.issuer(),
+            "service-account keys are not published: the issuer is no https URL"
+        );
+        return serde_json::Value::Null;
+    }
+    let own = || format!("{url}/openid/v1/jwks");
+    json!({
+        "configuration": {
+            "issuer": keys.issuer(),
+            "jwks_uri": config.security.service_account_jwks_uri.clone().unwrap_or_else(own),
+            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        },
+        "keys": {"keys": [keys.jwk()]},
+    })
+}

@@ -1,0 +1,73 @@
+//! Scheduler and controllers.
+
+use super::addresses::reserved_names;
+use super::build::Built;
+use super::open::Opened;
+use crate::config::Config;
+use anyhow::Context as _;
+use coracle_apiserver::actions::components::{CONTROLLERS, SCHEDULER};
+use coracle_controllers as controllers;
+use coracle_informer::election::lead;
+use coracle_pki::authority::Authority;
+use coracle_scheduler as scheduler;
+use coracle_scheduler::config::Profiles;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Starts scheduler and controllers: at once on the embedded store, by leader election on a shared one.
+pub(super) fn start(
+    config: &Config,
+    opened: &Opened,
+    built: &Built,
+    stop: &CancellationToken,
+) -> anyhow::Result<Vec<JoinSet<()>>> {
+    let (pki, client, diagnostics) = (&opened.pki, &built.client, &built.diagnostics);
+    let ranges = config.cluster_cidr.split(',').map(|cidr| cidr.trim().parse());
+    let shared = config.datastore != "embedded";
+    let options = controllers::Options {
+        ca: pki.authority.certificate.clone(),
+        keys: Some(opened.keys.clone()),
+        pod_ranges: ranges.collect::<Result<_, _>>().context("--cluster-cidr")?,
+        signer: Some(controllers::csr::Signer {
+            authority: Arc::new(Authority::ensure(&pki.dir, "ca", "coracle-ca")?),
+            life: config.security.certificate_life(),
+            reserved: reserved_names(pki),
+        }),
+        charges: Some(built.quota_charges.clone()),
+        node_volumes: Some(built.nodes.clone()),
+        extensions: Some(built.extensions.clone()),
+        queue_metrics: diagnostics.queue_metrics.clone(),
+        shared_store: shared,
+        supervisor: diagnostics.supervisor.of_part(CONTROLLERS),
+        ..controllers::Options::default()
+    };
+    let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
+    let (for_controllers, for_scheduler) = (client.clone(), client.clone());
+    let controllers = move || {
+        let client = for_controllers.clone();
+        controllers::start(&move |name: &str| client.controller(name), &options)
+    };
+    let (metrics, pending) = (diagnostics.scheduler_metrics.clone(), diagnostics.pending.clone());
+    let supervisor = diagnostics.supervisor.clone();
+    let kept = supervisor.of_part(SCHEDULER);
+    let scheduler =
+        move || scheduler::start(&for_scheduler, profiles.clone(), metrics.clone(), &pending, &kept);
+    if !shared {
+        return Ok(vec![controllers(), scheduler()]);
+    }
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let me = format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4());
+    let mut leading = JoinSet::new();
+    let parts = (client.clone(), me.clone(), stop.clone(), Arc::new(controllers));
+    leading.spawn(supervisor.clone().finish("election kube-controller-manager", move || {
+        let (client, me, stop, run) = parts.clone();
+        lead(client, "kube-controller-manager", me, stop, move || run())
+    }));
+    let parts = (client.clone(), me, stop.clone(), Arc::new(scheduler));
+    leading.spawn(supervisor.finish("election kube-scheduler", move || {
+        let (client, me, stop, run) = parts.clone();
+        lead(client, "kube-scheduler", me, stop, move || run())
+    }));
+    Ok(vec![leading])
+}

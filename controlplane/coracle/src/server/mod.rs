@@ -1,0 +1,128 @@
+//! `coracle server`: opens keys, store and caches, builds the API server on them, publishes what every cluster has, and
+//! runs listeners, controllers and scheduler.
+
+// Addresses and names of the server.
+mod addresses;
+// Sockets, keys, store and caches.
+mod open;
+// The API server, from its parts.
+mod build;
+// Objects that the server publishes when it starts.
+mod publish;
+// Tasks that follow objects, and renewal of certificates.
+mod tasks;
+// Scheduler and controllers.
+mod loops;
+
+pub use addresses::dns_addresses;
+
+use crate::config::Config;
+use crate::listeners::Listeners;
+use addresses::own_identity;
+use coracle_apiserver::tls;
+use coracle_cli::ready::Ready;
+use coracle_controllers::servers::{self, Shutdown};
+use futures::future::join_all;
+use std::sync::atomic::Ordering;
+use tasks::Tasks;
+use tokio_util::sync::CancellationToken;
+
+/// Runs the server until SIGTERM, SIGINT or SIGUSR2. After SIGUSR2 it returns its sockets for a new process.
+pub async fn run(config: Config) -> anyhow::Result<Option<Listeners<std::net::TcpListener>>> {
+    let readiness = Ready::inherited();
+    raise_descriptor_limit();
+    let shutdown = Shutdown::default();
+    let told = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move {
+            let again = wait_for_signal().await;
+            shutdown.restart.store(again, Ordering::Release);
+            shutdown.stop.cancel();
+            again
+        }
+    });
+    let listeners = serve(config, shutdown, readiness).await?;
+    Ok(if told.await? { Some(listeners.into_std()?) } else { None })
+}
+
+/// Raises the limit of open files to the hard limit: every client needs one.
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls only read and write the struct on this stack.
+    #[allow(unsafe_code)]
+    let raised = unsafe {
+        let known = libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0;
+        limit.rlim_cur = limit.rlim_max;
+        known && libc::setrlimit(libc::RLIMIT_NOFILE, &limit) == 0
+    };
+    if !raised {
+        tracing::warn!("cannot raise the limit of open files");
+    }
+}
+
+/// Waits for a signal that stops this server; whether it is to be restarted (SIGUSR2).
+async fn wait_for_signal() -> bool {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int), Ok(mut again)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::user_defined2()),
+    ) else {
+        return false;
+    };
+    tokio::select! {
+        _ = term.recv() => false,
+        _ = int.recv() => false,
+        _ = again.recv() => true,
+    }
+}
+
+/// Serves until `shutdown`; the returned sockets are still open.
+async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::Result<Listeners> {
+    let stop = shutdown.stop.clone();
+    let opened = open::open(&config).await?;
+    let built = build::build(&config, &opened, &stop)?;
+    let mut tasks = Tasks::start(&opened, &built).await;
+    let client = &built.client;
+    // A cluster that was here before answers at once; a new one must first have what every cluster has.
+    let opening = CancellationToken::new();
+    if client.cache(&client.kind("", "namespaces")).get("", "default").is_some() {
+        opening.cancel();
+    }
+    let shared = config.datastore != "embedded";
+    let settled = async {
+        publish::publish(&config, &opened, client).await?;
+        tasks.follow_servers(&opened, &built).await;
+        let mut loops = match config.api_only {
+            true => Vec::new(),
+            false => loops::start(&config, &opened, &built, &stop)?,
+        };
+        let own = own_identity(&config, opened.bound, &opened.pki);
+        loops.push(servers::announce(client, own, shared, &opened.supervisor, &shutdown).await);
+        built.server.wellknown.ready.store(true, Ordering::Release);
+        tracing::info!(url = %opened.url, kubeconfig = %opened.kubeconfig.display(), "serving");
+        readiness.tell();
+        opening.cancel();
+        anyhow::Ok(loops)
+    };
+    let answered = async {
+        opening.cancelled().await;
+        let open = std::iter::once(&opened.listeners.own).chain(&opened.listeners.front);
+        let serving =
+            open.map(|socket| tls::serve(socket, built.tls.clone(), built.server.clone(), stop.clone()));
+        join_all(serving).await;
+        Ok(())
+    };
+    let ((), mut loops) = tokio::try_join!(answered, settled)?;
+    tasks.stop();
+    for tasks in &mut loops {
+        // Those who lead give their leases away, and the server withdraws its own; the others never end by themselves.
+        if shared {
+            let ended = async { while tasks.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(std::time::Duration::from_secs(5), ended).await;
+        }
+        tasks.abort_all();
+    }
+    opened.store.flush().await?;
+    Ok(opened.listeners)
+}
