@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-use super::spec::labels::DEFAULT_PROFILE;
+use super::spec::DEFAULT_PROFILE;
 
 const LOADED: &str = "/sys/kernel/security/apparmor/profiles";
 /// Absolute paths, because sbin may not be in the search path of a service.

@@ -5,26 +5,39 @@
 //! own cgroup again as soon as it runs and when the OCI runtime is started: the grace period then passes while the pod's
 //! network is set up.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Engine, Sandbox};
+use super::cgroup::Hierarchy;
+use super::objects::Sandbox;
 use coracle_keeper::pidfd;
 use coracle_proto::causes;
 
-impl Engine {
+/// Prepares migrations into cgroups.
+pub(crate) struct Migration {
+    hierarchy: Arc<Hierarchy>,
+    /// A migration by `prepare` is in progress.
+    moving: AtomicBool,
+}
+
+impl Migration {
+    pub(crate) fn new(hierarchy: Arc<Hierarchy>) -> Self {
+        Self { hierarchy, moving: AtomicBool::new(false) }
+    }
+
     /// Starts the grace period that the next migration needs. Returns at once; errors only cost time.
-    pub(super) fn prepare_migration(&self, sandbox: &Sandbox) {
+    pub(crate) fn prepare(self: &Arc<Self>, sandbox: &Sandbox) {
         let (pid, cgroup) = {
             let record = sandbox.record.lock();
             (record.pid, record.cgroup.clone())
         };
         let pidfd = sandbox.held.lock().pidfd.clone();
-        let (Some(pidfd), Ok(cgroup)) = (pidfd, self.inner.hierarchy.cgroup(&cgroup)) else { return };
+        let (Some(pidfd), Ok(cgroup)) = (pidfd, self.hierarchy.cgroup(&cgroup)) else { return };
         // A migration that is in progress serves all callers.
-        if self.inner.moving.swap(true, Ordering::AcqRel) {
+        if self.moving.swap(true, Ordering::AcqRel) {
             return;
         }
-        let engine = self.clone();
+        let migration = self.clone();
         tokio::task::spawn_blocking(move || {
             // `pause` is alive, so the pid is not reused.
             if pidfd::kill(&pidfd, 0).is_ok()
@@ -32,7 +45,7 @@ impl Engine {
             {
                 tracing::debug!(pid, error = causes::chain(&error), "cgroup migration not prepared");
             }
-            engine.inner.moving.store(false, Ordering::Release);
+            migration.moving.store(false, Ordering::Release);
         });
     }
 }

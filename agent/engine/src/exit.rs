@@ -1,66 +1,73 @@
-//! Processes exits reported by the keeper: records and events.
+//! Processes exits reported by the keeper: records, events, and the release of what ended.
 
 use std::sync::Arc;
 
 use coracle_proto::cri;
 
+use super::cgroup::Hierarchy;
+use super::error::internal;
+use super::events::Events;
+use super::exec_waiters::ExecWaiters;
+use super::keeper::Keeper;
+use super::objects::{Container, Objects, Sandbox};
+use super::paths::{Paths, remove_tree};
 use super::record::{ContainerPhase, SandboxPhase};
-use super::{Container, Engine, Sandbox};
+use crate::runtime::Result;
 use coracle_keeper::exits::Exit;
 
 /// Exit code of a container whose exit status is unknown.
 const UNKNOWN: i32 = 255;
 
-impl Engine {
+/// Handles exits of the keeper's tasks.
+pub(crate) struct Exits {
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) events: Events,
+    pub(crate) waiters: Arc<ExecWaiters>,
+    pub(crate) keeper: Keeper,
+    pub(crate) hierarchy: Arc<Hierarchy>,
+    pub(crate) paths: Arc<Paths>,
+}
+
+impl Exits {
     /// A task of the keeper ended.
-    pub(super) fn exited(&self, exit: Exit) {
-        let waiter = self.inner.execs.lock().remove(&exit.id);
-        let exit = match waiter {
-            None => exit,
-            Some((_, waiter)) => match waiter.send(exit) {
-                Ok(()) => return,
-                // No waiter left: the task is forgotten below.
-                Err(exit) => exit,
-            },
-        };
-        let (sandbox, container) = {
-            let objects = self.inner.objects.lock();
-            (objects.sandboxes.get(&exit.id).cloned(), objects.containers.get(&exit.id).cloned())
-        };
-        match (sandbox, container) {
+    pub(crate) fn task_exited(self: &Arc<Self>, exit: Exit) {
+        let Some(exit) = self.waiters.deliver(exit) else { return };
+        match self.objects.with_id(&exit.id) {
             (Some(sandbox), _) => self.pause_exited(&sandbox),
             (_, Some(container)) => {
-                let engine = self.clone();
-                tokio::spawn(async move { engine.container_exited(&container, &exit).await });
+                let exits = self.clone();
+                tokio::spawn(async move { exits.container_exited(&container, &exit).await });
             }
             // An exec whose session has ended.
             (None, None) => {
-                let engine = self.clone();
-                tokio::spawn(async move { engine.inner.keeper.forget(&exit.id).await });
+                let keeper = self.keeper.clone();
+                tokio::spawn(async move { keeper.forget(&exit.id).await });
             }
         }
     }
 
-    fn pause_exited(&self, sandbox: &Arc<Sandbox>) {
+    fn pause_exited(&self, sandbox: &Sandbox) {
         if sandbox.phase() != SandboxPhase::Ready {
             return;
         }
         tracing::warn!(sandbox = sandbox.id, "pause has exited, sandbox is not ready");
-        if let Err(error) = self.change_sandbox(sandbox, |record| record.phase = SandboxPhase::NotReady) {
+        if let Err(error) =
+            self.objects.change_sandbox(sandbox, |record| record.phase = SandboxPhase::NotReady)
+        {
             tracing::error!(sandbox = sandbox.id, %error, "sandbox exit not recorded");
         }
-        self.emit_sandbox(sandbox, cri::ContainerEventType::ContainerStoppedEvent);
+        self.events.emit_sandbox(sandbox, cri::ContainerEventType::ContainerStoppedEvent);
     }
 
     /// Records a container's exit, then releases its resources.
-    pub(super) async fn container_exited(&self, container: &Arc<Container>, exit: &Exit) {
+    pub(crate) async fn container_exited(&self, container: &Container, exit: &Exit) {
         if !container.is_live() {
             return;
         }
-        let cgroup = self.inner.hierarchy.cgroup(&container.record.lock().cgroup);
+        let cgroup = self.hierarchy.cgroup(&container.record.lock().cgroup);
         // Read before the cgroup is removed. Only counts for a failed container: the OOM killer may have killed just a child.
         let oom = cgroup.as_ref().is_ok_and(|cgroup| cgroup.oom_killed());
-        let written = self.change_container(container, |record| {
+        let written = self.objects.change_container(container, |record| {
             // Reported twice, by List and by an event.
             if !matches!(record.phase, ContainerPhase::Starting | ContainerPhase::Running) {
                 return false;
@@ -94,8 +101,16 @@ impl Engine {
         if let Err(error) = self.release_processes(container).await {
             tracing::warn!(container = container.id, %error, "resources not released after exit, removing the container will retry");
         }
-        self.inner.keeper.forget(&container.id).await;
+        self.keeper.forget(&container.id).await;
         container.exited.send_replace(true);
-        self.emit_container(container, cri::ContainerEventType::ContainerStoppedEvent);
+        self.events.emit_container(container, cri::ContainerEventType::ContainerStoppedEvent);
+    }
+
+    /// Removes the cgroup and the OCI runtime's state of a container. Concurrent calls are serialized.
+    pub(crate) async fn release_processes(&self, container: &Container) -> Result<()> {
+        let _alone = container.releasing.lock().await;
+        let cgroup = container.record.lock().cgroup.clone();
+        self.hierarchy.cgroup(&cgroup)?.remove().await?;
+        remove_tree(&self.paths.runtime_state().join(&container.id)).map_err(internal("runtime state"))
     }
 }

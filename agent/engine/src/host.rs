@@ -14,8 +14,7 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, sockop
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use super::apparmor;
-use super::spec::labels::Contexts;
-use super::spec::{Host, capabilities};
+use super::spec::{Contexts, Host, capabilities};
 
 const CAP_SYS_RESOURCE: u8 = 24;
 

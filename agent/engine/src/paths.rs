@@ -137,6 +137,13 @@ impl Paths {
         let short = &id[..id.len().min(16)];
         self.run.join("x").join(format!("{short}.{kind}"))
     }
+
+    /// Removes the files of a launch or exec.
+    pub fn remove_transient(&self, id: &str) {
+        for kind in ["pid", "log", "tty", "json"] {
+            let _ = fs::remove_file(self.transient(id, kind));
+        }
+    }
 }
 
 /// Creates a directory that only root can access.

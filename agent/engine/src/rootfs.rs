@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MsFlags, mount};
 
 use super::idmap;
-use super::paths::{private_dir, remove_tree};
+use super::paths::{Paths, private_dir, remove_tree};
 use super::sandbox_files::unmount;
 
 /// Directories of one container's filesystem.
@@ -23,6 +23,11 @@ pub struct Rootfs {
 }
 
 impl Rootfs {
+    /// Of a container.
+    pub(crate) fn of(paths: &Paths, id: &str) -> Self {
+        Self { mount: paths.rootfs(id), layer: paths.layer(id) }
+    }
+
     /// Writable layer.
     pub fn upper(&self) -> PathBuf {
         self.layer.join("upper")

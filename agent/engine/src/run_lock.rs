@@ -129,29 +129,32 @@ fn kill_holders(file: &File) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::process::{Command, Stdio};
 
     #[tokio::test]
     async fn what_an_engine_started_is_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let run_lock = RunLock::acquire(dir.path()).await.unwrap();
-        let mut child = std::process::Command::new("sleep").arg("0.3").spawn().unwrap();
+        // It runs until its standard input is closed.
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let mut file = File::open(dir.path().join("engine.lock")).unwrap();
         assert_eq!(owner(&mut file), Some(std::process::id() as i32));
         drop(run_lock);
-        let begun = Instant::now();
-        let next = RunLock::acquire(dir.path()).await.unwrap();
-        assert!(begun.elapsed() > Duration::from_millis(100), "the child was not waited for");
-        drop(next);
+        let mut next = std::pin::pin!(RunLock::acquire(dir.path()));
+        let early = tokio::time::timeout(Duration::from_millis(50), next.as_mut()).await;
+        assert!(early.is_err(), "the child was not waited for");
+        drop(child.stdin.take());
+        next.await.unwrap();
         child.wait().unwrap();
     }
 
-    #[tokio::test]
-    async fn holders_are_found_and_killed() {
+    /// With a file that other tests' children do not inherit: they would be killed, too.
+    #[test]
+    fn holders_are_found_and_killed() {
         use std::os::unix::process::ExitStatusExt;
-        let dir = tempfile::tempdir().unwrap();
-        let run_lock = RunLock::acquire(dir.path()).await.unwrap();
-        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        kill_holders(&run_lock._file).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let mut child = Command::new("sleep").arg("100").stdin(file.try_clone().unwrap()).spawn().unwrap();
+        kill_holders(&file).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
     }
 }

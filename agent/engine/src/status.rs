@@ -1,15 +1,15 @@
-//! CRI status of sandboxes and containers, and events.
+//! CRI status of sandboxes and containers.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use coracle_proto::cri;
 use serde_json::{Value, json};
 
-use super::container::signal_named;
+use super::namespace::namespace_options;
+use super::objects::{Container, Objects, Sandbox};
 use super::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
-use super::sandbox::namespace_options;
-use super::{Container, Engine, Sandbox, now};
+use super::signal::signal_named;
+use super::stamp::now;
 
 fn sandbox_state(record: &SandboxRecord) -> cri::PodSandboxState {
     match record.phase {
@@ -146,48 +146,20 @@ impl Container {
     }
 }
 
-impl Engine {
-    pub(super) fn sandbox_status_of(
-        &self,
-        sandbox: &Sandbox,
-        verbose: bool,
-    ) -> cri::PodSandboxStatusResponse {
-        let containers = self.containers_of(&sandbox.id);
-        let record = sandbox.record.lock();
-        let info = json!({ "pid": record.pid, "cgroup": record.cgroup, "config": record.config });
-        let info =
-            if verbose { HashMap::from([("info".to_owned(), info.to_string())]) } else { HashMap::new() };
-        cri::PodSandboxStatusResponse {
-            status: Some(sandbox_status(&record)),
-            info,
-            containers_statuses: containers.iter().map(|c| container_status(&c.record.lock())).collect(),
-            timestamp: now(),
-        }
-    }
-
-    /// Sends an event about a sandbox.
-    pub(super) fn emit_sandbox(&self, sandbox: &Arc<Sandbox>, kind: cri::ContainerEventType) {
-        self.emit(&sandbox.id, sandbox, kind);
-    }
-
-    /// Sends an event about a container.
-    pub(super) fn emit_container(&self, container: &Container, kind: cri::ContainerEventType) {
-        if let Ok(sandbox) = self.sandbox(&container.sandbox) {
-            self.emit(&container.id, &sandbox, kind);
-        }
-    }
-
-    fn emit(&self, id: &str, sandbox: &Sandbox, kind: cri::ContainerEventType) {
-        if self.inner.events.receiver_count() == 0 {
-            return;
-        }
-        let status = self.sandbox_status_of(sandbox, false);
-        let _ = self.inner.events.send(Arc::new(cri::ContainerEventResponse {
-            container_id: id.to_owned(),
-            container_event_type: kind.into(),
-            created_at: now(),
-            pod_sandbox_status: status.status,
-            containers_statuses: status.containers_statuses,
-        }));
+/// Status of a sandbox and its containers.
+pub(super) fn sandbox_status_of(
+    objects: &Objects,
+    sandbox: &Sandbox,
+    verbose: bool,
+) -> cri::PodSandboxStatusResponse {
+    let containers = objects.containers_of(&sandbox.id);
+    let record = sandbox.record.lock();
+    let info = json!({ "pid": record.pid, "cgroup": record.cgroup, "config": record.config });
+    let info = if verbose { HashMap::from([("info".to_owned(), info.to_string())]) } else { HashMap::new() };
+    cri::PodSandboxStatusResponse {
+        status: Some(sandbox_status(&record)),
+        info,
+        containers_statuses: containers.iter().map(|c| container_status(&c.record.lock())).collect(),
+        timestamp: now(),
     }
 }

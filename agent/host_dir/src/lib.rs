@@ -5,6 +5,8 @@
 //! [`HostDir::open`] and [`HostDir::create`] are the only ways in by path, and no component of that path may be a link.
 //!
 //! Depends on no other crate of the workspace.
+
+#![forbid(unsafe_code)]
 // Modules that work on files which a pod can change deny `disallowed_methods`.
 #![allow(clippy::disallowed_methods)]
 
@@ -47,6 +49,17 @@ pub const PRIVATE: u32 = 0o750;
 const TRIES: usize = 16;
 
 /// An open directory.
+///
+/// ```
+/// # let scratch = tempfile::tempdir()?;
+/// use coracle_host_dir::HostDir;
+/// let dir = HostDir::open_named(scratch.path())?;
+/// dir.rewrite("greeting", b"hello", 0o644)?;
+/// assert_eq!(dir.read_head("greeting", 4)?, b"hell");
+/// dir.symlink("/etc/hostname", "link")?;
+/// assert!(dir.open_file("link").is_err());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct HostDir(OwnedFd);
 

@@ -1,6 +1,8 @@
 //! The `coracle-keeper` command: `coracle-keeper <run directory>`; the agent starts it. It runs a copy of itself as
 //! `coracle-keeper --root <state> exec <request> <pid file> <log>` for a command that enters a container.
 
+#![forbid(unsafe_code)]
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -10,9 +10,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::error::internal;
-use super::paths::{private_dir, remove_tree};
-use super::record::ContainerPhase;
-use super::{Engine, new_id};
+use super::objects::Container;
+use super::oci_runtime::OciRuntime;
+use super::offload::blocking;
+use super::paths::{Paths, private_dir, remove_tree};
+use super::rootfs::Rootfs;
+use super::stamp::new_id;
 use crate::runtime::{Result, RuntimeError};
 use coracle_host_dir::HostDir;
 
@@ -25,49 +28,54 @@ fn criu() -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join("criu")).find(|program| program.is_file())
 }
 
-impl Engine {
-    /// Writes the archive; a failed attempt leaves nothing behind.
-    pub(super) async fn checkpoint(&self, id: &str, to: &Path, timeout: Duration) -> Result<()> {
-        if criu().is_none() {
-            return Err(RuntimeError::Unimplemented("CRIU is not installed on this node".into()));
-        }
-        let container = self.container(id)?;
-        if container.phase() != ContainerPhase::Running {
-            return Err(RuntimeError::FailedPrecondition(format!("container {id} is not running")));
-        }
-        let scratch = self.inner.paths.transient(&format!("c{}", new_id()), "checkpoint");
-        let images = scratch.join("checkpoint");
-        private_dir(&scratch).and_then(|()| private_dir(&images)).map_err(internal("checkpoint"))?;
-        let mut argv = self.runtime_command(&self.runtime_of(&container), &scratch.join("log"));
-        argv.extend(["checkpoint".to_owned(), "--leave-running".into(), "--image-path".into()]);
-        argv.extend([images.display().to_string(), container.id.clone()]);
-        let mut command = tokio::process::Command::new(&argv[0]);
-        command.args(&argv[1..]).kill_on_drop(true).stdin(std::process::Stdio::null());
-        let limit = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
-        let done = tokio::time::timeout(limit, command.output()).await;
-        let record = container.record.lock().clone();
-        let (bundle, upper) = (self.inner.paths.bundle(&record.id), self.rootfs(&record.id).upper());
-        let config = json!({
-            "id": record.id, "name": record.config.metadata.as_ref().map(|meta| meta.name.as_str()),
-            "rootfsImage": record.config.image.as_ref().map(|image| image.user_specified_image.as_str()),
-            "rootfsImageRef": record.image_ref, "runtime": self.runtime_of(&container),
-        });
-        let (to, dir) = (to.to_owned(), scratch.clone());
-        let written = match done {
-            Err(_) => Err(RuntimeError::DeadlineExceeded("the OCI runtime takes too long".into())),
-            Ok(Err(error)) => Err(RuntimeError::Internal(error.to_string())),
-            Ok(Ok(output)) if !output.status.success() => {
-                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                Err(RuntimeError::Internal(format!("OCI runtime checkpoint failed: {said}")))
-            }
-            Ok(Ok(_)) => {
-                let archive = move || archive(&dir, &bundle, &upper, &config.to_string(), &to);
-                self.blocking(move |_| archive().map_err(internal("checkpoint"))).await
-            }
-        };
-        let _ = remove_tree(&scratch);
-        written
+/// Fails if CRIU is not installed.
+pub(crate) fn require_criu() -> Result<()> {
+    match criu() {
+        Some(_) => Ok(()),
+        None => Err(RuntimeError::Unimplemented("CRIU is not installed on this node".into())),
     }
+}
+
+/// Writes the archive of a running container; a failed attempt leaves nothing behind.
+pub(crate) async fn write(
+    container: &Container,
+    oci: &OciRuntime,
+    paths: &Paths,
+    to: &Path,
+    timeout: Duration,
+) -> Result<()> {
+    let scratch = paths.transient(&format!("c{}", new_id()), "checkpoint");
+    let images = scratch.join("checkpoint");
+    private_dir(&scratch).and_then(|()| private_dir(&images)).map_err(internal("checkpoint"))?;
+    let mut argv = oci.command(&oci.program_of(container), &scratch.join("log"));
+    argv.extend(["checkpoint".to_owned(), "--leave-running".into(), "--image-path".into()]);
+    argv.extend([images.display().to_string(), container.id.clone()]);
+    let mut command = tokio::process::Command::new(&argv[0]);
+    command.args(&argv[1..]).kill_on_drop(true).stdin(std::process::Stdio::null());
+    let limit = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
+    let done = tokio::time::timeout(limit, command.output()).await;
+    let record = container.record.lock().clone();
+    let (bundle, upper) = (paths.bundle(&record.id), Rootfs::of(paths, &record.id).upper());
+    let config = json!({
+        "id": record.id, "name": record.config.metadata.as_ref().map(|meta| meta.name.as_str()),
+        "rootfsImage": record.config.image.as_ref().map(|image| image.user_specified_image.as_str()),
+        "rootfsImageRef": record.image_ref, "runtime": oci.program_of(container),
+    });
+    let (to, dir) = (to.to_owned(), scratch.clone());
+    let written = match done {
+        Err(_) => Err(RuntimeError::DeadlineExceeded("the OCI runtime takes too long".into())),
+        Ok(Err(error)) => Err(RuntimeError::Internal(error.to_string())),
+        Ok(Ok(output)) if !output.status.success() => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(RuntimeError::Internal(format!("OCI runtime checkpoint failed: {said}")))
+        }
+        Ok(Ok(_)) => {
+            let archive = move || archive(&dir, &bundle, &upper, &config.to_string(), &to);
+            blocking(move || archive().map_err(internal("checkpoint"))).await
+        }
+    };
+    let _ = remove_tree(&scratch);
+    written
 }
 
 /// Archives CRIU's images, the container's configuration and its writable layer. The file appears by rename.

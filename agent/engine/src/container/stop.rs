@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use coracle_proto::cri;
 
+use super::Containers;
 use crate::error::internal;
-use crate::paths::remove_tree;
+use crate::objects::Container;
+use crate::offload::blocking;
 use crate::record::ContainerPhase;
 use crate::runtime::{Result, RuntimeError};
-use crate::{Container, Engine, rootfs};
 use coracle_keeper::pidfd;
 
 /// How long a killed container may take to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Engine {
+impl Containers {
     pub(crate) async fn stop(&self, id: &str, grace: Duration) -> Result<()> {
-        let container = match self.container(id) {
+        let container = match self.objects.container(id) {
             Err(error) if error.is_not_found() => return Ok(()),
             other => other?,
         };
@@ -37,7 +38,7 @@ impl Engine {
             }
             tracing::info!(container = container.id, ?grace, "container did not stop in time, killing it");
         }
-        self.kill_container(&container).await
+        self.kill(&container).await
     }
 
     async fn wait_exit(&self, container: &Container, limit: Duration) -> bool {
@@ -46,11 +47,11 @@ impl Engine {
     }
 
     /// Kills everything in a container and waits for its exit to be recorded.
-    pub(crate) async fn kill_container(&self, container: &Arc<Container>) -> Result<()> {
+    pub(crate) async fn kill(&self, container: &Arc<Container>) -> Result<()> {
         if !container.is_live() {
             return Ok(());
         }
-        self.inner.hierarchy.cgroup(&container.record.lock().cgroup)?.kill()?;
+        self.launcher.hierarchy.cgroup(&container.record.lock().cgroup)?.kill()?;
         if let Some(pidfd) = &container.held.lock().pidfd {
             let _ = pidfd::kill(pidfd, libc::SIGKILL);
         }
@@ -67,53 +68,36 @@ impl Engine {
     pub(crate) async fn kill_with_sandbox(&self, container: &Arc<Container>) -> Result<()> {
         let starting = container.phase() == ContainerPhase::Starting;
         let _started = if starting { Some(container.verb.lock().await) } else { None };
-        self.kill_container(container).await
-    }
-
-    /// Removes the cgroup and the OCI runtime's state of a container. Concurrent calls are serialized.
-    pub(crate) async fn release_processes(&self, container: &Container) -> Result<()> {
-        let _alone = container.releasing.lock().await;
-        let cgroup = container.record.lock().cgroup.clone();
-        self.inner.hierarchy.cgroup(&cgroup)?.remove().await?;
-        remove_tree(&self.inner.paths.runtime_state().join(&container.id)).map_err(internal("runtime state"))
+        self.kill(container).await
     }
 
     pub(crate) async fn remove(&self, id: &str) -> Result<()> {
-        let container = match self.container(id) {
+        let container = match self.objects.container(id) {
             Err(error) if error.is_not_found() => return Ok(()),
             other => other?,
         };
         let _verb = container.verb.lock().await;
-        self.kill_container(&container).await?;
-        self.discard_container(&container).await?;
-        self.emit_container(&container, cri::ContainerEventType::ContainerDeletedEvent);
+        self.kill(&container).await?;
+        self.discard(&container).await?;
+        self.events.emit_container(&container, cri::ContainerEventType::ContainerDeletedEvent);
         Ok(())
     }
 
     /// Removes a stopped container. The caller holds its lock, or the container is not published yet.
-    pub(crate) async fn discard_container(&self, container: &Arc<Container>) -> Result<()> {
+    pub(crate) async fn discard(&self, container: &Arc<Container>) -> Result<()> {
         let id = &container.id;
-        let images = self.change_container(container, |record| {
+        let images = self.objects.change_container(container, |record| {
             record.phase = ContainerPhase::Removing;
             let own = std::iter::once(&record.image_id);
             own.chain(&record.volume_images).cloned().collect::<BTreeSet<_>>()
         })?;
-        self.release_processes(container).await?;
-        let (rootfs, bundle) = (self.rootfs(id), self.inner.paths.bundle(id));
-        let remove = move || {
-            rootfs.remove()?;
-            for dir in super::MOUNTS {
-                rootfs::unmount_below(&bundle.join(dir))?;
-            }
-            remove_tree(&bundle)
-        };
-        self.blocking(move |_| remove().map_err(internal("root filesystem"))).await?;
-        self.inner.keeper.forget(id).await;
+        self.exits.release_processes(container).await?;
+        let (bundles, removed) = (self.bundles.clone(), id.clone());
+        blocking(move || bundles.remove(&removed).map_err(internal("root filesystem"))).await?;
+        self.launcher.keeper.forget(id).await;
         for image in images {
-            self.inner.images.release(&image, id)?;
+            self.images.release(&image, id)?;
         }
-        self.inner.container_records.remove(id).map_err(internal("container record"))?;
-        self.inner.objects.lock().containers.remove(id);
-        Ok(())
+        self.objects.remove_container(id)
     }
 }

@@ -2,17 +2,18 @@
 
 use coracle_proto::cri;
 
+use super::Containers;
+use crate::limits;
 use crate::record::ContainerPhase;
 use crate::runtime::Result;
-use crate::{Engine, limits};
 
-impl Engine {
+impl Containers {
     pub(crate) async fn update_resources(
         &self,
         id: &str,
         update: cri::LinuxContainerResources,
     ) -> Result<()> {
-        let container = self.container(id)?;
+        let container = self.objects.container(id)?;
         let _verb = container.verb.lock().await;
         let (old, cgroup) = {
             let record = container.record.lock();
@@ -20,15 +21,14 @@ impl Engine {
             (linux.resources.unwrap_or_default(), record.cgroup.clone())
         };
         if container.phase() == ContainerPhase::Running {
-            let files = limits::files(&update);
-            let missing =
-                self.inner.hierarchy.cgroup(&cgroup)?.apply(files, self.inner.hierarchy.controllers())?;
+            let (files, hierarchy) = (limits::files(&update), &self.launcher.hierarchy);
+            let missing = hierarchy.cgroup(&cgroup)?.apply(files, hierarchy.controllers())?;
             if !missing.is_empty() {
                 tracing::warn!(container = id, ?missing, "limits of missing controllers are not enforced");
             }
         }
         let merged = limits::merge(&old, &update);
-        self.change_container(&container, |record| {
+        self.objects.change_container(&container, |record| {
             record.config.linux.get_or_insert_default().resources = Some(merged);
         })
     }

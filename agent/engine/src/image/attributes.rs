@@ -7,7 +7,7 @@ use std::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::ffi::OsStringExt,
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use nix::{
@@ -19,8 +19,6 @@ use nix::{
     unistd::{Gid, Uid, fchown, fchownat},
 };
 use tar::Entry;
-
-use super::unpack::fd_path;
 
 /// Allows capabilities, ACLs and user attributes. Others (`trusted.overlay`, `security.selinux`) would control the
 /// overlay mount or a security module of the host.
@@ -100,6 +98,11 @@ impl Attributes {
         }
         Ok(())
     }
+}
+
+/// A descriptor by path.
+pub(super) fn fd_path(fd: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
 #[cfg(test)]

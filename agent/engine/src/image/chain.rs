@@ -14,9 +14,10 @@ use std::{
 
 use super::{
     Error, ImageRecord, ImageStore, Result, Unsupported,
+    files::remove_file,
     manifest::{digest_of, hex_of},
     record::LayerRef,
-    store::{Names, remove_file},
+    store::Names,
 };
 
 /// Layers of the current form.
@@ -161,9 +162,9 @@ impl ImageStore {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::{
+        commit::NewImage,
         layer::{self, Limits},
         pull::record_of,
-        store::NewImage,
     };
     use super::*;
     use std::os::unix::fs::PermissionsExt;

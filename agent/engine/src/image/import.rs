@@ -14,12 +14,12 @@ use serde::Deserialize;
 use super::{
     ArchiveError, Error, ImageRecord, ImageStore, Result, Unsupported,
     chain::check_layers,
-    gc::DiskUse,
+    commit::NewImage,
+    disk::DiskUse,
     layer::{self, Limits},
     manifest::{self, ConfigBlob, Descriptor, Manifest, Platform},
     pull::{blocking, record_of},
     reference,
-    store::NewImage,
     tar_limit::{BudgetedReader, ReadBudget},
 };
 

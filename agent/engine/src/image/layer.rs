@@ -174,27 +174,6 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// Removes staged layers whose process died, and downloads not resumed for a day. The caller holds the store's lock.
-pub(super) fn sweep_ingest(store: &ImageStore) -> Result<()> {
-    for name in store.entries("ingest")? {
-        let path = store.path("ingest", &name);
-        if name.starts_with("layer-") {
-            let lock = File::open(path.join("alive")).ok();
-            let dead = lock.is_none_or(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok());
-            if dead {
-                let doomed = store.path("trash", &name);
-                fs::rename(&path, &doomed).map_err(Error::io("removing", &path))?;
-            }
-        } else if fs::metadata(&path)
-            .and_then(|m| m.modified())
-            .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 86_400))
-        {
-            super::store::remove_file(&path)?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -15,6 +15,12 @@ pub mod manifest;
 mod unsupported;
 // Image records.
 pub mod record;
+// Files of the store.
+mod files;
+// Use of the disk.
+mod disk;
+// Leftovers of pulls and imports that died.
+mod ingest;
 // The store on disk.
 pub mod store;
 // Layers in the store, by chain id.
@@ -27,6 +33,8 @@ mod pull;
 mod blob;
 // From compressed bytes to a layer directory.
 pub mod layer;
+// From staged layers to a visible image.
+mod commit;
 // Reasons to reject a layer.
 mod violation;
 // Limits the size of tar headers.

@@ -9,13 +9,13 @@ use oci_client::Reference;
 use super::{
     Credentials, Error, ImageRecord, ImageStore, RegistryConfig, RegistryError, Result, Unsupported, blob,
     chain::{check_layers, layers_of},
+    commit::NewImage,
     layer::{self, Limits, StagedLayer},
     manifest::{self, ConfigBlob, Descriptor, Manifest, Platform},
     record::{ImageConfig, LayerRef},
     reference,
     registry::{self, Registry},
     registry_config::Endpoint,
-    store::NewImage,
 };
 
 /// Layers fetched and unpacked at the same time.

@@ -15,7 +15,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::SystemTime,
 };
 
 use nix::fcntl::{Flock, FlockArg};
@@ -24,9 +24,9 @@ use parking_lot::Mutex;
 use super::super::paths::remove_tree;
 use super::{
     Error, ImageRecord, ReferenceError, Result,
-    layer::StagedLayer,
+    files::{modified, names_in, remove_file, write_atomic},
+    ingest,
     manifest::hex_of,
-    record::LayerRef,
     reference::{self, as_id},
 };
 
@@ -59,14 +59,6 @@ impl KeyedLocks {
 }
 
 pub(super) type Names = BTreeMap<String, String>;
-
-/// An image about to become visible.
-pub(super) struct NewImage {
-    pub record: ImageRecord,
-    pub names: Vec<String>,
-    pub config: Vec<u8>,
-    pub staged: Vec<StagedLayer>,
-}
 
 impl ImageStore {
     /// Opens or creates a store and removes leftovers of a crash.
@@ -242,46 +234,6 @@ impl ImageStore {
         self.drop_unreferenced_layers()
     }
 
-    /// Makes a fetched image visible in one step: layers, config, record, names.
-    ///
-    /// Returns the layers that were neither staged nor still in the store (removed since the pull looked): the caller
-    /// fetches those and tries again.
-    pub(super) fn commit(&self, image: &mut NewImage) -> Result<Vec<LayerRef>> {
-        let _lock = self.exclusive()?;
-        let staged = |layer: &LayerRef| image.staged.iter().find(|staged| staged.layer == *layer);
-        let is_missing = |layer: &&LayerRef| staged(layer).is_none() && !self.has_layer(layer);
-        let missing: Vec<LayerRef> = image.record.layers.iter().filter(is_missing).cloned().collect();
-        if !missing.is_empty() {
-            return Ok(missing);
-        }
-        let mut below: Vec<PathBuf> = Vec::new();
-        for layer in &image.record.layers {
-            let published = self.layer_dir(layer)?.join("fs");
-            let staged = staged(layer);
-            if let Some(staged) = staged {
-                staged.inherit(&below)?;
-            }
-            below.insert(0, staged.map_or(published, StagedLayer::files));
-        }
-        for staged in image.staged.drain(..) {
-            staged.publish(self)?;
-        }
-        for layer in &mut image.record.layers {
-            layer.size = self.layer_size(layer);
-        }
-        image.record.size = image.record.layers.iter().map(|l| l.size).sum();
-        image.record.former_layers = self.former_layers(&image.record)?;
-        let hex = hex_of(&image.record.id)?;
-        write_atomic(&self.path("configs", hex), &image.config)?;
-        self.write_record(&image.record)?;
-        let mut names = self.names()?;
-        for name in &image.names {
-            names.insert(name.clone(), image.record.id.clone());
-        }
-        self.write_names(&names)?;
-        Ok(Vec::new())
-    }
-
     pub(super) fn names(&self) -> Result<Names> {
         let path = self.root.join("names.json");
         match fs::read(&path) {
@@ -291,7 +243,7 @@ impl ImageStore {
         }
     }
 
-    fn write_names(&self, names: &Names) -> Result<()> {
+    pub(super) fn write_names(&self, names: &Names) -> Result<()> {
         let path = self.root.join("names.json");
         let bytes = serde_json::to_vec_pretty(names).map_err(|e| Error::io("writing", &path)(e.into()))?;
         write_atomic(&path, &bytes)
@@ -334,7 +286,7 @@ impl ImageStore {
     fn sweep(&self) -> Result<()> {
         let lock = self.exclusive()?;
         self.drop_unreferenced_layers()?;
-        super::layer::sweep_ingest(self)?;
+        ingest::sweep(&self.root)?;
         drop(lock);
         self.empty_trash();
         Ok(())
@@ -358,41 +310,4 @@ impl ImageStore {
             }
         }
     }
-}
-
-pub(super) fn names_in(dir: &Path) -> Result<Vec<String>> {
-    let listing = match fs::read_dir(dir) {
-        Ok(listing) => listing,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(Error::io("listing", dir)(e)),
-    };
-    let names = listing.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
-    names.sort();
-    Ok(names)
-}
-
-pub(super) fn remove_file(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("removing", path)(e)),
-        _ => Ok(()),
-    }
-}
-
-/// Replaces a file atomically, also with respect to power failures.
-pub(super) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
-    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("file");
-    let temporary = path.with_file_name(format!(".{name}.tmp"));
-    let write = || -> io::Result<()> {
-        let mut file = fs::File::create(&temporary)?;
-        io::Write::write_all(&mut file, bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(Error::io("writing", path))
-}
-
-fn modified(path: &Path) -> i64 {
-    let time = fs::metadata(path).and_then(|m| m.modified()).unwrap_or(UNIX_EPOCH);
-    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }

@@ -6,10 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use super::LayerViolation;
-
-/// Maximum size of the extended headers and long names of one entry.
-pub(super) const HEADERS: u64 = 1 << 20;
+use super::violation::{HEADERS, LayerViolation};
 
 /// Bytes that may be read before the next entry is returned; none for no limit.
 #[derive(Clone, Default)]

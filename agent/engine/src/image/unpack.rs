@@ -10,7 +10,7 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::OwnedFd,
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::{Component, Path, PathBuf},
@@ -28,10 +28,11 @@ use nix::{
 use tar::{Archive, Entry, EntryType};
 
 use super::{
-    Error, LayerViolation, Result, Unsupported,
-    attributes::Attributes,
-    gc::DiskUse,
+    Error, Result, Unsupported,
+    attributes::{Attributes, fd_path},
+    disk::DiskUse,
     tar_limit::{BudgetedReader, ReadBudget, violation_in},
+    violation::{LayerViolation, MAX_DEPTH},
 };
 use coracle_host_dir::HostDir;
 
@@ -41,8 +42,6 @@ const AUFS_INTERNAL: &[u8] = b".wh..wh.";
 
 /// The longest path, as the kernel has it.
 const MAX_PATH: usize = 4096;
-/// Directories inside each other: each is held open while missing ones are made.
-pub(super) const MAX_DEPTH: usize = 200;
 /// Maximum size of the paths of directories that are kept until the end.
 const MAX_REMEMBERED: usize = 64 << 20;
 /// Free space is checked after this many bytes; a file counts for at least `FILE` bytes.
@@ -556,9 +555,4 @@ fn is_whiteout(directory: &OwnedFd, name: &OsStr) -> bool {
 fn directory_is(a: &OwnedFd, b: &OwnedFd) -> bool {
     let stat = |fd: &OwnedFd| nix::sys::stat::fstat(fd).map(|s| (s.st_dev, s.st_ino)).ok();
     stat(a).is_some() && stat(a) == stat(b)
-}
-
-/// A descriptor by path.
-pub(super) fn fd_path(fd: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }

@@ -2,7 +2,10 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use super::{tar_limit::HEADERS, unpack::MAX_DEPTH};
+/// Maximum size of the extended headers and long names of one entry.
+pub(super) const HEADERS: u64 = 1 << 20;
+/// Directories inside each other: each is held open while missing ones are made.
+pub(super) const MAX_DEPTH: usize = 200;
 
 /// Reasons of [`Error::RejectedLayer`](super::Error::RejectedLayer). Readers carry it inside an `io::Error`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,7 @@ use coracle_proto::exposition::{Histogram, Page};
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
 
-use super::{Duplex, FirstContainer, Result, Runtime, Session};
+use super::{Containers, Duplex, Execs, FirstContainer, Images, Result, Runtime, Sandboxes, Session, Stats};
 
 /// Upper bounds, in seconds: upstream's.
 const BUCKETS: [f64; 14] = [
@@ -91,42 +91,33 @@ impl InstrumentedRuntime {
     }
 }
 
-/// Forwards each method and records it under the kubelet's operation name.
+/// Implements a trait: forwards each method and records it under the kubelet's operation name.
 macro_rules! count {
-    ($($name:literal $verb:ident($($argument:ident: $of:ty),*) -> $answer:ty;)*) => {
+    (
+        $noun:ident:
+        $($name:literal $verb:ident($($argument:ident: $of:ty),*) -> $answer:ty;)*
+        $({ $($more:tt)* })?
+    ) => {
         #[async_trait]
-        impl Runtime for InstrumentedRuntime {
+        impl $noun for InstrumentedRuntime {
             $(async fn $verb(&self, $($argument: $of),*) -> Result<$answer> {
                 self.time($name, self.inner.$verb($($argument),*)).await
             })*
-
-            fn can_precreate(&self) -> bool {
-                self.inner.can_precreate()
-            }
-
-            // Two operations in parallel: both are recorded with the total duration.
-            async fn run_pod_sandbox_precreating(
-                &self,
-                config: cri::PodSandboxConfig,
-                handler: &str,
-                first: FirstContainer,
-            ) -> Result<(String, Option<String>)> {
-                let begun = Instant::now();
-                let work = self.inner.run_pod_sandbox_precreating(config, handler, first);
-                let made = self.time("run_podsandbox", work).await?;
-                if made.1.is_some() {
-                    self.operations.count("create_container", begun.elapsed(), false);
-                }
-                Ok(made)
-            }
+            $($($more)*)?
         }
     };
 }
 
 count! {
+    Runtime:
     "version" version() -> cri::VersionResponse;
     "status" status(verbose: bool) -> cri::StatusResponse;
     "update_runtime_config" update_runtime_config(pod_cidr: &str) -> ();
+    "get_container_events" events() -> BoxStream<'static, cri::ContainerEventResponse>;
+}
+
+count! {
+    Sandboxes:
     "run_podsandbox" run_pod_sandbox(config: cri::PodSandboxConfig, handler: &str) -> String;
     "stop_podsandbox" stop_pod_sandbox(id: &str) -> ();
     "remove_podsandbox" remove_pod_sandbox(id: &str) -> ();
@@ -137,6 +128,31 @@ count! {
         overhead: Option<cri::LinuxContainerResources>,
         resources: Option<cri::LinuxContainerResources>
     ) -> ();
+    {
+        fn can_precreate(&self) -> bool {
+            self.inner.can_precreate()
+        }
+
+        // Two operations in parallel: both are recorded with the total duration.
+        async fn run_pod_sandbox_precreating(
+            &self,
+            config: cri::PodSandboxConfig,
+            handler: &str,
+            first: FirstContainer,
+        ) -> Result<(String, Option<String>)> {
+            let begun = Instant::now();
+            let work = self.inner.run_pod_sandbox_precreating(config, handler, first);
+            let made = self.time("run_podsandbox", work).await?;
+            if made.1.is_some() {
+                self.operations.count("create_container", begun.elapsed(), false);
+            }
+            Ok(made)
+        }
+    }
+}
+
+count! {
+    Containers:
     "create_container" create_container(
         sandbox: &str,
         config: cri::ContainerConfig,
@@ -150,17 +166,28 @@ count! {
     "update_container" update_container_resources(id: &str, resources: cri::LinuxContainerResources) -> ();
     "reopen_container_log" reopen_container_log(id: &str) -> ();
     "checkpoint_container" checkpoint_container(id: &str, to: &Path, timeout: Duration) -> ();
+}
+
+count! {
+    Execs:
     "exec_sync" exec_sync(id: &str, command: Vec<String>, timeout: Duration) -> cri::ExecSyncResponse;
     "exec" exec(request: cri::ExecRequest) -> Session;
     "attach" attach(request: cri::AttachRequest) -> Session;
     "port_forward" port_forward(sandbox: &str, port: u16) -> Box<dyn Duplex>;
+}
+
+count! {
+    Stats:
     "container_stats" container_stats(id: &str) -> cri::ContainerStats;
     "list_container_stats" list_container_stats(filter: Option<cri::ContainerStatsFilter>)
         -> Vec<cri::ContainerStats>;
     "podsandbox_stats" pod_sandbox_stats(id: &str) -> cri::PodSandboxStats;
     "list_podsandbox_stats" list_pod_sandbox_stats(filter: Option<cri::PodSandboxStatsFilter>)
         -> Vec<cri::PodSandboxStats>;
-    "get_container_events" events() -> BoxStream<'static, cri::ContainerEventResponse>;
+}
+
+count! {
+    Images:
     "pull_image" pull_image(
         image: cri::ImageSpec,
         auth: Option<cri::AuthConfig>,

@@ -6,62 +6,11 @@ use coracle_proto::cri;
 use coracle_proto::cri::security_profile::ProfileType;
 use sha2::{Digest, Sha256};
 
-use super::{Error, Host};
+use super::{DEFAULT_PROFILE, Error, Host, ProfileError, SeLinux};
 
-/// The AppArmor profile of containers that ask for the runtime's default, or for none.
-pub const DEFAULT_PROFILE: &str = "coracle-default";
 const LOCALHOST: &str = "localhost/";
 /// The unconfined SELinux type; allowed on hosts without SELinux.
 pub const UNCONFINED_TYPE: &str = "spc_t";
-
-/// Why a container cannot be confined as asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProfileError {
-    /// The kernel filters no system calls.
-    #[error("seccomp is not supported")]
-    NoSeccomp,
-    /// The kernel has AppArmor off.
-    #[error("AppArmor is not enabled on the host")]
-    NoAppArmor,
-    /// A profile of the host without its name.
-    #[error("the AppArmor profile has no name")]
-    Unnamed,
-    /// The runtime's default profile could not be loaded.
-    #[error("the AppArmor profile {DEFAULT_PROFILE:?} is not loaded: {reason}")]
-    NotLoaded {
-        /// Why not, as found when the engine started.
-        reason: String,
-    },
-    /// The kernel has SELinux off.
-    #[error("seLinuxOptions are set, and SELinux is not enabled on the host")]
-    NoSelinux,
-    /// Options and policy together are not a whole label.
-    #[error("seLinuxOptions make no {what} label: the host's policy has {context:?} for containers")]
-    Label {
-        /// `process` or `file`.
-        what: &'static str,
-        /// Of the policy.
-        context: String,
-    },
-}
-
-/// Default contexts of the host's SELinux policy for containers, as `user:role:type:level`; empty if there are none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Contexts {
-    /// Of processes.
-    pub process: String,
-    /// Of files.
-    pub file: String,
-}
-
-/// SELinux labels of one container.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SeLinux {
-    /// Of its processes.
-    pub process: String,
-    /// Of its root filesystem and of volumes that are its own.
-    pub mount: String,
-}
 
 /// The AppArmor profile that a configuration asks for; clients of old CRI versions give it as text.
 pub fn requested(security: &cri::LinuxContainerSecurityContext) -> Option<(ProfileType, String)> {
@@ -162,6 +111,7 @@ fn own_level(sandbox: &str) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::Contexts;
     use super::*;
 
     fn asks(kind: ProfileType, name: &str) -> cri::LinuxContainerSecurityContext {

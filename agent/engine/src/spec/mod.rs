@@ -1,5 +1,9 @@
 //! Generates the OCI `config.json` from CRI messages. Pure: everything looked up on the host is passed in as [`Facts`].
 
+// Why a configuration is rejected.
+mod error;
+// Inputs that are looked up on the host.
+mod facts;
 // Arguments, environment, capabilities, user.
 pub mod process;
 // Capability names and sets.
@@ -15,112 +19,15 @@ pub mod labels;
 // Compiles a seccomp profile to BPF.
 pub mod seccomp_bpf;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+pub use error::{DEFAULT_PROFILE, Error, ProfileError};
+pub use facts::{Contexts, Facts, Host, Namespaces, SeLinux, User};
 
 use coracle_proto::cri;
 use serde_json::{Value, json};
 
 use self::devices::Node;
-use self::labels::ProfileError;
 use super::image::ImageConfig;
 use super::limits;
-
-/// Why a container configuration is rejected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// Neither the pod nor the image says what to run.
-    #[error("no command specified")]
-    NoCommand,
-    /// Not a capability.
-    #[error("unknown capability {0:?}")]
-    Capability(String),
-    /// A path that must be absolute is not.
-    #[error("{what} {path:?} is not an absolute path")]
-    Relative {
-        /// Which path.
-        what: &'static str,
-        /// The path as given.
-        path: String,
-    },
-    /// Recursive read-only mounts are not possible.
-    #[error("mount {path:?} cannot be recursively read-only: {why}")]
-    RecursiveReadOnly {
-        /// Where it is mounted.
-        path: String,
-        /// The reason.
-        why: &'static str,
-    },
-    /// A profile the host does not have.
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-}
-
-/// Features of the host.
-#[derive(Debug, Clone, Default)]
-pub struct Host {
-    /// Capabilities the engine itself may give, by number.
-    pub capabilities: BTreeSet<u8>,
-    /// The kernel filters system calls.
-    pub seccomp: bool,
-    /// The kernel has AppArmor on.
-    pub apparmor: bool,
-    /// Why the default AppArmor profile is not loaded.
-    pub no_default_profile: Option<String>,
-    /// The kernel has SELinux on, with this policy for containers.
-    pub selinux: Option<labels::Contexts>,
-    /// Lowest oom_score_adj the engine may set.
-    pub oom_score_adj_min: i64,
-    /// Controllers of its cgroup hierarchy.
-    pub controllers: BTreeSet<String>,
-}
-
-/// Namespaces that a container joins; none is a new one of its own.
-#[derive(Debug, Clone, Default)]
-pub struct Namespaces {
-    /// Paths by OCI name.
-    pub join: BTreeMap<&'static str, PathBuf>,
-    /// OCI names of those it shares with the host.
-    pub host: BTreeSet<&'static str>,
-}
-
-/// User of the container.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct User {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Supplemental groups.
-    pub groups: Vec<u32>,
-}
-
-/// Values looked up for one container.
-#[derive(Debug, Clone, Default)]
-pub struct Facts {
-    /// Container id.
-    pub id: String,
-    /// Sandbox id.
-    pub sandbox: String,
-    /// Host name in the container.
-    pub hostname: String,
-    /// Directory with the sandbox's resolv.conf, hosts, hostname and shm.
-    pub sandbox_dir: PathBuf,
-    /// Cgroup, from the root of the hierarchy.
-    pub cgroup: String,
-    /// Resolved from the image's passwd and group files.
-    pub user: User,
-    /// Namespaces.
-    pub namespaces: Namespaces,
-    /// Directories for the image's volumes, by destination.
-    pub volumes: BTreeMap<String, PathBuf>,
-    /// Device nodes to make.
-    pub devices: Vec<Node>,
-    /// A profile file of the node, when the pod names one.
-    pub seccomp: Option<Value>,
-    /// SELinux labels.
-    pub selinux: Option<labels::SeLinux>,
-}
 
 /// The runtime's configuration of a container.
 pub fn generate(

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 fn host() -> Host {
     Host {
@@ -121,13 +123,13 @@ fn privileged_has_everything_and_no_filter() {
 
 #[test]
 fn labels_are_in_the_configuration() {
-    let selinux = Some(labels::SeLinux { process: "u:r:t:s0".into(), mount: "u:r:f:s0".into() });
+    let selinux = Some(SeLinux { process: "u:r:t:s0".into(), mount: "u:r:f:s0".into() });
     let facts = Facts { selinux, ..facts() };
     let host = Host { apparmor: true, ..host() };
     let spec = generate(&container(), &Default::default(), &image(), &facts, &host).unwrap();
     let typed: oci_spec::runtime::Spec = serde_json::from_value(spec).unwrap();
     let process = typed.process().as_ref().unwrap();
-    assert_eq!(process.apparmor_profile().as_deref(), Some(labels::DEFAULT_PROFILE));
+    assert_eq!(process.apparmor_profile().as_deref(), Some(DEFAULT_PROFILE));
     assert_eq!(process.selinux_label().as_deref(), Some("u:r:t:s0"));
     assert_eq!(typed.linux().as_ref().unwrap().mount_label().as_deref(), Some("u:r:f:s0"));
     let without = self::spec(&container());

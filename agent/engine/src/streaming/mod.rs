@@ -16,7 +16,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
-use crate::runtime::Runtime;
+use crate::runtime::Execs;
+use crate::stamp::new_id;
 use crate::streams::command::{self, RequestedStreams, Verb};
 use crate::streams::handshake::{Purpose, negotiate};
 use crate::streams::port_forward::{self, Target};
@@ -44,13 +45,13 @@ impl PendingStream {
 /// The streaming server of a CRI socket.
 pub struct Streaming {
     address: SocketAddr,
-    runtime: Arc<dyn Runtime>,
+    runtime: Arc<dyn Execs>,
     waiting: Mutex<HashMap<String, (Instant, PendingStream)>>,
 }
 
 impl Streaming {
     /// Listens on a free port of loopback; connections are taken by [`Streaming::accept`].
-    pub async fn listen(runtime: Arc<dyn Runtime>) -> std::io::Result<(Arc<Self>, TcpListener)> {
+    pub async fn listen(runtime: Arc<dyn Execs>) -> std::io::Result<(Arc<Self>, TcpListener)> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let streaming =
             Arc::new(Self { address: listener.local_addr()?, runtime, waiting: Mutex::default() });
@@ -73,7 +74,7 @@ impl Streaming {
     }
 
     fn url(&self, verb: &str, wanted: PendingStream) -> String {
-        let token = super::new_id();
+        let token = new_id();
         let mut waiting = self.waiting.lock();
         waiting.retain(|_, (since, _)| since.elapsed() < URL_TTL);
         waiting.insert(token.clone(), (Instant::now(), wanted));

@@ -7,13 +7,16 @@ pub mod handshake;
 pub mod spdy;
 // Channels in WebSocket messages.
 pub mod websocket;
+// A stream towards the peer, in either framing.
+mod output;
 // Exec and attach.
 pub mod command;
 // Forwarded ports.
 pub mod port_forward;
 
+pub use output::Output;
+
 use bytes::Bytes;
-use std::io;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -30,36 +33,3 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Data from the peer on one stream; ends when the peer closes it or disconnects.
 pub type Input = mpsc::Receiver<Bytes>;
-
-/// One stream towards the peer. Writes wait for the peer.
-#[derive(Clone)]
-pub enum Output {
-    /// A SPDY stream.
-    Spdy(spdy::Output),
-    /// A WebSocket channel.
-    WebSocket(websocket::Output),
-}
-
-impl Output {
-    /// Sends bytes; an error means that the peer is gone.
-    pub async fn write(&self, data: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Spdy(output) => output.write(data, false).await,
-            Self::WebSocket(output) => output.write(data).await,
-        }
-    }
-
-    /// Ends the stream. No effect on WebSocket channels, which have no end of stream.
-    pub async fn finish(&self) {
-        if let Self::Spdy(output) = self {
-            let _ = output.write(&[], true).await;
-        }
-    }
-
-    /// Resets the stream.
-    pub async fn reset(&self) {
-        if let Self::Spdy(output) = self {
-            output.reset().await;
-        }
-    }
-}

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::handshake::Framing;
 use super::websocket::Io;
 use super::{CHUNK, CLOSE_TIMEOUT, CREATION_TIMEOUT, Input, Output, spdy, websocket};
-use crate::runtime::Runtime;
+use crate::runtime::Execs;
 
 /// Channels are one byte, two per port; in base64 one digit.
 const MAX_PORTS: usize = 127;
@@ -22,7 +22,7 @@ const MAX_PORTS_BASE64: usize = 5;
 #[derive(Clone)]
 pub struct Target {
     /// The container runtime.
-    pub runtime: Arc<dyn Runtime>,
+    pub runtime: Arc<dyn Execs>,
     /// The sandbox.
     pub sandbox: String,
     /// The pod's name, for error messages.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{AND, ARGUMENTS, IF_AT_LEAST, IF_EQUAL, IF_GREATER, LOAD, RETURN, Step, jump, step};
+use super::instruction::{AND, ARGUMENTS, IF_AT_LEAST, IF_EQUAL, IF_GREATER, LOAD, RETURN, Step, jump, step};
 
 /// How an argument is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

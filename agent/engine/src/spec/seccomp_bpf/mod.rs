@@ -4,6 +4,8 @@
 //! runtimes use; `tests/attacks/confinement/filters.rs` compares the two. For unsupported profiles the result is `None`,
 //! and the OCI runtime is used.
 
+// Instructions of the packet filter.
+mod instruction;
 // Conditions on arguments.
 mod condition;
 
@@ -14,22 +16,14 @@ use serde_json::Value;
 use syscalls::{aarch64, arm, x86, x86_64};
 
 use self::condition::{Condition, Width, exclusive, guarded};
+use self::instruction::{GOTO, IF_AT_LEAST, IF_EQUAL, IF_GREATER, LOAD, RETURN, Step, jump, step};
 
 /// Maximum length of a BPF program.
 const MAX_INSTRUCTIONS: usize = 4096;
 
-const LOAD: u16 = 0x20;
-const AND: u16 = 0x54;
-const GOTO: u16 = 0x05;
-const IF_EQUAL: u16 = 0x15;
-const IF_GREATER: u16 = 0x25;
-const IF_AT_LEAST: u16 = 0x35;
-const RETURN: u16 = 0x06;
-
 /// Places in `struct seccomp_data`, little-endian.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
-const ARGUMENTS: u32 = 16;
 
 const KILL_PROCESS: u32 = 0x8000_0000;
 /// For programs of a kind that the profile does not name, as libseccomp has it.
@@ -45,24 +39,6 @@ const NO_CALL: u32 = u32::MAX;
 const X86: u32 = 0x4000_0003;
 /// Calls of x32 are x86_64's with this bit.
 const X32: u32 = 0x4000_0000;
-
-/// One instruction of the kernel's packet filter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Step {
-    code: u16,
-    yes: u8,
-    no: u8,
-    value: u32,
-}
-
-const fn step(code: u16, value: u32) -> Step {
-    Step { code, yes: 0, no: 0, value }
-}
-
-/// A jump over so many steps, either way.
-const fn jump(code: u16, value: u32, yes: u8, no: u8) -> Step {
-    Step { code, yes, no, value }
-}
 
 /// A set of calls: what programs of one kind see.
 #[derive(Clone, Copy)]

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+use super::instruction::AND;
 use super::*;
 use crate::spec::seccomp::default_profile;
 use serde_json::json;

@@ -6,24 +6,24 @@ use std::fs::{self, File};
 use coracle_proto::causes;
 use coracle_proto::cri::{self, NamespaceMode};
 
+use super::Bundles;
 use crate::error::internal;
 use crate::image::ImageConfig;
+use crate::namespace::{hostname, is_host, namespace_options, root_of, user_maps};
 use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord};
 use crate::rootfs::Rootfs;
 use crate::runtime::{Result, RuntimeError};
-use crate::sandbox::{hostname, is_host, namespace_options, root_of, user_maps};
-use crate::spec::labels::{self, SeLinux};
-use crate::spec::{Facts, Namespaces, devices};
+use crate::spec::{Facts, Namespaces, SeLinux, devices, labels};
 use crate::user::{self, Accounts};
-use crate::{Engine, apparmor, host};
+use crate::{apparmor, host};
 
-impl Engine {
+impl Bundles {
     /// The pod's user namespace, when it has one.
     pub(super) fn user_namespace(&self, sandbox: &SandboxRecord) -> Result<Option<File>> {
         if user_maps(&namespace_options(&sandbox.config)).is_none() {
             return Ok(None);
         }
-        let path = self.inner.paths.namespace(&sandbox.id, "user");
+        let path = self.paths.namespace(&sandbox.id, "user");
         File::open(&path).map(Some).map_err(internal("user namespace"))
     }
 
@@ -36,7 +36,7 @@ impl Engine {
     ) -> Result<Option<SeLinux>> {
         let linux = record.config.linux.clone().unwrap_or_default();
         let security = linux.security_context.unwrap_or_default();
-        let labels = labels::selinux(&security, &sandbox.id, &self.inner.host)?;
+        let labels = labels::selinux(&security, &sandbox.id, &self.host)?;
         let unknown = labels
             .iter()
             .flat_map(|labels| [&labels.process, &labels.mount])
@@ -54,7 +54,7 @@ impl Engine {
         use cri::security_profile::ProfileType;
         let Some((ProfileType::Localhost, name)) = labels::requested(security) else { return Ok(()) };
         match apparmor::loaded() {
-            Some(loaded) if self.inner.host.apparmor && !loaded.contains(&name) => {
+            Some(loaded) if self.host.apparmor && !loaded.contains(&name) => {
                 Err(RuntimeError::InvalidArgument(format!("apparmor profile not found {name}")))
             }
             _ => Ok(()),
@@ -80,7 +80,7 @@ impl Engine {
         let devices =
             if security.privileged { devices::all() } else { devices::requested(&record.config.devices) };
         let devices = devices.map_err(|e| RuntimeError::InvalidArgument(causes::chain(&e)))?;
-        let dir = self.inner.paths.sandbox(&sandbox.id);
+        let dir = self.paths.sandbox(&sandbox.id);
         let host_net = is_host(namespace_options(&sandbox.config).network());
         Ok(Facts {
             id: record.id.clone(),
@@ -104,7 +104,7 @@ impl Engine {
     ) -> Result<Namespaces> {
         let pod = namespace_options(&sandbox.config);
         let own = security.namespace_options.clone().unwrap_or_else(|| pod.clone());
-        let pin = |kind: &str| self.inner.paths.namespace(&sandbox.id, kind);
+        let pin = |kind: &str| self.paths.namespace(&sandbox.id, kind);
         let mut spaces = Namespaces { join: BTreeMap::new(), host: BTreeSet::new() };
         if is_host(pod.network()) {
             spaces.host.extend(["network", "uts"]);
@@ -123,7 +123,7 @@ impl Engine {
                 spaces.join.insert("pid", format!("/proc/{}/ns/pid", sandbox.pid).into());
             }
             NamespaceMode::Target => {
-                let target = self.container(&own.target_id)?;
+                let target = self.objects.container(&own.target_id)?;
                 let record = target.record.lock();
                 if record.phase != ContainerPhase::Running || record.sandbox != sandbox.id {
                     return Err(RuntimeError::FailedPrecondition(format!(
@@ -152,7 +152,7 @@ impl Engine {
             return Ok(None);
         };
         let name = profile.localhost_ref.trim_start_matches("localhost/");
-        let path = self.inner.options.seccomp_profiles.join(name);
+        let path = self.seccomp_profiles.join(name);
         let failed = |e: &dyn std::fmt::Display| {
             RuntimeError::InvalidArgument(format!("cannot load seccomp profile {:?}: {e}", path.display()))
         };

@@ -5,13 +5,15 @@ use std::path::Path;
 
 use coracle_proto::cri;
 
+use super::Bundles;
 use crate::error::internal;
+use crate::objects::Container;
 use crate::record::SandboxRecord;
 use crate::relabel::relabel;
 use crate::runtime::{Result, RuntimeError};
-use crate::{Container, Engine, idmap, rootfs};
+use crate::{idmap, rootfs};
 
-impl Engine {
+impl Bundles {
     /// Mounts that the pod wants with its own ids, in a directory of the bundle, so that every OCI runtime can.
     pub(super) fn map_mounts(
         &self,
@@ -27,7 +29,7 @@ impl Engine {
                 let text = format!("mount {:?} has id mappings, its pod none", mount.container_path);
                 RuntimeError::InvalidArgument(text)
             })?;
-            let at = self.inner.paths.mapped(&container.id, "mounts").join(number.to_string());
+            let at = self.paths.mapped(&container.id, "mounts").join(number.to_string());
             idmap::mount(Path::new(&mount.host_path), &at, userns).map_err(|e| {
                 let text = format!("mapping the ids of {:?}: {e}", mount.host_path);
                 RuntimeError::Internal(text)
@@ -45,7 +47,7 @@ impl Engine {
         label: Option<&str>,
     ) -> Result<()> {
         let Some(label) = label else { return Ok(()) };
-        let dir = self.inner.paths.sandbox(&sandbox.id);
+        let dir = self.paths.sandbox(&sandbox.id);
         let own = ["hostname", "hosts", "resolv.conf", "shm"].map(|file| dir.join(file));
         let volumes = config.mounts.iter().filter(|mount| mount.selinux_relabel);
         for path in
@@ -67,11 +69,11 @@ impl Engine {
             let Some(wanted) = mount.image.as_ref().map(|i| i.image.clone()).filter(|i| !i.is_empty()) else {
                 continue;
             };
-            let image = self.inner.images.get(&wanted)?;
-            self.change_container(container, |record| record.volume_images.push(image.id.clone()))?;
-            self.inner.images.hold(&image.id, &container.id)?;
-            let layers = self.inner.images.rootfs_layers(&image.id)?;
-            let at = self.inner.paths.image_mount(&container.id, number);
+            let image = self.images.get(&wanted)?;
+            self.objects.change_container(container, |record| record.volume_images.push(image.id.clone()))?;
+            self.images.hold(&image.id, &container.id)?;
+            let layers = self.images.rootfs_layers(&image.id)?;
+            let at = self.paths.image_mount(&container.id, number);
             rootfs::mount_layers(&layers, &at).map_err(internal("mounting an image"))?;
             let source = rootfs::inside(&at, &mount.image_sub_path).ok_or_else(|| {
                 RuntimeError::InvalidArgument(format!(

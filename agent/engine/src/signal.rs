@@ -3,7 +3,7 @@
 use coracle_proto::cri;
 
 /// Number of the signal that asks a container to stop.
-pub(super) fn stop_signal(config: &cri::ContainerConfig, image: &str) -> i32 {
+pub(crate) fn stop_signal(config: &cri::ContainerConfig, image: &str) -> i32 {
     let asked = config.stop_signal();
     let name = if asked == cri::Signal::RuntimeDefault { image } else { asked.as_str_name() };
     signal_number(name).unwrap_or(libc::SIGTERM)

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::spec::{capabilities, seccomp_bpf};
-use super::{Container, Engine};
+use super::Execs;
+use crate::objects::Container;
+use crate::spec::{capabilities, seccomp_bpf};
 use coracle_keeper::enter::{Capabilities, Request};
 
 /// OCI runtimes whose containers consist only of namespaces and cgroups of this kernel (no VMs).
 const SUPPORTED_RUNTIMES: [&str; 3] = ["runc", "crun", "youki"];
 
-impl Engine {
+impl Execs {
     /// The request for a process in the container, without the command; `None` if only the OCI runtime can start it.
     pub(super) fn enter_request(&self, container: &Container) -> Option<Arc<Request>> {
         let entry = container
@@ -31,14 +32,14 @@ impl Engine {
     }
 
     fn build_enter_request(&self, container: &Container) -> Option<Request> {
-        let runtime = self.runtime_of(container);
+        let runtime = self.oci.program_of(container);
         let runtime = runtime.file_name()?.to_str()?;
         // With noexec memfds the kernel cannot run the sealed copy.
         let no_sealed = fs::read_to_string("/proc/sys/vm/memfd_noexec").is_ok_and(|text| text.trim() == "2");
         if !SUPPORTED_RUNTIMES.contains(&runtime) || no_sealed {
             return None;
         }
-        let bundle = self.inner.paths.bundle(&container.id);
+        let bundle = self.paths.bundle(&container.id);
         let text = fs::read(bundle.join("config.json")).ok()?;
         let spec: Value = serde_json::from_slice(&text).ok()?;
         let mut request = request_from_spec(&spec)?;
@@ -49,7 +50,7 @@ impl Engine {
         (request.pid, request.start_time) = (pid, start_time);
         // Only runc lets a container and its execs share a keyring.
         request.keyring = (runtime == "runc").then(|| format!("_ses.{}", container.id));
-        request.cgroup = Some(self.inner.hierarchy.cgroup(&cgroup).ok()?.path().to_owned());
+        request.cgroup = Some(self.hierarchy.cgroup(&cgroup).ok()?.path().to_owned());
         if let Some(profile) = spec["linux"].get("seccomp") {
             let (path, fresh): (PathBuf, _) = (bundle.join("seccomp.bpf"), bundle.join(".seccomp.bpf"));
             fs::write(&fresh, seccomp_bpf::compile(profile)?).ok()?;

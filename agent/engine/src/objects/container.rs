@@ -1,0 +1,63 @@
+//! A container in memory.
+
+use std::sync::{Arc, OnceLock};
+
+use coracle_keeper::enter::Request;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::keeper::{Started, TaskFds};
+use crate::record::{ContainerPhase, ContainerRecord};
+
+/// A process of the OCI runtime that waits at its FIFO to exec the container's program.
+#[derive(Debug)]
+pub(crate) struct PrecreatedProcess {
+    /// Generation of the keeper connection: a new keeper does not know the process.
+    pub(crate) generation: u64,
+    pub(crate) started: Started,
+}
+
+/// A container in memory.
+pub(crate) struct Container {
+    pub(crate) id: String,
+    /// Id of its sandbox.
+    pub(crate) sandbox: String,
+    /// Do not look up other objects while holding this lock: lookups lock records.
+    pub(crate) record: Mutex<ContainerRecord>,
+    pub(crate) held: Mutex<TaskFds>,
+    /// Serializes operations on this container.
+    pub(crate) verb: tokio::sync::Mutex<()>,
+    /// Serializes the release of its processes, which both exit and removal call.
+    pub(crate) releasing: tokio::sync::Mutex<()>,
+    /// True once it has ended.
+    pub(crate) exited: watch::Sender<bool>,
+    /// Its precreated process, until the container is started.
+    pub(crate) waiting: Mutex<Option<PrecreatedProcess>>,
+    /// Cached request for commands that enter it; none if only the OCI runtime can run them.
+    pub(crate) enter_request: OnceLock<Option<Arc<Request>>>,
+}
+
+impl Container {
+    pub(super) fn new(record: ContainerRecord) -> Arc<Self> {
+        let exited = matches!(record.phase, ContainerPhase::Exited);
+        Arc::new(Self {
+            id: record.id.clone(),
+            sandbox: record.sandbox.clone(),
+            record: Mutex::new(record),
+            held: Mutex::default(),
+            verb: tokio::sync::Mutex::default(),
+            releasing: tokio::sync::Mutex::default(),
+            exited: watch::Sender::new(exited),
+            waiting: Mutex::default(),
+            enter_request: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn phase(&self) -> ContainerPhase {
+        self.record.lock().phase
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.phase(), ContainerPhase::Starting | ContainerPhase::Running)
+    }
+}

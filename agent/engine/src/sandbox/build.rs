@@ -1,0 +1,79 @@
+//! Creates a sandbox: files, `pause` in its cgroup and namespaces, network.
+
+use std::sync::Arc;
+
+use coracle_proto::cri::NamespaceMode;
+
+use super::Sandboxes;
+use crate::error::internal;
+use crate::namespace::{hostname, is_host, namespace_options, root_of, user_maps};
+use crate::objects::{Container, Sandbox};
+use crate::record::SandboxPhase;
+use crate::runtime::{FirstContainer, Result};
+use crate::sandbox_files;
+use coracle_keeper::pidfd;
+use coracle_keeper::wire::{Call, SandboxSpec};
+
+/// Default user of `pause`: nobody.
+const PAUSE_USER: u32 = 65535;
+/// `pause` is the last process of the pod that the OOM killer selects.
+const PAUSE_OOM_SCORE: i32 = -998;
+
+impl Sandboxes {
+    /// Makes a reserved sandbox ready; returns its first container if that was created too.
+    pub(super) async fn build(
+        &self,
+        sandbox: &Sandbox,
+        first: Option<FirstContainer>,
+    ) -> Result<Option<Arc<Container>>> {
+        let record = sandbox.record.lock().clone();
+        let options = namespace_options(&record.config);
+        let (host_net, host_ipc) = (is_host(options.network()), is_host(options.ipc()));
+        let hostname = hostname(&record.config, host_net);
+        let dir = self.paths.sandbox(&sandbox.id);
+        sandbox_files::write(&dir, &record.config, &hostname, !host_ipc)
+            .and_then(|()| sandbox_files::chown(&dir, root_of(&options)))
+            .map_err(internal("sandbox files"))?;
+        let cgroup = self.hierarchy.ensure(&record.cgroup)?;
+        let security =
+            record.config.linux.as_ref().and_then(|l| l.security_context.clone()).unwrap_or_default();
+        let spec = SandboxSpec {
+            id: sandbox.id.clone(),
+            root: self.paths.pause_root(),
+            net: !host_net,
+            ipc: !host_ipc,
+            uts: !host_net,
+            pid: options.pid() == NamespaceMode::Pod,
+            user: user_maps(&options),
+            hostname: if host_net { String::new() } else { hostname },
+            sysctls: record.config.linux.iter().flat_map(|l| l.sysctls.clone()).collect(),
+            uid: security.run_as_user.map_or(PAUSE_USER, |u| u.value as u32),
+            gid: security.run_as_group.map_or(PAUSE_USER, |g| g.value as u32),
+            oom_score_adj: PAUSE_OOM_SCORE,
+        };
+        let pins = [("net", spec.net), ("ipc", spec.ipc), ("uts", spec.uts), ("user", spec.user.is_some())];
+        let started = self.keeper.start(Call::Sandbox(spec), &[&cgroup.open()?]).await?;
+        *sandbox.held.lock() = started.held;
+        self.objects.change_sandbox(sandbox, |record| {
+            record.pid = started.pid;
+            record.start_time = pidfd::start_time(started.pid).unwrap_or(0);
+            record.attached = !host_net;
+        })?;
+        self.migration.prepare(sandbox);
+        for (kind, wanted) in pins {
+            if wanted {
+                let path = self.paths.namespace(&sandbox.id, kind);
+                sandbox_files::pin(started.pid, kind, &path).map_err(internal("pinning a namespace"))?;
+            }
+        }
+        let addresses = async { if host_net { Ok(Vec::new()) } else { self.network.join(sandbox).await } };
+        // If the network fails, the sandbox is discarded with the precreated container.
+        let (ips, container) = tokio::join!(addresses, self.containers.precreate(sandbox, first));
+        let ips = ips?;
+        self.objects.change_sandbox(sandbox, |record| {
+            record.ips = ips;
+            record.phase = SandboxPhase::Ready;
+        })?;
+        Ok(container)
+    }
+}

@@ -1,0 +1,129 @@
+//! Sandboxes: `pause` in its cgroup and namespaces, pinned, on the network.
+
+// Files, `pause`, network.
+mod build;
+// Stop and remove.
+mod teardown;
+// Recovery after a restart.
+mod recover;
+
+use std::sync::Arc;
+
+use coracle_proto::cri::{self, NamespaceMode};
+
+use crate::cgroup::Hierarchy;
+use crate::cgroup_migration::Migration;
+use crate::container::Containers;
+use crate::events::Events;
+use crate::keeper::Keeper;
+use crate::namespace::namespace_options;
+use crate::objects::{Objects, Sandbox, reserved_name};
+use crate::paths::Paths;
+use crate::pod_network::PodNetwork;
+use crate::record::SandboxRecord;
+use crate::runtime::{FirstContainer, Result, RuntimeError};
+use crate::stamp::{new_id, now};
+use crate::status::sandbox_status_of;
+use crate::tasks::Tasks;
+
+/// The sandboxes of the engine.
+pub(crate) struct Sandboxes {
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) events: Events,
+    pub(crate) containers: Arc<Containers>,
+    pub(crate) network: Arc<PodNetwork>,
+    pub(crate) keeper: Keeper,
+    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) hierarchy: Arc<Hierarchy>,
+    pub(crate) migration: Arc<Migration>,
+    pub(crate) paths: Arc<Paths>,
+    /// Name of the one handler besides the default.
+    pub(crate) handler: String,
+    /// Cgroup of sandboxes that name no parent.
+    pub(crate) cgroup_parent: String,
+}
+
+impl Sandboxes {
+    /// Creates a sandbox, and its first container if its configuration arrives in time; returns the ids of both.
+    pub(crate) async fn run(
+        &self,
+        config: cri::PodSandboxConfig,
+        handler: &str,
+        first: Option<FirstContainer>,
+    ) -> Result<(String, Option<String>)> {
+        if !handler.is_empty() && handler != self.handler {
+            return Err(RuntimeError::InvalidArgument(format!(
+                "failed to get sandbox runtime: no runtime for {handler:?} is configured"
+            )));
+        }
+        check(&config)?;
+        let sandbox = self.reserve(config, handler)?;
+        let _verb = sandbox.verb.lock().await;
+        match self.build(&sandbox, first).await {
+            Ok(container) => {
+                self.events.emit_sandbox(&sandbox, cri::ContainerEventType::ContainerCreatedEvent);
+                self.events.emit_sandbox(&sandbox, cri::ContainerEventType::ContainerStartedEvent);
+                if let Some(container) = &container {
+                    self.events.emit_container(container, cri::ContainerEventType::ContainerCreatedEvent);
+                }
+                Ok((sandbox.id.clone(), container.map(|container| container.id.clone())))
+            }
+            Err(error) => {
+                if let Err(cleanup) = self.discard(&sandbox).await {
+                    tracing::warn!(sandbox = sandbox.id, error = %cleanup, "failed sandbox not cleaned up, removing it will retry");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Reserves the pod's name for a new id and writes the first record.
+    fn reserve(&self, config: cri::PodSandboxConfig, handler: &str) -> Result<Arc<Sandbox>> {
+        let name = reserved_name(&config)
+            .ok_or_else(|| RuntimeError::InvalidArgument("sandbox config must include metadata".into()))?;
+        let id = new_id();
+        let linux = config.linux.as_ref();
+        let parent = linux.map(|l| l.cgroup_parent.as_str()).filter(|p| !p.is_empty());
+        let parent = parent.unwrap_or(&self.cgroup_parent).trim_matches('/');
+        let record = SandboxRecord {
+            cgroup: format!("/{parent}/{id}"),
+            id,
+            handler: handler.to_owned(),
+            created_at: now(),
+            config,
+            ..Default::default()
+        };
+        self.hierarchy.cgroup(&record.cgroup)?;
+        self.objects.add_sandbox(record, &name)
+    }
+
+    pub(crate) fn status(&self, id: &str, verbose: bool) -> Result<cri::PodSandboxStatusResponse> {
+        let sandbox = self.objects.sandbox(id)?;
+        Ok(sandbox_status_of(&self.objects, &sandbox, verbose))
+    }
+
+    pub(crate) fn list(&self, filter: &cri::PodSandboxFilter) -> Vec<cri::PodSandbox> {
+        let sandboxes = self.objects.sandboxes();
+        sandboxes.iter().filter(|s| s.matches(filter)).map(|s| s.listed()).collect()
+    }
+}
+
+/// Rejects configurations that can never work.
+fn check(config: &cri::PodSandboxConfig) -> Result<()> {
+    if let Some(user) = &namespace_options(config).userns_options
+        && !matches!(user.mode(), NamespaceMode::Pod | NamespaceMode::Node)
+    {
+        return Err(RuntimeError::InvalidArgument(format!(
+            "unsupported user namespace mode: {}",
+            user.mode().as_str_name()
+        )));
+    }
+    for port in config.port_mappings.iter().filter(|port| port.host_port > 0) {
+        if let Some(bad) = [port.host_port, port.container_port].iter().find(|n| !(1..=65535).contains(*n)) {
+            return Err(RuntimeError::InvalidArgument(format!(
+                "port {bad} of a port mapping is out of range"
+            )));
+        }
+    }
+    Ok(())
+}
