@@ -2,6 +2,11 @@
 //!
 //! May depend on `coracle-engine`, `coracle-keeper`, `coracle-host-dir`, `coracle-cni`, `coracle-proto` and `coracle-cli`.
 //! It depends on no crate of the control plane: it talks to any API server over HTTPS.
+//!
+//! Modules import each other in one direction: `config`, then `pod`, then volumes, probes, images, status and policies, then
+//! `lifecycle`, then `node`, `source` and `api`. Only [`cli::assemble`] knows all parts; each part gets what it needs.
+
+#![forbid(unsafe_code)]
 // Modules that work on files which a pod can change deny `disallowed_methods`.
 #![allow(clippy::disallowed_methods)]
 
@@ -27,14 +32,16 @@ pub mod proxy;
 pub mod volume;
 // Probes of containers.
 pub mod probe;
-// Shared dependencies of pod workers.
-pub mod context;
 // The Node object, its status and its lease.
 pub mod node;
 // Sources of pods: API server, static manifests.
 pub mod source;
-// The lifecycle of a pod: plan, configuration, worker.
+// Pods as data: spec, observed state, plan, configuration.
 pub mod pod;
+// Images of containers.
+pub mod image;
+// The lifecycle of pods: table, jobs, workers.
+pub mod lifecycle;
 // Pod status: generation and reports.
 pub mod status;
 // Network policies.

@@ -1,5 +1,7 @@
 //! The `coracle-agent` command.
 
+#![forbid(unsafe_code)]
+
 use coracle_agent::cli::Cli;
 
 fn main() -> anyhow::Result<()> {

@@ -2,23 +2,24 @@
 
 use http::{Request, StatusCode};
 use serde_json::json;
+use std::path::Path;
 use std::time::Duration;
 
-use super::query;
+use super::containers::Containers;
+use super::query::{ContainerPath, query};
 use super::response::{ApiResponse, json as as_json, text};
-use super::streams::ContainerPath;
-use crate::context::Context;
 use crate::pod::spec;
 use coracle_engine::runtime::RuntimeError;
 use coracle_host_dir::HostDir;
 
-/// Writes the archive and returns its path; 501 if the runtime does not support checkpoints.
+/// Writes the archive below `root` and returns its path; 501 if the runtime does not support checkpoints.
 pub async fn handle<B>(
-    context: &Context,
+    containers: &Containers,
+    root: &Path,
     (namespace, pod, container): ContainerPath<'_>,
     request: &Request<B>,
 ) -> ApiResponse {
-    let Some(entry) = context.pods.find(namespace, pod) else {
+    let Some(entry) = containers.pods.find(namespace, pod) else {
         return text(StatusCode::NOT_FOUND, "pod does not exist");
     };
     if !spec::containers(&spec::spec(&entry.pod)).any(|(_, found)| found.name == container) {
@@ -36,14 +37,14 @@ pub async fn handle<B>(
     let Some(id) = view.map(|view| view.id.clone()) else {
         return failed(StatusCode::INTERNAL_SERVER_ERROR, &format!("container {container} not found"));
     };
-    let dir = context.config.root_dir.join("checkpoints");
+    let dir = root.join("checkpoints");
     if let Err(error) = HostDir::create(&dir) {
         return failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());
     }
     let now = format!("{:.0}", jiff::Timestamp::now());
     let to = dir.join(format!("checkpoint-{pod}_{namespace}-{container}-{now}.tar"));
     let timeout = Duration::from_secs(timeout.unwrap_or(0));
-    match context.runtime.checkpoint_container(&id, &to, timeout).await {
+    match containers.runtime.checkpoint_container(&id, &to, timeout).await {
         Ok(()) => as_json(&json!({"items": [to]})),
         Err(RuntimeError::Unimplemented(why)) => failed(StatusCode::NOT_IMPLEMENTED, &why),
         Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),

@@ -3,12 +3,10 @@
 use serde_json::json;
 
 use super::response::{ApiResponse, json as answer};
-use crate::context::Context;
-use crate::node::eviction::Threshold;
+use crate::config::{NodeConfig, Threshold};
 
 /// `/configz`.
-pub fn configz(context: &Context) -> ApiResponse {
-    let config = &context.config;
+pub fn configz(config: &NodeConfig) -> ApiResponse {
     let eviction: serde_json::Map<String, serde_json::Value> = config
         .eviction
         .iter()

@@ -10,14 +10,19 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use super::response::{ApiResponse, text};
-use crate::context::Context;
+use crate::lifecycle::table::PodTable;
 
 /// The protocol that is upgraded to.
 const PROTOCOL: &str = "coracle-dial";
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects to an address of a pod of this node, or of the node itself.
-pub async fn handle(context: &Context, address: &str, mut request: Request<Incoming>) -> ApiResponse {
+/// Connects to an address of a pod of this node, or to one of the node's own.
+pub async fn handle(
+    own: &[String],
+    pods: &PodTable,
+    address: &str,
+    mut request: Request<Incoming>,
+) -> ApiResponse {
     if request.headers().get(UPGRADE).is_none_or(|value| value != PROTOCOL) {
         return text(StatusCode::BAD_REQUEST, "unable to upgrade: missing upgrade headers in request");
     }
@@ -25,8 +30,7 @@ pub async fn handle(context: &Context, address: &str, mut request: Request<Incom
         return text(StatusCode::BAD_REQUEST, format!("{address:?} is no address with a port"));
     };
     let ip = address.ip().to_string();
-    let ours = context.config.ips.contains(&ip)
-        || context.pods.list().iter().any(|entry| entry.view.ips.contains(&ip));
+    let ours = own.contains(&ip) || pods.list().iter().any(|entry| entry.view.ips.contains(&ip));
     if !ours {
         return text(StatusCode::FORBIDDEN, format!("{ip} is no address of this node or its pods"));
     }

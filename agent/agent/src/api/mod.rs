@@ -8,6 +8,10 @@ pub mod auth;
 mod review_limit;
 // Responses.
 pub mod response;
+// Parts of requests.
+pub mod query;
+// Pods and containers that requests are about.
+pub mod containers;
 // Container logs.
 pub mod logs;
 // Exec, attach and port-forward.
@@ -44,9 +48,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
-use crate::context::Context;
-use crate::usage::Usage;
+use crate::config::NodeConfig;
 use auth::{Admission, NodeAuth, Peer};
+use containers::Containers;
+use metrics::Metrics;
+use query::query;
 use response::{ApiResponse, text};
 use tls::Tls;
 
@@ -57,8 +63,9 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The server.
 pub struct NodeApi {
-    context: Arc<Context>,
-    usage: Usage,
+    config: Arc<NodeConfig>,
+    containers: Containers,
+    metrics: Metrics,
     access: NodeAuth,
     tls: Tls,
     checks: Checks,
@@ -66,11 +73,17 @@ pub struct NodeApi {
 
 impl NodeApi {
     /// A server with TLS and authorization; `serve` starts it.
-    pub fn new(context: Arc<Context>, usage: Usage, access: NodeAuth, tls: Tls) -> Arc<Self> {
+    pub fn new(
+        config: Arc<NodeConfig>,
+        containers: Containers,
+        metrics: Metrics,
+        access: NodeAuth,
+        tls: Tls,
+    ) -> Arc<Self> {
         let checks = Checks::default();
         checks.add("ping", Scope::Live, || Ok(()));
-        checks.add_tasks(context.supervisor.clone());
-        Arc::new(Self { context, usage, access, tls, checks })
+        checks.add_tasks(metrics.supervisor.clone());
+        Arc::new(Self { config, containers, metrics, access, tls, checks })
     }
 
     /// Serves until the process ends.
@@ -92,7 +105,7 @@ impl NodeApi {
     }
 
     async fn listen(&self) -> TcpListener {
-        let port = self.context.config.api_port;
+        let port = self.config.api_port;
         loop {
             let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
             let old = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
@@ -121,7 +134,7 @@ impl NodeApi {
             async move {
                 let answer = catch_panic_async(api.handle(&peer, source, request)).await;
                 Ok::<_, Infallible>(answer.unwrap_or_else(|panicked| {
-                    api.context.supervisor.panicked("request", &panicked);
+                    api.metrics.supervisor.panicked("request", &panicked);
                     text(StatusCode::INTERNAL_SERVER_ERROR, "the agent has panicked")
                 }))
             }
@@ -136,43 +149,47 @@ impl NodeApi {
         };
         let path = request.uri().path().trim_matches('/').to_owned();
         let parts: Vec<&str> = path.split('/').collect();
-        let context = &self.context;
+        let (config, containers, metrics) = (&self.config, &self.containers, &self.metrics);
         match (request.method(), parts.as_slice()) {
             (&Method::GET, ["healthz"]) => self.health(None, admission, &request),
             (&Method::GET, ["healthz", check]) => self.health(Some(check), admission, &request),
-            (&Method::GET, ["pods"]) => pods::pods(context),
-            (&Method::GET, ["runningpods"]) => pods::running(context),
-            (&Method::GET, ["configz"]) => configz::configz(context),
+            (&Method::GET, ["pods"]) => pods::pods(containers),
+            (&Method::GET, ["runningpods"]) => pods::running(&containers.pods),
+            (&Method::GET, ["configz"]) => configz::configz(config),
             (&Method::GET, ["containerLogs", namespace, pod, container]) => {
-                logs::handle(context, (namespace, pod, container), &request).await
+                logs::handle(containers, (namespace, pod, container), &request).await
             }
-            (&Method::GET, ["stats", "summary"]) => metrics::stats(context, &self.usage),
-            (&Method::GET, ["metrics"]) => metrics::agent(context, form(&request)),
-            (&Method::GET, ["metrics", "resource"]) => metrics::resource(&self.usage, form(&request)),
-            (&Method::GET, ["metrics", "cadvisor"]) => metrics::cadvisor(&self.usage, form(&request)),
-            (&Method::GET, ["metrics", "probes"]) => metrics::probes(context, form(&request)),
+            (&Method::GET, ["stats", "summary"]) => metrics.stats(&containers.reporter),
+            (&Method::GET, ["metrics"]) => metrics.agent(&containers.pods, form(&request)),
+            (&Method::GET, ["metrics", "resource"]) => metrics.resource(form(&request)),
+            (&Method::GET, ["metrics", "cadvisor"]) => metrics.cadvisor(form(&request)),
+            (&Method::GET, ["metrics", "probes"]) => metrics.probes(form(&request)),
             (&Method::GET, ["logs", ..]) => files::handle(&path["logs".len()..]),
             (&Method::GET | &Method::POST, ["exec", namespace, pod, uid @ .., container])
                 if uid.len() < 2 =>
             {
-                streams::exec(context, (namespace, pod, container), uid.first().copied(), request)
+                streams::exec(containers, (namespace, pod, container), uid.first().copied(), request)
             }
             (&Method::GET | &Method::POST, ["attach", namespace, pod, uid @ .., container])
                 if uid.len() < 2 =>
             {
-                streams::attach(context, (namespace, pod, container), uid.first().copied(), request)
+                streams::attach(containers, (namespace, pod, container), uid.first().copied(), request)
             }
             (&Method::GET | &Method::POST, ["portForward", namespace, pod, uid @ ..]) if uid.len() < 2 => {
-                streams::port_forward(context, (namespace, pod), uid.first().copied(), request)
+                streams::port_forward(containers, (namespace, pod), uid.first().copied(), request)
             }
             (&Method::POST, ["run", namespace, pod, uid @ .., container]) if uid.len() < 2 => {
-                streams::run(context, (namespace, pod, container), uid.first().copied(), &request).await
+                streams::run(containers, (namespace, pod, container), uid.first().copied(), &request).await
             }
             (&Method::POST, ["checkpoint", namespace, pod, container]) => {
-                checkpoint::handle(context, (namespace, pod, container), &request).await
+                checkpoint::handle(containers, &config.root_dir, (namespace, pod, container), &request).await
             }
-            (&Method::DELETE, ["volumes", volume]) => volumes::remove(context, volume).await,
-            (&Method::GET, ["dial", address]) => dial::handle(context, address, request).await,
+            (&Method::DELETE, ["volumes", volume]) => {
+                volumes::remove(config.storage_dirs.clone(), volume).await
+            }
+            (&Method::GET, ["dial", address]) => {
+                dial::handle(&config.ips, &containers.pods, address, request).await
+            }
             _ => text(StatusCode::NOT_FOUND, "404 page not found"),
         }
     }
@@ -181,7 +198,7 @@ impl NodeApi {
 impl NodeApi {
     fn health(&self, only: Option<&str>, admission: Admission, request: &Request<Incoming>) -> ApiResponse {
         let (code, page) =
-            health_page(&self.checks, &self.context.supervisor, only, admission, &query(request));
+            health_page(&self.checks, &self.metrics.supervisor, only, admission, &query(request));
         text(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), page)
     }
 }
@@ -225,15 +242,6 @@ async fn serve_http1<S, F>(
 fn form<B>(request: &Request<B>) -> Form {
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
     Form::accepted(accept.unwrap_or_default())
-}
-
-/// Pairs of a request's query.
-fn query<B>(request: &Request<B>) -> Vec<(String, String)> {
-    form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).into_owned().collect()
-}
-
-fn first<'a>(query: &'a [(String, String)], key: &str) -> Option<&'a str> {
-    query.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
 }
 
 #[cfg(test)]

@@ -3,20 +3,21 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
+use super::containers::Containers;
 use super::response::{ApiResponse, json as answer};
-use crate::context::Context;
+use crate::lifecycle::table::{Entry, PodTable};
 use crate::pod::observed::State;
 use crate::pod::spec;
 
 /// `/pods`: every pod of the node with its newest status.
-pub fn pods(context: &Context) -> ApiResponse {
-    let items: Vec<Pod> = context
+pub fn pods(containers: &Containers) -> ApiResponse {
+    let items: Vec<Pod> = containers
         .pods
         .list()
         .into_iter()
         .map(|entry| {
             let mut pod = Pod::clone(&entry.pod);
-            if let Some(status) = context.reporter.status(spec::uid(&pod)) {
+            if let Some(status) = containers.reporter.status(spec::uid(&pod)) {
                 pod.status = Some(status);
             }
             pod
@@ -26,13 +27,12 @@ pub fn pods(context: &Context) -> ApiResponse {
 }
 
 /// `/runningpods`: pods according to the runtime.
-pub fn running(context: &Context) -> ApiResponse {
-    let alive = |entry: &crate::pod::table::Entry| {
+pub fn running(pods: &PodTable) -> ApiResponse {
+    let alive = |entry: &Entry| {
         let running = entry.view.containers.iter().filter(|c| c.state == State::Running);
         running.map(|c| json!({"name": c.name, "image": "", "resources": {}})).collect::<Vec<_>>()
     };
-    let items: Vec<_> = context
-        .pods
+    let items: Vec<_> = pods
         .list()
         .iter()
         .filter_map(|entry| {

@@ -10,18 +10,15 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use std::time::Duration;
 
+use super::containers::Containers;
+use super::query::{ContainerPath, first, query};
 use super::response::{ApiResponse, text};
-use super::{first, query};
-use crate::context::Context;
+use crate::lifecycle::table::Entry;
 use crate::pod::observed::State;
 use crate::pod::spec;
-use crate::pod::table::Entry;
 use coracle_engine::streams::command::{self, RequestedStreams, Verb};
 use coracle_engine::streams::handshake::{Accepted, Purpose, negotiate};
 use coracle_engine::streams::port_forward::{self, Target};
-
-/// Namespace, pod and container.
-pub type ContainerPath<'a> = (&'a str, &'a str, &'a str);
 
 const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -46,13 +43,13 @@ fn asked(query: &[(String, String)]) -> Result<RequestedStreams, ApiResponse> {
 
 /// Finds the pod by name, and by uid if the path or query has one: the authorized pod may be gone and its name reused.
 fn find(
-    context: &Context,
+    containers: &Containers,
     (namespace, pod): (&str, &str),
     uid: Option<&str>,
     query: &[(String, String)],
 ) -> Result<Entry, ApiResponse> {
     let uid = uid.or_else(|| first(query, "uid"));
-    let found = context.pods.find_exact(namespace, pod, uid);
+    let found = containers.pods.find_exact(namespace, pod, uid);
     found.ok_or_else(|| text(StatusCode::NOT_FOUND, "pod does not exist"))
 }
 
@@ -86,7 +83,7 @@ fn either(result: Result<ApiResponse, ApiResponse>) -> ApiResponse {
 
 /// `/exec`.
 pub fn exec(
-    context: &Context,
+    containers: &Containers,
     (namespace, pod, container): ContainerPath<'_>,
     uid: Option<&str>,
     mut request: Request<Incoming>,
@@ -94,14 +91,14 @@ pub fn exec(
     either((|| {
         let query = query(&request);
         let asked = asked(&query)?;
-        let entry = find(context, (namespace, pod), uid, &query)?;
+        let entry = find(containers, (namespace, pod), uid, &query)?;
         let id = running(&entry, container, format!("container not found ({container:?})"))?;
         let cmd: Vec<String> =
             query.iter().filter(|(key, _)| key == "command").map(|(_, value)| value.clone()).collect();
         let (accepted, answer) = upgrade(Purpose::Command, &request)?;
         let RequestedStreams { stdin, stdout, stderr, tty } = asked;
         let order = cri::ExecRequest { container_id: id, cmd, tty, stdin, stdout, stderr };
-        let (upgraded, runtime) = (hyper::upgrade::on(&mut request), context.runtime.clone());
+        let (upgraded, runtime) = (hyper::upgrade::on(&mut request), containers.runtime.clone());
         tokio::spawn(async move {
             let Ok(upgraded) = upgraded.await else { return };
             let io = TokioIo::new(upgraded);
@@ -113,7 +110,7 @@ pub fn exec(
 
 /// `/attach`.
 pub fn attach(
-    context: &Context,
+    containers: &Containers,
     (namespace, pod, container): ContainerPath<'_>,
     uid: Option<&str>,
     mut request: Request<Incoming>,
@@ -121,7 +118,7 @@ pub fn attach(
     either((|| {
         let query = query(&request);
         let mut asked = asked(&query)?;
-        let entry = find(context, (namespace, pod), uid, &query)?;
+        let entry = find(containers, (namespace, pod), uid, &query)?;
         let id =
             running(&entry, container, format!("container {container} not found in pod {pod}_{namespace}"))?;
         // Whether the container has a terminal is fixed.
@@ -133,7 +130,7 @@ pub fn attach(
         let (accepted, answer) = upgrade(Purpose::Command, &request)?;
         let RequestedStreams { stdin, stdout, stderr, .. } = asked;
         let order = cri::AttachRequest { container_id: id, stdin, tty, stdout, stderr };
-        let (upgraded, runtime) = (hyper::upgrade::on(&mut request), context.runtime.clone());
+        let (upgraded, runtime) = (hyper::upgrade::on(&mut request), containers.runtime.clone());
         tokio::spawn(async move {
             let Ok(upgraded) = upgraded.await else { return };
             let io = TokioIo::new(upgraded);
@@ -145,14 +142,14 @@ pub fn attach(
 
 /// `/portForward`.
 pub fn port_forward(
-    context: &Context,
+    containers: &Containers,
     (namespace, pod): (&str, &str),
     uid: Option<&str>,
     mut request: Request<Incoming>,
 ) -> ApiResponse {
     either((|| {
         let query = query(&request);
-        let entry = find(context, (namespace, pod), uid, &query)?;
+        let entry = find(containers, (namespace, pod), uid, &query)?;
         let Some(sandbox) = entry.view.sandbox.clone() else {
             let message = format!("pod not found (\"{pod}_{namespace}\")");
             return Err(text(StatusCode::INTERNAL_SERVER_ERROR, message));
@@ -166,7 +163,7 @@ pub fn port_forward(
             _ => Vec::new(),
         };
         let target = Target {
-            runtime: context.runtime.clone(),
+            runtime: containers.runtime.clone(),
             pod: sandbox.clone(),
             sandbox,
             uid: spec::uid(&entry.pod).to_owned(),
@@ -182,20 +179,20 @@ pub fn port_forward(
 
 /// `/run`: a command to its end, its output as the answer.
 pub async fn run<B>(
-    context: &Context,
+    containers: &Containers,
     (namespace, pod, container): ContainerPath<'_>,
     uid: Option<&str>,
     request: &Request<B>,
 ) -> ApiResponse {
     let query = query(request);
-    let id = find(context, (namespace, pod), uid, &query)
+    let id = find(containers, (namespace, pod), uid, &query)
         .and_then(|entry| running(&entry, container, format!("container not found ({container:?})")));
     let id = match id {
         Ok(id) => id,
         Err(refused) => return refused,
     };
     let command = first(&query, "cmd").unwrap_or_default().split(' ').map(str::to_owned).collect();
-    match context.runtime.exec_sync(&id, command, RUN_TIMEOUT).await {
+    match containers.runtime.exec_sync(&id, command, RUN_TIMEOUT).await {
         Ok(mut done) if done.exit_code == 0 => {
             done.stdout.append(&mut done.stderr);
             text(StatusCode::OK, done.stdout)

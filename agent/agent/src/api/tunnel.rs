@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::NodeApi;
+use coracle_cli::supervise::Supervisor;
 
 /// The protocol that is upgraded to.
 const PROTOCOL: &str = "coracle-tunnel";
@@ -34,17 +35,17 @@ enum TunnelError {
 }
 
 /// Keeps tunnels open for as long as the node runs.
-pub fn open(api: &Arc<NodeApi>) {
+pub fn open(api: &Arc<NodeApi>, client: &kube::Client, supervisor: &Supervisor) {
     for _ in 0..IDLE {
-        let kept = api.clone();
-        api.context.supervisor.spawn("tunnel", move || keep(kept.clone()));
+        let (kept, client) = (api.clone(), client.clone());
+        supervisor.spawn("tunnel", move || keep(kept.clone(), client.clone()));
     }
 }
 
-async fn keep(api: Arc<NodeApi>) {
+async fn keep(api: Arc<NodeApi>, client: kube::Client) {
     let mut pause = Duration::from_millis(500);
     loop {
-        match one(&api).await {
+        match one(&api, &client).await {
             Ok(()) => pause = Duration::from_millis(500),
             Err(error) => {
                 tracing::debug!(%error, "tunnel not opened, will retry");
@@ -57,12 +58,12 @@ async fn keep(api: Arc<NodeApi>) {
 }
 
 /// Opens a tunnel and waits until it is used or too old.
-async fn one(api: &Arc<NodeApi>) -> Result<(), TunnelError> {
-    let request = Request::get(format!("/coracle/tunnel/{}", api.context.config.name))
+async fn one(api: &Arc<NodeApi>, client: &kube::Client) -> Result<(), TunnelError> {
+    let request = Request::get(format!("/coracle/tunnel/{}", api.config.name))
         .header(CONNECTION, "Upgrade")
         .header(UPGRADE, PROTOCOL)
         .body(kube::client::Body::empty())?;
-    let response = api.context.client.send(request).await?;
+    let response = client.send(request).await?;
     if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
         return Err(TunnelError::Refused(response.status()));
     }

@@ -87,7 +87,7 @@ impl EngineArgs {
     /// Serves until SIGTERM or SIGINT; containers keep running.
     pub fn run(self) -> anyhow::Result<()> {
         self.engine.enter_mount_namespace()?;
-        super::log_to_stderr();
+        super::log::log_to_stderr();
         tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(self.serve())
     }
 

@@ -85,7 +85,7 @@ enum Verb {
 impl ImageArgs {
     /// Runs the subcommand.
     pub fn run(self) -> Result<()> {
-        super::log_to_stderr();
+        super::log::log_to_stderr();
         let store = ImageStore::open(&self.image_dir)?;
         let done = self.verb.run(&store, &self.registries);
         store.purge();

@@ -32,7 +32,7 @@ pub struct JoinArgs {
 impl JoinArgs {
     /// Joins the cluster. A node that has joined already stays as it is; a revoked node joins again.
     pub fn run(self) -> anyhow::Result<()> {
-        super::log_to_stderr();
+        super::log::log_to_stderr();
         let _ = rustls::crypto::ring::default_provider().install_default();
         let invitation = JoinParams::read(&self.server, &self.token, self.ca_hash.as_deref())?;
         let node = match self.node_name {

@@ -1,7 +1,11 @@
 //! The commands of `coracle-agent`, one file each.
 
+// Logs.
+mod log;
 // The node.
 pub mod run;
+// Builds the parts of the node.
+pub mod assemble;
 // Parsers of option values.
 pub mod values;
 // Joins a cluster.
@@ -61,12 +65,4 @@ impl Cli {
             Command::Manual(args) => Ok(args.write(Self::command(), &[("run", "agent.yaml")])?),
         }
     }
-}
-
-/// Logs to stderr, filtered by `RUST_LOG`.
-pub fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube_client::client::builder=off"));
-    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
 }

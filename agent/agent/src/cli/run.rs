@@ -1,7 +1,7 @@
 //! `coracle-agent run`: the node.
 
 use anyhow::Context as _;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,20 +9,22 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::assemble::assemble;
 use super::engine::EngineOptions;
 use super::values::{self, CpuPolicy, Thresholds};
 use crate::api::auth::NodeAuth;
+use crate::api::containers::Containers;
+use crate::api::metrics::Metrics;
 use crate::api::tls::{Pair, Tls};
 use crate::api::{NodeApi, tunnel};
-use crate::cluster::{Cluster, Make};
-use crate::config::NodeConfig;
-use crate::context::{Context, NodeFacts};
+use crate::cluster::Cluster;
+use crate::config::verification::{Pattern, Verification, VerificationPolicy};
+use crate::config::{ClusterDns, NetworkMode, NodeConfig};
 use crate::dns::find;
 use crate::dns::route::{self, Routes, Stub};
 use crate::dns::serve::Dns;
 use crate::dns::upstream::Upstream;
 use crate::dns::zone::Zone;
-use crate::events;
 use crate::identity::client::Identity;
 use crate::identity::rotate;
 use crate::identity::serving::Serving;
@@ -30,27 +32,11 @@ use crate::network;
 use crate::node::log_rotation::{self, LogLimits};
 use crate::node::machine::{self, Machine};
 use crate::node::reconcile::NodeReconciler;
-use crate::node::shutdown::{self, Periods, Shutdown};
-use crate::node::status::{Pressure, allocatable};
-use crate::objects::{Objects, Wake};
-use crate::pod::cpus::Cpus;
-use crate::pod::image::Images;
-use crate::pod::image::records::PullRecords;
-use crate::pod::image::verification::{Pattern, Verification, VerificationPolicy};
-use crate::pod::table::{Message, PodTable};
-use crate::pod::unsupported::Confinement;
-use crate::pod::users::Users;
-use crate::policy::Policies;
-use crate::probe::schedule::Probes;
+use crate::node::shutdown::{self, Periods};
 use crate::proxy::Proxy;
 use crate::source;
-use crate::status::report::Reporter;
-use crate::usage::Usage;
-use crate::volume::token::Tokens;
 use coracle_cli::ready::Ready;
 use coracle_cli::supervise::Supervisor;
-use coracle_engine::cgroup::Hierarchy;
-use coracle_engine::runtime::instrumented::{InstrumentedRuntime, Operations};
 use coracle_engine::runtime::{CriRuntime, Runtime};
 use coracle_engine::{Engine, serve};
 use coracle_host_dir::private;
@@ -93,7 +79,7 @@ pub struct RunArgs {
     pub external_network: bool,
     /// How packets reach pods of other nodes.
     #[arg(long, value_enum, default_value_t)]
-    pub network: network::Mode,
+    pub network: NetworkMode,
     /// Do not run the service proxy: another proxy is installed.
     #[arg(long)]
     pub no_service_proxy: bool,
@@ -196,7 +182,7 @@ impl RunArgs {
         if self.container_runtime_endpoint.is_none() {
             self.engine.enter_mount_namespace()?;
         }
-        super::log_to_stderr();
+        super::log::log_to_stderr();
         // An error means that a crypto provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Two threads are enough for a node, and each costs memory.
@@ -229,51 +215,55 @@ impl RunArgs {
         let config = self.config(&machine, &client)?;
         let version = runtime.version().await.context("container runtime")?;
         let runtime = (runtime, version.runtime_name);
-        let (context, background) = assemble(config, client, runtime, &machine, &supervisor);
+        let (node, background) = assemble(config, client.clone(), runtime, &machine, &supervisor);
         for (task, make) in background {
             supervisor.spawn(task, make);
         }
-        let api = self.node_api(&context)?;
+        let (config, runtime, pods) = (node.config, node.runtime, node.workers.pods().clone());
+        let api = self.node_api(&config, &client, node.containers, node.metrics)?;
         if self.tunnel {
-            tunnel::open(&api);
+            tunnel::open(&api, &client, &supervisor);
         }
         supervisor.spawn("node API", move || api.clone().serve());
-        self.serve_dns(&context)?;
+        self.serve_dns(&node.cluster, &supervisor)?;
         let limits =
             LogLimits { size: self.container_log_max_size, files: self.container_log_max_files.max(2) };
-        let of = context.clone();
-        supervisor.spawn("log rotation", move || log_rotation::run(of.clone(), limits));
-        if context.config.network != network::Mode::None {
-            let of = context.clone();
-            let make = move || network::follow(of.cluster.nodes.clone(), of.config.clone());
+        let of = (pods.clone(), runtime.clone());
+        supervisor.spawn("log rotation", move || log_rotation::run(of.0.clone(), of.1.clone(), limits));
+        if config.network != NetworkMode::None {
+            let (nodes, config) = (node.cluster.nodes.clone(), config.clone());
+            let make = move || network::follow(nodes.clone(), NodeConfig::clone(&config));
             supervisor.spawn("node network", make);
         }
-        if context.config.service_proxy {
-            serve_services(&context)?;
+        if config.service_proxy {
+            serve_services(&config, &node.cluster, &supervisor)?;
         }
-        let of = context.clone();
+        let status = node.status;
         supervisor.spawn("node status", move || {
-            NodeReconciler::new(of.clone(), machine.clone(), readiness.clone()).run()
+            NodeReconciler::new(status.clone(), machine.clone(), readiness.clone()).run()
         });
-        let of = context.clone();
-        supervisor.spawn("runtime events", move || source::runtime::follow(of.clone()));
-        if let Some(dir) = context.config.manifests.clone() {
-            supervisor.spawn("manifests", source::manifests::follow(context.clone(), dir));
+        let of = (runtime.clone(), pods);
+        supervisor.spawn("runtime events", move || source::runtime::follow(of.0.clone(), of.1.clone()));
+        let (workers, mirrors) = (node.workers, node.mirrors);
+        if let Some(dir) = config.manifests.clone() {
+            let make = source::manifests::follow(workers.clone(), mirrors.clone(), dir);
+            supervisor.spawn("manifests", make);
         }
         let (sender, listed) = oneshot::channel();
-        let (of, sender) = (context.clone(), Arc::new(Mutex::new(Some(sender))));
-        supervisor.spawn("watch pods", move || source::api::follow(of.clone(), sender.clone()));
-        let leftovers = context.clone();
+        let (of, sender) = (workers.clone(), Arc::new(Mutex::new(Some(sender))));
+        supervisor
+            .spawn("watch pods", move || source::api::follow(of.clone(), mirrors.clone(), sender.clone()));
+        supervisor.spawn("memory", coracle_cli::memory::release_unused);
+        let name = config.name.clone();
         tokio::spawn(async move {
             if listed.await.is_ok() {
                 let end = move || {
-                    let context = leftovers.clone();
-                    async move { source::orphans::terminate(&context).await }
+                    let (workers, runtime, config) = (workers.clone(), runtime.clone(), config.clone());
+                    async move { source::orphans::terminate(&workers, &*runtime, &config).await }
                 };
                 supervisor.finish("leftovers", end).await;
             }
         });
-        context.supervisor.spawn("memory", coracle_cli::memory::release_unused);
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         // Sent by init on power failure.
         let mut power = signal(SignalKind::from_raw(libc::SIGPWR))?;
@@ -287,10 +277,10 @@ impl RunArgs {
             _ = power.recv() => true,
         };
         if going_down && !periods.whole.is_zero() {
-            shutdown::run(&context, periods).await;
+            node.shutdown.run(periods).await;
             return Ok(());
         }
-        tracing::info!(node = context.config.name, "agent ends, pods go on");
+        tracing::info!(node = name, "agent ends, pods go on");
         Ok(())
     }
 
@@ -304,7 +294,7 @@ impl RunArgs {
     }
 
     /// Cluster DNS on every cluster DNS address.
-    fn serve_dns(&self, context: &Context) -> anyhow::Result<()> {
+    fn serve_dns(&self, cluster: &Cluster, supervisor: &Supervisor) -> anyhow::Result<()> {
         let own: Vec<IpAddr> = self.dns_addresses()?;
         if own.is_empty() {
             return Ok(());
@@ -314,10 +304,10 @@ impl RunArgs {
         let fixed = fixed.context("--dns-upstream: not an address")?;
         let routes = Routes::new(self.dns_stub_domain.clone(), fixed, self.resolv_conf.clone(), own.clone());
         let zone = Zone::new(&self.cluster_domain, own.clone()).context("--cluster-domain: not a domain")?;
-        let dns = Dns::new(zone, Box::new(context.cluster.clone()), Upstream::new(routes));
+        let dns = Dns::new(zone, Box::new(cluster.clone()), Upstream::new(routes));
         for address in own {
             let dns = dns.clone();
-            context.supervisor.spawn(format!("DNS at {address}"), move || dns.clone().serve(address));
+            supervisor.spawn(format!("DNS at {address}"), move || dns.clone().serve(address));
         }
         Ok(())
     }
@@ -351,7 +341,13 @@ impl RunArgs {
     }
 
     /// The node API.
-    fn node_api(&self, context: &Arc<Context>) -> anyhow::Result<Arc<NodeApi>> {
+    fn node_api(
+        &self,
+        config: &Arc<NodeConfig>,
+        client: &kube::Client,
+        containers: Containers,
+        metrics: Metrics,
+    ) -> anyhow::Result<Arc<NodeApi>> {
         let authority = match &self.client_ca_file {
             Some(path) => Some(std::fs::read(path).with_context(|| path.display().to_string())?),
             None => self.kubeconfig_authority(),
@@ -362,19 +358,19 @@ impl RunArgs {
                 pair.serve(authority.as_deref())?
             }
             _ => {
-                let config = &context.config;
                 let serving = Serving::open(&self.root_dir.join("pki"), &config.name, &config.ips)?;
-                let (of, client) = (serving.clone(), context.client.clone());
+                let (of, client) = (serving.clone(), client.clone());
                 let make = move || of.clone().run(client.clone());
-                context.supervisor.spawn("serving certificate", make);
+                metrics.supervisor.spawn("serving certificate", make);
                 Tls::new(serving, authority.as_deref())?
             }
         };
-        let access = NodeAuth::new(context.client.clone(), &context.config.name);
-        let usage = Usage::default();
-        let (reading, of) = (usage.clone(), context.clone());
-        context.supervisor.spawn("usage", move || reading.clone().run(of.clone()));
-        Ok(NodeApi::new(context.clone(), usage, access, tls))
+        let access = NodeAuth::new(client.clone(), &config.name);
+        let (usage, runtime, data) =
+            (metrics.usage.clone(), containers.runtime.clone(), config.root_dir.clone());
+        let make = move || usage.clone().run(runtime.clone(), data.clone());
+        metrics.supervisor.spawn("usage", make);
+        Ok(NodeApi::new(config.clone(), containers, metrics, access, tls))
     }
 
     /// The cluster's CA certificate, PEM.
@@ -406,10 +402,7 @@ impl RunArgs {
             manifests: self.manifests.clone(),
             cni_conf_dir: (!self.external_network).then(|| self.engine.cni_conf_dir.clone()),
             cni_data_dir: self.engine.cni_cache_dir.join("networks"),
-            cluster: crate::pod::dns::Cluster {
-                domain: self.cluster_domain.clone(),
-                servers: self.cluster_dns.clone(),
-            },
+            cluster: ClusterDns { domain: self.cluster_domain.clone(), servers: self.cluster_dns.clone() },
             resolv_conf: self.resolv_conf.clone(),
             labels: self.node_labels.iter().cloned().collect(),
             taints: self.register_with_taints.clone(),
@@ -423,7 +416,7 @@ impl RunArgs {
             eviction: self.eviction_hard.0.clone(),
             policies: !self.external_policies,
             static_cpus: self.cpu_manager_policy == CpuPolicy::Static,
-            network: if self.external_network { network::Mode::None } else { self.network },
+            network: if self.external_network { NetworkMode::None } else { self.network },
             service_proxy: !self.no_service_proxy,
             serves_dns: !self.external_dns,
             verification: Verification::new(
@@ -446,15 +439,18 @@ impl RunArgs {
 }
 
 /// Starts the service proxy. An error of the kernel at the start ends the agent; later errors are retried.
-fn serve_services(context: &Arc<Context>) -> anyhow::Result<()> {
-    let of = context.clone();
+fn serve_services(
+    config: &Arc<NodeConfig>,
+    cluster: &Cluster,
+    supervisor: &Supervisor,
+) -> anyhow::Result<()> {
+    let (config, cluster, proxy_supervisor) = (config.clone(), cluster.clone(), supervisor.clone());
     let open = move || {
-        let config = &of.config;
         let dns = config.cluster.servers.iter().filter_map(|server| server.parse().ok()).collect();
-        Proxy::new(of.cluster.clone(), config.name.clone(), dns, of.supervisor.clone())
+        Proxy::new(cluster.clone(), config.name.clone(), dns, proxy_supervisor.clone())
     };
     let mut first = Some(open()?);
-    context.supervisor.spawn("service proxy", move || {
+    supervisor.spawn("service proxy", move || {
         let proxy = first.take().map_or_else(&open, Ok);
         async move {
             match proxy {
@@ -464,84 +460,4 @@ fn serve_services(context: &Arc<Context>) -> anyhow::Result<()> {
         }
     });
     Ok(())
-}
-
-/// A background task: its name and its factory.
-pub type Task = (String, Make);
-
-/// Builds the context; the caller must spawn the tasks.
-pub fn assemble(
-    config: NodeConfig,
-    client: kube::Client,
-    (runtime, runtime_name): (Arc<dyn Runtime>, String),
-    machine: &Machine,
-    supervisor: &Supervisor,
-) -> (Arc<Context>, Vec<Task>) {
-    let operations = Arc::new(Operations::default());
-    let runtime: Arc<dyn Runtime> = Arc::new(InstrumentedRuntime::new(runtime, operations.clone()));
-    let pods = PodTable::default();
-    let table = pods.clone();
-    let objects_changed: Wake = Arc::new(move |uid| {
-        table.send(uid, Message::Objects);
-    });
-    let table = pods.clone();
-    let verdicts_changed: Wake = Arc::new(move |uid| {
-        table.send(uid, Message::Verdicts);
-    });
-    let (events, record) = events::recorder(client.clone(), config.name.clone());
-    let (cluster, follow) = Cluster::new(&client, supervisor);
-    let dns = config.cluster.servers.iter().filter(|_| config.serves_dns);
-    let dns = dns.filter_map(|server| server.parse().ok()).collect();
-    let namespaces = cluster.namespaces.clone();
-    let (policies, enforce) =
-        Policies::new(&config.name, client.clone(), events.clone(), namespaces, dns, supervisor);
-    let policies = config.policies.then_some(policies);
-    let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed, supervisor.clone());
-    let facts = NodeFacts {
-        allocatable: allocatable(&config, machine),
-        memory: machine.capacity.get("memory").copied().unwrap_or(0),
-        labels: crate::node::object::labels(&config, &machine.hostname),
-        taints: vec![],
-        pressure: Pressure::default(),
-        confinement: Confinement::of_host(),
-    };
-    let context = Context {
-        facts: RwLock::new(facts),
-        reporter: Reporter::new(client.clone()),
-        objects: Objects::new(client.clone(), objects_changed, supervisor),
-        cluster,
-        policies,
-        tokens: Tokens::new(client.clone()),
-        images: Images::new(
-            runtime.clone(),
-            events.clone(),
-            config.verification.clone(),
-            PullRecords::new(config.image_pulls_dir()),
-        ),
-        probes: probes.clone(),
-        cpus: config
-            .static_cpus
-            .then(|| Cpus::open(&config.root_dir, config.reserved.get("cpu").copied().unwrap_or(0))),
-        users: Users::load(&config),
-        shutdown: Shutdown::default(),
-        node_changed: tokio::sync::Notify::new(),
-        cgroups: Hierarchy::open(&config.cgroup_root)
-            .inspect_err(|error| tracing::warn!(%error, "cgroup hierarchy not available, pods run without cgroups of their own"))
-            .ok(),
-        supervisor: supervisor.clone(),
-        pods,
-        config,
-        client,
-        runtime,
-        operations,
-        runtime_name,
-        events,
-    };
-    let run_probes: Make = Box::new(move || Box::pin(probes.clone().run()));
-    let mut tasks: Vec<Task> = vec![("events".to_owned(), record), ("probes".to_owned(), run_probes)];
-    tasks.extend(follow);
-    if context.policies.is_some() {
-        tasks.extend(enforce);
-    }
-    (Arc::new(context), tasks)
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{AddrParseError, IpAddr};
 
-use crate::node::eviction::{Threshold, ThresholdError, parse_thresholds};
+use crate::config::Threshold;
+use crate::node::eviction::{ThresholdError, parse_thresholds};
 use crate::node::object::parse_taint;
 use crate::pod::amount;
 

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::FromWire;
+use super::reflector::FromWire;
 use super::wire::slim_meta;
 
 /// A namespace.

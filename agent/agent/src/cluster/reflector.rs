@@ -10,7 +10,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
 
-use super::{Name, wire};
+use super::name::Name;
+use super::wire;
 use crate::api_watch;
 use coracle_cli::supervise::{Subject, Supervisor};
 

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use std::net::IpAddr;
 
-use super::FromWire;
+use super::reflector::FromWire;
 use super::wire::{or_default, slim_meta};
 
 /// A transport protocol.

@@ -6,9 +6,10 @@ use serde::Deserialize;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::name::Name;
+use super::reflector::FromWire;
 use super::service::Protocol;
 use super::wire::{or_default, slim_meta};
-use super::{FromWire, Name};
 
 const SERVICE: &str = "kubernetes.io/service-name";
 

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
-use super::Name;
+use super::name::Name;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]

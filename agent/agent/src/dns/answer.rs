@@ -4,9 +4,10 @@ use hickory_proto::op::{Edns, Message, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RecordType};
 
 use super::lookup::ServiceLookup;
-use super::wire::UDP_PAYLOAD;
 use super::zone::{Found, Zone};
 
+/// The largest datagram sent: what passes every path without fragments.
+pub const UDP_PAYLOAD: u16 = 1232;
 /// How many aliases are followed; a chain that is longer is a loop.
 const ALIASES: usize = 8;
 

@@ -14,9 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
+use super::answer::UDP_PAYLOAD;
 use super::cache::{Cache, ENTRIES, Key};
 use super::route::Routes;
-use super::wire::UDP_PAYLOAD;
 
 /// Timeout per server.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(1500);

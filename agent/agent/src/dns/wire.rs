@@ -2,10 +2,8 @@
 
 use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
 
-use super::answer::empty_reply;
+use super::answer::{UDP_PAYLOAD, empty_reply};
 
-/// The largest datagram sent: what passes every path without fragments.
-pub const UDP_PAYLOAD: u16 = 1232;
 /// What every client takes.
 const UDP_LEAST: u16 = 512;
 const HEADER: usize = 12;

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
 
-use super::Draft;
+use super::draft::Draft;
 
 /// Number of similar events after which they are aggregated.
 const MAX_SIMILAR: usize = 10;

@@ -1,5 +1,7 @@
 //! Records Kubernetes Events in the background; repeated ones are counted.
 
+// An event that was not sent yet.
+mod draft;
 // Aggregation and rate limit of similar events.
 mod correlate;
 
@@ -11,29 +13,14 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use self::correlate::{Correlator, Observed};
+use self::draft::Draft;
+pub use self::draft::Kind;
 use crate::cluster::Make;
 use crate::pod::spec::{self, Role};
 use std::sync::Arc;
 
 /// Maximum number of queued events; later ones are dropped.
 const QUEUE_SIZE: usize = 1000;
-
-/// Event type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// `Normal`.
-    Normal,
-    /// `Warning`.
-    Warning,
-}
-
-struct Draft {
-    about: ObjectReference,
-    kind: Kind,
-    reason: &'static str,
-    message: String,
-    at: Timestamp,
-}
 
 /// Queues events; never blocks.
 #[derive(Clone)]

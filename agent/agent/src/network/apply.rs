@@ -4,7 +4,8 @@ use coracle_cni::netlink;
 use coracle_cni::route::{NeighbourTable, Route, Vxlan};
 
 use super::plan::{Plan, TUNNEL, mtu_inside, tunnel_mac};
-use super::{Mode, Underlay};
+use super::underlay::Underlay;
+use crate::config::NetworkMode as Mode;
 
 /// Routing protocol number that marks our routes.
 const OWNER: u8 = 67;

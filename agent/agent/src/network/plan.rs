@@ -4,8 +4,9 @@ use coracle_cni::route::{Cidr, Neighbour, OwnRoute};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Mode, Underlay};
+use super::underlay::Underlay;
 use crate::cluster::Node;
+use crate::config::NetworkMode as Mode;
 
 /// The tunnel's name.
 pub const TUNNEL: &str = "coracle-vxlan";

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::apply::{NetworkError, apply, ensure_tunnel};
+use super::masquerade;
 use super::plan::{Plan, plan};
-use super::{Mode, masquerade, underlay};
+use super::underlay::underlay;
 use crate::cluster::{Name, Node, Reflector};
-use crate::config::NodeConfig;
+use crate::config::{NetworkMode as Mode, NodeConfig};
 use coracle_engine::nft_monitor::{NftMonitor, TableEvent};
 
 /// Interval of full checks: another program may have removed our routes.

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::status::Pressure;
-use crate::context::Context;
-use crate::events::Kind;
+use crate::config::{NodeConfig, Threshold};
+use crate::events::{Kind, Recorder};
+use crate::lifecycle::table::{Message, PodTable};
+use crate::pod::node_facts::Pressure;
 use crate::pod::observed::label;
-use crate::pod::table::Message;
 use crate::pod::{amount, spec};
+use coracle_engine::runtime::Runtime;
 
 /// How long a pressure condition stays after its cause is gone, against flapping.
 const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
@@ -20,26 +21,6 @@ const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
 /// How long to wait for an evicted pod to stop before evicting the next.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Least amounts that must be free, by signal: bytes or counts, or a part of the whole.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Threshold {
-    /// An amount.
-    Amount(i64),
-    /// Percent of the whole.
-    Percent(f64),
-}
-
-impl Threshold {
-    /// As an amount of the whole.
-    fn of(&self, total: i64) -> i64 {
-        match self {
-            Threshold::Amount(amount) => *amount,
-            #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
-            Threshold::Percent(percent) => (total as f64 * percent / 100.0) as i64,
-        }
-    }
-}
 
 /// Supported eviction signals. `imagefs` signals use the node's own file system.
 const SIGNALS: [&str; 9] = [
@@ -165,6 +146,18 @@ pub fn rank_for_eviction(pods: &[Arc<Pod>], usage: &HashMap<String, i64>, resour
     ranked
 }
 
+/// What evictions measure and act on.
+pub struct EvictionParts {
+    /// Settings: thresholds and directories.
+    pub config: Arc<NodeConfig>,
+    /// The container runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// The pods.
+    pub pods: PodTable,
+    /// Events.
+    pub events: Recorder,
+}
+
 /// Evicts pods under resource pressure.
 #[derive(Default)]
 pub struct Evictor {
@@ -176,9 +169,9 @@ pub struct Evictor {
 
 impl Evictor {
     /// Checks all signals once: removes unused images under disk pressure, then evicts one pod if that is not enough.
-    pub async fn check(&mut self, context: &Context) -> Pressure {
-        let signals = read_signals(&context.config.root_dir);
-        let short = thresholds_met(&signals, &context.config.eviction);
+    pub async fn check(&mut self, parts: &EvictionParts) -> Pressure {
+        let signals = read_signals(&parts.config.root_dir);
+        let short = thresholds_met(&signals, &parts.config.eviction);
         let now = Instant::now();
         for (signal, _, _) in &short {
             self.seen.insert(signal, now);
@@ -186,15 +179,15 @@ impl Evictor {
         self.seen.retain(|_, at| at.elapsed() < PRESSURE_TRANSITION_PERIOD);
         let mut short = short.into_iter();
         if let Some((signal, least, free)) = short.next()
-            && self.may_evict(&context.pods.admitted())
+            && self.may_evict(&parts.pods.admitted())
         {
             let disk = signal.starts_with("nodefs");
-            if !(disk && free_images(context).await) {
+            if !(disk && free_images(parts).await) {
                 self.last_eviction = Some(now);
-                let pods = context.pods.admitted();
+                let pods = parts.pods.admitted();
                 let pods: Vec<_> =
                     pods.into_iter().filter(|pod| !self.ending.contains(spec::uid(pod))).collect();
-                self.ending.extend(evict(context, &pods, signal, least, free).await);
+                self.ending.extend(evict(parts, &pods, signal, least, free).await);
             }
         }
         Pressure {
@@ -213,9 +206,9 @@ impl Evictor {
 }
 
 /// Removes images that no container uses; whether any was.
-async fn free_images(context: &Context) -> bool {
+async fn free_images(parts: &EvictionParts) -> bool {
     let (Ok(images), Ok(containers)) =
-        (context.runtime.list_images(None).await, context.runtime.list_containers(None).await)
+        (parts.runtime.list_images(None).await, parts.runtime.list_containers(None).await)
     else {
         return false;
     };
@@ -236,7 +229,7 @@ async fn free_images(context: &Context) -> bool {
             continue;
         }
         let spec = cri::ImageSpec { image: image.id.clone(), ..cri::ImageSpec::default() };
-        match context.runtime.remove_image(spec).await {
+        match parts.runtime.remove_image(spec).await {
             Ok(()) => removed = true,
             Err(error) => tracing::warn!(image = image.id, %error, "unused image not removed"),
         }
@@ -245,13 +238,19 @@ async fn free_images(context: &Context) -> bool {
 }
 
 /// Evicts the first pod in eviction order; returns its uid.
-async fn evict(context: &Context, pods: &[Arc<Pod>], signal: &str, least: i64, free: i64) -> Option<String> {
+async fn evict(
+    parts: &EvictionParts,
+    pods: &[Arc<Pod>],
+    signal: &str,
+    least: i64,
+    free: i64,
+) -> Option<String> {
     let resource = match signal.split('.').next() {
         Some("memory") => "memory",
         Some("pid") => "pids",
         _ => "ephemeral-storage",
     };
-    let usage = usage(context, resource).await;
+    let usage = usage(parts, resource).await;
     let totals = usage.iter().map(|(uid, parts)| (uid.clone(), parts.values().sum())).collect();
     let pod = rank_for_eviction(pods, &totals, resource).into_iter().next()?;
     let (least, free) = match signal {
@@ -263,7 +262,7 @@ async fn evict(context: &Context, pods: &[Arc<Pod>], signal: &str, least: i64, f
     if let Some(used) = usage.get(spec::uid(&pod)) {
         message += &excess(&pod, used, resource);
     }
-    context.events.pod(&pod, Kind::Warning, "Evicted", message.clone());
+    parts.events.pod(&pod, Kind::Warning, "Evicted", message.clone());
     tracing::info!(
         pod = spec::name(&pod),
         namespace = spec::namespace(&pod),
@@ -272,7 +271,7 @@ async fn evict(context: &Context, pods: &[Arc<Pod>], signal: &str, least: i64, f
         free,
         "pod evicted"
     );
-    context.pods.send(spec::uid(&pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
+    parts.pods.send(spec::uid(&pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
     Some(spec::uid(&pod).to_owned())
 }
 
@@ -309,13 +308,13 @@ fn excess(pod: &Pod, used: &BTreeMap<String, i64>, resource: &str) -> String {
 }
 
 /// What each pod uses, by uid and by container; processes are counted for the pod as a whole.
-async fn usage(context: &Context, resource: &str) -> HashMap<String, BTreeMap<String, i64>> {
+async fn usage(parts: &EvictionParts, resource: &str) -> HashMap<String, BTreeMap<String, i64>> {
     let mut all: HashMap<String, BTreeMap<String, i64>> = HashMap::new();
     let mut add = |uid: String, part: String, amount: u64| {
         *all.entry(uid).or_default().entry(part).or_default() += i64::try_from(amount).unwrap_or(i64::MAX);
     };
     if resource == "pids" {
-        for stats in context.runtime.list_pod_sandbox_stats(None).await.unwrap_or_default() {
+        for stats in parts.runtime.list_pod_sandbox_stats(None).await.unwrap_or_default() {
             let uid = stats.attributes.and_then(|attributes| attributes.metadata).unwrap_or_default().uid;
             let process = stats.linux.and_then(|linux| linux.process);
             let count = process.and_then(|process| process.process_count).map_or(0, |count| count.value);
@@ -323,7 +322,7 @@ async fn usage(context: &Context, resource: &str) -> HashMap<String, BTreeMap<St
         }
         return all;
     }
-    for stats in context.runtime.list_container_stats(None).await.unwrap_or_default() {
+    for stats in parts.runtime.list_container_stats(None).await.unwrap_or_default() {
         let Some(attributes) = &stats.attributes else { continue };
         let Some(uid) = attributes.labels.get(label::POD_UID) else { continue };
         let bytes = if resource == "memory" {

@@ -5,11 +5,11 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use std::collections::HashMap;
 use std::path::Path;
 
+use super::eviction::EvictionParts;
 use crate::config::NodeConfig;
-use crate::context::Context;
 use crate::events::Kind;
+use crate::lifecycle::table::Message;
 use crate::pod::observed::label;
-use crate::pod::table::Message;
 use crate::pod::{amount, spec};
 use coracle_host_dir::{HostDir, measure as measure_tree};
 
@@ -25,8 +25,8 @@ pub struct Usage {
 }
 
 /// Evicts pods that exceed their limits. Only pods with limits are measured.
-pub async fn check(context: &Context) {
-    let limited: Vec<_> = context
+pub async fn check(parts: &EvictionParts) {
+    let limited: Vec<_> = parts
         .pods
         .list()
         .into_iter()
@@ -36,8 +36,8 @@ pub async fn check(context: &Context) {
     if limited.is_empty() {
         return;
     }
-    let stats = context.runtime.list_container_stats(None).await.unwrap_or_default();
-    let config = context.config.clone();
+    let stats = parts.runtime.list_container_stats(None).await.unwrap_or_default();
+    let config = parts.config.clone();
     let measured = tokio::task::spawn_blocking(move || {
         let measure = |pod: std::sync::Arc<Pod>| {
             let usage = measure(&config, &pod, &stats);
@@ -47,14 +47,14 @@ pub async fn check(context: &Context) {
     });
     for (pod, usage) in measured.await.unwrap_or_default() {
         let Some(message) = over(&spec::spec(&pod), &usage) else { continue };
-        context.events.pod(&pod, Kind::Warning, "Evicted", message.clone());
+        parts.events.pod(&pod, Kind::Warning, "Evicted", message.clone());
         tracing::info!(
             pod = spec::name(&pod),
             namespace = spec::namespace(&pod),
             uid = spec::uid(&pod),
             "pod evicted: {message}"
         );
-        context.pods.send(spec::uid(&pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
+        parts.pods.send(spec::uid(&pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
     }
 }
 

@@ -12,8 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::context::Context;
+use crate::lifecycle::table::PodTable;
 use crate::pod::observed::State;
+use coracle_engine::runtime::Runtime;
 use coracle_host_dir::HostDir;
 
 /// Interval between checks.
@@ -33,16 +34,16 @@ pub struct LogLimits {
 }
 
 /// Rotates logs until the process ends. Errors are retried at the next check.
-pub async fn run(context: Arc<Context>, limits: LogLimits) {
+pub async fn run(pods: PodTable, runtime: Arc<dyn Runtime>, limits: LogLimits) {
     let mut ticks = tokio::time::interval(PERIOD);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        for entry in context.pods.list() {
+        for entry in pods.list() {
             for container in entry.view.containers.iter().filter(|c| c.state == State::Running) {
                 let log = &container.log_path;
                 if size(log).is_some_and(|size| size > limits.size)
-                    && let Err(error) = rotate(&context, &container.id, log, limits).await
+                    && let Err(error) = rotate(&*runtime, &container.id, log, limits).await
                 {
                     tracing::warn!(container = container.id, log = %log.display(), %error, "log not rotated, will retry");
                 }
@@ -51,7 +52,7 @@ pub async fn run(context: Arc<Context>, limits: LogLimits) {
     }
 }
 
-async fn rotate(context: &Context, id: &str, log: &Path, limits: LogLimits) -> io::Result<()> {
+async fn rotate(runtime: &dyn Runtime, id: &str, log: &Path, limits: LogLimits) -> io::Result<()> {
     let (dir, name) = HostDir::of_file(log)?;
     let (inside, older) = (dir.try_clone()?, name.clone());
     tokio::task::spawn_blocking(move || tidy(&inside, &older, limits.files))
@@ -59,7 +60,7 @@ async fn rotate(context: &Context, id: &str, log: &Path, limits: LogLimits) -> i
         .map_err(io::Error::other)??;
     let aside = with_suffix(&name, &Timestamp::now().strftime(".%Y%m%d-%H%M%S").to_string());
     dir.rename(&name, &aside)?;
-    if let Err(error) = context.runtime.reopen_container_log(id).await {
+    if let Err(error) = runtime.reopen_container_log(id).await {
         // The runtime keeps writing to the old file: renames it back.
         dir.rename(&aside, &name)?;
         return Err(io::Error::other(error));

@@ -9,15 +9,21 @@ use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::Notify;
 
 use super::machine::Machine;
 use super::status::{self, StatusInput};
 use super::{cni_conf, eviction, lease, local_storage, object};
 use crate::api_watch;
-use crate::context::Context;
-use crate::events::Kind;
+use crate::config::{NetworkMode, NodeConfig};
+use crate::events::{Kind, Recorder};
+use crate::image::Images;
+use crate::lifecycle::table::PodTable;
 use crate::network;
+use crate::pod::node_facts::SharedFacts;
+use crate::pod::spec;
 use crate::policy::Policies;
+use coracle_engine::runtime::Runtime;
 
 /// An unchanged status is sent again after this time.
 const RESEND: Duration = Duration::from_secs(300);
@@ -37,9 +43,32 @@ fn version(node: &Node) -> u64 {
     node.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
+/// Parts of the node that its status depends on.
+#[derive(Clone)]
+pub struct NodeParts {
+    /// Settings.
+    pub config: Arc<NodeConfig>,
+    /// The API.
+    pub client: kube::Client,
+    /// The container runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// Events.
+    pub events: Recorder,
+    /// What pods are admitted with; kept up to date.
+    pub facts: SharedFacts,
+    /// Images.
+    pub images: Arc<Images>,
+    /// Network policies, where the node enforces them.
+    pub policies: Option<Policies>,
+    /// The pods, for evictions.
+    pub pods: PodTable,
+    /// Notified when the status should be recomputed.
+    pub changed: Arc<Notify>,
+}
+
 /// The task of the Node object.
 pub struct NodeReconciler {
-    context: Arc<Context>,
+    parts: NodeParts,
     api: Api<Node>,
     machine: Machine,
     node: Option<Node>,
@@ -52,15 +81,22 @@ pub struct NodeReconciler {
     /// The last heartbeat failed.
     unheard: bool,
     pod_cidrs: Vec<String>,
+    eviction: eviction::EvictionParts,
     evictor: eviction::Evictor,
 }
 
 impl NodeReconciler {
     /// Nothing is registered yet.
-    pub fn new(context: Arc<Context>, machine: Machine, readiness: Ready) -> Self {
-        let api = Api::all(context.client.clone());
+    pub fn new(parts: NodeParts, machine: Machine, readiness: Ready) -> Self {
+        let api = Api::all(parts.client.clone());
+        let eviction = eviction::EvictionParts {
+            config: parts.config.clone(),
+            runtime: parts.runtime.clone(),
+            pods: parts.pods.clone(),
+            events: parts.events.clone(),
+        };
         NodeReconciler {
-            context,
+            parts,
             api,
             machine,
             node: None,
@@ -71,6 +107,7 @@ impl NodeReconciler {
             readiness,
             unheard: false,
             pod_cidrs: vec![],
+            eviction,
             evictor: eviction::Evictor::default(),
         }
     }
@@ -78,13 +115,13 @@ impl NodeReconciler {
     /// Registers the node and keeps it up to date, until the process ends.
     pub async fn run(mut self) {
         self.register().await;
-        let name = self.context.config.name.clone();
+        let name = self.parts.config.name.clone();
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut changes = std::pin::pin!(api_watch::watch(self.api.clone(), config).applied_objects());
         let mut beat = tokio::time::interval(lease::PERIOD);
         // A deadline: a delay restarted by every heartbeat would never expire.
         let mut due = tokio::time::Instant::now();
-        let context = self.context.clone();
+        let status_changed = self.parts.changed.clone();
         loop {
             tokio::select! {
                 change = changes.next() => match change {
@@ -97,24 +134,24 @@ impl NodeReconciler {
                     self.report().await;
                     due = tokio::time::Instant::now() + if self.ready { lease::PERIOD } else { NOT_READY_PERIOD };
                 }
-                () = context.node_changed.notified() => self.report().await,
+                () = status_changed.notified() => self.report().await,
             }
         }
     }
 
     async fn register(&mut self) {
         loop {
-            match object::register(&self.api, &self.context.config, &self.machine.hostname).await {
+            match object::register(&self.api, &self.parts.config, &self.machine.hostname).await {
                 Ok(node) => {
-                    tracing::info!(node = self.context.config.name, "node registered");
-                    self.context.events.node(&node, Kind::Normal, "Starting", "Starting kubelet.");
+                    tracing::info!(node = self.parts.config.name, "node registered");
+                    self.parts.events.node(&node, Kind::Normal, "Starting", "Starting kubelet.");
                     self.record_reboot(&node);
                     self.changed(node).await;
                     self.report().await;
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(node = self.context.config.name, %error, "node not registered, will retry");
+                    tracing::warn!(node = self.parts.config.name, %error, "node not registered, will retry");
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -127,8 +164,8 @@ impl NodeReconciler {
         let known = known.map(|info| info.boot_id.as_str()).unwrap_or_default();
         let boot = &self.machine.info.boot_id;
         if !known.is_empty() && known != boot {
-            let message = format!("Node {} has been rebooted, boot id: {boot}", self.context.config.name);
-            self.context.events.node(node, Kind::Warning, "Rebooted", message);
+            let message = format!("Node {} has been rebooted, boot id: {boot}", self.parts.config.name);
+            self.parts.events.node(node, Kind::Warning, "Rebooted", message);
         }
     }
 
@@ -141,23 +178,23 @@ impl NodeReconciler {
             (true, false) => "NodeSchedulable",
             _ => return,
         };
-        let message = format!("Node {} status is now: {reason}", self.context.config.name);
-        self.context.events.node(node, Kind::Normal, reason, message);
+        let message = format!("Node {} status is now: {reason}", self.parts.config.name);
+        self.parts.events.node(node, Kind::Normal, reason, message);
     }
 
     /// Applies labels, taints and pod CIDRs of the API object.
     async fn changed(&mut self, node: Node) {
         self.record_schedulable(&node);
         {
-            let mut facts = self.context.facts.write();
+            let mut facts = self.parts.facts.write();
             facts.labels = node.metadata.labels.clone().unwrap_or_default();
             facts.taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-            let mut allocatable = status::allocatable(&self.context.config, &self.machine);
+            let mut allocatable = status::allocatable(&self.parts.config, &self.machine);
             // Extended resources set by others are kept and counted.
             let foreign =
                 node.status.as_ref().and_then(|status| status.allocatable.clone()).unwrap_or_default();
             for (key, quantity) in foreign {
-                let amount = crate::pod::spec::amount(&key, &quantity);
+                let amount = spec::amount(&key, &quantity);
                 allocatable.entry(key).or_insert(amount);
             }
             facts.allocatable = allocatable;
@@ -173,7 +210,7 @@ impl NodeReconciler {
             self.sent = held;
         } else if version(&node) >= self.sent_version && status::was_overwritten(&self.sent, &held) {
             tracing::info!(
-                node = self.context.config.name,
+                node = self.parts.config.name,
                 "others spoke for this node, its status is sent again"
             );
             // The stored status differs now, so transition times start now.
@@ -181,25 +218,25 @@ impl NodeReconciler {
             self.sent.conditions = held.conditions;
             // Not immediately: the other writer may repeat it. The next report is due soon.
             if self.sent_at.is_some_and(|at| at.elapsed() >= RETRY) {
-                self.context.node_changed.notify_one();
+                self.parts.changed.notify_one();
             }
         }
         self.node = Some(node);
     }
 
     async fn network(&self, cidrs: &[String]) {
-        if let Some(dir) = &self.context.config.cni_conf_dir {
-            let config = &self.context.config;
+        if let Some(dir) = &self.parts.config.cni_conf_dir {
+            let config = &self.parts.config;
             let network = cni_conf::Network {
                 data: &config.cni_data_dir,
                 pod_cidrs: cidrs,
                 mtu: network::pod_mtu(config.network, &config.ips),
                 // Otherwise the agent masquerades: it knows the CIDRs of all nodes.
-                masquerade: config.network == network::Mode::None,
+                masquerade: config.network == NetworkMode::None,
             };
             match cni_conf::write(dir, &network) {
                 Ok(true) => {
-                    tracing::info!(node = self.context.config.name, ?cidrs, "network configuration written")
+                    tracing::info!(node = self.parts.config.name, ?cidrs, "network configuration written")
                 }
                 Ok(false) => {}
                 Err(error) => {
@@ -207,15 +244,15 @@ impl NodeReconciler {
                 }
             }
         }
-        if let Err(error) = self.context.runtime.update_runtime_config(&cidrs.join(",")).await {
+        if let Err(error) = self.parts.runtime.update_runtime_config(&cidrs.join(",")).await {
             tracing::debug!(%error, "runtime rejected the pod CIDRs");
         }
     }
 
     async fn send_heartbeat(&mut self) {
         let uid = self.node.as_ref().and_then(|node| node.metadata.uid.as_deref());
-        let name = self.context.config.name.clone();
-        let renewed = answer(lease::renew(&self.context.client, &name, uid)).await;
+        let name = self.parts.config.name.clone();
+        let renewed = answer(lease::renew(&self.parts.client, &name, uid)).await;
         if let Err(error) = renewed {
             tracing::warn!(node = name, %error, "lease not renewed, will retry");
             self.unheard = true;
@@ -236,32 +273,28 @@ impl NodeReconciler {
 
     /// Sends the status if it changed or was not sent for a while.
     async fn report(&mut self) {
-        let runtime = self.context.runtime.status(false).await;
-        let version = self
-            .context
-            .runtime
-            .version()
-            .await
-            .map(|v| format!("{}://{}", v.runtime_name, v.runtime_version));
+        let runtime = self.parts.runtime.status(false).await;
+        let version =
+            self.parts.runtime.version().await.map(|v| format!("{}://{}", v.runtime_name, v.runtime_version));
         let listed = SystemTime::now();
-        let images = self.context.runtime.list_images(None).await;
+        let images = self.parts.runtime.list_images(None).await;
         // Without a list, no image is known to be removed.
         if let Ok(images) = &images {
-            self.context.images.settle(images, listed);
+            self.parts.images.settle(images, listed);
         }
         let images = images.unwrap_or_default();
-        let pressure = self.evictor.check(&self.context).await;
-        self.context.facts.write().pressure = pressure;
-        local_storage::check(&self.context).await;
+        let pressure = self.evictor.check(&self.eviction).await;
+        self.parts.facts.write().pressure = pressure;
+        local_storage::check(&self.eviction).await;
         let new = status::status(&StatusInput {
-            config: &self.context.config,
+            config: &self.parts.config,
             machine: &self.machine,
             runtime: runtime.as_ref(),
             runtime_version: version.as_deref().unwrap_or("unknown://"),
             images: &images,
             pressure,
-            shutting_down: self.context.shutdown.has_begun(),
-            policies: self.context.policies.as_ref().map_or(Some(true), Policies::may_read),
+            shutting_down: self.parts.facts.read().shutting_down,
+            policies: self.parts.policies.as_ref().map_or(Some(true), Policies::may_read),
             previous: self.sent.conditions.as_deref().unwrap_or_default(),
             now: Timestamp::now(),
         });
@@ -276,20 +309,20 @@ impl NodeReconciler {
             // The key of this list is the type, which a node of two families has twice: no merging by it.
             addresses.push(json!({"$patch": "replace"}));
         }
-        let (name, patch) = (&self.context.config.name, Patch::Strategic(patch));
+        let (name, patch) = (&self.parts.config.name, Patch::Strategic(patch));
         match answer(self.api.patch_status(name, &PatchParams::default(), &patch)).await {
             Ok(node) => {
                 self.sent_version = self::version(&node);
                 if ready != self.ready {
                     let (reason, text) =
                         if ready { ("NodeReady", "NodeReady") } else { ("NodeNotReady", "NodeNotReady") };
-                    let message = format!("Node {} status is now: {text}", self.context.config.name);
-                    self.context.events.node(&node, Kind::Normal, reason, message);
-                    tracing::info!(node = self.context.config.name, ready, "node readiness");
+                    let message = format!("Node {} status is now: {text}", self.parts.config.name);
+                    self.parts.events.node(&node, Kind::Normal, reason, message);
+                    tracing::info!(node = self.parts.config.name, ready, "node readiness");
                 }
                 for reason in status::changed_pressure_reasons(&self.sent, &new) {
-                    let message = format!("Node {} status is now: {reason}", self.context.config.name);
-                    self.context.events.node(&node, Kind::Normal, reason, message);
+                    let message = format!("Node {} status is now: {reason}", self.parts.config.name);
+                    self.parts.events.node(&node, Kind::Normal, reason, message);
                 }
                 if ready {
                     self.readiness.tell();
@@ -302,13 +335,13 @@ impl NodeReconciler {
                 // The Node was deleted: registers again.
                 self.sent_at = None;
                 if let Err(error) =
-                    object::register(&self.api, &self.context.config, &self.machine.hostname).await
+                    object::register(&self.api, &self.parts.config, &self.machine.hostname).await
                 {
                     tracing::warn!(%error, "node not registered, will retry");
                 }
             }
             Err(error) => {
-                tracing::warn!(node = self.context.config.name, %error, "node status not reported, will retry")
+                tracing::warn!(node = self.parts.config.name, %error, "node status not reported, will retry")
             }
         }
     }

@@ -1,27 +1,15 @@
 //! Graceful node shutdown: terminates ordinary pods first, then critical ones, each within its period.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 
-use crate::context::Context;
+use crate::lifecycle::table::{Message, PodTable};
+use crate::pod::node_facts::SharedFacts;
 use crate::pod::spec;
-use crate::pod::table::Message;
+use crate::status::report::Reporter;
 
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
-
-/// Whether a shutdown has begun. Clones share their state.
-#[derive(Clone, Debug, Default)]
-pub struct Shutdown {
-    begun: Arc<AtomicBool>,
-}
-
-impl Shutdown {
-    /// Whether the shutdown has begun.
-    pub fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed)
-    }
-}
 
 /// How long a shutdown may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,28 +34,44 @@ pub fn is_machine_stopping() -> bool {
     output.is_ok_and(|output| output.stdout.starts_with(b"stopping"))
 }
 
-/// Terminates all pods within the periods. The node is not ready and rejects new pods from the start.
-pub async fn run(context: &Context, periods: Periods) {
-    context.shutdown.begun.store(true, Ordering::Relaxed);
-    context.node_changed.notify_one();
-    tracing::info!(node = context.config.name, ?periods, "machine is shutting down, terminating pods");
-    for (critical, period) in [false, true].into_iter().zip(periods.parts()) {
-        let mut uids = Vec::new();
-        for pod in context.pods.list().into_iter().map(|entry| entry.pod) {
-            if spec::is_critical(&pod) != critical {
-                continue;
+/// Shuts down the pods of the node.
+pub struct NodeShutdown {
+    /// The Node object's name.
+    pub node: String,
+    /// Where pods and the node's status see that the shutdown has begun.
+    pub facts: SharedFacts,
+    /// Notified when the node's status should be recomputed.
+    pub changed: Arc<Notify>,
+    /// The pods.
+    pub pods: PodTable,
+    /// Reports their last statuses.
+    pub reporter: Reporter,
+}
+
+impl NodeShutdown {
+    /// Terminates all pods within the periods. The node is not ready and rejects new pods from the start.
+    pub async fn run(&self, periods: Periods) {
+        self.facts.write().shutting_down = true;
+        self.changed.notify_one();
+        tracing::info!(node = self.node, ?periods, "machine is shutting down, terminating pods");
+        for (critical, period) in [false, true].into_iter().zip(periods.parts()) {
+            let mut uids = Vec::new();
+            for pod in self.pods.list().into_iter().map(|entry| entry.pod) {
+                if spec::is_critical(&pod) != critical {
+                    continue;
+                }
+                let most = i64::try_from(period.as_secs()).unwrap_or(0);
+                let grace = spec::grace(&pod).min(most);
+                let message = Message::Evict { reason: "Terminated".into(), message: MESSAGE.into(), grace };
+                self.pods.send(spec::uid(&pod), message);
+                uids.push(spec::uid(&pod).to_owned());
             }
-            let most = i64::try_from(period.as_secs()).unwrap_or(0);
-            let grace = spec::grace(&pod).min(most);
-            let message = Message::Evict { reason: "Terminated".into(), message: MESSAGE.into(), grace };
-            context.pods.send(spec::uid(&pod), message);
-            uids.push(spec::uid(&pod).to_owned());
+            // Pods that exceed their period are killed; the next group does not wait for them.
+            let _ = tokio::time::timeout(period, self.pods.wait_stopped(&uids)).await;
         }
-        // Pods that exceed their period are killed; the next group does not wait for them.
-        let _ = tokio::time::timeout(period, context.pods.wait_stopped(&uids)).await;
+        // Waits until the last statuses are sent.
+        let _ = tokio::time::timeout(Duration::from_secs(2), self.reporter.settled()).await;
     }
-    // Waits until the last statuses are sent.
-    let _ = tokio::time::timeout(Duration::from_secs(2), context.reporter.settled()).await;
 }
 
 #[cfg(test)]

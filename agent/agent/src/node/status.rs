@@ -14,30 +14,12 @@ use std::net::IpAddr;
 use super::eviction;
 use super::machine::Machine;
 use crate::config::NodeConfig;
+use crate::pod::node_facts::Pressure;
 use crate::policy::NOT_ENFORCED;
 use coracle_engine::runtime::RuntimeError;
 
 /// At most this many images are listed, the largest first.
 const IMAGES: usize = 50;
-
-/// Resource pressure of the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
-    /// Memory.
-    pub memory: bool,
-    /// Disk.
-    pub disk: bool,
-    /// Process numbers.
-    pub pids: bool,
-}
-
-impl Pressure {
-    /// The corresponding node conditions.
-    pub fn conditions(self) -> Vec<&'static str> {
-        let all = [("DiskPressure", self.disk), ("MemoryPressure", self.memory), ("PIDPressure", self.pids)];
-        all.into_iter().filter(|(_, on)| *on).map(|(condition, _)| condition).collect()
-    }
-}
 
 /// Allocatable resources: capacity minus reservations and eviction thresholds. Cpu in thousandths.
 pub fn allocatable(config: &NodeConfig, machine: &Machine) -> BTreeMap<String, i64> {

@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::node_facts::Pressure;
 use super::spec::Qos;
 use super::{affinity, spec};
-use crate::node::status::Pressure;
 
 /// Inputs of admission.
 pub struct AdmitFacts<'a> {

@@ -4,6 +4,7 @@ use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use super::spec;
+use crate::config::ClusterDns;
 
 /// A resolver configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,17 +37,8 @@ impl Resolver {
     }
 }
 
-/// The cluster's names.
-#[derive(Clone, Debug, Default)]
-pub struct Cluster {
-    /// Domain, `cluster.local`.
-    pub domain: String,
-    /// Addresses of the cluster's DNS.
-    pub servers: Vec<String>,
-}
-
 /// The resolver configuration of a pod, by its `dnsPolicy` and `dnsConfig`.
-pub fn resolver(pod: &Pod, cluster: &Cluster, host: &Resolver) -> Resolver {
+pub fn resolver(pod: &Pod, cluster: &ClusterDns, host: &Resolver) -> Resolver {
     let spec = spec::spec(pod);
     let host_network = spec.host_network == Some(true);
     let mut resolver = match spec.dns_policy.as_deref().unwrap_or("ClusterFirst") {
@@ -70,7 +62,7 @@ pub fn resolver(pod: &Pod, cluster: &Cluster, host: &Resolver) -> Resolver {
     resolver
 }
 
-fn cluster_first(pod: &Pod, cluster: &Cluster, host: &Resolver) -> Resolver {
+fn cluster_first(pod: &Pod, cluster: &ClusterDns, host: &Resolver) -> Resolver {
     if cluster.servers.is_empty() {
         return host.clone();
     }
@@ -171,7 +163,7 @@ mod tests {
     #[test]
     fn policies() {
         let host = Resolver::parse("# c\nsearch example.org lan.\nnameserver 192.0.2.53\noptions edns0\n");
-        let cluster = Cluster { domain: "cluster.local".into(), servers: vec!["10.96.0.10".into()] };
+        let cluster = ClusterDns { domain: "cluster.local".into(), servers: vec!["10.96.0.10".into()] };
         let first = (
             vec!["10.96.0.10"],
             vec!["ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.org", "lan"],

@@ -1,4 +1,4 @@
-//! The lifecycle of a pod on this node.
+//! Pods as data: spec, observed state, plans, configurations, and what the node gives them.
 
 // Amounts of resources as whole numbers.
 pub mod amount;
@@ -32,8 +32,6 @@ pub mod container_config;
 pub mod affinity;
 // Registry credentials.
 pub mod pull_secret;
-// Images of containers.
-pub mod image;
 // CPU manager.
 pub mod cpus;
 // Ranges of user ids.
@@ -42,21 +40,7 @@ pub mod users;
 pub mod cgroup;
 // cgroups of QoS classes.
 pub mod qos;
-// Table of all pods.
-pub mod table;
-// Reads the observed state.
-pub mod observe;
-// Executes a plan.
-pub mod execute;
-// Creates the first container in parallel with the sandbox.
-mod precreate;
-// Lifecycle hooks.
-pub mod hooks;
-// Stopping a container.
-pub mod stop;
+// Properties of the node that pods depend on.
+pub mod node_facts;
 // Admission of pods.
 pub mod admit;
-// Selects the probes of a pod.
-pub mod probe_targets;
-// The task of a pod.
-pub mod worker;

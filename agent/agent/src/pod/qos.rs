@@ -4,19 +4,10 @@
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
-use super::resources::shares;
+use super::resources::{class, shares};
 use super::spec::{self, Qos};
 use coracle_engine::cgroup::Hierarchy;
 use coracle_engine::limits::{Files, weight_of_shares};
-
-/// A class's cgroup under `kubepods`.
-pub fn class(qos: Qos) -> &'static str {
-    match qos {
-        Qos::Guaranteed => "guaranteed",
-        Qos::Burstable => "burstable",
-        Qos::BestEffort => "besteffort",
-    }
-}
 
 /// `cpu.weight` of every class; pods that ended ask for nothing any more.
 pub fn weights<'a>(pods: impl Iterator<Item = &'a Pod>) -> [(&'static str, u64); 3] {

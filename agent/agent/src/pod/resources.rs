@@ -4,7 +4,6 @@ use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use std::collections::HashMap;
 
-use super::qos;
 use super::spec::{self, Qos, Role};
 
 const PERIOD: i64 = 100_000;
@@ -130,9 +129,18 @@ pub fn pod(spec: &PodSpec) -> cri::LinuxContainerResources {
     }
 }
 
+/// A QoS class's cgroup under `kubepods`.
+pub fn class(qos: Qos) -> &'static str {
+    match qos {
+        Qos::Guaranteed => "guaranteed",
+        Qos::Burstable => "burstable",
+        Qos::BestEffort => "besteffort",
+    }
+}
+
 /// The pod's cgroup under the hierarchy's root.
 pub fn cgroup(pod: &Pod) -> String {
-    format!("/kubepods/{}/pod{}", qos::class(spec::qos(&spec::spec(pod))), spec::uid(pod))
+    format!("/kubepods/{}/pod{}", class(spec::qos(&spec::spec(pod))), spec::uid(pod))
 }
 
 #[cfg(test)]

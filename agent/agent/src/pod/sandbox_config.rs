@@ -4,14 +4,15 @@ use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashMap;
 
-use super::dns::{self, Cluster, Resolver};
+use super::dns::{self, Resolver};
 use super::observed::label;
 use super::{resources, security, spec};
+use crate::config::ClusterDns;
 
 /// Inputs of the sandbox configuration.
 pub struct SandboxFacts<'a> {
     /// The cluster's names.
-    pub cluster: &'a Cluster,
+    pub cluster: &'a ClusterDns,
     /// The host's resolver configuration.
     pub host: &'a Resolver,
     /// The node's host name.

@@ -4,24 +4,9 @@ use coracle_proto::cri::security_profile::ProfileType;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 use super::admit::Rejection;
+use super::node_facts::Confinement;
 use super::{security, spec};
 use coracle_engine::spec::labels::UNCONFINED_TYPE;
-
-/// Security modules that the kernel enforces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Confinement {
-    /// AppArmor profiles.
-    pub apparmor: bool,
-    /// SELinux labels.
-    pub selinux: bool,
-}
-
-impl Confinement {
-    /// Detects the modules of this machine.
-    pub fn of_host() -> Self {
-        Self { apparmor: coracle_engine::host::has_apparmor(), selinux: coracle_engine::host::has_selinux() }
-    }
-}
 
 fn refuse(reason: &str, message: String) -> Result<(), Rejection> {
     Err(Rejection { reason: reason.into(), message })

@@ -5,6 +5,10 @@
 pub mod model;
 // Decodes API objects.
 mod wire;
+// Inputs of the compiler.
+pub mod input;
+// Directions of traffic.
+pub mod direction;
 // Policies to rules. Pure.
 pub mod compile;
 // One entry of a policy to rules. Pure.

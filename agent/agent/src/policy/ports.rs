@@ -4,8 +4,13 @@ use coracle_cni::nft::{Expr, Meta, Verdict, reg};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{PortMatch, PortRule};
-use super::rule::ending;
 use crate::cluster::Protocol;
+
+/// A rule of matches and a verdict.
+pub(super) fn ending(mut matches: Vec<Expr>, verdict: Verdict) -> Vec<Expr> {
+    matches.push(Expr::Verdict(verdict));
+    matches
+}
 
 /// First and last port of a range.
 type Ports = (u16, u16);

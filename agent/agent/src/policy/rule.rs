@@ -8,9 +8,10 @@ use coracle_cni::route::{Cidr, octets};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::compile::{Direction, PolicyInput, digest, family, policy_chain};
+use super::direction::{Direction, digest, family, policy_chain};
+use super::input::PolicyInput;
 use super::model::{Peer, Pod, Policy, PortMatch, PortRule, Rule};
-use super::ports::{AllowedPorts, gate, port_within, protocol_is};
+use super::ports::{AllowedPorts, ending, gate, port_within, protocol_is};
 use super::ruleset::{Chain, Keys, Ruleset};
 use crate::cluster::{Name, Protocol};
 
@@ -25,12 +26,6 @@ fn is_small(rule: &Rule) -> bool {
     let holes = |peer: &Peer| matches!(peer, Peer::Block { except, .. } if !except.is_empty());
     let one_peer = rule.peers.len() <= 1 && !rule.peers.iter().any(holes);
     rule.ports.len() <= 1 || (one_peer && rule.ports.len() <= FEW_PORTS)
-}
-
-/// A rule of matches and a verdict.
-pub(super) fn ending(mut matches: Vec<Expr>, verdict: Verdict) -> Vec<Expr> {
-    matches.push(Expr::Verdict(verdict));
-    matches
 }
 
 /// Whether address, protocol and port of the destination are in a set.

@@ -1,9 +1,11 @@
 //! Rules as data, and the changes from one set of them to the next.
 
-use coracle_cni::nft::{Batch, Data, Element, Expr, Hook, INET, KeyType, SetSpec, Table, Verdict, reg};
+use coracle_cni::nft::{
+    Base, Batch, Ct, Data, Element, Expr, Hook, INET, KeyType, Meta, SetSpec, Table, Verdict, reg,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::compile::{Direction, always};
+use super::direction::Direction;
 
 /// Our table.
 pub const TABLE: Table = Table { family: INET, name: "coracle_policy" };
@@ -83,6 +85,28 @@ pub fn update(old: &Ruleset, new: &Ruleset) -> Batch {
     let mut batch = Batch::new();
     change(&mut batch, old, new);
     batch
+}
+
+/// What is let through before any policy is asked: what belongs to a known connection, and neighbours finding each other.
+pub fn always() -> Vec<Vec<Expr>> {
+    const ESTABLISHED_OR_RELATED: u32 = 2 | 4;
+    const ICMP6: u8 = 58;
+    let accept = Expr::Verdict(Verdict::Accept);
+    vec![
+        vec![
+            Expr::Ct { key: Ct::State, to: reg(0) },
+            Expr::Mask { at: reg(0), mask: ESTABLISHED_OR_RELATED.to_ne_bytes().to_vec() },
+            Expr::Compare { from: reg(0), equal: false, value: vec![0; 4] },
+            accept.clone(),
+        ],
+        vec![
+            Expr::Meta { key: Meta::L4Proto, to: reg(0) },
+            Expr::Compare { from: reg(0), equal: true, value: vec![ICMP6] },
+            Expr::Payload { base: Base::Transport, offset: 0, len: 1, to: reg(0) },
+            Expr::Range { register: reg(0), from: vec![133], to: vec![137] },
+            accept,
+        ],
+    ]
 }
 
 /// Two base chains on the way through the node: what leaves pods, then what reaches them. Traffic of the node itself

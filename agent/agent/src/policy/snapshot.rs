@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::bisect::Specs;
-use super::compile::{Compiled, PolicyInput, compile};
+use super::compile::{Compiled, compile};
+use super::input::PolicyInput;
 use super::model::Pod;
 use crate::cluster::{Name, Namespace};
 

@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::HTTPGetAction;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -212,13 +212,11 @@ where
 
 /// A probe asks whether something answers, not who it is.
 fn tls() -> Arc<rustls::ClientConfig> {
-    static CONFIG: OnceLock<Arc<rustls::ClientConfig>> = OnceLock::new();
-    CONFIG
-        .get_or_init(|| {
-            let client = server_cert::client_config(Arc::new(server_cert::SkipVerify));
-            Arc::new(client.expect("ring has the default protocol versions").with_no_client_auth())
-        })
-        .clone()
+    static CONFIG: LazyLock<Arc<rustls::ClientConfig>> = LazyLock::new(|| {
+        let client = server_cert::client_config(Arc::new(server_cert::SkipVerify));
+        Arc::new(client.expect("ring has the default protocol versions").with_no_client_auth())
+    });
+    CONFIG.clone()
 }
 
 #[cfg(test)]
@@ -253,24 +251,25 @@ mod tests {
     #[tokio::test]
     async fn answers_redirects_and_refusals() {
         let port = serve(vec!["HTTP/1.1 204 No Content\r\n\r\n"]).await;
-        assert_eq!(get(&target(port), Duration::from_secs(1)).await.unwrap().0, 204);
+        assert_eq!(get(&target(port), Duration::from_secs(60)).await.unwrap().0, 204);
         let port = serve(vec![
             "HTTP/1.1 302 Found\r\nLocation: /y\r\nContent-Length: 0\r\n\r\n",
             "HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\nno",
         ])
         .await;
         assert_eq!(
-            get(&target(port), Duration::from_secs(1)).await.unwrap(),
+            get(&target(port), Duration::from_secs(60)).await.unwrap(),
             (StatusCode::INTERNAL_SERVER_ERROR, "no".into())
         );
         let port = serve(vec![
             "HTTP/1.1 302 Found\r\nLocation: http://elsewhere.example/\r\nContent-Length: 0\r\n\r\n",
         ])
         .await;
-        assert_eq!(get(&target(port), Duration::from_secs(1)).await.unwrap().0, 302);
-        let port = serve(vec![]).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let error = get(&target(port), Duration::from_secs(1)).await.unwrap_err();
+        assert_eq!(get(&target(port), Duration::from_secs(60)).await.unwrap().0, 302);
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = closed.local_addr().unwrap().port();
+        drop(closed);
+        let error = get(&target(port), Duration::from_secs(60)).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(

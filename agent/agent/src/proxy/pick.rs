@@ -3,8 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::plan::Target;
 use crate::cluster::{Endpoint, Port, Slice};
+
+/// An endpoint address and port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Target {
+    /// Address.
+    pub ip: IpAddr,
+    /// Port.
+    pub port: u16,
+}
 
 /// Location of this node.
 #[derive(Clone, Copy, Debug, Default)]

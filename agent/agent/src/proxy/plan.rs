@@ -4,17 +4,9 @@ use coracle_cni::route::Cidr;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+pub use super::pick::Target;
 use super::pick::{self, NodeTopology};
 use crate::cluster::{Name, Port, Protocol, Service, Slice};
-
-/// An endpoint address and port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Target {
-    /// Address.
-    pub ip: IpAddr,
-    /// Port.
-    pub port: u16,
-}
 
 /// Verdict on connections without endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -155,9 +155,11 @@ impl Proxy {
             self.nft.apply(change.into_batch())?;
             tracing::debug!(elements, elapsed = ?begun.elapsed(), "service rules changed");
         }
+        let may_stay = |element: &Element, v4: bool| self.state.may_stay(element, v4);
+        let forgotten = stale.forget(&mut self.nft, may_stay);
         let forgotten = match whole {
-            true => stale.forget(&mut self.nft, &self.state).and_then(|()| self.forget_misrouted()),
-            false => stale.forget(&mut self.nft, &self.state),
+            true => forgotten.and_then(|()| self.forget_misrouted()),
+            false => forgotten,
         };
         if let Err(error) = forgotten {
             tracing::warn!(%error, "stale conntrack entries not removed");

@@ -2,13 +2,12 @@
 
 use coracle_cni::conntrack::{Conntrack, Flow, UDP};
 use coracle_cni::netlink;
-use coracle_cni::nft::Nft;
+use coracle_cni::nft::{Element, Nft};
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::plan::{Key, Target};
 use super::rules::{self, TABLE};
-use super::state::State;
 
 /// Entries to remove.
 #[derive(Debug, Default)]
@@ -22,11 +21,12 @@ pub struct Stale {
 }
 
 impl Stale {
-    /// Removes the entries. On error they stay until they time out.
-    pub fn forget(&self, nft: &mut Nft, state: &State) -> netlink::Result<()> {
+    /// Removes the entries; `may_stay` is asked for each session affinity of a family. On error they stay until they time
+    /// out.
+    pub fn forget(&self, nft: &mut Nft, may_stay: impl Fn(&Element, bool) -> bool) -> netlink::Result<()> {
         for v4 in [true, false] {
             if self.left.iter().any(|target| target.ip.is_ipv4() == v4) {
-                nft.remove_elements(TABLE, &[rules::affinity(v4)], |element| !state.may_stay(element, v4))?;
+                nft.remove_elements(TABLE, &[rules::affinity(v4)], |element| !may_stay(element, v4))?;
             }
             if self.touches(v4) {
                 let removed = Conntrack::open()?.remove(v4, |flow| self.is_stale(flow))?;

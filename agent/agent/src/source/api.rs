@@ -9,20 +9,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-use super::mirror;
+use super::mirror::Mirrors;
 use crate::api_watch;
-use crate::context::Context;
+use crate::lifecycle::table::Message;
+use crate::lifecycle::worker::Workers;
 use crate::pod::spec::{self, SOURCE_ANNOTATION};
-use crate::pod::table::Message;
-use crate::pod::worker;
 
 /// Notified once, after the first complete list.
 pub type Listed = Mutex<Option<oneshot::Sender<()>>>;
 
 /// Follows the pods of this node, for ever; `listed` is told when all of them are known for the first time.
-pub async fn follow(context: Arc<Context>, listed: Arc<Listed>) {
-    let api: Api<Pod> = Api::all(context.client.clone());
-    let config = watcher::Config::default().fields(&format!("spec.nodeName={}", context.config.name));
+pub async fn follow(workers: Workers, mirrors: Mirrors, listed: Arc<Listed>) {
+    let api: Api<Pod> = Api::all(mirrors.client.clone());
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={}", mirrors.node));
     let mut stream = api_watch::watch(api, config);
     let mut initial = Vec::new();
     while let Some(event) = stream.next().await {
@@ -30,52 +29,50 @@ pub async fn follow(context: Arc<Context>, listed: Arc<Listed>) {
             Ok(watcher::Event::Init) => initial.clear(),
             Ok(watcher::Event::InitApply(pod)) => initial.push(received(pod)),
             Ok(watcher::Event::InitDone) => {
-                reset(&context, std::mem::take(&mut initial));
+                reset(&workers, &mirrors, std::mem::take(&mut initial));
                 if let Some(listed) = listed.lock().take() {
                     let _ = listed.send(());
                 }
             }
-            Ok(watcher::Event::Apply(pod)) => deliver(&context, received(pod)),
+            Ok(watcher::Event::Apply(pod)) => deliver(&workers, &mirrors, received(pod)),
             Ok(watcher::Event::Delete(pod)) => {
                 let pod = received(pod);
                 if spec::is_mirror(&pod) {
-                    mirror::deleted(&context, &pod);
+                    mirrors.deleted(&pod);
                     continue;
                 }
                 let uid = spec::uid(&pod).to_owned();
-                context.pods.send(&uid, Message::Gone(Some(Arc::new(pod))));
+                workers.pods().send(&uid, Message::Gone(Some(Arc::new(pod))));
             }
             Err(error) => {
-                tracing::warn!(node = context.config.name, %error, "Pod watch failed, will retry")
+                tracing::warn!(node = mirrors.node, %error, "Pod watch failed, will retry")
             }
         }
     }
 }
 
 /// Handles a full list: pods that are not in it are deleted. Older pods are admitted first.
-fn reset(context: &Arc<Context>, mut pods: Vec<Pod>) {
+fn reset(workers: &Workers, mirrors: &Mirrors, mut pods: Vec<Pod>) {
+    let table = workers.pods();
     let wanted: HashSet<String> = pods.iter().map(|pod| spec::uid(pod).to_owned()).collect();
-    for uid in context.pods.uids() {
-        let from_api = context.pods.get(&uid).is_some_and(|entry| !spec::is_static(&entry.pod));
+    for uid in table.uids() {
+        let from_api = table.get(&uid).is_some_and(|entry| !spec::is_static(&entry.pod));
         if from_api && !wanted.contains(&uid) {
-            context.pods.send(&uid, Message::Gone(None));
+            table.send(&uid, Message::Gone(None));
         }
     }
     pods.sort_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
     for pod in pods {
-        deliver(context, pod);
+        deliver(workers, mirrors, pod);
     }
 }
 
-fn deliver(context: &Arc<Context>, pod: Pod) {
+fn deliver(workers: &Workers, mirrors: &Mirrors, pod: Pod) {
     let pod = Arc::new(pod);
     if spec::is_mirror(&pod) {
-        mirror::seen(context, &pod);
-        return;
-    }
-    context.reporter.seen(&pod);
-    if !context.pods.send(spec::uid(&pod), Message::Pod(pod.clone())) {
-        worker::spawn(context, pod, false);
+        mirrors.seen(&pod);
+    } else {
+        workers.deliver(pod);
     }
 }
 

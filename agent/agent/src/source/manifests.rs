@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::mirror;
+use super::mirror::Mirrors;
 use crate::cluster::Make;
-use crate::context::Context;
+use crate::lifecycle::table::Message;
+use crate::lifecycle::worker::{Desired, Workers};
 use crate::pod::spec::{self, HASH_ANNOTATION, SOURCE_ANNOTATION};
-use crate::pod::table::Message;
-use crate::pod::worker;
 
 /// Debounce of file changes: editors write more than once.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -65,31 +64,81 @@ pub enum ManifestError {
     },
 }
 
-/// Starts the pods that are there now, and returns what makes the task that follows the directory from then on, for ever.
-/// Bad manifests are logged and skipped.
-pub fn follow(context: Arc<Context>, dir: PathBuf) -> Make {
-    // What is known outlives a task that is started again: pods whose manifest went meanwhile are ended.
-    let known: Arc<Mutex<BTreeMap<String, Arc<Pod>>>> = Arc::default();
-    apply(&context, &mut known.lock(), read(&dir, &context.config.name));
-    Box::new(move || Box::pin(changes(context.clone(), dir.clone(), known.clone())))
+/// The pods of a directory, by uid. They outlive a task that is started again: pods whose manifest went meanwhile are ended.
+#[derive(Clone)]
+struct Manifests {
+    dir: PathBuf,
+    workers: Workers,
+    mirrors: Mirrors,
+    known: Arc<Mutex<BTreeMap<String, Arc<Pod>>>>,
 }
 
-async fn changes(context: Arc<Context>, dir: PathBuf, known: Arc<Mutex<BTreeMap<String, Arc<Pod>>>>) {
-    loop {
-        let changes = watch(&dir);
-        apply(&context, &mut known.lock(), read(&dir, &context.config.name));
-        match changes {
-            Ok(mut changes) => {
-                changes.next().await;
-                while tokio::time::timeout(DEBOUNCE, changes.next()).await.is_ok_and(|event| event.is_some())
-                {
+/// Starts the pods that are there now, and returns what makes the task that follows the directory from then on, for ever.
+/// Bad manifests are logged and skipped.
+pub fn follow(workers: Workers, mirrors: Mirrors, dir: PathBuf) -> Make {
+    let manifests = Manifests { dir, workers, mirrors, known: Arc::default() };
+    manifests.apply();
+    Box::new(move || Box::pin(manifests.clone().changes()))
+}
+
+impl Manifests {
+    async fn changes(self) {
+        loop {
+            let changes = watch(&self.dir);
+            self.apply();
+            match changes {
+                Ok(mut changes) => {
+                    changes.next().await;
+                    while tokio::time::timeout(DEBOUNCE, changes.next())
+                        .await
+                        .is_ok_and(|event| event.is_some())
+                    {}
+                }
+                Err(error) => {
+                    tracing::warn!(dir = %self.dir.display(), %error, "manifest directory watch failed, will retry");
+                    tokio::time::sleep(Duration::from_secs(10)).await;
                 }
             }
-            Err(error) => {
-                tracing::warn!(dir = %dir.display(), %error, "manifest directory watch failed, will retry");
-                tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+    }
+
+    /// Reads the directory, ends pods whose manifests are gone and starts new ones.
+    fn apply(&self) {
+        let mut known = self.known.lock();
+        let now = read(&self.dir, &self.mirrors.node);
+        let full = |pod: &Pod| (spec::namespace(pod).to_owned(), spec::name(pod).to_owned());
+        let removed: Vec<(String, Arc<Pod>)> = known
+            .iter()
+            .filter(|(uid, _)| !now.contains_key(*uid))
+            .map(|(uid, pod)| (uid.clone(), pod.clone()))
+            .collect();
+        for (uid, pod) in &removed {
+            self.workers.pods().send(uid, Message::Gone(None));
+            if !now.values().any(|other| full(other) == full(pod)) {
+                self.mirrors.remove(pod.clone());
             }
         }
+        for (uid, pod) in &now {
+            if known.contains_key(uid) {
+                continue;
+            }
+            // The pod that a manifest described before must be gone first.
+            let before: Vec<String> = removed
+                .iter()
+                .filter(|(_, old)| full(old) == full(pod))
+                .map(|(uid, _)| uid.clone())
+                .collect();
+            let (workers, mirrors, pod) = (self.workers.clone(), self.mirrors.clone(), pod.clone());
+            if before.is_empty() {
+                workers.spawn(Desired::Present(pod.clone()));
+            }
+            tokio::spawn(async move {
+                workers.pods().wait_gone(&before).await;
+                workers.spawn(Desired::Present(pod.clone()));
+                mirrors.ensure(pod).await;
+            });
+        }
+        *known = now;
     }
 }
 
@@ -170,39 +219,6 @@ pub fn parse(path: &Path, node: &str) -> Result<Pod, ManifestError> {
     });
     pod.status = None;
     Ok(pod)
-}
-
-fn apply(context: &Arc<Context>, known: &mut BTreeMap<String, Arc<Pod>>, now: BTreeMap<String, Arc<Pod>>) {
-    let full = |pod: &Pod| (spec::namespace(pod).to_owned(), spec::name(pod).to_owned());
-    let removed: Vec<(String, Arc<Pod>)> = known
-        .iter()
-        .filter(|(uid, _)| !now.contains_key(*uid))
-        .map(|(uid, pod)| (uid.clone(), pod.clone()))
-        .collect();
-    for (uid, pod) in &removed {
-        context.pods.send(uid, Message::Gone(None));
-        if !now.values().any(|other| full(other) == full(pod)) {
-            mirror::remove(context, pod.clone());
-        }
-    }
-    for (uid, pod) in &now {
-        if known.contains_key(uid) {
-            continue;
-        }
-        // The pod that a manifest described before must be gone first.
-        let before: Vec<String> =
-            removed.iter().filter(|(_, old)| full(old) == full(pod)).map(|(uid, _)| uid.clone()).collect();
-        let (context, pod) = (context.clone(), pod.clone());
-        if before.is_empty() {
-            worker::spawn(&context, pod.clone(), false);
-        }
-        tokio::spawn(async move {
-            context.pods.wait_gone(&before).await;
-            worker::spawn(&context, pod.clone(), false);
-            mirror::ensure(context, pod).await;
-        });
-    }
-    *known = now;
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::context::Context;
+use crate::lifecycle::table::{Message, PodTable};
 use crate::pod::spec::{self, MIRROR_ANNOTATION};
-use crate::pod::table::Message;
+use crate::status::report::Reporter;
 
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
@@ -26,104 +26,119 @@ fn shows(mirror: &Pod, pod: &Pod) -> bool {
         && spec::name(mirror) == spec::name(pod)
 }
 
-/// The static pod of this node that a mirror shows.
-fn original(context: &Context, mirror: &Pod) -> Option<Arc<Pod>> {
-    context.pods.get(&shown(mirror)).map(|entry| entry.pod).filter(|pod| shows(mirror, pod))
+/// Mirror pods of this node.
+#[derive(Clone)]
+pub struct Mirrors {
+    /// The API.
+    pub client: kube::Client,
+    /// The Node object's name.
+    pub node: String,
+    /// The node's pods, static ones too.
+    pub pods: PodTable,
+    /// Reports the statuses of static pods on their mirrors.
+    pub reporter: Reporter,
 }
 
-/// A mirror pod was seen in the API.
-pub fn seen(context: &Arc<Context>, mirror: &Arc<Pod>) {
-    if original(context, mirror).is_some() && mirror.metadata.deletion_timestamp.is_none() {
-        let uid = shown(mirror);
-        context.reporter.seen_as(&uid, mirror);
-        context.pods.send(&uid, Message::Report);
-        return;
+impl Mirrors {
+    /// The static pod of this node that a mirror shows.
+    fn original(&self, mirror: &Pod) -> Option<Arc<Pod>> {
+        self.pods.get(&shown(mirror)).map(|entry| entry.pod).filter(|pod| shows(mirror, pod))
     }
-    // Its static pod is gone, or the mirror is being deleted: completes the deletion; it is created again if needed.
-    let (context, mirror) = (context.clone(), mirror.clone());
-    tokio::spawn(async move {
-        if let Err(error) = delete(&context, &mirror).await {
-            tracing::warn!(pod = spec::name(&mirror), %error, "mirror pod not deleted");
+
+    /// A mirror pod was seen in the API.
+    pub fn seen(&self, mirror: &Arc<Pod>) {
+        if self.original(mirror).is_some() && mirror.metadata.deletion_timestamp.is_none() {
+            let uid = shown(mirror);
+            self.reporter.seen_as(&uid, mirror);
+            self.pods.send(&uid, Message::Report);
+            return;
         }
-    });
-}
-
-/// A mirror pod is gone from the API: it is made again while its static pod is there.
-pub fn deleted(context: &Arc<Context>, mirror: &Pod) {
-    if let Some(pod) = original(context, mirror) {
-        tokio::spawn(ensure(context.clone(), pod));
+        // Its static pod is gone, or the mirror is being deleted: completes the deletion; it is created again if needed.
+        let (mirrors, mirror) = (self.clone(), mirror.clone());
+        tokio::spawn(async move {
+            if let Err(error) = mirrors.delete(&mirror).await {
+                tracing::warn!(pod = spec::name(&mirror), %error, "mirror pod not deleted");
+            }
+        });
     }
-}
 
-/// Makes the mirror of a static pod, in place of one that shows an older pod of the same name. Tries until it is
-/// there or the static pod is gone.
-pub async fn ensure(context: Arc<Context>, pod: Arc<Pod>) {
-    let mut pause = Duration::from_millis(200);
-    while context.pods.get(spec::uid(&pod)).is_some() {
-        match try_ensure(&context, &pod).await {
-            Ok(()) => return,
-            Err(error) => {
-                tracing::debug!(pod = spec::name(&pod), %error, "mirror pod not created, will retry");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(MAX_RETRY_DELAY);
+    /// A mirror pod is gone from the API: it is made again while its static pod is there.
+    pub fn deleted(&self, mirror: &Pod) {
+        if let Some(pod) = self.original(mirror) {
+            tokio::spawn(self.clone().ensure(pod));
+        }
+    }
+
+    /// Makes the mirror of a static pod, in place of one that shows an older pod of the same name. Tries until it is
+    /// there or the static pod is gone.
+    pub async fn ensure(self, pod: Arc<Pod>) {
+        let mut pause = Duration::from_millis(200);
+        while self.pods.get(spec::uid(&pod)).is_some() {
+            match self.try_ensure(&pod).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::debug!(pod = spec::name(&pod), %error, "mirror pod not created, will retry");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
+                }
             }
         }
     }
-}
 
-async fn try_ensure(context: &Context, pod: &Pod) -> Result<(), kube::Error> {
-    let api: Api<Pod> = Api::namespaced(context.client.clone(), spec::namespace(pod));
-    if let Some(old) = api.get_opt(spec::name(pod)).await? {
-        if shown(&old) == spec::uid(pod) && old.metadata.deletion_timestamp.is_none() {
+    async fn try_ensure(&self, pod: &Pod) -> Result<(), kube::Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), spec::namespace(pod));
+        if let Some(old) = api.get_opt(spec::name(pod)).await? {
+            if shown(&old) == spec::uid(pod) && old.metadata.deletion_timestamp.is_none() {
+                return Ok(());
+            }
+            self.delete(&old).await?;
+        }
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let node = nodes.get(&self.node).await?;
+        let mut mirror = pod.clone();
+        mirror.metadata.uid = None;
+        mirror.metadata.generation = None;
+        mirror
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(MIRROR_ANNOTATION.into(), spec::uid(pod).to_owned());
+        mirror.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: "v1".into(),
+            kind: "Node".into(),
+            name: self.node.clone(),
+            uid: node.metadata.uid.unwrap_or_default(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]);
+        api.create(&PostParams::default(), &mirror).await.map(|_| ())
+    }
+
+    /// Deletes the mirror of a static pod whose manifest is gone.
+    pub fn remove(&self, pod: Arc<Pod>) {
+        let mirrors = self.clone();
+        tokio::spawn(async move {
+            mirrors.pods.wait_gone(&[spec::uid(&pod).to_owned()]).await;
+            let api: Api<Pod> = Api::namespaced(mirrors.client.clone(), spec::namespace(&pod));
+            if let Ok(Some(mirror)) = api.get_opt(spec::name(&pod)).await
+                && let Err(error) = mirrors.delete(&mirror).await
+            {
+                tracing::warn!(pod = spec::name(&pod), %error, "mirror pod not deleted");
+            }
+        });
+    }
+
+    async fn delete(&self, mirror: &Pod) -> Result<(), kube::Error> {
+        if !spec::is_mirror(mirror) {
             return Ok(());
         }
-        delete(context, &old).await?;
-    }
-    let nodes: Api<Node> = Api::all(context.client.clone());
-    let node = nodes.get(&context.config.name).await?;
-    let mut mirror = pod.clone();
-    mirror.metadata.uid = None;
-    mirror.metadata.generation = None;
-    mirror
-        .metadata
-        .annotations
-        .get_or_insert_default()
-        .insert(MIRROR_ANNOTATION.into(), spec::uid(pod).to_owned());
-    mirror.metadata.owner_references = Some(vec![OwnerReference {
-        api_version: "v1".into(),
-        kind: "Node".into(),
-        name: context.config.name.clone(),
-        uid: node.metadata.uid.unwrap_or_default(),
-        controller: Some(true),
-        ..OwnerReference::default()
-    }]);
-    api.create(&PostParams::default(), &mirror).await.map(|_| ())
-}
-
-/// Deletes the mirror of a static pod whose manifest is gone.
-pub fn remove(context: &Arc<Context>, pod: Arc<Pod>) {
-    let context = context.clone();
-    tokio::spawn(async move {
-        context.pods.wait_gone(&[spec::uid(&pod).to_owned()]).await;
-        let api: Api<Pod> = Api::namespaced(context.client.clone(), spec::namespace(&pod));
-        if let Ok(Some(mirror)) = api.get_opt(spec::name(&pod)).await
-            && let Err(error) = delete(&context, &mirror).await
-        {
-            tracing::warn!(pod = spec::name(&pod), %error, "mirror pod not deleted");
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), spec::namespace(mirror));
+        let preconditions = Preconditions { uid: mirror.metadata.uid.clone(), resource_version: None };
+        let params = DeleteParams::default().grace_period(0).preconditions(preconditions);
+        match api.delete(spec::name(mirror), &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(|_| ()),
         }
-    });
-}
-
-async fn delete(context: &Context, mirror: &Pod) -> Result<(), kube::Error> {
-    if !spec::is_mirror(mirror) {
-        return Ok(());
-    }
-    let api: Api<Pod> = Api::namespaced(context.client.clone(), spec::namespace(mirror));
-    let preconditions = Preconditions { uid: mirror.metadata.uid.clone(), resource_version: None };
-    let params = DeleteParams::default().grace_period(0).preconditions(preconditions);
-    match api.delete(spec::name(mirror), &params).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        other => other.map(|_| ()),
     }
 }
 

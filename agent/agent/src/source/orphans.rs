@@ -7,28 +7,30 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::context::Context;
+use crate::config::NodeConfig;
+use crate::lifecycle::table::PodTable;
+use crate::lifecycle::worker::{Desired, Workers};
 use crate::pod::observed::label;
-use crate::pod::worker;
 use crate::volume::teardown;
+use coracle_engine::runtime::Runtime;
 use coracle_host_dir::HostDir;
 
 /// Terminates all orphaned pods. Call it after all desired pods are known.
-pub async fn terminate(context: &Arc<Context>) {
-    match context.runtime.list_pod_sandboxes(None).await {
-        Ok(sandboxes) => end_sandboxes(context, sandboxes).await,
+pub async fn terminate(workers: &Workers, runtime: &dyn Runtime, config: &NodeConfig) {
+    match runtime.list_pod_sandboxes(None).await {
+        Ok(sandboxes) => end_sandboxes(workers, runtime, sandboxes).await,
         Err(error) => tracing::warn!(%error, "orphaned sandboxes not listed"),
     }
-    for uid in context.config.uids_on_disk() {
-        if context.pods.get(&uid).is_none() {
+    for uid in config.uids_on_disk() {
+        if workers.pods().get(&uid).is_none() {
             tracing::info!(uid, "removing data of an orphaned pod");
-            worker::spawn(context, Arc::new(placeholder_pod(&uid, "", "", &[])), true);
+            workers.spawn(Desired::Gone(Arc::new(placeholder_pod(&uid, "", "", &[]))));
         }
     }
-    remove_logs(context);
+    remove_logs(workers.pods(), config);
 }
 
-async fn end_sandboxes(context: &Arc<Context>, sandboxes: Vec<cri::PodSandbox>) {
+async fn end_sandboxes(workers: &Workers, runtime: &dyn Runtime, sandboxes: Vec<cri::PodSandbox>) {
     let mut found: BTreeMap<String, (String, String)> = BTreeMap::new();
     for sandbox in sandboxes {
         // Sandboxes without our labels belong to other programs.
@@ -38,18 +40,18 @@ async fn end_sandboxes(context: &Arc<Context>, sandboxes: Vec<cri::PodSandbox>) 
         }
     }
     for (uid, (namespace, name)) in found {
-        if context.pods.get(&uid).is_some() {
+        if workers.pods().get(&uid).is_some() {
             continue;
         }
         let filter = cri::ContainerFilter {
             label_selector: [(label::POD_UID.to_owned(), uid.clone())].into(),
             ..cri::ContainerFilter::default()
         };
-        let containers = context.runtime.list_containers(Some(filter)).await.unwrap_or_default();
+        let containers = runtime.list_containers(Some(filter)).await.unwrap_or_default();
         let names: Vec<String> =
             containers.into_iter().filter_map(|c| c.metadata.map(|metadata| metadata.name)).collect();
         tracing::info!(uid, pod = name, namespace, "terminating an orphaned pod");
-        worker::spawn(context, Arc::new(placeholder_pod(&uid, &namespace, &name, &names)), true);
+        workers.spawn(Desired::Gone(Arc::new(placeholder_pod(&uid, &namespace, &name, &names))));
     }
 }
 
@@ -69,13 +71,13 @@ fn placeholder_pod(uid: &str, namespace: &str, name: &str, containers: &[String]
 }
 
 /// Removes log directories (`namespace_name_uid`) of unknown pods.
-fn remove_logs(context: &Context) {
-    let dir = &context.config.log_dir;
+fn remove_logs(pods: &PodTable, config: &NodeConfig) {
+    let dir = &config.log_dir;
     let names = HostDir::open(dir).and_then(|dir| dir.names());
     for name in names.into_iter().flatten().flatten() {
         let name = name.to_string_lossy().into_owned();
         let Some(uid) = name.split('_').nth(2) else { continue };
-        if context.pods.get(uid).is_none()
+        if pods.get(uid).is_none()
             && let Err(error) = teardown::remove_tree(&dir.join(&name))
         {
             tracing::warn!(%error, "logs of an orphaned pod not removed");

@@ -6,43 +6,42 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::context::Context;
+use crate::lifecycle::table::{Message, PodTable};
 use crate::pod::observed::label;
-use crate::pod::table::Message;
-use coracle_engine::runtime::RuntimeError;
+use coracle_engine::runtime::{Runtime, RuntimeError};
 
 const RETRY: Duration = Duration::from_secs(1);
 /// Relist interval for runtimes without events, as in the kubelet.
 const RELIST: Duration = Duration::from_secs(1);
 
 /// Forwards events until the process ends; relists runtimes without events.
-pub async fn follow(context: Arc<Context>) {
+pub async fn follow(runtime: Arc<dyn Runtime>, pods: PodTable) {
     loop {
-        match context.runtime.events().await {
+        match runtime.events().await {
             Ok(mut events) => {
                 // Events before the subscription were missed.
-                notify_all(&context);
+                notify_all(&pods);
                 while let Some(event) = events.next().await {
                     if let Some(uid) = uid(&event) {
-                        context.pods.send(&uid, Message::Observe);
+                        pods.send(&uid, Message::Observe);
                     }
                 }
                 tracing::info!("runtime's events ended, subscribing again");
             }
             Err(RuntimeError::Unimplemented(_)) => {
                 tracing::info!("runtime has no events: listing containers every second");
-                relist(&context).await;
+                relist(&*runtime, &pods).await;
             }
             Err(error) => tracing::warn!(%error, "subscription to runtime events failed, will retry"),
         }
         tokio::time::sleep(RETRY).await;
-        notify_all(&context);
+        notify_all(&pods);
     }
 }
 
-fn notify_all(context: &Context) {
-    for uid in context.pods.uids() {
-        context.pods.send(&uid, Message::Observe);
+fn notify_all(pods: &PodTable) {
+    for uid in pods.uids() {
+        pods.send(&uid, Message::Observe);
     }
 }
 
@@ -56,11 +55,11 @@ fn uid(event: &cri::ContainerEventResponse) -> Option<String> {
 }
 
 /// Compares states every second; returns when the runtime goes away.
-async fn relist(context: &Context) {
+async fn relist(runtime: &dyn Runtime, pods: &PodTable) {
     let mut last: HashMap<String, (String, i32)> = HashMap::new();
     loop {
         let (Ok(containers), Ok(sandboxes)) =
-            (context.runtime.list_containers(None).await, context.runtime.list_pod_sandboxes(None).await)
+            (runtime.list_containers(None).await, runtime.list_pod_sandboxes(None).await)
         else {
             return;
         };
@@ -75,7 +74,7 @@ async fn relist(context: &Context) {
         let changed = now.iter().filter(|(id, state)| last.get(*id) != Some(*state));
         let vanished = last.iter().filter(|(id, _)| !now.contains_key(*id));
         for (_, (uid, _)) in changed.chain(vanished) {
-            context.pods.send(uid, Message::Observe);
+            pods.send(uid, Message::Observe);
         }
         last = now;
         tokio::time::sleep(RELIST).await;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::generate::StatusFacts;
+use super::facts::StatusFacts;
 use crate::pod::observed::{Instance, State};
 use crate::pod::spec::{self, Role};
 

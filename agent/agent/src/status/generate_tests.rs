@@ -2,8 +2,11 @@
 //! Statuses as kubectl shows them.
 
 use super::*;
-use crate::pod::observed::{Instance, Sandbox, State};
+use crate::pod::observed::{Instance, Observed, Sandbox, State};
+use crate::pod::plan::Verdict;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const SECOND: i64 = 1_000_000_000;
 

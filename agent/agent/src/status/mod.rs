@@ -1,5 +1,7 @@
 //! Pod status: generation and reports.
 
+// What a status is made from.
+pub mod facts;
 // The whole status.
 pub mod generate;
 // States of containers.

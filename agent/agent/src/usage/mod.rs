@@ -11,10 +11,11 @@ use coracle_proto::cri;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::context::Context;
+use coracle_engine::runtime::Runtime;
 use machine::MachineUsage;
 
 /// Between readings.
@@ -45,21 +46,21 @@ impl Usage {
         self.0.read().clone()
     }
 
-    /// Reads for as long as the node runs.
-    pub async fn run(self, context: Arc<Context>) {
+    /// Reads for as long as the node runs; `data` is on the node's file system.
+    pub async fn run(self, runtime: Arc<dyn Runtime>, data: PathBuf) {
         let mut rates = Rates::default();
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let reading = read(&context, &mut rates).await;
+            let reading = read(&*runtime, &data, &mut rates).await;
             *self.0.write() = Arc::new(reading);
         }
     }
 }
 
-async fn read(context: &Context, rates: &mut Rates) -> Reading {
-    let stats = context.runtime.list_pod_sandbox_stats(None).await;
+async fn read(runtime: &dyn Runtime, data: &Path, rates: &mut Rates) -> Reading {
+    let stats = runtime.list_pod_sandbox_stats(None).await;
     let failed = stats.is_err();
     let mut pods = stats.unwrap_or_default();
     rates.begin();
@@ -72,7 +73,7 @@ async fn read(context: &Context, rates: &mut Rates) -> Reading {
             rates.fill(&id, container.cpu.as_mut());
         }
     }
-    let mut machine = machine::read(&context.config.root_dir);
+    let mut machine = machine::read(data);
     machine.cpu_rate = rates.rate("", nanos(), machine.cpu_total);
     rates.end();
     Reading { at: Timestamp::now(), machine, pods, failed }

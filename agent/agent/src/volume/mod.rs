@@ -30,6 +30,8 @@ pub mod subpath;
 pub mod mounts;
 // Removal of volumes.
 pub mod teardown;
+// The volumes of all pods of the node.
+pub mod volumes;
 
 use std::path::PathBuf;
 

@@ -13,20 +13,18 @@ use http::{Request, StatusCode};
 use k8s_openapi::api::core::v1::PodStatus;
 use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::Arc;
 use tokio::sync::mpsc;
 
+use super::containers::Containers;
+use super::query::{ContainerPath, first, query};
 use super::response::{ApiResponse, streamed, text};
-use super::streams::ContainerPath;
-use super::{first, query};
-use crate::context::Context;
+use crate::lifecycle::table::Entry;
 use crate::pod::spec;
-use crate::pod::table::Entry;
 use options::LogOptions;
 
 /// `/containerLogs/{namespace}/{pod}/{container}`.
 pub async fn handle<B>(
-    context: &Arc<Context>,
+    containers: &Containers,
     (namespace, pod, container): ContainerPath<'_>,
     request: &Request<B>,
 ) -> ApiResponse {
@@ -35,24 +33,21 @@ pub async fn handle<B>(
         Ok(options) => options,
         Err(error) => return text(error.status(), error.to_string()),
     };
-    let Some(entry) = context.pods.find_exact(namespace, pod, first(&query, "uid")) else {
+    let Some(entry) = containers.pods.find_exact(namespace, pod, first(&query, "uid")) else {
         return text(StatusCode::NOT_FOUND, format!("pod {pod:?} does not exist"));
     };
     if !spec::containers(&spec::spec(&entry.pod)).any(|(_, found)| found.name == container) {
         return text(StatusCode::NOT_FOUND, format!("container {container:?} not found in pod {pod:?}"));
     }
-    let status = context.reporter.status(spec::uid(&entry.pod)).or_else(|| entry.pod.status.clone());
+    let status = containers.reporter.status(spec::uid(&entry.pod)).or_else(|| entry.pod.status.clone());
     let (id, path) = match log_of(&entry, container, options.previous, &status.unwrap_or_default()) {
         Ok(found) => found,
         Err(error) => return text(StatusCode::BAD_REQUEST, error.to_string()),
     };
     let (sender, receiver) = mpsc::channel(4);
-    let context = context.clone();
+    let runtime = containers.runtime.clone();
     tokio::spawn(async move {
-        let ended = {
-            let id = id.clone();
-            follow::ended(context.runtime.clone(), id)
-        };
+        let ended = follow::ended(runtime, id.clone());
         if let Err(error) = follow::send(&path, &options, ended, &sender).await {
             tracing::debug!(container = id, path = %path.display(), %error, "log");
         }
@@ -117,9 +112,10 @@ fn log_of(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::lifecycle::table::{ContainerView, PodView};
     use crate::pod::observed::State;
-    use crate::pod::table::{ContainerView, PodView};
     use serde_json::json;
+    use std::sync::Arc;
 
     fn entry(instances: &[(&str, u32)]) -> Entry {
         let pod =

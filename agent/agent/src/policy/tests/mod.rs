@@ -11,9 +11,11 @@ mod limits;
 // Policies that the kernel refuses.
 mod bisect;
 
-use super::compile::{Compiled, Direction, PolicyInput, always, compile};
+use super::compile::{Compiled, compile};
+use super::direction::Direction;
+use super::input::PolicyInput;
 use super::model::{Pod, Policy, name_server};
-use super::ruleset::{Ruleset, rebuild, update};
+use super::ruleset::{Ruleset, always, rebuild, update};
 use crate::cluster::{FromWire, Name, Namespace};
 
 /// Where the node answers questions.

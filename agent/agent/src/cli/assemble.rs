@@ -1,0 +1,192 @@
+//! Builds the parts of the node, in the order in which they need each other.
+
+use parking_lot::RwLock;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+use crate::api::containers::Containers;
+use crate::api::metrics::Metrics;
+use crate::cluster::{Cluster, Make};
+use crate::config::NodeConfig;
+use crate::events;
+use crate::image::Images;
+use crate::image::records::PullRecords;
+use crate::lifecycle::execute::Executor;
+use crate::lifecycle::network::PodNetwork;
+use crate::lifecycle::resources::NodeResources;
+use crate::lifecycle::table::{Message, PodTable};
+use crate::lifecycle::worker::{WorkerParts, Workers};
+use crate::node::machine::Machine;
+use crate::node::object;
+use crate::node::reconcile::NodeParts;
+use crate::node::shutdown::NodeShutdown;
+use crate::node::status::allocatable;
+use crate::objects::{Objects, Wake};
+use crate::pod::node_facts::{Confinement, NodeFacts, Pressure, SharedFacts};
+use crate::policy::Policies;
+use crate::probe::schedule::Probes;
+use crate::source::mirror::Mirrors;
+use crate::status::report::Reporter;
+use crate::usage::Usage;
+use crate::volume::volumes::Volumes;
+use coracle_cli::supervise::Supervisor;
+use coracle_engine::runtime::Runtime;
+use coracle_engine::runtime::instrumented::{InstrumentedRuntime, Operations};
+
+/// A background task: its name and its factory.
+pub type Task = (String, Make);
+
+/// The parts of the node, each with what it needs.
+pub struct Node {
+    /// Settings.
+    pub config: Arc<NodeConfig>,
+    /// The container runtime, with its operations counted.
+    pub runtime: Arc<dyn Runtime>,
+    /// Watched state of the cluster.
+    pub cluster: Cluster,
+    /// Workers of pods.
+    pub workers: Workers,
+    /// Mirror pods.
+    pub mirrors: Mirrors,
+    /// The Node object.
+    pub status: NodeParts,
+    /// Shutdown of the machine.
+    pub shutdown: NodeShutdown,
+    /// Pods as the node API shows them.
+    pub containers: Containers,
+    /// Metrics of the node API.
+    pub metrics: Metrics,
+}
+
+/// Builds the node; the caller must spawn the tasks.
+pub fn assemble(
+    config: NodeConfig,
+    client: kube::Client,
+    (runtime, runtime_name): (Arc<dyn Runtime>, String),
+    machine: &Machine,
+    supervisor: &Supervisor,
+) -> (Node, Vec<Task>) {
+    let config = Arc::new(config);
+    let operations = Arc::new(Operations::default());
+    let runtime: Arc<dyn Runtime> = Arc::new(InstrumentedRuntime::new(runtime, operations.clone()));
+    let pods = PodTable::default();
+    let facts = facts(&config, machine);
+    let (events, record) = events::recorder(client.clone(), config.name.clone());
+    let (cluster, follow) = Cluster::new(&client, supervisor);
+    let (policies, enforce) = policies(&config, &client, &events, &cluster, supervisor);
+    let verdicts_changed = wake(&pods, || Message::Verdicts);
+    let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed, supervisor.clone());
+    let reporter = Reporter::new(client.clone());
+    let objects_changed = wake(&pods, || Message::Objects);
+    let objects = Arc::new(Objects::new(client.clone(), objects_changed, supervisor));
+    let images = Arc::new(Images::new(
+        runtime.clone(),
+        events.clone(),
+        config.verification.clone(),
+        PullRecords::new(config.image_pulls_dir()),
+    ));
+    let executor = Executor {
+        config: config.clone(),
+        client: client.clone(),
+        runtime: runtime.clone(),
+        events: events.clone(),
+        resources: NodeResources::open(config.clone(), facts.clone(), pods.clone()),
+        volumes: Volumes::new(config.clone(), client.clone(), objects.clone(), facts.clone()),
+        objects,
+        images: images.clone(),
+        network: PodNetwork::new(config.name.clone(), policies.clone(), cluster.services.clone()),
+    };
+    let workers = Workers::new(WorkerParts {
+        pods: pods.clone(),
+        executor: Arc::new(executor),
+        reporter: reporter.clone(),
+        probes: probes.clone(),
+        supervisor: supervisor.clone(),
+        runtime_name,
+    });
+    let changed = Arc::new(Notify::new());
+    let run_probes = probes.clone();
+    let run_probes: Make = Box::new(move || Box::pin(run_probes.clone().run()));
+    let mut tasks: Vec<Task> = vec![("events".to_owned(), record), ("probes".to_owned(), run_probes)];
+    tasks.extend(follow);
+    tasks.extend(enforce);
+    let node = Node {
+        workers,
+        cluster,
+        mirrors: Mirrors {
+            client: client.clone(),
+            node: config.name.clone(),
+            pods: pods.clone(),
+            reporter: reporter.clone(),
+        },
+        shutdown: NodeShutdown {
+            node: config.name.clone(),
+            facts: facts.clone(),
+            changed: changed.clone(),
+            pods: pods.clone(),
+            reporter: reporter.clone(),
+        },
+        metrics: Metrics {
+            node: config.name.clone(),
+            usage: Usage::default(),
+            probes,
+            operations,
+            supervisor: supervisor.clone(),
+        },
+        containers: Containers { pods: pods.clone(), runtime: runtime.clone(), reporter },
+        status: NodeParts {
+            config: config.clone(),
+            client,
+            runtime: runtime.clone(),
+            events,
+            facts,
+            images,
+            policies,
+            pods,
+            changed,
+        },
+        runtime,
+        config,
+    };
+    (node, tasks)
+}
+
+/// What is known of the node before its Node object is read.
+fn facts(config: &NodeConfig, machine: &Machine) -> SharedFacts {
+    Arc::new(RwLock::new(NodeFacts {
+        allocatable: allocatable(config, machine),
+        memory: machine.capacity.get("memory").copied().unwrap_or(0),
+        labels: object::labels(config, &machine.hostname),
+        taints: vec![],
+        pressure: Pressure::default(),
+        confinement: Confinement::of_host(),
+        shutting_down: false,
+    }))
+}
+
+/// Network policies and their tasks, where the node enforces them.
+fn policies(
+    config: &NodeConfig,
+    client: &kube::Client,
+    events: &events::Recorder,
+    cluster: &Cluster,
+    supervisor: &Supervisor,
+) -> (Option<Policies>, Vec<Task>) {
+    if !config.policies {
+        return (None, vec![]);
+    }
+    let dns = config.cluster.servers.iter().filter(|_| config.serves_dns);
+    let dns = dns.filter_map(|server| server.parse().ok()).collect();
+    let namespaces = cluster.namespaces.clone();
+    let (policies, tasks) =
+        Policies::new(&config.name, client.clone(), events.clone(), namespaces, dns, supervisor);
+    (Some(policies), tasks)
+}
+
+/// Sends a message to the worker of a pod, by uid.
+fn wake(pods: &PodTable, message: fn() -> Message) -> Wake {
+    let pods = pods.clone();
+    Arc::new(move |uid: &str| {
+        pods.send(uid, message());
+    })
+}

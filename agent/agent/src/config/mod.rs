@@ -1,0 +1,158 @@
+//! Settings of the node.
+
+// Which images need credentials.
+pub mod verification;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use self::verification::Verification;
+
+/// Least amount of a resource that must be free: bytes or counts, or a part of the whole.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Threshold {
+    /// An amount.
+    Amount(i64),
+    /// Percent of the whole.
+    Percent(f64),
+}
+
+impl Threshold {
+    /// As an amount of the whole.
+    pub fn of(&self, total: i64) -> i64 {
+        match self {
+            Threshold::Amount(amount) => *amount,
+            #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+            Threshold::Percent(percent) => (total as f64 * percent / 100.0) as i64,
+        }
+    }
+}
+
+/// How packets reach pods of other nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum NetworkMode {
+    /// VXLAN tunnels between nodes, over any network.
+    #[default]
+    Vxlan,
+    /// Routes, for nodes on one link.
+    Routes,
+    /// Managed by another network plugin.
+    None,
+}
+
+/// The cluster's names.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterDns {
+    /// Domain, `cluster.local`.
+    pub domain: String,
+    /// Addresses of the cluster's DNS.
+    pub servers: Vec<String>,
+}
+
+/// Settings of this node, fixed for the life of the process.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The Node object's name.
+    pub name: String,
+    /// Addresses of the node, the primary first.
+    pub ips: Vec<String>,
+    /// Data of pods.
+    pub root_dir: PathBuf,
+    /// Data that must not reach a disk: secrets and tokens. On a tmpfs.
+    pub memory_dir: PathBuf,
+    /// Logs of pods.
+    pub log_dir: PathBuf,
+    /// Directories of the volumes that the cluster makes on this node, the one to use first.
+    pub storage_dirs: Vec<PathBuf>,
+    /// Static pod manifests.
+    pub manifests: Option<PathBuf>,
+    /// Where the network configuration is written once the pod range is known.
+    pub cni_conf_dir: Option<PathBuf>,
+    /// Directory of host-local address allocations.
+    pub cni_data_dir: PathBuf,
+    /// The cluster's names.
+    pub cluster: ClusterDns,
+    /// The host's resolver configuration.
+    pub resolv_conf: PathBuf,
+    /// Labels to register with.
+    pub labels: BTreeMap<String, String>,
+    /// Taints to register with, as `key=value:effect`.
+    pub taints: Vec<String>,
+    /// Maximum number of pods.
+    pub max_pods: u32,
+    /// Maximum number of processes per pod; 0 for no limit.
+    pub max_pids: i64,
+    /// Reserved for the system: cpu in thousandths, memory in bytes.
+    pub reserved: BTreeMap<String, i64>,
+    /// Sysctls a pod may set beyond the safe ones; `*` at the end matches any rest.
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// Port of the node's own HTTPS API.
+    pub api_port: u16,
+    /// Where cgroup2 is mounted.
+    pub cgroup_root: PathBuf,
+    /// Parent cgroup of all pods; `""` for the root.
+    pub cgroup_parent: String,
+    /// Hard eviction thresholds by signal.
+    pub eviction: BTreeMap<String, Threshold>,
+    /// Enforce network policies.
+    pub policies: bool,
+    /// Static CPU manager policy: exclusive cpus for Guaranteed pods with integer requests.
+    pub static_cpus: bool,
+    /// How packets reach pods of other nodes.
+    pub network: NetworkMode,
+    /// Whether the service proxy runs.
+    pub service_proxy: bool,
+    /// Whether this node serves cluster DNS.
+    pub serves_dns: bool,
+    /// Which images on the node need credentials that have pulled them.
+    pub verification: Verification,
+}
+
+impl NodeConfig {
+    /// Everything on disk of a pod.
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.root_dir.join("pods").join(uid)
+    }
+
+    /// Directory of image pull records.
+    pub fn image_pulls_dir(&self) -> PathBuf {
+        self.root_dir.join("image-pulls")
+    }
+
+    /// A volume of a pod on disk.
+    pub fn volume_dir(&self, uid: &str, plugin: &str, volume: &str) -> PathBuf {
+        self.pod_dir(uid).join("volumes").join(format!("kubernetes.io~{plugin}")).join(volume)
+    }
+
+    /// A volume of a pod in memory.
+    pub fn memory_volume_dir(&self, uid: &str, volume: &str) -> PathBuf {
+        self.memory_dir.join(uid).join(volume)
+    }
+
+    /// Where a container's termination message is written on the host.
+    pub fn termination_log(&self, uid: &str, container: &str, attempt: u32) -> PathBuf {
+        self.pod_dir(uid).join("containers").join(container).join(attempt.to_string())
+    }
+
+    /// The directory of a pod's logs.
+    pub fn pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
+        self.log_dir.join(format!("{namespace}_{name}_{uid}"))
+    }
+
+    /// Uids of all pods with data on this node, including removed ones.
+    pub fn uids_on_disk(&self) -> Vec<String> {
+        let list = |dir: &Path| -> Vec<String> {
+            std::fs::read_dir(dir)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter_map(|entry| entry.file_name().into_string().ok())
+                .collect()
+        };
+        let mut uids = list(&self.root_dir.join("pods"));
+        uids.extend(list(&self.memory_dir));
+        uids.sort();
+        uids.dedup();
+        uids
+    }
+}

@@ -1,0 +1,77 @@
+//! A job: the actions of one plan.
+
+use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::NodeConfig;
+use crate::events::Recorder;
+use crate::image::Images;
+use crate::lifecycle::network::PodNetwork;
+use crate::lifecycle::resources::NodeResources;
+use crate::objects::Objects;
+use crate::pod::observed::Observed;
+use crate::pod::plan::Start;
+use crate::pod::spec;
+use crate::volume::prepare::Prepared;
+use crate::volume::volumes::Volumes;
+use coracle_engine::runtime::Runtime;
+
+/// What jobs of all pods work with.
+pub struct Executor {
+    /// Settings.
+    pub config: Arc<NodeConfig>,
+    /// The API, for RuntimeClasses.
+    pub client: kube::Client,
+    /// The container runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// Events.
+    pub events: Recorder,
+    /// cgroups, cpus and user ids.
+    pub resources: NodeResources,
+    /// Volumes.
+    pub volumes: Volumes,
+    /// ConfigMaps and Secrets in use.
+    pub objects: Arc<Objects>,
+    /// Images.
+    pub images: Arc<Images>,
+    /// Network policies and Services.
+    pub network: PodNetwork,
+}
+
+/// A job of a pod worker.
+pub struct Job {
+    /// What it works with.
+    pub executor: Arc<Executor>,
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// What was observed when it was planned.
+    pub observed: Observed,
+    /// Volumes, where they are ready already.
+    pub prepared: Option<Arc<Prepared>>,
+    /// Sandboxes to stop first.
+    pub stop_sandboxes: Vec<String>,
+    /// The sandbox to make.
+    pub create_sandbox: Option<u32>,
+    /// Containers to start in the current sandbox.
+    pub starts: Vec<Start>,
+    /// The volumes failed before: creates the sandbox after them instead of in parallel.
+    pub volumes_failed: bool,
+    /// Addresses of the sandbox that this job made.
+    pub addresses: Option<Vec<String>>,
+    /// Cancels waits; started operations are completed.
+    pub cancel: CancellationToken,
+}
+
+impl Job {
+    /// The pod's addresses.
+    pub(in crate::lifecycle) fn ips(&self) -> Vec<String> {
+        if spec::spec(&self.pod).host_network == Some(true) {
+            return self.executor.config.ips.clone();
+        }
+        if let Some(addresses) = &self.addresses {
+            return addresses.clone();
+        }
+        self.observed.ready_sandbox().map(|sandbox| sandbox.ips.clone()).unwrap_or_default()
+    }
+}

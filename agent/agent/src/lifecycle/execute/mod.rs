@@ -1,0 +1,253 @@
+//! Executes a plan in numbered steps, in a task of its own: 1 data directories, 2 volumes, 3 sandbox
+//! (neither needs the other); then for each container 4 image, 5 configuration, 6 create, 7 start, 8 hook.
+
+// A job and what it works with.
+pub mod job;
+// The result of a job.
+pub mod outcome;
+// Its namespaces, its cgroup and its network.
+mod sandbox;
+// A container's configuration.
+mod configure;
+
+use k8s_openapi::api::core::v1::Container;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+pub use self::job::{Executor, Job};
+use self::outcome::{Failure, Outcome};
+use self::sandbox::Made;
+pub(super) use self::sandbox::has_own_users;
+use super::hooks;
+use crate::events::{Kind, pod_reference};
+use crate::pod::plan::Start;
+use crate::pod::spec;
+use crate::volume::prepare::{PrepareError, Prepared};
+use coracle_host_dir::HostDir;
+
+const RETRY: Duration = Duration::from_secs(10);
+
+impl Job {
+    /// Runs the job; errors are part of the outcome.
+    pub async fn run(mut self) -> Outcome {
+        let mut outcome = Outcome::default();
+        for id in &self.stop_sandboxes {
+            if let Err(error) = self.executor.runtime.stop_pod_sandbox(id).await {
+                tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, %error, "sandbox not stopped, will retry");
+            }
+        }
+        // 1 to 3.
+        let wanted = self.create_sandbox.is_some() || !self.starts.is_empty();
+        let lacking = wanted && self.prepared.is_none();
+        let sandbox = if lacking && !self.volumes_failed {
+            let (offer, first) = oneshot::channel();
+            let (made, sandbox) = tokio::join!(self.volumes_and_first(offer), self.sandbox(Some(first)));
+            let kept = self.take_volumes(made, &mut outcome);
+            if !kept && let Some(Ok(made)) = &sandbox {
+                self.discard(&made.id).await;
+            }
+            sandbox.filter(|_| kept)
+        } else if lacking {
+            let made = self.volumes().await;
+            if self.take_volumes(made, &mut outcome) { self.sandbox(None).await } else { None }
+        } else {
+            self.sandbox(None).await
+        };
+        outcome.prepared = self.prepared.clone();
+        if let Some(Ok(Made { id, first: Some(first) })) = &sandbox {
+            self.start_first(id, first, &mut outcome).await;
+        }
+        if let Some(Err(error)) = sandbox {
+            let text = format!("Failed to create pod sandbox: {error}");
+            self.executor.events.pod(&self.pod, Kind::Warning, "FailedCreatePodSandBox", text.clone());
+            let retry = Duration::from_secs(2);
+            let reason = "CreatePodSandboxError".into();
+            outcome.failures.push(Failure { container: None, reason, message: text, retry });
+        }
+        if self.create_sandbox.is_some() || (wanted && self.prepared.is_none()) {
+            return outcome;
+        }
+        // Policy rules must be in place before the first container sends a packet.
+        if !self.starts.is_empty()
+            && let Err(failure) = self.wait_for_policies().await
+        {
+            outcome.failures.push(failure);
+            return outcome;
+        }
+        // 4 to 8.
+        for start in std::mem::take(&mut self.starts) {
+            if self.cancel.is_cancelled() {
+                break;
+            }
+            match self.container(&start).await {
+                Ok(()) => outcome.started.push(start),
+                Err(failure) => outcome.failures.push(failure),
+            }
+        }
+        outcome
+    }
+
+    pub(super) async fn wait_for_policies(&self) -> Result<(), Failure> {
+        self.executor.network.wait_enforced(&self.pod, &self.ips()).await.map_err(|error| {
+            let message = error.to_string();
+            self.executor.events.pod(&self.pod, Kind::Warning, "NetworkNotReady", message.clone());
+            let (reason, retry) = ("NetworkNotReady".into(), Duration::from_secs(2));
+            Failure { container: None, reason, message, retry }
+        })
+    }
+
+    /// Prepares the volumes; `None` if the pod is terminated meanwhile.
+    pub(super) async fn volumes(&self) -> Option<Result<Prepared, PrepareError>> {
+        tokio::select! {
+            made = self.prepare() => Some(made),
+            () = self.cancel.cancelled() => None,
+        }
+    }
+
+    /// Stores the prepared volumes or records the error.
+    fn take_volumes(&mut self, made: Option<Result<Prepared, PrepareError>>, outcome: &mut Outcome) -> bool {
+        match made {
+            Some(Ok(prepared)) => self.prepared = Some(Arc::new(prepared)),
+            Some(Err(error)) => {
+                let message = error.to_string();
+                self.executor.events.pod(&self.pod, Kind::Warning, "FailedMount", message.clone());
+                outcome.volumes_failed = true;
+                let (reason, retry) = ("FailedMount".into(), Duration::from_secs(2));
+                outcome.failures.push(Failure { container: None, reason, message, retry });
+            }
+            None => {}
+        }
+        self.prepared.is_some()
+    }
+
+    async fn prepare(&self) -> Result<Prepared, PrepareError> {
+        let (config, uid) = (&self.executor.config, spec::uid(&self.pod));
+        let logs = config.pod_log_dir(spec::namespace(&self.pod), spec::name(&self.pod), uid);
+        for dir in [config.pod_dir(uid), logs] {
+            HostDir::create(&dir).map_err(|source| PrepareError::DataDirectory { path: dir, source })?;
+        }
+        self.executor.volumes.prepare(&self.pod).await
+    }
+
+    async fn container(&self, start: &Start) -> Result<(), Failure> {
+        let (executor, pod) = (&self.executor, &self.pod);
+        let spec = spec::spec(pod);
+        let failed = |reason: &str, message: String| Failure {
+            container: Some(start.name.clone()),
+            reason: reason.to_owned(),
+            message,
+            retry: RETRY,
+        };
+        let tell = |reason: &str, message: String| {
+            executor.events.container(pod, &start.name, Kind::Warning, "Failed", format!("Error: {message}"));
+            failed(reason, message)
+        };
+        let Some((role, container)) = spec::container(&spec, &start.name) else {
+            return Err(failed(
+                "CreateContainerConfigError",
+                format!("container {:?} not found", start.name),
+            ));
+        };
+        let Some(sandbox) = self.observed.ready_sandbox() else {
+            return Err(failed("CreateContainerError", "pod has no sandbox".to_owned()));
+        };
+        let sandbox_config = self
+            .sandbox_config(sandbox.attempt)
+            .map_err(|error| failed("CreateContainerConfigError", error.to_string()))?;
+
+        // 4: image.
+        let image = container.image.as_deref().unwrap_or_default();
+        let about = pod_reference(pod, Some(&start.name));
+        let credentials = self.credentials(image).await;
+        let policy = container.image_pull_policy.as_deref();
+        let pull = executor.images.ensure(pod, &about, image, policy, &credentials, &sandbox_config);
+        let present = tokio::select! {
+            present = pull => present,
+            () = self.cancel.cancelled() => return Err(failed("ContainerCreating", String::new())),
+        };
+        let present = present.map_err(|failure| {
+            executor.events.container(
+                pod,
+                &start.name,
+                Kind::Warning,
+                "Failed",
+                format!("Error: {}", failure.reason),
+            );
+            Failure {
+                container: Some(start.name.clone()),
+                reason: failure.reason.to_owned(),
+                message: failure.message,
+                retry: failure.retry,
+            }
+        })?;
+
+        // 5: configuration.
+        let config = self
+            .configure(role, &container, start, present, self.prepared.as_deref(), &sandbox_config)
+            .await
+            .map_err(|error| tell("CreateContainerConfigError", error.to_string()))?;
+
+        // 6: create.
+        let id = executor
+            .runtime
+            .create_container(&sandbox.id, config, sandbox_config)
+            .await
+            .map_err(|error| tell("CreateContainerError", error.to_string()))?;
+        self.launch(&container, start, &id).await
+    }
+
+    /// 7 and 8: starts a container that was created.
+    pub(super) async fn launch(&self, container: &Container, start: &Start, id: &str) -> Result<(), Failure> {
+        let (executor, pod) = (&self.executor, &self.pod);
+        let failed = |reason: &str, message: String| Failure {
+            container: Some(start.name.clone()),
+            reason: reason.to_owned(),
+            message,
+            retry: RETRY,
+        };
+        executor.events.container(pod, &start.name, Kind::Normal, "Created", "Container created");
+
+        // 7: start.
+        executor.runtime.start_container(id).await.map_err(|error| {
+            let text = format!("Error: {error}");
+            executor.events.container(pod, &start.name, Kind::Warning, "Failed", text);
+            failed("RunContainerError", error.to_string())
+        })?;
+        executor.events.container(pod, &start.name, Kind::Normal, "Started", "Container started");
+        tracing::info!(
+            pod = spec::name(pod),
+            namespace = spec::namespace(pod),
+            uid = spec::uid(pod),
+            container = start.name,
+            id,
+            attempt = start.attempt,
+            "container started"
+        );
+
+        // 8: hook.
+        let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref());
+        if let Some(hook) = hook {
+            let ip = self.ips().into_iter().next().unwrap_or_default();
+            let run = hooks::run(&*executor.runtime, hook, container, id, &ip);
+            let result = tokio::select! {
+                result = run => result,
+                () = self.cancel.cancelled() => return Ok(()),
+            };
+            if let Err(error) = result {
+                executor.events.container(
+                    pod,
+                    &start.name,
+                    Kind::Warning,
+                    "FailedPostStartHook",
+                    "PostStartHook failed",
+                );
+                let grace = Duration::from_secs(u64::try_from(spec::grace(pod)).unwrap_or(30));
+                executor.events.container(pod, &start.name, Kind::Normal, "Killing", "FailedPostStartHook");
+                let _ = executor.runtime.stop_container(id, grace).await;
+                return Err(failed("PostStartHookError", error.to_string()));
+            }
+        }
+        Ok(())
+    }
+}

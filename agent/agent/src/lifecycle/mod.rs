@@ -1,0 +1,22 @@
+//! The lifecycle of pods on this node: one worker per pod observes, plans, executes and reports.
+
+// Table of all pods.
+pub mod table;
+// Reads the observed state.
+mod observe;
+// cgroups, cpus and user ids of pods.
+pub mod resources;
+// Network policies and service variables of pods.
+pub mod network;
+// Executes a plan.
+pub mod execute;
+// Creates the first container in parallel with the sandbox.
+mod precreate;
+// Lifecycle hooks.
+mod hooks;
+// Stopping a container.
+mod stop;
+// Selects the probes of a pod.
+mod probe_targets;
+// The task of a pod.
+pub mod worker;

@@ -1,0 +1,134 @@
+//! Resources of the node that pods are given: cgroups, cpus and ranges of user ids.
+
+use coracle_proto::cri;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::table::{Message, PodTable};
+use crate::config::NodeConfig;
+use crate::pod::cgroup::{self, PodCgroupError};
+use crate::pod::cpus::{Cpus, CpusError};
+use crate::pod::node_facts::{NodeFacts, SharedFacts};
+use crate::pod::users::{Users, UsersError};
+use crate::pod::{qos, spec};
+use coracle_engine::cgroup::Hierarchy;
+
+/// What the node has to give, and what it has given.
+pub struct NodeResources {
+    config: Arc<NodeConfig>,
+    facts: SharedFacts,
+    pods: PodTable,
+    /// Cgroups, where the host has version 2 of them.
+    cgroups: Option<Hierarchy>,
+    /// CPU manager, if the static policy is enabled.
+    cpus: Option<Cpus>,
+    users: Users,
+}
+
+impl NodeResources {
+    /// Opens the cgroups and loads what pods were given before a restart.
+    pub fn open(config: Arc<NodeConfig>, facts: SharedFacts, pods: PodTable) -> Self {
+        let reserved = config.reserved.get("cpu").copied().unwrap_or(0);
+        let cpus = config.static_cpus.then(|| Cpus::open(&config.root_dir, reserved));
+        let users = Users::load(&config);
+        let cgroups = Hierarchy::open(&config.cgroup_root)
+            .inspect_err(|error| tracing::warn!(%error, "cgroup hierarchy not available, pods run without cgroups of their own"))
+            .ok();
+        NodeResources { config, facts, pods, cgroups, cpus, users }
+    }
+
+    /// The node's resources and properties now.
+    pub fn facts(&self) -> NodeFacts {
+        self.facts.read().clone()
+    }
+
+    /// What pods may use.
+    pub fn allocatable(&self) -> BTreeMap<String, i64> {
+        self.facts.read().allocatable.clone()
+    }
+
+    /// All memory of the machine.
+    pub fn memory(&self) -> i64 {
+        self.facts.read().memory
+    }
+
+    /// Whether new pods are rejected because the machine goes down.
+    pub fn is_shutting_down(&self) -> bool {
+        self.facts.read().shutting_down
+    }
+
+    /// Makes the pod's cgroup and sets its limits.
+    pub fn ensure_cgroup(&self, pod: &Pod) -> Result<(), PodCgroupError> {
+        match &self.cgroups {
+            Some(cgroups) => cgroup::ensure(cgroups, &self.config.cgroup_parent, pod, self.config.max_pids),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the pod's cgroup. It must have no processes.
+    pub async fn remove_cgroup(&self, uid: &str) -> Result<(), PodCgroupError> {
+        match &self.cgroups {
+            Some(cgroups) => cgroup::remove(cgroups, &self.config.cgroup_parent, uid).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the cpu weights of the QoS classes from the current pods.
+    pub fn update_qos_weights(&self) {
+        if let Some(cgroups) = &self.cgroups {
+            let pods: Vec<_> = self.pods.list().into_iter().map(|entry| entry.pod).collect();
+            qos::write_weights(cgroups, &self.config.cgroup_parent, &pods);
+        }
+    }
+
+    /// Removes limits that only cgroups of version 2 have: a runtime on a host with version 1 refuses them.
+    pub fn keep_supported(&self, limits: &mut cri::LinuxContainerResources) {
+        if self.cgroups.is_none() {
+            limits.unified.clear();
+        }
+    }
+
+    /// Whether the node gives pods exclusive cpus.
+    pub fn has_exclusive_cpus(&self) -> bool {
+        self.cpus.is_some()
+    }
+
+    /// The cpus of a container; `None` if it may use all.
+    pub fn cpuset(&self, uid: &str, container: &str) -> Option<String> {
+        self.cpus.as_ref().map(|cpus| cpus.of(uid, container))
+    }
+
+    /// Gives a pod exclusive cpus, where the node has them and the pod asks for them.
+    pub fn take_cpus(&self, pod: &Pod) -> Result<(), CpusError> {
+        let Some(cpus) = &self.cpus else { return Ok(()) };
+        if cpus.admit(pod)? {
+            self.refresh_shared_cpus();
+        }
+        Ok(())
+    }
+
+    /// Releases the pod's exclusive cpus to the shared pool.
+    pub fn release_cpus(&self, uid: &str) {
+        if self.cpus.as_ref().is_some_and(|cpus| cpus.release(uid)) {
+            self.refresh_shared_cpus();
+        }
+    }
+
+    /// The shared cpus changed: every pod applies its resources again.
+    fn refresh_shared_cpus(&self) {
+        for uid in self.pods.uids() {
+            self.pods.send(&uid, Message::Verdicts);
+        }
+    }
+
+    /// The pod's range of user ids; the same every time.
+    pub fn users(&self, pod: &Pod) -> Result<cri::UserNamespace, UsersError> {
+        self.users.of(&self.config, spec::uid(pod))
+    }
+
+    /// The pod is gone, its record too.
+    pub fn release_users(&self, uid: &str) {
+        self.users.release(uid);
+    }
+}

@@ -1,0 +1,49 @@
+//! What a worker remembers of its containers between passes.
+
+use coracle_proto::cri;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Instant;
+
+use crate::pod::backoff::Backoffs;
+use crate::status::facts::Resize;
+
+/// Retries of containers and of the sandbox.
+#[derive(Default)]
+pub(super) struct Retries {
+    pub(super) backoffs: Backoffs,
+    /// No new attempt before this time: by container, `""` for the sandbox.
+    pub(super) not_before: HashMap<String, Instant>,
+    /// Why containers wait: reason and message by name.
+    pub(super) waiting: BTreeMap<String, (String, String)>,
+    /// Instances whose back-off was recorded as an event.
+    pub(super) told: BTreeSet<String>,
+}
+
+/// Resources of running containers.
+#[derive(Default)]
+pub(super) struct Resizes {
+    /// What they have, by id.
+    pub(super) applied: HashMap<String, Applied>,
+    /// Why a resize is pending.
+    pub(super) pending: Option<Resize>,
+}
+
+/// The numbers a resize changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Applied {
+    pub(super) cpus: String,
+    pub(super) shares: i64,
+    pub(super) quota: i64,
+    pub(super) memory: i64,
+}
+
+impl From<&cri::LinuxContainerResources> for Applied {
+    fn from(from: &cri::LinuxContainerResources) -> Self {
+        Applied {
+            cpus: from.cpuset_cpus.clone(),
+            shares: from.cpu_shares,
+            quota: from.cpu_quota,
+            memory: from.memory_limit_in_bytes,
+        }
+    }
+}

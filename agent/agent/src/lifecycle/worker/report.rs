@@ -1,0 +1,69 @@
+//! Reports the pod's status and updates its probes.
+
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::known::Known;
+use super::task::Worker;
+use crate::lifecycle::probe_targets;
+use crate::pod::plan::Verdict;
+use crate::pod::spec;
+use crate::status::facts::StatusFacts;
+use crate::status::generate::generate;
+use crate::status::phase::Phase;
+
+/// Delay of the first status of a new pod: most pods run by then, which saves a report.
+const FIRST_REPORT: Duration = Duration::from_millis(250);
+
+impl Worker {
+    /// Generates the status, reports it if it changed, and updates the probes; returns the phase.
+    pub(super) fn report_status(&mut self, ended: bool) -> Phase {
+        let (verdicts, ready) = self.parts.probes.verdicts(self.uid());
+        let status = generate(&StatusFacts {
+            pod: self.pod(),
+            spec: spec::spec(self.pod()),
+            previous: self.status.get(),
+            observed: self.observed.get(),
+            waiting: &self.retries.waiting,
+            verdicts: &verdicts,
+            ready: &ready,
+            replaced: &self.replaced,
+            ended,
+            failure: self.stage.failure(),
+            resize: self.resizes.pending.as_ref(),
+            host_ips: &self.executor.config.ips,
+            runtime: &self.parts.runtime_name,
+            now: Timestamp::now(),
+        });
+        let phase = status.phase.as_deref().and_then(Phase::parse).unwrap_or(Phase::Pending);
+        let starting_up =
+            phase == Phase::Pending && self.retries.waiting.is_empty() && !ended && !self.stage.is_ending();
+        let outdated = self.status.is_outdated();
+        let news = outdated || status != *self.status.get();
+        self.status = if starting_up && self.began.elapsed() < FIRST_REPORT {
+            self.wake_in(FIRST_REPORT.saturating_sub(self.began.elapsed()));
+            Known::Outdated(status)
+        } else if news && !self.desired.is_gone() {
+            self.parts.reporter.report(self.uid(), status.clone());
+            Known::Current(status)
+        } else if outdated {
+            Known::Outdated(status)
+        } else {
+            Known::Current(status)
+        };
+        if !ended {
+            self.probe(&verdicts);
+        }
+        phase
+    }
+
+    fn probe(&self, verdicts: &BTreeMap<String, Verdict>) {
+        let (observed, ending) = (self.observed.get(), self.stage.is_ending());
+        let ip = self.ips().into_iter().next().unwrap_or_default();
+        let targets = probe_targets::targets(&spec::spec(self.pod()), observed, verdicts, &ip, ending);
+        self.parts.probes.set(self.pod(), targets);
+        let alive: BTreeSet<&str> = observed.alive().map(|instance| instance.id.as_str()).collect();
+        self.parts.probes.retain(self.uid(), &alive);
+    }
+}

@@ -1,0 +1,224 @@
+//! In-place resize: a running container follows the resources of its spec.
+
+use coracle_proto::cri;
+use k8s_openapi::api::core::v1::Container;
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::containers::Applied;
+use super::task::Worker;
+use crate::events::Kind;
+use crate::lifecycle::stop;
+use crate::pod::admit::{self, RoomError};
+use crate::pod::observed::{Instance, State};
+use crate::pod::plan::{Cause, Kill};
+use crate::pod::resources;
+use crate::pod::spec::{self, Qos, Role};
+use crate::status::facts::Resize;
+
+/// One container that has other resources than its spec says.
+struct Change {
+    container: Container,
+    instance: Instance,
+    wanted: cri::LinuxContainerResources,
+    has: Applied,
+    target: Applied,
+}
+
+impl Change {
+    fn cpu(&self) -> bool {
+        self.has.shares != self.target.shares || self.has.quota != self.target.quota
+    }
+
+    fn memory(&self) -> bool {
+        self.has.memory != self.target.memory
+    }
+
+    /// Whether the container must be restarted for it.
+    fn restarts(&self) -> bool {
+        let policy = |resource: &str| {
+            let policies = self.container.resize_policy.iter().flatten();
+            policies
+                .into_iter()
+                .any(|policy| policy.resource_name == resource && policy.restart_policy == "RestartContainer")
+        };
+        (self.cpu() && policy("cpu")) || (self.memory() && policy("memory"))
+    }
+}
+
+/// Why a resize is pending.
+#[derive(Debug, thiserror::Error)]
+enum ResizeError {
+    #[error("In-place resize of static-pods is not supported")]
+    StaticPod,
+    #[error("Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy")]
+    StaticCpus,
+    #[error(transparent)]
+    Room(RoomError),
+}
+
+impl ResizeError {
+    /// Reasons of the pod's condition and of the event.
+    fn reasons(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Room(RoomError::InUse { .. }) => ("Deferred", "ResizeDeferred"),
+            Self::Room(RoomError::Capacity { .. }) | Self::StaticPod | Self::StaticCpus => {
+                ("Infeasible", "ResizeInfeasible")
+            }
+        }
+    }
+}
+
+/// Retry interval of a deferred resize.
+const DEFERRED: Duration = Duration::from_secs(10);
+
+impl Worker {
+    /// Gives running containers the resources their spec asks for, where they have others and the node has room.
+    pub(super) async fn resize(&mut self) {
+        let alive: HashSet<String> =
+            self.observed.get().alive().map(|instance| instance.id.clone()).collect();
+        self.resizes.applied.retain(|id, _| alive.contains(id));
+        let changes = self.changes();
+        let asked = changes.iter().any(|change| change.cpu() || change.memory());
+        let had = self.resizes.pending.take();
+        if asked && let Err(error) = self.room_for(&changes) {
+            let ((reason, event), message) = (error.reasons(), error.to_string());
+            let pending = Resize::Pending { reason, message: message.clone() };
+            if had.as_ref() != Some(&pending) {
+                self.executor.events.pod(self.pod(), Kind::Warning, event, message);
+            }
+            self.resizes.pending = Some(pending);
+            self.wake_in(DEFERRED);
+            return;
+        }
+        let mut done = false;
+        for change in changes {
+            let resized = change.cpu() || change.memory();
+            done |= self.apply(change).await && resized;
+        }
+        if done {
+            self.resized().await;
+        }
+    }
+
+    fn changes(&mut self) -> Vec<Change> {
+        let pod = self.pod().clone();
+        let spec = spec::spec(&pod);
+        let memory = self.executor.resources.memory();
+        let mut changes = Vec::new();
+        for (role, container) in
+            spec::containers(&spec).filter(|(role, _)| matches!(role, Role::Regular | Role::Sidecar))
+        {
+            let latest = self.observed.get().latest(&container.name);
+            let running = latest.filter(|instance| instance.state == State::Running);
+            let Some(instance) = running.cloned() else { continue };
+            if self.tasks.stopping.contains_key(&instance.id) {
+                continue;
+            }
+            let mut wanted = resources::container(&pod, role, &container, memory);
+            self.executor.resources.keep_supported(&mut wanted);
+            if let Some(cpus) = self.executor.resources.cpuset(spec::uid(&pod), &container.name) {
+                wanted.cpuset_cpus = cpus;
+            }
+            let target = Applied::from(&wanted);
+            let has = match self.resizes.applied.get(&instance.id) {
+                Some(has) => has.clone(),
+                None => self.first_seen(role, &container, &instance, memory, &target),
+            };
+            if has == target {
+                self.resizes.applied.insert(instance.id, target);
+                continue;
+            }
+            changes.push(Change { container: container.into_owned(), instance, wanted, has, target });
+        }
+        changes
+    }
+
+    /// Resources of a container before the first change by this process: from its status, or else from its spec. The
+    /// shared cpus may have changed.
+    fn first_seen(
+        &self,
+        role: Role,
+        container: &Container,
+        instance: &Instance,
+        memory: i64,
+        target: &Applied,
+    ) -> Applied {
+        let status = self.status.get();
+        let statuses = [&status.container_statuses, &status.init_container_statuses];
+        let status = statuses
+            .into_iter()
+            .flatten()
+            .flatten()
+            .find(|status| status.container_id.as_deref().is_some_and(|id| id.ends_with(&instance.id)));
+        let told = status.and_then(|status| status.resources.clone());
+        let numbers = told.map_or_else(
+            || target.clone(),
+            |resources| {
+                let container = Container { resources: Some(resources), ..container.clone() };
+                Applied::from(&resources::container(self.pod(), role, &container, memory))
+            },
+        );
+        Applied { cpus: String::new(), ..numbers }
+    }
+
+    fn room_for(&self, changes: &[Change]) -> Result<(), ResizeError> {
+        if spec::is_static(self.pod()) {
+            return Err(ResizeError::StaticPod);
+        }
+        let guaranteed = spec::qos(&spec::spec(self.pod())) == Qos::Guaranteed;
+        if self.executor.resources.has_exclusive_cpus() && guaranteed && changes.iter().any(Change::cpu) {
+            return Err(ResizeError::StaticCpus);
+        }
+        let allocatable = self.executor.resources.allocatable();
+        let room = |others: &[std::sync::Arc<_>]| admit::room(self.pod(), others, &allocatable);
+        self.parts.pods.admit(self.uid(), room).map_err(ResizeError::Room)
+    }
+
+    /// Makes one change; whether the container has the new resources now.
+    async fn apply(&mut self, change: Change) -> bool {
+        let restarts = change.restarts();
+        let Change { container, instance, wanted, target, .. } = change;
+        if restarts {
+            self.resizes.applied.insert(instance.id.clone(), target);
+            self.replaced.insert(instance.id.clone());
+            let message = format!("Container {} resize requires restart", container.name);
+            let kill =
+                Kill { id: instance.id, name: container.name, cause: Cause::Changed, replace: true, message };
+            let grace = Duration::from_secs(u64::try_from(spec::grace(self.pod())).unwrap_or(30));
+            let grace = stop::grace(self.pod(), &kill, grace);
+            self.kill(kill, grace);
+            return false;
+        }
+        match self.executor.runtime.update_container_resources(&instance.id, wanted).await {
+            Ok(()) => {
+                self.resizes.applied.insert(instance.id, target);
+                true
+            }
+            Err(error) => {
+                let text = format!("error resizing container {}: {error}", container.name);
+                self.executor.events.pod(self.pod(), Kind::Warning, "ResizeError", text.clone());
+                self.resizes.pending = Some(Resize::Failing(text));
+                self.wake_in(DEFERRED);
+                false
+            }
+        }
+    }
+
+    async fn resized(&self) {
+        let pod = self.pod();
+        if let Err(error) = self.executor.resources.ensure_cgroup(pod) {
+            tracing::warn!(uid = self.uid(), %error, "pod's own limits not changed");
+        }
+        if let Some(sandbox) = self.observed.get().ready_sandbox() {
+            let all = resources::pod(&spec::spec(pod));
+            let told = self.executor.runtime.update_pod_sandbox_resources(&sandbox.id, None, Some(all)).await;
+            if let Err(error) = told {
+                tracing::debug!(uid = self.uid(), %error, "runtime was not told the pod's own limits");
+            }
+        }
+        let generation = pod.metadata.generation.unwrap_or(0);
+        let text = format!("Pod resize completed: {{\"generation\":{generation}}}");
+        self.executor.events.pod(pod, Kind::Normal, "ResizeCompleted", text);
+    }
+}

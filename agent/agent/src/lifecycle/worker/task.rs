@@ -1,0 +1,293 @@
+//! The worker of one pod: takes messages and makes passes.
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use super::clock::from_now;
+use super::containers::{Resizes, Retries};
+use super::desired::Desired;
+use super::known::Known;
+use super::shared::{TASK, WorkerParts, subject};
+use super::stage::{EndReason, Stage, Step, Termination};
+use super::tasks::Tasks;
+use crate::lifecycle::execute::Executor;
+use crate::lifecycle::execute::outcome::Outcome;
+use crate::lifecycle::observe;
+use crate::lifecycle::table::{ContainerView, Message, PodView};
+use crate::pod::observed::Observed;
+use crate::pod::{container_config, spec};
+
+pub(super) const RETRY: Duration = Duration::from_secs(1);
+/// Interval of full resyncs, in case an event was lost.
+const RESYNC: Duration = Duration::from_secs(300);
+
+/// The worker of one pod.
+pub(super) struct Worker {
+    pub(super) parts: Arc<WorkerParts>,
+    pub(super) executor: Arc<Executor>,
+    pub(super) desired: Desired,
+    pub(super) stage: Stage,
+    /// What the runtime has.
+    pub(super) observed: Known<Observed>,
+    /// What the API server has, as far as it was told.
+    pub(super) status: Known<PodStatus>,
+    pub(super) tasks: Tasks,
+    pub(super) retries: Retries,
+    pub(super) resizes: Resizes,
+    /// Ids of containers stopped to be replaced.
+    pub(super) replaced: BTreeSet<String>,
+    pub(super) began: Instant,
+    pub(super) wake_at: Option<Instant>,
+}
+
+impl Worker {
+    pub(super) fn new(parts: &Arc<WorkerParts>, desired: Desired, mailbox: UnboundedSender<Message>) -> Self {
+        let pod = desired.pod();
+        let status = parts.reporter.status(spec::uid(pod)).or_else(|| pod.status.clone());
+        Worker {
+            parts: parts.clone(),
+            executor: parts.executor.clone(),
+            desired,
+            stage: Stage::Pending,
+            observed: Known::Outdated(Observed::default()),
+            status: Known::Outdated(status.unwrap_or_default()),
+            tasks: Tasks::new(mailbox),
+            retries: Retries::default(),
+            resizes: Resizes::default(),
+            replaced: BTreeSet::new(),
+            began: Instant::now(),
+            wake_at: None,
+        }
+    }
+
+    pub(super) fn pod(&self) -> &Arc<Pod> {
+        self.desired.pod()
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        spec::uid(self.pod())
+    }
+
+    pub(super) async fn run(&mut self, inbox: &mut UnboundedReceiver<Message>) {
+        loop {
+            while let Ok(message) = inbox.try_recv() {
+                if self.take(message) {
+                    return;
+                }
+            }
+            self.wake_at = None;
+            self.pass().await;
+            self.parts.supervisor.release(TASK, || subject(self.pod()));
+            let wake = self.wake_at.unwrap_or_else(|| Instant::now() + RESYNC);
+            let message = tokio::select! {
+                message = inbox.recv() => message,
+                () = tokio::time::sleep_until(wake.into()) => {
+                    // The resync reads everything again.
+                    if self.wake_at.is_none() {
+                        self.observed.outdate();
+                    }
+                    None
+                }
+            };
+            if let Some(message) = message
+                && self.take(message)
+            {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn wake_in(&mut self, after: Duration) {
+        let at = from_now(after);
+        self.wake_at = Some(self.wake_at.map_or(at, |old| old.min(at)));
+    }
+
+    /// One reconciliation.
+    async fn pass(&mut self) {
+        if self.observed.is_outdated() && !self.observe().await {
+            return;
+        }
+        loop {
+            match self.stage.step() {
+                None => {
+                    self.sync().await;
+                    if !self.stage.is_ending() {
+                        return;
+                    }
+                }
+                Some(Step::Stopping(deadline)) => {
+                    self.stop_all(deadline).await;
+                    if matches!(self.stage.step(), Some(Step::Stopping(_))) {
+                        return;
+                    }
+                }
+                Some(Step::Stopped | Step::Released | Step::Removed) => {
+                    self.clean_up().await;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads the state from the runtime; `false` on error, to be retried.
+    pub(super) async fn observe(&mut self) -> bool {
+        #[cfg(test)]
+        trap::panic_if_marked(self.pod());
+        let executor = &self.executor;
+        let seen =
+            observe::observe(&*executor.runtime, &executor.config, self.uid(), self.observed.get()).await;
+        match seen {
+            Ok(observed) => {
+                self.observed = Known::Current(observed);
+                self.publish_view();
+                true
+            }
+            Err(error) => {
+                tracing::warn!(uid = self.uid(), %error, "runtime status not read, will retry");
+                self.wake_in(RETRY);
+                false
+            }
+        }
+    }
+
+    fn publish_view(&self) {
+        let (config, observed) = (&self.executor.config, self.observed.get());
+        let logs = config.pod_log_dir(spec::namespace(self.pod()), spec::name(self.pod()), self.uid());
+        let containers = observed.instances.iter().map(|instance| ContainerView {
+            name: instance.name.clone(),
+            id: instance.id.clone(),
+            attempt: instance.attempt,
+            state: instance.state,
+            log_path: match instance.log_path.as_str() {
+                "" => logs.join(container_config::log_path(&instance.name, instance.attempt)),
+                path => path.into(),
+            },
+        });
+        let sandbox = observed.sandboxes.first();
+        let view = PodView {
+            sandbox: sandbox.map(|sandbox| sandbox.id.clone()),
+            ips: self.ips(),
+            containers: containers.collect(),
+        };
+        self.parts.pods.set_view(self.uid(), view);
+    }
+
+    pub(super) fn ips(&self) -> Vec<String> {
+        if spec::spec(self.pod()).host_network == Some(true) {
+            return self.executor.config.ips.clone();
+        }
+        self.observed.get().ready_sandbox().map(|sandbox| sandbox.ips.clone()).unwrap_or_default()
+    }
+
+    /// Handles a message; `true` if it was the last.
+    fn take(&mut self, message: Message) -> bool {
+        match message {
+            Message::Pod(pod) => self.updated(pod),
+            Message::Gone(pod) => {
+                self.desired.remove(pod);
+                self.shorten();
+            }
+            Message::Observe => self.observed.outdate(),
+            Message::Verdicts => {}
+            Message::Objects => self.refresh_volumes(),
+            Message::Prepared(prepared) => self.refreshed(prepared),
+            Message::Done(outcome) => self.done(*outcome),
+            Message::Stopped(id) => {
+                self.tasks.stopping.remove(&id);
+                self.observed.outdate();
+            }
+            Message::Evict { reason, message, grace } => {
+                self.terminate(grace, Some(EndReason { reason, message }));
+            }
+            Message::Report => self.status.outdate(),
+            Message::Deleted => {
+                self.parts.reporter.forget(self.uid());
+                self.parts.pods.finish(self.uid(), self.desired.is_gone());
+                return true;
+            }
+        }
+        false
+    }
+
+    fn updated(&mut self, pod: Arc<Pod>) {
+        let told = |pod: &Pod| {
+            let containers = pod.spec.as_ref().map(|spec| spec.containers.clone());
+            (pod.metadata.labels.clone(), pod.metadata.annotations.clone(), containers)
+        };
+        let changed = told(self.pod()) != told(&pod);
+        self.desired.update(pod);
+        self.status.outdate();
+        if changed {
+            self.refresh_volumes();
+        }
+        self.shorten();
+    }
+
+    /// A second deletion may shorten the grace period.
+    fn shorten(&mut self) {
+        let Some(Step::Stopping(deadline)) = self.stage.step() else { return };
+        let sooner = from_now(self.deletion_grace());
+        if self.desired.is_deleting() && sooner + Duration::from_millis(500) < deadline {
+            self.stage.advance(Step::Stopping(sooner));
+            self.tasks.abort_stops();
+            self.observed.outdate();
+        }
+    }
+
+    /// Grace period of a deletion, at least one second.
+    pub(super) fn deletion_grace(&self) -> Duration {
+        Duration::from_secs(u64::try_from(spec::grace(self.pod())).unwrap_or(0).max(1))
+    }
+
+    fn done(&mut self, outcome: Outcome) {
+        self.tasks.job = None;
+        self.observed.outdate();
+        if let Stage::Running(volumes) = &mut self.stage {
+            volumes.record(outcome.prepared, outcome.volumes_failed);
+        }
+        for start in outcome.started {
+            self.retries.waiting.remove(&start.name);
+            self.retries.not_before.remove(&start.name);
+        }
+        for failure in outcome.failures {
+            let key = failure.container.clone().unwrap_or_default();
+            self.retries.not_before.insert(key, from_now(failure.retry));
+            if let Some(container) = failure.container {
+                self.retries.waiting.insert(container, (failure.reason, failure.message));
+            }
+        }
+    }
+
+    /// Starts termination, which is final; `reason` if the node ends the pod.
+    pub(super) fn terminate(&mut self, grace: i64, reason: Option<EndReason>) {
+        if self.stage.is_ending() {
+            return;
+        }
+        tracing::info!(
+            pod = spec::name(self.pod()),
+            namespace = spec::namespace(self.pod()),
+            uid = self.uid(),
+            grace,
+            "pod ends"
+        );
+        self.tasks.cancel.cancel();
+        let deadline = from_now(Duration::from_secs(u64::try_from(grace).unwrap_or(0)));
+        self.stage = Stage::Ending(Termination { reason, step: Step::Stopping(deadline) });
+    }
+}
+
+#[cfg(test)]
+pub(super) mod trap {
+    use super::*;
+
+    /// Annotates pods that a worker of a test cannot handle.
+    pub(in crate::lifecycle::worker) const ANNOTATION: &str = "test/panics";
+
+    /// Stands for a bug in the worker.
+    pub(super) fn panic_if_marked(pod: &Pod) {
+        assert!(spec::annotation(pod, ANNOTATION).is_none(), "the worker cannot handle the pod");
+    }
+}

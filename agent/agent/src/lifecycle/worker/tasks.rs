@@ -1,0 +1,59 @@
+//! Tasks of a worker: the job, refreshes of volumes, stops of containers. They report by message.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::lifecycle::table::Message;
+
+/// How long to wait for tasks of a failed worker.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The tasks that run for one pod.
+pub(super) struct Tasks {
+    /// Where they report to.
+    pub(super) mailbox: UnboundedSender<Message>,
+    /// The containers that the running job starts; `None` while no job runs.
+    pub(super) job: Option<BTreeSet<String>>,
+    /// Cancels the job.
+    pub(super) cancel: CancellationToken,
+    /// Containers that are being stopped, by id.
+    pub(super) stopping: HashMap<String, AbortHandle>,
+    /// Another worker of the pod must not start before these have ended.
+    pub(super) tracker: TaskTracker,
+}
+
+impl Tasks {
+    pub(super) fn new(mailbox: UnboundedSender<Message>) -> Self {
+        Tasks {
+            mailbox,
+            job: None,
+            cancel: CancellationToken::new(),
+            stopping: HashMap::new(),
+            tracker: TaskTracker::new(),
+        }
+    }
+
+    /// Ids of containers that are being stopped.
+    pub(super) fn stopping_ids(&self) -> BTreeSet<String> {
+        self.stopping.keys().cloned().collect()
+    }
+
+    /// Ends the waits of all stops; containers are stopped anew.
+    pub(super) fn abort_stops(&mut self) {
+        for (_, task) in self.stopping.drain() {
+            task.abort();
+        }
+    }
+
+    /// Ends all tasks, and waits for those that cannot be aborted.
+    pub(super) async fn end(&mut self) {
+        self.cancel.cancel();
+        self.abort_stops();
+        self.tracker.close();
+        let _ = tokio::time::timeout(TIMEOUT, self.tracker.wait()).await;
+    }
+}

@@ -1,0 +1,162 @@
+//! Terminates a pod in order and cleans up.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::stage::Step;
+use super::task::{RETRY, Worker};
+use crate::lifecycle::stop;
+use crate::lifecycle::table::Message;
+use crate::pod::plan::{self, Kill};
+use crate::pod::spec;
+use crate::volume::teardown;
+
+/// Delay before stopping a container is retried after a panic.
+const AFTER_PANIC: Duration = Duration::from_secs(10);
+
+impl Worker {
+    /// Stops a container in a task of its own.
+    pub(super) fn kill(&mut self, kill: Kill, grace: Duration) {
+        if self.tasks.stopping.contains_key(&kill.id) {
+            return;
+        }
+        let (parts, pod, mailbox) = (self.parts.clone(), self.pod().clone(), self.tasks.mailbox.clone());
+        let (id, done) = (kill.id.clone(), kill.id.clone());
+        let ip = self.ips().into_iter().next().unwrap_or_default();
+        let task = tokio::spawn(async move {
+            let executor = &parts.executor;
+            let stop = stop::stop(&*executor.runtime, &executor.events, &pod, kill, grace, ip);
+            if parts.catch_panic(&pod, stop).await.is_err() {
+                tokio::time::sleep(AFTER_PANIC).await;
+            }
+            let _ = mailbox.send(Message::Stopped(done));
+        });
+        self.tasks.stopping.insert(id, task.abort_handle());
+    }
+
+    /// Stops containers first, sidecars last, then the sandbox.
+    pub(super) async fn stop_all(&mut self, deadline: Instant) {
+        self.tasks.cancel.cancel();
+        let stopping = self.tasks.stopping_ids();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let kills = plan::plan_stop(&spec::spec(self.pod()), self.observed.get(), &stopping);
+        for kill in kills {
+            self.kill(kill, left);
+        }
+        let alive = self.observed.get().alive().next().is_some();
+        if self.tasks.job.is_some() || !self.tasks.stopping.is_empty() || alive {
+            self.report_status(false);
+            return;
+        }
+        for sandbox in self.observed.get().sandboxes.clone().iter().filter(|sandbox| sandbox.ready) {
+            if let Err(error) = self.executor.runtime.stop_pod_sandbox(&sandbox.id).await {
+                tracing::warn!(uid = self.uid(), sandbox = sandbox.id, %error, "sandbox not stopped, will retry");
+                self.wake_in(RETRY);
+                return;
+            }
+        }
+        self.executor.network.forget(self.uid());
+        // Reads the final states and exit codes of the stopped containers.
+        if !self.observe().await {
+            return;
+        }
+        self.parts.probes.set(self.pod(), vec![]);
+        self.parts.probes.retain(self.uid(), &BTreeSet::new());
+        self.report_status(true);
+        self.stage.advance(Step::Stopped);
+    }
+
+    /// Nothing runs: releases volumes at once, and everything else when the pod is deleted. Logs and exited containers
+    /// of a completed pod stay until then.
+    pub(super) async fn clean_up(&mut self) {
+        if self.stage.step() == Some(Step::Stopped) {
+            if !self.release() {
+                self.wake_in(RETRY);
+                return;
+            }
+            self.stage.advance(Step::Released);
+        }
+        if !self.desired.is_deleting() {
+            if self.status.is_outdated() {
+                self.report_status(true);
+            }
+            return;
+        }
+        if self.stage.step() == Some(Step::Removed) {
+            return;
+        }
+        if !self.remove().await {
+            self.wake_in(RETRY);
+            return;
+        }
+        self.stage.advance(Step::Removed);
+        tracing::info!(
+            pod = spec::name(self.pod()),
+            namespace = spec::namespace(self.pod()),
+            uid = self.uid(),
+            "pod is gone"
+        );
+        let mailbox = self.tasks.mailbox.clone();
+        let done = move || {
+            let _ = mailbox.send(Message::Deleted);
+        };
+        if self.desired.is_gone() || spec::is_static(self.pod()) {
+            done();
+        } else {
+            self.parts.reporter.delete(self.uid(), Box::new(done));
+        }
+    }
+
+    /// Releases volumes and other resources of the pod; `false` if volumes are left.
+    fn release(&self) -> bool {
+        let (executor, uid) = (&self.executor, self.uid());
+        let clean = executor.volumes.release(uid);
+        if clean {
+            executor.images.release(uid);
+            executor.resources.release_cpus(uid);
+            self.parts.pods.mark_stopped(uid);
+        }
+        clean
+    }
+
+    /// Removes containers, sandboxes, directories and logs.
+    async fn remove(&mut self) -> bool {
+        let mut clean = true;
+        let (runtime, observed) = (&self.executor.runtime, self.observed.get());
+        for sandbox in &observed.sandboxes {
+            if let Err(error) = runtime.remove_pod_sandbox(&sandbox.id).await {
+                tracing::warn!(uid = self.uid(), sandbox = sandbox.id, %error, "sandbox not removed, will retry");
+                clean = false;
+            }
+        }
+        let orphans =
+            observed.instances.iter().filter(|i| observed.sandboxes.iter().all(|s| s.id != i.sandbox));
+        for instance in orphans {
+            if let Err(error) = runtime.remove_container(&instance.id).await {
+                tracing::warn!(uid = self.uid(), id = instance.id, %error, "container not removed, will retry");
+                clean = false;
+            }
+        }
+        if !clean {
+            self.observed.outdate();
+            return false;
+        }
+        if let Err(error) = self.executor.resources.remove_cgroup(self.uid()).await {
+            tracing::warn!(uid = self.uid(), %error, "pod's cgroup not removed, will retry");
+            return false;
+        }
+        self.executor.resources.update_qos_weights();
+        let config = &self.executor.config;
+        let logs = config.pod_log_dir(spec::namespace(self.pod()), spec::name(self.pod()), self.uid());
+        for tree in [config.pod_dir(self.uid()), logs] {
+            if let Err(error) = tokio::task::block_in_place(|| teardown::remove_tree(&tree)) {
+                tracing::warn!(uid = self.uid(), %error, "directory not removed, will retry");
+                clean = false;
+            }
+        }
+        if clean {
+            self.executor.resources.release_users(self.uid());
+        }
+        clean
+    }
+}
