@@ -4,8 +4,9 @@
 use crate::server::Server;
 use coracle_pki::authority::{Authority, Profile};
 use serde_json::{Value, json};
+use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Somebody with credentials.
@@ -95,6 +96,13 @@ impl Caller {
         let mut child = curl.stdout(Stdio::piped()).spawn().unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         Watch(child)
+    }
+
+    /// A watch whose events are written to a file.
+    pub fn watch_into(&self, path: &str, file: &Path) -> Watch {
+        let mut curl = Command::new("curl");
+        curl.args(["-sN", "--cacert"]).arg(&self.ca).args(&self.args).arg(format!("{}{path}", self.url));
+        Watch(curl.stdout(File::create(file).unwrap()).spawn().unwrap())
     }
 
     pub fn get(&self, path: &str) -> (u16, Value) {

@@ -1,5 +1,7 @@
 //! What the suites share: the built programs, a server of one's own, and kubectl.
 
+#![forbid(unsafe_code)]
+
 // A `coracle server` in a temporary directory.
 pub mod server;
 // Requests as they are, on connections that stay.
@@ -29,8 +31,25 @@ pub mod lab;
 // A suite in namespaces of its own.
 pub mod namespaces;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+/// Reports that a test, `suite::name`, cannot run on this machine: on standard error, and as a line of the file that
+/// `CORACLE_TEST_SKIPPED` names. `scripts/test` fails on tests that it does not allow to be skipped.
+///
+/// # Panics
+/// When that file cannot be written.
+pub fn skipped(test: &str, reason: &str) {
+    let line = format!("{test}: {reason}\n");
+    // Unlike println!, this is shown for tests that pass.
+    let _ = std::io::stderr().write_all(format!("skipped {line}").as_bytes());
+    if let Some(path) = std::env::var_os("CORACLE_TEST_SKIPPED") {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        file.and_then(|mut file| file.write_all(line.as_bytes()))
+            .expect("the list of skipped tests is written");
+    }
+}
 
 /// A program of the workspace, built by `cargo build --workspace` beside the tests.
 ///

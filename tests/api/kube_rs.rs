@@ -12,7 +12,6 @@ use kube::api::{
 };
 use kube::{Client, ResourceExt};
 use serde_json::json;
-use std::time::Duration;
 
 fn run<F: Future<Output = anyhow::Result<()>>>(suite: impl Fn(Client) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -139,11 +138,11 @@ fn one_of_two_holds_the_lease() {
             json!({"metadata": {"name": "leader"}, "spec": {"leaseDurationSeconds": 15}}),
         )?;
         api.create(&PostParams::default(), &lease).await?;
+        // Both read before either writes.
+        let seen = api.get("leader").await?;
         let take = |who: &'static str| {
-            let api = api.clone();
+            let (api, mut lease) = (api.clone(), seen.clone());
             async move {
-                let mut lease = api.get("leader").await?;
-                tokio::time::sleep(Duration::from_millis(20)).await;
                 lease.spec.get_or_insert_default().holder_identity = Some(who.into());
                 api.replace("leader", &PostParams::default(), &lease).await
             }

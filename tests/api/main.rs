@@ -1,6 +1,7 @@
 //! The API server through real clients, without root: kubectl (oldest and newest to be had), kube-rs, raw HTTP. Every
 //! suite runs on the embedded store and on a real etcd.
 
+#![forbid(unsafe_code)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 // Commands as people type them.

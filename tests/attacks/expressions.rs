@@ -3,7 +3,7 @@
 use coracle_tests::caller::Caller;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -70,12 +70,10 @@ fn an_editor_cannot_keep_the_server_busy_with_a_rule() {
             .collect();
         let mut others = 0;
         while !attacks.iter().all(|attack| attack.is_finished()) {
-            let begun = Instant::now();
             assert_eq!(admin.get("/api/v1/namespaces/default").0, 200);
-            assert!(begun.elapsed() < Duration::from_secs(10), "served after {:?}", begun.elapsed());
-            others += 1;
+            others += usize::from(attacks.iter().any(|attack| !attack.is_finished()));
         }
-        assert!(others > 0);
+        assert!(others > 0, "nobody else was served before the attacks were over");
     });
 }
 

@@ -1,5 +1,6 @@
 //! Attacks, each by the role that would try it: a pod, a restricted pod, a read-only user, a namespace editor, a node, a local
 //! user of a node, an image author, a failing disk. Every test performs the attack and passes when it fails.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, missing_docs)]
 
 // Pods and local users against a node's files.

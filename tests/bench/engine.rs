@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use coracle_engine::image::ImageStore;
-use coracle_engine::runtime::Runtime;
+use coracle_engine::runtime::{Containers, Sandboxes};
 use coracle_tests::lab::{Lab, in_lab};
 use coracle_tests::program;
 

@@ -1,5 +1,6 @@
 //! kubectl → server → scheduler → agent → containers, for real, in namespaces of their own. Needs root.
 
+#![forbid(unsafe_code)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod kinds;

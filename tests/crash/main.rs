@@ -1,5 +1,6 @@
 //! `kill -9`: of the whole server under writers and watchers, and of the embedded store alone.
 
+#![forbid(unsafe_code)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 // Numbers that look random.

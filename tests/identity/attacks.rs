@@ -143,8 +143,8 @@ fn the_server_stays_up() {
             megabytes(&server, "VmHWM"),
             megabytes(&server, "VmRSS")
         );
+        // The bystander fails when a read is not answered within its client's timeout.
         assert_eq!(admin.get("/api/v1/namespaces/default").0, 200, "after {what}");
-        assert!(worst < 20_000, "{what}: somebody else waited for {worst} ms");
     }
     bystander.end();
     coracle_tests::eventually("memory returns", Duration::from_secs(150), || {

@@ -54,10 +54,11 @@ async fn persistent(remote: &HttpsClient, method: Method, path: &str, body: Opti
     }
 }
 
-/// The slowest of a hundred, and the slowest.
-fn figures(times: &mut [Duration]) -> (Duration, Duration) {
+/// The median, the slowest of a hundred, and the slowest.
+fn figures(times: &mut [Duration]) -> (Duration, Duration, Duration) {
     times.sort();
-    (times[(times.len() * 99 / 100).min(times.len() - 1)], *times.last().unwrap())
+    let of_hundred = (times.len() * 99 / 100).min(times.len() - 1);
+    (times[times.len() / 2], times[of_hundred], *times.last().unwrap())
 }
 
 #[test]
@@ -101,15 +102,21 @@ fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
             let (flooder, left) = (flooder.clone(), left.clone());
             let (served, refused, broken) = (served.clone(), refused.clone(), broken.clone());
             flood.spawn(async move {
+                let mut times = Vec::new();
                 while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
+                    let sent = Instant::now();
                     match flooder.send(Method::GET, "/api/v1/configmaps", None).await {
-                        Ok((200, _)) => served.fetch_add(1, Ordering::Relaxed),
+                        Ok((200, _)) => {
+                            times.push(sent.elapsed());
+                            served.fetch_add(1, Ordering::Relaxed)
+                        }
                         Ok((429, _)) => refused.fetch_add(1, Ordering::Relaxed),
                         // On a machine that is busy elsewhere too, some of its many connections are given up.
                         Err(_) => broken.fetch_add(1, Ordering::Relaxed),
                         other => panic!("neither served nor told to wait: {other:?}"),
                     };
                 }
+                times
             });
         }
         let beat = Arc::new(tokio::sync::Mutex::new((remote(&server, "system:node:n", &["system:nodes"]), beat)));
@@ -133,12 +140,14 @@ fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
                 assert_eq!(code, 200, "another user");
             }
         });
+        let mut lists = Vec::new();
         while let Some(ended) = flood.join_next().await {
-            ended.unwrap();
+            lists.extend(ended.unwrap());
         }
         let took = begun.elapsed();
         let (mut beats, mut gets) = (beats.join().unwrap(), gets.join().unwrap());
-        let ((beat99, beat), (get99, get)) = (figures(&mut beats), figures(&mut gets));
+        assert!(beats.len() > 5, "{} heartbeats", beats.len());
+        let ((beat50, beat99, beat), (get50, get99, get)) = (figures(&mut beats), figures(&mut gets));
         let [served, refused, broken] = [served, refused, broken].map(|count| count.load(Ordering::Relaxed));
         println!(
             "{served} lists served, {refused} refused and {broken} broken off in {took:?}; {} heartbeats, p99 {beat99:?}, worst {beat:?}; {} reads of another user, p99 {get99:?}, worst {get:?}",
@@ -147,7 +156,9 @@ fn a_flood_of_lists_stops_neither_heartbeats_nor_others() {
         );
         assert_eq!(served + refused + broken, REQUESTS);
         assert!(served > 0 && broken < REQUESTS / 10, "{served} served, {broken} broken off");
-        assert!(beats.len() > 5 && beat < Duration::from_secs(10), "leases live for forty seconds");
-        assert!(get < Duration::from_secs(15));
+        // However slow the machine is: others do not wait in the queue of the flood, whose lists do.
+        let (list50, ..) = figures(&mut lists);
+        assert!(beat50 < list50 && get50 < list50, "heartbeats {beat50:?}, reads {get50:?}, lists {list50:?}");
+        assert!(beat < Duration::from_secs(40), "the lease of a node expires after {beat:?}");
     });
 }

@@ -1,4 +1,5 @@
 //! The CNI plugins in real namespaces: against the spec, under load, killed, and beside those of others.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
 // One plugin, called as a runtime does.

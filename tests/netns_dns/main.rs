@@ -1,5 +1,6 @@
 //! Cluster DNS, asked with `dig` from a pod's network and by a pod itself. One cluster for everything. Needs root.
 
+#![forbid(unsafe_code)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod names;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use coracle_engine::runtime::{Runtime, RuntimeError};
+use coracle_engine::runtime::{Containers, RuntimeError, Sandboxes};
 
 use crate::node::Node;
 

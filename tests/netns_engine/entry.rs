@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use coracle_engine::runtime::Runtime;
+use coracle_engine::runtime::{Containers, Execs, Sandboxes};
 use coracle_proto::cri;
 
 use crate::node::{Node, runtime};

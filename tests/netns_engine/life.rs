@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_engine::runtime::{Runtime, RuntimeError};
+use coracle_engine::runtime::{Containers, Execs, Runtime, RuntimeError, Sandboxes, Stats};
 use coracle_proto::cri;
 
 use crate::node::{Node, run};
@@ -95,9 +95,9 @@ async fn exits_are_told_with_code_and_reason() {
 async fn what_ignores_its_signal_is_killed_after_the_grace() {
     let node = Node::start().await;
     let sandbox = node.sandbox("stubborn").await;
-    let script = "trap 'echo no' TERM; while true; do sleep 0.05; done";
+    let script = "trap 'echo no' TERM; echo ready; while true; do sleep 0.05; done";
     let id = node.run(&sandbox, "stubborn", node.container_config("c", &["sh", "-c", script])).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    node.logged("stubborn", "c", "stdout F ready").await;
     let begun = std::time::Instant::now();
     node.cri.stop_container(&id, Duration::from_secs(1)).await.unwrap();
     assert!(begun.elapsed() >= Duration::from_secs(1));
@@ -229,8 +229,10 @@ async fn a_shared_pid_namespace_has_pause_first_and_hides_the_host() {
     assert_eq!(text("cat /proc/sys/net/ipv4/ip_unprivileged_port_start").await, "7\n");
     // What is orphaned in the namespace is reaped.
     text("sh -c 'sleep 0.1 & true'").await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(!text("ps").await.contains("sleep 0.1"));
+    let begun = std::time::Instant::now();
+    while text("ps").await.contains("sleep 0.1") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is not reaped");
+    }
     node.cri.remove_pod_sandbox(&sandbox).await.unwrap();
 }
 

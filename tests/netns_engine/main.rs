@@ -1,4 +1,5 @@
 //! The container engine over CRI, as root, in mount, network and pid namespaces of its own.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod node;
@@ -11,7 +12,7 @@ mod rough;
 mod survival;
 mod crashes;
 
-use coracle_tests::namespaces;
+use coracle_tests::{namespaces, skipped};
 
 /// What is run again through every OCI runtime; the rest does not touch it.
 const THROUGH_EVERY_RUNTIME: [&str; 3] = ["life::", "streams::", "survival::"];
@@ -28,14 +29,13 @@ fn in_namespaces() {
 #[test]
 fn through_crun() {
     let path = std::env::var("CORACLE_CRUN").unwrap_or_else(|_| "crun".into());
-    let Some(version) = version_of(&path) else {
-        return println!("skipped: {path} is not installed");
-    };
+    let version = version_of(&path).unwrap_or_else(|| panic!("{path} is not installed: scripts/deps test"));
     let number = |at: usize| version.split('.').nth(at).and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
     if (number(0), number(1)) < (1, 21) && cgroups_are_bare() {
-        return println!(
-            "skipped: crun {version} cannot run a container with device rules where cgroup2 has no controllers; 1.21 can"
+        let reason = format!(
+            "crun {version} cannot run a container with device rules where cgroup2 has no controllers; 1.21 can"
         );
+        return skipped("netns_engine::through_crun", &reason);
     }
     inside(&path, &THROUGH_EVERY_RUNTIME);
 }
@@ -45,9 +45,9 @@ fn through_crun() {
 fn through_youki() {
     let path = std::env::var("CORACLE_YOUKI").unwrap_or_else(|_| "youki".into());
     if version_of(&path).is_none() {
-        return println!(
-            "skipped: {path} is not installed: cargo install youki --locked --features v1,v2,seccomp"
-        );
+        let reason =
+            format!("{path} is not installed: cargo install youki --locked --features v1,v2,seccomp");
+        return skipped("netns_engine::through_youki", &reason);
     }
     inside(&path, &THROUGH_EVERY_RUNTIME);
 }

@@ -9,7 +9,7 @@ use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use coracle_engine::image::ImageStore;
-use coracle_engine::runtime::{CriRuntime, Runtime};
+use coracle_engine::runtime::{Containers, CriRuntime, Execs, Runtime, Sandboxes};
 use coracle_proto::cri;
 use coracle_tests::{namespaces, program};
 
@@ -247,6 +247,15 @@ impl Node {
         text.lines().map(|l| format!("{}\n", l.split_once(' ').unwrap().1)).collect()
     }
 
+    /// Waits for a line of a container's log, as `container_log` has it.
+    pub async fn logged(&self, pod: &str, name: &str, line: &str) {
+        let begun = Instant::now();
+        while !self.container_log(pod, name).lines().any(|have| have == line) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{}", self.container_log(pod, name));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     pub async fn exec(&self, id: &str, script: &str) -> cri::ExecSyncResponse {
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
         self.cri.exec_sync(id, command, Duration::from_secs(60)).await.unwrap()
@@ -261,7 +270,7 @@ impl Node {
             // A pod's own cgroup is pod life's to remove.
             let pods = format!("cgroup /sys/fs/cgroup{}/kubepods/", self.cgroup);
             new.retain(|line| line.strip_prefix(&pods).is_none_or(|rest| rest.contains('/')));
-            if new.is_empty() || begun.elapsed() > Duration::from_secs(10) {
+            if new.is_empty() || begun.elapsed() > Duration::from_secs(60) {
                 return new;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;

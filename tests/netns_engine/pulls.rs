@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_engine::runtime::{Runtime, RuntimeError};
+use coracle_engine::runtime::{Containers, Images, RuntimeError, Sandboxes};
 use coracle_proto::cri;
 use coracle_tests::registry::Registry;
 use coracle_tests::token_registry::TokenRegistry;

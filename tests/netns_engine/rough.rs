@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use coracle_engine::runtime::{Runtime, RuntimeError};
+use coracle_engine::runtime::{Containers, Images, Runtime, RuntimeError, Sandboxes};
 
 use crate::node::{Node, run};
 

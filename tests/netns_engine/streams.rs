@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_engine::runtime::{Runtime, RuntimeError, TerminalSize};
+use coracle_engine::runtime::{Containers, Execs, RuntimeError, Sandboxes, TerminalSize};
 use coracle_proto::cri;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -28,12 +28,12 @@ async fn a_rotated_log_goes_on_in_a_new_file() {
     let sandbox = node.sandbox("rotate").await;
     let script = "echo one; while [ ! -e /tmp/go ]; do sleep 0.02; done; echo two; sleep 100";
     let id = node.run(&sandbox, "rotate", node.container_config("c", &["sh", "-c", script])).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    node.logged("rotate", "c", "stdout F one").await;
     let path = node.path("logs/rotate/c.log");
     std::fs::rename(&path, path.with_extension("old")).unwrap();
     node.cri.reopen_container_log(&id).await.unwrap();
     node.exec(&id, "touch /tmp/go").await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    node.logged("rotate", "c", "stdout F two").await;
     assert_eq!(node.container_log("rotate", "c"), "stdout F two\n");
     let old = std::fs::read_to_string(path.with_extension("old")).unwrap();
     assert!(old.ends_with("stdout F one\n"), "{old}");
@@ -67,11 +67,11 @@ async fn exec_has_streams_a_terminal_and_an_exit_code() {
     assert_eq!((out.as_str(), err.as_str()), ("over the wire", "done\n"));
     assert_eq!(session.exit.await.unwrap(), Ok(4));
 
-    let script = "stty size; read line; stty size; echo got $line; tty; exit 2";
-    let mut session = node.cri.exec(exec_request(&id, script, true)).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // The loop ends without the size, too.
+    let sized = "i=0; until stty size | grep -q '^37 101' || [ $i = 1000 ]; do i=$((i+1)); sleep 0.02; done";
+    let script = format!("{sized}; stty size; read line; echo got $line; tty; exit 2");
+    let mut session = node.cri.exec(exec_request(&id, &script, true)).await.unwrap();
     session.resize.send(TerminalSize { width: 101, height: 37 }).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
     let mut stdin = session.stdin.take().unwrap();
     stdin.write_all(b"typed\n").await.unwrap();
     let mut out = String::new();
@@ -157,12 +157,23 @@ async fn ports_are_forwarded_into_the_sandbox() {
     let script =
         "mkdir -p /tmp/www; echo inside > /tmp/www/index.html; exec httpd -f -p 127.0.0.1:8080 -h /tmp/www";
     node.run(&sandbox, "ports", node.container_config("c", &["sh", "-c", script])).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let mut connection = node.cri.port_forward(&sandbox, 8080).await.unwrap();
-    connection.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
-    let mut page = String::new();
-    connection.read_to_string(&mut page).await.unwrap();
-    assert!(page.ends_with("inside\n"), "{page:?}");
+    let begun = std::time::Instant::now();
+    loop {
+        let page = async {
+            let mut connection = node.cri.port_forward(&sandbox, 8080).await.ok()?;
+            connection.write_all(b"GET / HTTP/1.0\r\n\r\n").await.ok()?;
+            let mut page = String::new();
+            connection.read_to_string(&mut page).await.ok()?;
+            Some(page)
+        };
+        let page = page.await;
+        if page.as_ref().is_some_and(|page| page.ends_with("inside\n")) {
+            break;
+        }
+        // The server in the container needs a moment to listen.
+        assert!(begun.elapsed() < Duration::from_secs(60), "{page:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     node.cri.remove_pod_sandbox(&sandbox).await.unwrap();
 }
 
@@ -174,8 +185,8 @@ async fn a_terminal_survives_the_keeper() {
     let mut config = node.container_config("c", &["sh"]);
     (config.stdin, config.tty) = (true, true);
     let id = node.run(&sandbox, "tty", config).await;
-    node.kill_keeper();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let old = node.kill_keeper();
+    node.other_keeper(old).await;
     assert_eq!(node.status(&id).await.state(), cri::ContainerState::ContainerRunning);
     let request = cri::AttachRequest {
         container_id: id.clone(),

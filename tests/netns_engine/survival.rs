@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_engine::runtime::Runtime;
+use coracle_engine::runtime::{Containers, Sandboxes};
 use coracle_proto::cri::{ContainerState, PodSandboxState};
 
 use crate::node::{Node, kill, processes};
@@ -31,17 +31,23 @@ async fn gone(pid: i32) {
     }
 }
 
+/// Makes a container that waits for `/tmp/go` go on, with or without an engine.
+fn tell(pid: i32) {
+    std::fs::write(format!("/proc/{pid}/root/tmp/go"), "").unwrap();
+}
+
 #[tokio::test]
 #[ignore = "run by in_namespaces"]
 async fn containers_do_not_notice_a_killed_engine() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox("calm").await;
     let counter = node.run(&sandbox, "calm", node.container_config("count", &["sh", "-c", COUNTING])).await;
-    let ending =
-        node.run(&sandbox, "calm", node.container_config("end", &["sh", "-c", "sleep 0.6; exit 42"])).await;
+    let wait = "while [ ! -e /tmp/go ]; do sleep 0.02; done; exit 42";
+    let ending = node.run(&sandbox, "calm", node.container_config("end", &["sh", "-c", wait])).await;
     let pid = node.pid(&counter).await;
     let end = node.pid(&ending).await;
     node.kill_engine();
+    tell(end);
     gone(end).await;
     node.start_engine().await;
     assert_eq!(node.pid(&counter).await, pid);
@@ -62,21 +68,22 @@ async fn containers_do_not_notice_a_killed_engine() {
 #[tokio::test]
 #[ignore = "run by in_namespaces"]
 async fn a_new_keeper_takes_over_from_a_killed_one() {
-    let quick_exit = "sleep 3; exit 3";
     let node = Node::start().await;
     let sandbox = node.sandbox("heir").await;
     let counter = node.run(&sandbox, "heir", node.container_config("count", &["sh", "-c", COUNTING])).await;
     let wait = "while [ ! -e /tmp/go ]; do sleep 0.02; done; exit 9";
     let ending = node.run(&sandbox, "heir", node.container_config("end", &["sh", "-c", wait])).await;
+    let quick_exit = "while [ ! -e /tmp/go ]; do sleep 0.02; done; exit 3";
     let quick = node.run(&sandbox, "heir", node.container_config("quick", &["sh", "-c", quick_exit])).await;
     let pid = node.pid(&counter).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let quick_pid = node.pid(&quick).await;
     let old = node.kill_keeper();
     node.other_keeper(old).await;
     assert_eq!(node.pid(&counter).await, pid);
     assert_eq!(node.status(&counter).await.state(), ContainerState::ContainerRunning);
     assert_eq!(node.exec(&ending, "(sleep 0.2; touch /tmp/go) >/dev/null 2>&1 & exit 6").await.exit_code, 6);
     assert_eq!(node.exited(&ending).await.exit_code, 9);
+    tell(quick_pid);
     assert_eq!(node.exited(&quick).await.exit_code, 3, "ended under the new keeper");
     node.cri.stop_container(&counter, Duration::from_secs(0)).await.unwrap();
     assert_gapless(&node.container_log("heir", "count"));
@@ -91,12 +98,13 @@ async fn both_killed_at_once_containers_are_found_again() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox("both").await;
     let counter = node.run(&sandbox, "both", node.container_config("count", &["sh", "-c", COUNTING])).await;
-    let ending =
-        node.run(&sandbox, "both", node.container_config("end", &["sh", "-c", "sleep 0.5; exit 42"])).await;
+    let wait = "while [ ! -e /tmp/go ]; do sleep 0.02; done; exit 42";
+    let ending = node.run(&sandbox, "both", node.container_config("end", &["sh", "-c", wait])).await;
     let pid = node.pid(&counter).await;
     let end = node.pid(&ending).await;
     node.kill_keeper();
     node.kill_engine();
+    tell(end);
     gone(end).await;
     node.start_engine().await;
     assert_eq!(node.pid(&counter).await, pid);

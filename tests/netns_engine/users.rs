@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use coracle_engine::runtime::{Runtime, RuntimeError};
+use coracle_engine::runtime::{Containers, RuntimeError, Sandboxes};
 use coracle_proto::cri;
 
 use crate::node::Node;

@@ -1,4 +1,5 @@
 //! Images on a real disk and from a real registry: unpacked, refused, killed, collected.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
 // Images and archives made by hand.

@@ -1,6 +1,7 @@
 //! A second machine, in namespaces of its own, joins with a token and nothing else, becomes a node, and shows nothing of
 //! itself to those who may not see it. Root: namespaces, mounts and cgroups.
 
+#![forbid(unsafe_code)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use coracle_pki::authority::{Authority, Profile};

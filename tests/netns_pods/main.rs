@@ -1,4 +1,5 @@
 //! Pods through kubectl, on a server and an agent with the built-in engine, as root, in namespaces of their own.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod life;

@@ -182,7 +182,7 @@ fn a_machine_that_goes_down_ends_its_pods_in_order() {
         format!(
             "terminationGracePeriodSeconds: 8, {}",
             one(&format!(
-                "command: [sh, -c, \"trap 'read up idle < /proc/uptime; echo $up > /h/{word}; exit 0' TERM; while :; do sleep 0.1; done\"], volumeMounts: [{{name: h, mountPath: /h}}]"
+                "command: [sh, -c, \"trap 'read up idle < /proc/uptime; echo $up > /h/{word}; exit 0' TERM; touch /h/{word}.ready; while :; do sleep 0.1; done\"], volumeMounts: [{{name: h, mountPath: /h}}]"
             ))
         )
     };
@@ -197,8 +197,10 @@ fn a_machine_that_goes_down_ends_its_pods_in_order() {
         ));
         cluster.wait_ready(name);
     }
-    // Ready is the process, not its trap: the shells get a moment to set theirs.
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    // Ready is the process, not its trap.
+    eventually("the shells have set their traps", PATIENCE, || {
+        ["plain.ready", "critical.ready"].iter().all(|mark| cluster.path("h").join(mark).exists())
+    });
     let agent = nix::unistd::Pid::from_raw(cluster.agent_pid() as i32);
     nix::sys::signal::kill(agent, nix::sys::signal::Signal::SIGPWR).unwrap();
     for name in ["plain", "critical"] {

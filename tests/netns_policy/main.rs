@@ -1,6 +1,7 @@
 //! Network policies against real packets: pods × policies, each path compared with a model that shares no code with
 //! the agent, on one node and between nodes, of both families. One cluster for everything. Needs root.
 
+#![forbid(unsafe_code)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod model;

@@ -24,7 +24,10 @@ pub fn exec(stage: &mut Stage) {
 
 pub fn terminal(stage: &mut Stage) {
     for k in &stage.kubectls {
-        let seen = in_terminal(k, &["exec", "-it", "talk", "--", "sh"], "tty; sleep 1; stty size; exit 5\n");
+        // The size comes after the shell; the loop ends without it, too.
+        let sized = "i=0; until stty size | grep -q '^33 1' || [ $i = 300 ]; do i=$((i+1)); sleep 0.1; done";
+        let script = format!("tty; {sized}; stty size; exit 5\n");
+        let seen = in_terminal(k, &["exec", "-it", "talk", "--", "sh"], &script);
         assert!(seen.contains("/dev/pts/"), "{seen}");
         assert!(seen.contains("33 111"), "the terminal's size: {seen}");
         assert!(seen.contains("command terminated with exit code 5"), "{seen}");

@@ -1,5 +1,6 @@
 //! Everything a person does to a running pod, with the oldest and the newest kubectl, kube-rs and the Python client, on one
 //! cluster, as root, in namespaces of its own.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod tools;

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
-use std::time::Duration;
 
 use coracle_tests::kubectl::{self, Kubectl};
 
@@ -125,7 +124,7 @@ pub fn run(kubectl: &Kubectl, args: &[&str], input: &str) -> (Option<i32>, Strin
     running.end()
 }
 
-/// The same with a terminal around kubectl.
+/// A shell of root with a terminal around kubectl.
 pub fn in_terminal(kubectl: &Kubectl, args: &[&str], input: &str) -> String {
     let command = kubectl.command(args);
     let words: Vec<String> = std::iter::once(command.get_program())
@@ -139,10 +138,15 @@ pub fn in_terminal(kubectl: &Kubectl, args: &[&str], input: &str) -> String {
     }
     let mut child = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // A terminal drops what comes before it is set up.
-    std::thread::sleep(Duration::from_secs(2));
+    let (mut stdout, mut seen) = (child.stdout.take().unwrap(), Vec::new());
+    // A terminal drops what comes before it is set up; then the shell shows its prompt.
+    let mut byte = [0];
+    while !seen.contains(&b'#') && stdout.read(&mut byte).unwrap() == 1 {
+        seen.extend(byte);
+    }
     stdin.write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output();
+    stdout.read_to_end(&mut seen).unwrap();
+    child.wait().unwrap();
     drop(stdin);
-    String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+    String::from_utf8_lossy(&seen).into_owned()
 }

@@ -25,7 +25,10 @@ trap 'rm -f /tmp/before.$$ /tmp/after.$$ /tmp/*.up.$$' EXIT
 
 images=()
 for archive in .cache/images/[!t]*.tar; do images+=(--image "$archive"); done
+now() { date +%s%N; }
+begun=$(now)
 coracle up --nodes 2 "${images[@]}" > /tmp/first.up.$$
+first=$((($(now) - begun) / 1000000))
 tail -1 /tmp/first.up.$$ | grep -qx "export KUBECONFIG=/mnt/cluster/admin.kubeconfig"
 export KUBECONFIG=/mnt/cluster/admin.kubeconfig
 kubectl=$(scripts/kubectl)
@@ -38,20 +41,20 @@ hub=$(grep -A2 '"hub"' /mnt/cluster/up.json | grep -o '[0-9]*' | paste -sd-)
 # A second run is quick and changes nothing; another one loads an image that is new, and changes nothing else.
 cp /mnt/cluster/up.json /run/up.before
 pods=$("$kubectl" get pods -o 'jsonpath={.items[*].status.containerStatuses[*].containerID}')
-begun=$(date +%s%N)
+begun=$(now)
 coracle up --nodes 2 "${images[@]}" > /dev/null
-took=$((($(date +%s%N) - begun) / 1000000))
+took=$((($(now) - begun) / 1000000))
 coracle up --nodes 2 --image .cache/images/tools.tar > /dev/null
 cmp /mnt/cluster/up.json /run/up.before
 rm /run/up.before
 [ "$("$kubectl" get pods -o 'jsonpath={.items[*].status.containerStatuses[*].containerID}')" = "$pods" ]
 coracle-agent image --image-dir /mnt/cluster/node-2/engine/images ls | grep coracle.local/tools > /dev/null
-echo "second run: $took ms"
-[ "$took" -lt 3000 ]
+echo "first run: $first ms, second run: $took ms"
+[ "$took" -lt "$first" ]
 
 coracle down --purge
 rm -rf /run/.kube
-for try in $(seq 50); do
+for _ in $(seq 50); do
     look | grep -v 'bash\|look' > /tmp/after.$$
     cmp -s /tmp/before.$$ /tmp/after.$$ && break
     sleep 0.2

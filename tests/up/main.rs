@@ -1,5 +1,6 @@
 //! What a newcomer runs: `coracle up`, `down` and `doctor`, in a sandbox where everything that is left can be seen. Needs root.
 
+#![forbid(unsafe_code)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use coracle_tests::{eventually, program};

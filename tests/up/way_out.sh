@@ -75,7 +75,12 @@ k run box --image=coracle.local/tools
 k wait --for=condition=Ready pod/box --timeout=60s
 [ "$(get 198.51.100.2)" = "hello from outside" ]
 [ "$(get www.outside.test)" = "hello from outside" ]
-unpulled found | grep -i "connection refused"
+# What takes as long on this machine: a command in the pod, and a pull that is refused.
+timed k exec box -- true
+usual=$took
+timed unpulled found
+pull=$took
+grep -i "connection refused" <<< "$said"
 # The machine's own loopback is not outside.
 if get 10.89.1.2; then echo "the machine's loopback is reached"; exit 1; fi
 
@@ -86,7 +91,7 @@ coracle up > /dev/null
 cmp /mnt/cluster/up.json /run/up.json
 kill -9 "$way"
 timed get 198.51.100.2
-[ "$took" -lt 2000 ] && [[ $said == *"exit code 7"* ]]
+[ "$took" -lt $((usual + 5000)) ] && [[ $said == *"exit code 7"* ]]
 coracle up > /dev/null
 [ "$(get www.outside.test)" = "hello from outside" ]
 
@@ -94,9 +99,9 @@ coracle up > /dev/null
 coracle up --outbound=false > /dev/null
 [ -z "$(pgrep -x slirp4netns)" ]
 timed get 198.51.100.2
-[ "$took" -lt 2000 ] && [[ $said == *"exit code 7"* ]]
+[ "$took" -lt $((usual + 5000)) ] && [[ $said == *"exit code 7"* ]]
 timed unpulled lost
-[ "$took" -lt 3000 ]
+[ "$took" -lt $((pull + 5000)) ]
 [ "$(coracle down --purge)" = "cluster down, state removed" ]
 slirp=$(command -v slirp4netns)
 mount --bind /dev/null "$slirp"

@@ -1,5 +1,7 @@
 //! The `bridge` CNI plugin.
 
+#![forbid(unsafe_code)]
+
 fn main() -> std::process::ExitCode {
     coracle_cni::protocol::run(&coracle_cni::bridge::Bridge)
 }

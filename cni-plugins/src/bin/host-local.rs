@@ -1,5 +1,7 @@
 //! The `host-local` CNI plugin.
 
+#![forbid(unsafe_code)]
+
 fn main() -> std::process::ExitCode {
     coracle_cni::protocol::run(&coracle_cni::hostlocal::HostLocal)
 }

@@ -6,6 +6,8 @@
 //! May depend on `coracle-kinds`. It does not depend on the API server: `coracle-apiserver` implements
 //! [`pipeline::Pipeline`], and controllers, scheduler and tests only know the trait.
 
+#![forbid(unsafe_code)]
+
 // Annotations of the audit event of a request.
 pub mod audit_annotations;
 // Patches.

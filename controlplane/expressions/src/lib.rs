@@ -4,6 +4,8 @@
 //!
 //! Depends on no other crate of the control plane.
 
+#![forbid(unsafe_code)]
+
 // Parsing IP addresses and CIDR ranges.
 pub mod addresses;
 // Why a text cannot be compiled.
@@ -75,6 +77,14 @@ const THREAD: u64 = 1_000;
 const KNOWN_PROGRAMS: usize = 256;
 
 /// An expression that can be evaluated. Evaluation is only possible with a budget.
+///
+/// ```
+/// use coracle_expressions::{Budget, compile, context};
+/// let program = compile("'web'.startsWith('w') && 1 + 1 == 2")?;
+/// let value = program.evaluate(&context(), &mut Budget::of(1_000));
+/// assert!(matches!(value, Ok(cel::Value::Bool(true))));
+/// # Ok::<(), coracle_expressions::CompileError>(())
+/// ```
 pub struct Program {
     parsed: cel::Program,
     measured: rewrite::Measured,

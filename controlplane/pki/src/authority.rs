@@ -82,6 +82,16 @@ impl Profile {
 }
 
 /// A certificate authority.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// use coracle_pki::authority::{Authority, Profile};
+/// let authority = Authority::ensure(dir.path(), "ca", "kubernetes")?;
+/// let jane = Profile::client("jane", &["developers"]);
+/// let signed = authority.sign(&jane)?;
+/// assert!(authority.still_good(&signed.certificate, &jane));
+/// # Ok::<(), coracle_pki::PkiError>(())
+/// ```
 pub struct Authority {
     /// The CA certificate, PEM.
     pub certificate: String,

@@ -4,6 +4,8 @@
 //!
 //! Depends on no other crate of the control plane.
 
+#![forbid(unsafe_code)]
+
 // A certificate authority and the certificates that it signs.
 pub mod authority;
 // Certificate signing requests.

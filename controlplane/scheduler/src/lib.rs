@@ -6,6 +6,8 @@
 //! May depend on `coracle-informer`, `coracle-client` and `coracle-kinds`. It does not depend on the API server or the
 //! controllers; its tests do.
 
+#![forbid(unsafe_code)]
+
 // The fields of API objects that the scheduler reads.
 pub mod wire;
 // Resource quantities and requests.

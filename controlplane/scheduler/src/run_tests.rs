@@ -9,7 +9,6 @@ use coracle_testing::Cluster;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::task::JoinSet;
 
 struct Fixture {
@@ -112,10 +111,9 @@ async fn a_pod_that_waits_says_why_and_goes_when_the_cause_is_gone() {
         .await;
     let (why, _) = f.pending.of("default", "big").unwrap();
     assert_eq!(why.rejections[0].0, "small");
-    let start = Instant::now();
+    // `bound` waits for less than the five minutes after which the queue tries such a pod again without a cause.
     f.node("large", "4").await;
     assert_eq!(f.bound("big").await, "large");
-    assert!(start.elapsed().as_millis() < 900, "not by a timer: {:?}", start.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,9 @@
 //!
 //! Depends on no other crate of the control plane.
 
+// A test makes a descriptor of the journal fail.
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 // The embedded engine: one process, one disk.
 pub mod embedded;
 // etcd v3, shared by several servers.
@@ -191,6 +194,19 @@ pub enum Unhealthy {
 }
 
 /// An ordered, revisioned key space.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// # tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+/// use coracle_store::{Durability, Store, Write, open};
+/// let store = open("embedded", dir.path()).await?;
+/// let (key, value) = ("/registry/a".to_owned(), Some("1".into()));
+/// let written = store.write(Write { key, expect: 0, value, durability: Durability::Sync }).await?;
+/// let found = store.get("/registry/a").await?.expect("it was written");
+/// assert_eq!((found.modified, &found.value[..]), (written, &b"1"[..]));
+/// # Ok::<(), coracle_store::StoreError>(())
+/// # }).expect("the store works");
+/// ```
 #[async_trait]
 pub trait Store: Send + Sync {
     /// The newest value of a key.

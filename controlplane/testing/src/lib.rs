@@ -4,12 +4,17 @@
 //! Only ever a dev-dependency. May depend on `coracle-apiserver`, `coracle-client`, `coracle-kinds`, `coracle-pki` and
 //! `coracle-store`, but not on `coracle-informer`, `coracle-controllers` or `coracle-scheduler`: their tests use this crate.
 
-use coracle_apiserver::actions::{self, Needs, components::LoopPlacement, reviews::Access};
+#![forbid(unsafe_code)]
+
+use coracle_apiserver::actions::{self, Needs, components::LoopPlacement};
 use coracle_apiserver::admission::plugins;
 use coracle_apiserver::admission::resource_quota::PendingCharges;
 use coracle_apiserver::api::Api;
-use coracle_apiserver::authz::Always;
+use coracle_apiserver::authz::rbac::Rbac;
+use coracle_apiserver::authz::{Always, Authorizer};
 use coracle_apiserver::conversion::Converter;
+use coracle_apiserver::in_process::InProcess;
+use coracle_apiserver::objects::Objects;
 use coracle_cli::health::Checks;
 use coracle_client::Client;
 use coracle_client::options::DeleteOptions;
@@ -84,27 +89,31 @@ impl Cluster {
         let registry = Arc::new(Registry::builtin());
         let store = store::open("embedded", directory.path()).await.expect("a store");
         let reflector = Arc::new(Reflector::start(store.clone(), registry.all()).await.expect("a reflector"));
-        let access = Arc::new(Access::default());
-        let _ = access.authz.set(Arc::new(Always(true)));
-        let chain = plugins::Needs { access: access.clone(), ..plugins::Needs::default() };
+        let objects = Arc::new(Objects::new(registry.clone(), store.clone(), reflector.clone()));
+        let authz: Arc<dyn Authorizer> = Arc::new(Always(true));
+        let chain = plugins::Needs {
+            authz: authz.clone(),
+            roles: Arc::new(Rbac::new(objects.clone())),
+            quota_charges: Arc::default(),
+            dialer: Arc::default(),
+        };
         let needs = Needs {
             keys: keys.clone(),
-            access,
-            service_cidr: "10.43.0.0/16".into(),
+            authn: Arc::default(),
+            authz,
             usage: Arc::default(),
             loops: LoopPlacement::Here,
             checks: Checks::default(),
         };
+        let actions = Arc::new(actions::actions(&registry, &needs));
         let api = Arc::new(Api {
-            hooks: actions::hooks(&registry, &needs).expect("hooks"),
-            actions: actions::actions(&registry, &needs),
-            converter: Converter::new(registry.clone(), reflector.clone(), chain.dialer.clone()),
-            registry,
+            hooks: actions::hooks(&registry, "10.43.0.0/16").expect("hooks"),
+            converter: Converter::new(registry, reflector, chain.dialer.clone()),
+            objects,
             store,
-            reflector,
-            admission: plugins::chain(&chain).expect("a chain"),
+            admission: plugins::chain(&chain, &plugins::Options::default()).expect("a chain"),
         });
-        let client = Client::new(api.clone(), User::server());
+        let client = Client::new(Arc::new(InProcess { api: api.clone(), actions }), User::server());
         let parts = Parts { client: client.clone(), keys, quota_charges: chain.quota_charges.clone() };
         let controllers = start(&parts);
         let kubelet = JoinSet::new();
@@ -169,9 +178,9 @@ impl Cluster {
         self.cache(group, plural).list(Some(namespace)).iter().map(|o| o.value()).collect()
     }
 
-    /// Waits until something holds; panics with what there is when it does not for ten seconds.
+    /// Waits until something holds; panics with what there is when it does not for a minute.
     pub async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        for _ in 0..1000 {
+        for _ in 0..6000 {
             if holds(self) {
                 return;
             }

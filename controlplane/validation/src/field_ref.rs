@@ -21,6 +21,13 @@ pub struct FieldRef<'a> {
 }
 
 /// Walks an object with rules and adds the errors.
+///
+/// ```
+/// use coracle_validation::field_ref::walk;
+/// let (object, mut errors) = (serde_json::json!({"spec": {"replicas": -1}}), Vec::new());
+/// walk(&object, &mut errors, |root| root.at("spec.replicas").non_negative());
+/// assert_eq!(errors[0].to_string(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0");
+/// ```
 pub fn walk(object: &Value, errors: &mut Vec<FieldError>, rules: impl FnOnce(FieldRef<'_>)) {
     let sink = Sink(RefCell::new(std::mem::take(errors)));
     rules(FieldRef { value: object, path: String::new(), sink: &sink });

@@ -3,6 +3,8 @@
 //!
 //! May depend on `coracle-expressions`, no other crate of the control plane.
 
+#![forbid(unsafe_code)]
+
 // A field of an object: value, path and list of errors.
 pub mod field_ref;
 // Names, addresses, and short strings that follow a pattern.
