@@ -7,7 +7,8 @@ use serde_json::Value;
 /// How many missing fields a write may create; the deepest path of the table without lists has nine fields.
 const DEPTH: usize = 12;
 
-/// A place in a tree: an existing value, and the fields from it down to the place. Of these only the first may exist.
+/// A place in a tree: an existing value, and the fields from it down to the place. Those after the first did not exist when
+/// the place was reached.
 pub struct Writer<'a> {
     tree: &'a mut Value,
     names: [&'static str; DEPTH],
@@ -31,23 +32,26 @@ impl<'a> Writer<'a> {
     }
 
     fn look(&self) -> Reader<'_> {
-        Reader::Tree(match self.count {
-            0 => self.tree,
-            1 => self.tree.get(self.names[0]).unwrap_or(&NULL),
-            _ => &NULL,
-        })
+        let names = &self.names[..self.count];
+        let found = names.iter().try_fold(&*self.tree, |tree, name| tree.get(*name));
+        Reader::Tree(found.unwrap_or(&NULL))
+    }
+
+    fn again(&mut self) -> Writer<'_> {
+        Writer { tree: self.tree, names: self.names, count: self.count }
     }
 
     pub(crate) fn existing(&mut self) -> Option<&mut Value> {
-        match self.count {
-            0 => Some(self.tree),
-            1 => self.tree.get_mut(self.names[0]),
-            _ => None,
-        }
+        self.again().into_existing()
     }
 
     pub(crate) fn make(&mut self) -> &mut Value {
-        let mut at = &mut *self.tree;
+        self.again().into_made()
+    }
+
+    /// The value at the place, made when it is missing.
+    fn into_made(self) -> &'a mut Value {
+        let mut at = self.tree;
         for name in &self.names[..self.count] {
             if !at.is_object() {
                 *at = Value::Object(serde_json::Map::new());
@@ -57,9 +61,17 @@ impl<'a> Writer<'a> {
         at
     }
 
+    /// The value at the place, when there is one.
+    pub(crate) fn into_existing(self) -> Option<&'a mut Value> {
+        let names = &self.names[..self.count];
+        names.iter().try_fold(self.tree, |tree, name| tree.get_mut(*name))
+    }
+
     fn remove(&mut self) {
-        if let (1, Value::Object(entries)) = (self.count, &mut *self.tree) {
-            entries.remove(self.names[0]);
+        let Some((last, above)) = self.names[..self.count].split_last() else { return };
+        let parent = above.iter().try_fold(&mut *self.tree, |tree, name| tree.get_mut(*name));
+        if let Some(Value::Object(entries)) = parent {
+            entries.remove(*last);
         }
     }
 }
@@ -100,13 +112,13 @@ impl<T> At<Writer<'_>, T> {
         }
     }
 
-    /// Makes the place an object, if it is none.
-    pub fn section(mut self) -> Self {
-        let made = self.access.make();
+    /// Makes the place an object, if it is none. The result is that object: its fields can be removed, not the object itself.
+    pub fn section(self) -> Self {
+        let made = self.access.into_made();
         if !made.is_object() {
             *made = Value::Object(serde_json::Map::new());
         }
-        self
+        At::new(Writer::new(made))
     }
 
     /// The tree at the place, if there is one.

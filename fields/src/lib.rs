@@ -55,16 +55,30 @@ mod leaf;
 mod read;
 // Lists and maps.
 mod lists;
+// Fields without a schema.
+mod json;
+// Lists and maps for accesses of other crates.
+mod elements;
+// Trees as places, places as trees.
+mod values;
+// Comparisons and shapes of whole values.
+mod shape;
 // JSON bytes as a flat list of values that borrow from them.
 mod doc;
 // Writes to a tree.
 mod edit;
+// Writes that fill gaps.
+mod defaults;
 // Rust types that may be written to a field.
 mod fits;
 // New objects.
 mod made;
+// Objects that are patches.
+mod patch;
 // Structs that hold some fields of a type.
 mod structs;
+// More Rust types that such structs may have.
+mod holds;
 #[cfg(test)]
 mod tests;
 
@@ -73,6 +87,7 @@ use std::ops::Deref;
 
 pub use doc::Doc;
 pub use edit::Writer;
+pub use elements::Elements;
 pub use fits::Fits;
 pub use leaf::{
     Amount, Base64, Bool, Double, Duration, Int32, Int64, IntOrString, Json, List, Map, Text, Time,

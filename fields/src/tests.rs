@@ -289,3 +289,17 @@ fn what_has_no_schema() {
     assert_eq!((PersistentVolumeClaim::KIND, Deployment::API_VERSION), ("PersistentVolumeClaim", "apps/v1"));
     assert!(claim.view().spec().access_modes().has("ReadWriteOnce"));
 }
+
+#[test]
+fn a_place_below_missing_objects_sees_its_own_writes() {
+    let mut pod = json!({});
+    let mut root = Pod::edit(&mut pod);
+    let mut metadata = root.metadata();
+    let mut annotations = metadata.annotations();
+    annotations.insert("a", "1");
+    annotations.insert("b", "2");
+    annotations.remove("a");
+    assert_eq!(annotations.view().to_value(), json!({"b": "2"}));
+    annotations.clear();
+    assert_eq!(pod, json!({"metadata": {}}));
+}
