@@ -1,10 +1,13 @@
 //! Field rules of roles, role bindings and signing requests.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{Field, FieldRef, walk_as};
 use super::meta;
-use crate::tree::{Tree, same};
+use crate::tree::same_at;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use coracle_fields::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use coracle_fields::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
+use coracle_fields::{List, Schema, View};
 use coracle_proto::names::{dns1123_subdomain, path_segment};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -15,15 +18,17 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// A Role.
 pub fn role(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| root.each("rules").for_each(|rule| policy_rule(&rule, true)));
+    walk_as::<Role>(object, errors, |root| {
+        root.rules().items().for_each(|rule| policy_rule(&rule, true));
+    });
 }
 
 /// A ClusterRole.
 pub fn cluster_role(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        root.each("rules").for_each(|rule| policy_rule(&rule, false));
-        if root.at("aggregationRule").is_set() {
-            let selectors = root.at("aggregationRule.clusterRoleSelectors");
+    walk_as::<ClusterRole>(object, errors, |root| {
+        root.rules().items().for_each(|rule| policy_rule(&rule, false));
+        if root.aggregation_rule().is_set() {
+            let selectors = root.aggregation_rule().cluster_role_selectors();
             if selectors.is_empty() {
                 selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil");
             }
@@ -32,25 +37,26 @@ pub fn cluster_role(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn policy_rule(rule: &FieldRef<'_>, namespaced: bool) {
-    if rule.at("verbs").is_empty() {
-        rule.at("verbs").required("verbs must contain at least one value");
+fn policy_rule(rule: &Field<'_, PolicyRule>, namespaced: bool) {
+    if rule.verbs().is_empty() {
+        rule.verbs().required("verbs must contain at least one value");
     }
-    let urls = rule.at("nonResourceURLs");
+    let urls = rule.non_resource_urls();
     if !urls.is_empty() {
         if namespaced {
             urls.invalid("namespaced rules cannot apply to non-resource URLs");
         }
-        if ["apiGroups", "resources", "resourceNames"].iter().any(|field| !rule.at(field).is_empty()) {
+        let resources = [rule.api_groups(), rule.resources(), rule.resource_names()];
+        if resources.iter().any(|list| !list.is_empty()) {
             urls.invalid("rules cannot apply to both regular resources and non-resource URLs");
         }
         return;
     }
-    if rule.at("apiGroups").is_empty() {
-        rule.at("apiGroups").required("resource rules must supply at least one api group");
+    if rule.api_groups().is_empty() {
+        rule.api_groups().required("resource rules must supply at least one api group");
     }
-    if rule.at("resources").is_empty() {
-        rule.at("resources").required("resource rules must supply at least one resource");
+    if rule.resources().is_empty() {
+        rule.resources().required("resource rules must supply at least one resource");
     }
 }
 
@@ -65,27 +71,27 @@ pub fn cluster_role_binding(object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn binding(object: &Value, errors: &mut Vec<FieldError>, kinds: &[&str], namespaced: bool) {
-    walk(object, errors, |root| {
-        root.at("roleRef.apiGroup").one_of(&[GROUP]);
-        root.at("roleRef.kind").one_of(kinds);
-        root.at("roleRef.name").named(path_segment);
-        for subject in root.each("subjects") {
-            subject.at("name").has_text("");
-            let group = subject.at("apiGroup");
-            match subject.value.text("kind") {
+    walk_as::<RoleBinding>(object, errors, |root| {
+        root.role_ref().api_group().one_of(&[GROUP]);
+        root.role_ref().kind().one_of(kinds);
+        root.role_ref().name().named(path_segment);
+        for subject in root.subjects().items() {
+            subject.name().has_text("");
+            let group = subject.api_group();
+            match subject.view().kind().text() {
                 "ServiceAccount" => {
-                    if !subject.at("name").is_empty() {
-                        subject.at("name").follows(dns1123_subdomain);
+                    if !subject.name().is_empty() {
+                        subject.name().follows(dns1123_subdomain);
                     }
                     if !group.is_empty() {
                         group.unsupported(&[""]);
                     }
                     if !namespaced {
-                        subject.at("namespace").has_text("");
+                        subject.namespace().has_text("");
                     }
                 }
                 "User" | "Group" => group.one_of(&[GROUP]),
-                _ => subject.at("kind").unsupported(&["ServiceAccount", "User", "Group"]),
+                _ => subject.kind().unsupported(&["ServiceAccount", "User", "Group"]),
             }
         }
     });
@@ -93,9 +99,10 @@ fn binding(object: &Value, errors: &mut Vec<FieldError>, kinds: &[&str], namespa
 
 /// The role of a binding never changes.
 pub fn binding_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        if !same(root.value.at("roleRef"), old.at("roleRef")) {
-            root.at("roleRef").invalid("cannot change roleRef");
+    let old = RoleBinding::of(old);
+    walk_as::<RoleBinding>(new, errors, |root| {
+        if !same_at(root.view().role_ref(), old.role_ref()) {
+            root.role_ref().invalid("cannot change roleRef");
         }
     });
 }
@@ -128,13 +135,13 @@ const USAGES: [&str; 23] = [
 
 /// A CertificateSigningRequest.
 pub fn signing_request(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let request = spec.at("request");
+    walk_as::<CertificateSigningRequest>(object, errors, |root| {
+        let spec = root.spec();
+        let request = spec.request();
         if let Err(why) = parse_request(request.text()) {
             request.invalid_as(request.text(), why.to_string());
         }
-        let usages = spec.at("usages");
+        let usages = spec.usages();
         if usages.is_empty() {
             usages.required("");
         }
@@ -145,12 +152,12 @@ pub fn signing_request(object: &Value, errors: &mut Vec<FieldError>) {
                 usage.duplicate();
             }
         }
-        signer(&spec.at("signerName"));
-        if spec.at("expirationSeconds").int().is_some_and(|seconds| seconds < 600) {
-            spec.at("expirationSeconds")
+        signer(&spec.signer_name());
+        if spec.expiration_seconds().int().is_some_and(|seconds| seconds < 600) {
+            spec.expiration_seconds()
                 .invalid("may not specify a duration less than 600 seconds (10 minutes)");
         }
-        conditions(&root.at("status.conditions"));
+        conditions(&root.status().conditions());
     });
 }
 
@@ -199,12 +206,12 @@ fn signer(name: &FieldRef<'_>) {
     }
 }
 
-fn conditions(list: &FieldRef<'_>) {
+fn conditions(list: &Field<'_, List<CertificateSigningRequestCondition>>) {
     let mut kinds = HashSet::new();
     for condition in list.items() {
-        condition.at("type").has_text("");
-        condition.at("status").required_one_of(&["False", "True", "Unknown"]);
-        let kind = condition.value.text("type");
+        condition.type_().has_text("");
+        condition.status().required_one_of(&["False", "True", "Unknown"]);
+        let kind = condition.view().type_().text();
         let opposite = match kind {
             "Approved" => "Denied",
             "Denied" => "Approved",
@@ -214,42 +221,45 @@ fn conditions(list: &FieldRef<'_>) {
             list.invalid_as(kind, "Approved and Denied conditions are mutually exclusive");
         }
         if !kinds.insert(kind) {
-            condition.at("type").duplicate();
+            condition.type_().duplicate();
         }
     }
 }
 
+/// How many conditions of a type a request has.
+fn count(request: View<'_, CertificateSigningRequest>, kind: &str) -> usize {
+    request.status().conditions().items().filter(|condition| condition.type_() == kind).count()
+}
+
 /// A change of a request's status: certificates and approvals stay.
 pub fn signing_request_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        conditions(&root.at("status.conditions"));
+    let old = CertificateSigningRequest::of(old);
+    walk_as::<CertificateSigningRequest>(new, errors, |root| {
+        conditions(&root.status().conditions());
         for verdict in ["Approved", "Denied"] {
-            let of = |object: &Value| -> usize {
-                object.items("status.conditions").iter().filter(|c| c.text("type") == verdict).count()
-            };
-            let list = root.at("status.conditions");
-            if of(new) > of(old) {
+            let list = root.status().conditions();
+            let (now, before) = (count(root.view(), verdict), count(old, verdict));
+            if now > before {
                 list.forbidden(format!("updates may not add a condition of type {verdict:?}"));
-            } else if of(new) < of(old) {
+            } else if now < before {
                 list.forbidden(format!("updates may not remove a condition of type {verdict:?}"));
             }
         }
-        let before = old.text("status.certificate");
-        if !before.is_empty() && new.text("status.certificate") != before {
-            root.at("status.certificate").forbidden("updates may not modify existing certificate content");
+        let before = old.status().certificate().text();
+        if !before.is_empty() && root.view().status().certificate().text() != before {
+            root.status().certificate().forbidden("updates may not modify existing certificate content");
         }
     });
 }
 
 /// `/approval`: verdicts stay once given.
 pub fn signing_request_approval(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let list = root.at("status.conditions");
+    let old = CertificateSigningRequest::of(old);
+    walk_as::<CertificateSigningRequest>(new, errors, |root| {
+        let list = root.status().conditions();
         conditions(&list);
         for kind in ["Approved", "Denied", "Failed"] {
-            let has =
-                |object: &Value| object.items("status.conditions").iter().any(|c| c.text("type") == kind);
-            if has(old) && !has(new) {
+            if count(old, kind) > 0 && count(root.view(), kind) == 0 {
                 list.forbidden(format!("updates may not remove a condition of type {kind:?}"));
             }
         }

@@ -1,11 +1,16 @@
 //! Field rules of Namespaces, Nodes, Events, Leases, priorities and runtime classes.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{Field, walk_as};
 use super::meta;
 use super::names::is_cidr;
 use super::pods::resources::{amount, container_name};
 use super::pods::scheduling::{taints, tolerations};
-use crate::tree::{Tree, same};
+use crate::tree::same_at;
+use coracle_fields::coordination::v1::Lease;
+use coracle_fields::core::v1::{Event, Namespace, Node, Taint};
+use coracle_fields::node::v1::RuntimeClass;
+use coracle_fields::scheduling::v1::PriorityClass;
+use coracle_fields::{List, Schema, Text};
 use coracle_proto::names::{dns1123_label, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -14,7 +19,7 @@ use std::collections::HashSet;
 /// The highest priority that users may give.
 const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 
-fn finalizers(list: &FieldRef<'_>) {
+fn finalizers(list: &Field<'_, List<Text>>) {
     for finalizer in list.items() {
         let name = finalizer.text();
         for message in qualified_name(name) {
@@ -28,7 +33,7 @@ fn finalizers(list: &FieldRef<'_>) {
 
 /// A Namespace.
 pub fn namespace(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| finalizers(&root.at("spec.finalizers")));
+    walk_as::<Namespace>(object, errors, |root| finalizers(&root.spec().finalizers()));
 }
 
 /// `/finalize` of a Namespace.
@@ -38,9 +43,9 @@ pub fn namespace_finalize(new: &Value, _old: &Value, errors: &mut Vec<FieldError
 
 /// A change of a Namespace's status.
 pub fn namespace_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let phase = root.at("status.Phase").with(new.at("status.phase"));
-        match (new.has("metadata.deletionTimestamp"), phase.text()) {
+    walk_as::<Namespace>(new, errors, |root| {
+        let phase = root.at("status.Phase").with(root.status().phase().value);
+        match (root.view().metadata().deletion_timestamp().is_set(), phase.text()) {
             (false, "Active") | (true, "Terminating") => {}
             (false, _) => phase.invalid("may only be 'Active' if `deletionTimestamp` is empty"),
             (true, _) => phase.invalid("may only be 'Terminating' if `deletionTimestamp` is not empty"),
@@ -50,16 +55,16 @@ pub fn namespace_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>)
 
 /// A Node.
 pub fn node(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
+    walk_as::<Node>(object, errors, |root| {
         // Upstream reports taints below metadata.
-        taints(&root.at("metadata.taints").with(object.at("spec.taints")));
-        for list in ["status.capacity", "status.allocatable"] {
-            for (name, quantity) in root.at(list).entries() {
-                let field = root.at(&format!("{list}.{name}")).with(quantity.value);
-                amount(&field, name);
+        let reported = root.at("metadata.taints").with(root.spec().taints().value);
+        taints(&reported.as_type::<List<Taint>>());
+        for list in [root.status().capacity(), root.status().allocatable()] {
+            for (name, quantity) in list.entries() {
+                amount(&list.at(name).with(quantity.value), name);
             }
         }
-        let cidrs = root.at("spec.podCIDRs");
+        let cidrs = root.spec().pod_cidrs();
         let families: Vec<bool> =
             cidrs.items().filter_map(|cidr| is_cidr(&cidr)).map(|(ip, _)| ip.is_ipv4()).collect();
         if cidrs.len() > 2 || (families.len() == 2 && families[0] == families[1]) {
@@ -70,33 +75,33 @@ pub fn node(object: &Value, errors: &mut Vec<FieldError>) {
 
 /// A change of a Node.
 pub fn node_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
+    let old = Node::of(old);
+    walk_as::<Node>(new, errors, |root| {
         let mut seen = HashSet::new();
-        for address in root.each("status.addresses") {
-            if !seen.insert((address.value.text("type"), address.value.text("address"))) {
+        for address in root.status().addresses().items() {
+            if !seen.insert((address.view().type_().text(), address.view().address().text())) {
                 address.duplicate();
             }
         }
-        let spec = root.at("spec");
-        if !old.items("spec.podCIDRs").is_empty() && !same(spec.value.at("podCIDRs"), old.at("spec.podCIDRs"))
-        {
-            spec.at("podCIDRs").forbidden("node updates may not change podCIDR except from \"\" to valid");
+        let spec = root.spec();
+        let before = old.spec().pod_cidrs();
+        if !before.is_empty() && !same_at(spec.view().pod_cidrs(), before) {
+            spec.pod_cidrs().forbidden("node updates may not change podCIDR except from \"\" to valid");
         }
-        let provider = old.text("spec.providerID");
-        if !provider.is_empty() && spec.value.text("providerID") != provider {
-            spec.at("providerID")
-                .forbidden("node updates may not change providerID except from \"\" to valid");
+        let provider = old.spec().provider_id().text();
+        if !provider.is_empty() && spec.view().provider_id().text() != provider {
+            spec.provider_id().forbidden("node updates may not change providerID except from \"\" to valid");
         }
     });
 }
 
 /// A core Event: it lives in the namespace of what it is about.
 pub fn event(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let about = root.at("involvedObject.namespace");
-        let own = object.text("metadata.namespace");
+    walk_as::<Event>(object, errors, |root| {
+        let about = root.involved_object().namespace();
+        let own = root.view().metadata().namespace().text();
         let mismatch = || about.invalid_as(about.text(), "does not match event.namespace");
-        if !object.has("eventTime") {
+        if !root.event_time().is_set() {
             match about.text() {
                 "" if !matches!(own, "" | "default") => mismatch(),
                 "" => {}
@@ -108,34 +113,39 @@ pub fn event(object: &Value, errors: &mut Vec<FieldError>) {
         if about.text().is_empty() && !matches!(own, "default" | "kube-system") {
             mismatch();
         }
-        let controller = root.at("reportingController").with(object.at("reportingComponent"));
+        let controller = root.at("reportingController").with(root.reporting_component().value);
         if controller.has_text("") {
             controller.follows(qualified_name);
         }
-        for (field, max) in [("reportingInstance", 128), ("action", 128), ("reason", 128)] {
-            if root.at(field).has_text("") && root.at(field).text().len() > max {
-                root.at(field).invalid_as("", format!("can have at most {max} characters"));
+        for field in [root.reporting_instance(), root.action(), root.reason()] {
+            if field.has_text("") && field.text().len() > 128 {
+                field.invalid_as("", "can have at most 128 characters");
             }
         }
-        if root.at("message").text().len() > 1024 {
-            root.at("message").invalid_as("", "can have at most 1024 characters");
+        if root.message().text().len() > 1024 {
+            root.message().invalid_as("", "can have at most 1024 characters");
         }
     });
 }
 
 /// What only `events.k8s.io` asks of a new Event, read from its stored form.
 pub fn new_regarding_event(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        if !root.at("eventTime").is_set() {
-            root.at("eventTime").required("");
+    walk_as::<Event>(object, errors, |root| {
+        if !root.event_time().is_set() {
+            root.event_time().required("");
         }
-        let kind = object.text("type");
+        let kind = root.view().type_().text();
         if !matches!(kind, "Normal" | "Warning") {
-            root.at("type").invalid_as("", format!("has invalid value: {kind}"));
+            root.type_().invalid_as("", format!("has invalid value: {kind}"));
         }
-        for field in ["firstTimestamp", "lastTimestamp", "count", "source"] {
-            if !crate::tree::is_empty(object.at(field)) {
-                root.at(field).invalid_as("", "needs to be unset");
+        for field in [
+            root.first_timestamp().erased(),
+            root.last_timestamp().erased(),
+            root.count().erased(),
+            root.source().erased(),
+        ] {
+            if !field.is_empty() {
+                field.invalid_as("", "needs to be unset");
             }
         }
     });
@@ -143,33 +153,30 @@ pub fn new_regarding_event(object: &Value, errors: &mut Vec<FieldError>) {
 
 /// What an `events.k8s.io` Event is about never changes.
 pub fn regarding_event_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        for field in [
-            "involvedObject",
-            "reason",
-            "message",
-            "source",
-            "firstTimestamp",
-            "lastTimestamp",
-            "count",
-            "type",
-            "action",
-            "related",
-            "reportingInstance",
-        ] {
-            root.at(field).immutable(old.at(field));
-        }
+    let old = Event::of(old);
+    walk_as::<Event>(new, errors, |root| {
+        root.involved_object().immutable(old.involved_object());
+        root.reason().immutable(old.reason());
+        root.message().immutable(old.message());
+        root.source().immutable(old.source());
+        root.first_timestamp().immutable(old.first_timestamp());
+        root.last_timestamp().immutable(old.last_timestamp());
+        root.count().immutable(old.count());
+        root.type_().immutable(old.type_());
+        root.action().immutable(old.action());
+        root.related().immutable(old.related());
+        root.reporting_instance().immutable(old.reporting_instance());
     });
 }
 
 /// A Lease.
 pub fn lease(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        spec.at("leaseDurationSeconds").positive();
-        spec.at("leaseTransitions").non_negative();
-        if !spec.at("preferredHolder").is_empty() && spec.at("strategy").is_empty() {
-            spec.at("preferredHolder").forbidden("may only be specified if `strategy` is defined");
+    walk_as::<Lease>(object, errors, |root| {
+        let spec = root.spec();
+        spec.lease_duration_seconds().positive();
+        spec.lease_transitions().non_negative();
+        if !spec.preferred_holder().is_empty() && spec.strategy().is_empty() {
+            spec.preferred_holder().forbidden("may only be specified if `strategy` is defined");
         }
     });
 }
@@ -178,64 +185,66 @@ pub fn lease(object: &Value, errors: &mut Vec<FieldError>) {
 pub fn priority_class(object: &Value, errors: &mut Vec<FieldError>) {
     const SYSTEM: [(&str, i64); 2] =
         [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
-    walk(object, errors, |root| {
-        let (name, value) = (object.text("metadata.name"), object.int("value").unwrap_or_default());
+    walk_as::<PriorityClass>(object, errors, |root| {
+        let (name, value) = (root.view().metadata().name().text(), root.view().value().or(0));
         if name.starts_with("system-") {
             let why = match SYSTEM.iter().find(|(known, _)| *known == name) {
                 None => format!("{name} is not a known system priority class"),
                 Some((_, expected)) if *expected != value => {
                     format!("value of {name} PriorityClass must be {expected}")
                 }
-                Some(_) if object.flag("globalDefault") => {
+                Some(_) if root.view().global_default().flag() => {
                     format!("globalDefault of {name} PriorityClass must be false")
                 }
                 Some(_) => String::new(),
             };
             if !why.is_empty() {
-                root.at("metadata.name").forbidden(format!(
+                root.metadata().name().forbidden(format!(
                     "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
                 ));
             }
         } else if value > HIGHEST_PRIORITY {
-            root.at("value")
+            root.value()
                 .forbidden(format!("maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"));
         }
-        if root.at("preemptionPolicy").is_set() {
-            root.at("preemptionPolicy").required_one_of(&["PreemptLowerPriority", "Never"]);
+        if root.preemption_policy().is_set() {
+            root.preemption_policy().required_one_of(&["PreemptLowerPriority", "Never"]);
         }
     });
 }
 
 /// The value of a PriorityClass never changes.
 pub fn priority_class_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        if new.int("value").unwrap_or_default() != old.int("value").unwrap_or_default() {
-            root.at("value").forbidden("may not be changed in an update.");
+    let old = PriorityClass::of(old);
+    walk_as::<PriorityClass>(new, errors, |root| {
+        if root.value().or(0) != old.value().or(0) {
+            root.value().forbidden("may not be changed in an update.");
         }
-        root.at("preemptionPolicy").immutable(old.at("preemptionPolicy"));
+        root.preemption_policy().immutable(old.preemption_policy());
     });
 }
 
 /// A RuntimeClass.
 pub fn runtime_class(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let handler = root.at("handler");
+    walk_as::<RuntimeClass>(object, errors, |root| {
+        let handler = root.handler();
         for message in dns1123_label(handler.text()) {
             handler.invalid_as(handler.text(), message);
         }
-        for (name, field) in root.at("overhead.podFixed").entries() {
+        for (name, field) in root.overhead().pod_fixed().entries() {
             container_name(&field, name);
             amount(&field, name);
         }
-        meta::labels(&root.at("scheduling.nodeSelector"));
-        tolerations(&root.at("scheduling.tolerations"));
+        meta::labels(&root.scheduling().node_selector());
+        tolerations(&root.scheduling().tolerations());
     });
 }
 
 /// The handler of a RuntimeClass never changes.
 pub fn runtime_class_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("handler").immutable(old.at("handler"));
+    let old = RuntimeClass::of(old);
+    walk_as::<RuntimeClass>(new, errors, |root| {
+        root.handler().immutable(old.handler());
     });
 }
 

@@ -1,9 +1,14 @@
 //! Field rules about the versions of a custom resource: who converts between them, and what of them can be selected.
 
 use super::extensions::client_config;
-use super::field_ref::FieldRef;
+use super::field_ref::{Field, FieldRef};
 use crate::tree::Tree;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_fields::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
+    WebhookClientConfig,
+};
+use coracle_fields::{Schema, View};
 use coracle_proto::names::dns1035_label;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -16,16 +21,16 @@ const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 const SELECTABLE: usize = 8;
 
 /// `spec.conversion`. Errors name the fields as they were called before v1, as upstream.
-pub fn strategy(spec: &FieldRef<'_>) {
-    let conversion = spec.at("conversion");
-    conversion.at("strategy").required_one_of(&["None", "Webhook"]);
-    if conversion.at("strategy").text() != "None" && spec.value.flag("preserveUnknownFields") {
-        conversion.at("strategy").invalid("must be None if spec.preserveUnknownFields is true");
+pub fn strategy(spec: &Field<'_, CustomResourceDefinitionSpec>) {
+    let conversion = spec.conversion();
+    conversion.strategy().required_one_of(&["None", "Webhook"]);
+    if conversion.strategy().text() != "None" && spec.view().preserve_unknown_fields().flag() {
+        conversion.strategy().invalid("must be None if spec.preserveUnknownFields is true");
     }
-    let hook = conversion.at("webhook");
-    let config = conversion.at("webhookClientConfig").with(hook.value.at("clientConfig"));
-    let versions = conversion.at("conversionReviewVersions").with(hook.value.at("conversionReviewVersions"));
-    if conversion.value.text("strategy") != "Webhook" {
+    let hook = conversion.webhook();
+    let config = conversion.at("webhookClientConfig").with(hook.client_config().value);
+    let versions = conversion.at("conversionReviewVersions").with(hook.conversion_review_versions().value);
+    if conversion.view().strategy().text() != "Webhook" {
         for field in
             [&config, &versions].into_iter().filter(|field| field.value.is_object() || !field.is_empty())
         {
@@ -34,7 +39,7 @@ pub fn strategy(spec: &FieldRef<'_>) {
         return;
     }
     if config.value.is_object() {
-        client_config(&config);
+        client_config(&config.as_type());
     } else {
         config.required("required when strategy is set to Webhook");
     }
@@ -59,26 +64,29 @@ fn reviews(versions: &FieldRef<'_>) {
 }
 
 /// A definition that is in force does not lose its authority to one that is none.
-pub fn authority(spec: &FieldRef<'_>, old: &Value) {
-    let config = |definition: &Value| definition["conversion"]["webhook"]["clientConfig"].clone();
-    let mut conditions = old.items("status.conditions").iter();
-    let established = conditions.any(|c| c.text("type") == "Established" && c.text("status") == "True");
-    if !established || broken_bundle(&config(&old["spec"])) || !broken_bundle(&config(spec.value)) {
+pub fn authority(spec: &Field<'_, CustomResourceDefinitionSpec>, old: View<'_, CustomResourceDefinition>) {
+    let config = spec.view().conversion().webhook().client_config();
+    if !is_established(old) || broken(old.spec().conversion().webhook().client_config()) || !broken(config) {
         return;
     }
-    let bundle = config(spec.value);
     spec.at("conversion.webhookClientConfig.caBundle")
-        .with(&bundle["caBundle"])
+        .with(&config.ca_bundle().as_value())
         .invalid("unable to load root certificates: unable to parse bytes as PEM block");
 }
 
+/// Whether a definition serves objects.
+pub(super) fn is_established(definition: View<'_, CustomResourceDefinition>) -> bool {
+    let mut conditions = definition.status().conditions().items();
+    conditions.any(|condition| condition.type_() == "Established" && condition.status() == "True")
+}
+
 /// `selectableFields` of a version.
-pub fn selectable(version: &FieldRef<'_>) {
-    let schema = version.value.at("schema.openAPIV3Schema");
-    let list = version.at("selectableFields");
+pub fn selectable(version: &Field<'_, CustomResourceDefinitionVersion>) {
+    let schema = version.schema().open_apiv3_schema().value;
+    let list = version.selectable_fields();
     let mut seen = HashSet::new();
     for field in list.items() {
-        let path = field.at("jsonPath");
+        let path = field.json_path();
         if !path.has_text("") {
             continue;
         }
@@ -129,7 +137,11 @@ fn field_at<'v>(schema: &'v Value, path: &str) -> Result<&'v Value, PathError> {
 
 /// Whether a `clientConfig` has a `caBundle` in which no certificate is.
 pub fn broken_bundle(config: &Value) -> bool {
-    let bundle = config.text("caBundle");
+    broken(WebhookClientConfig::of(config))
+}
+
+fn broken(config: View<'_, WebhookClientConfig>) -> bool {
+    let bundle = config.ca_bundle().text();
     let pem = STANDARD.decode(bundle).unwrap_or_default();
     let usable = |certificate: CertificateDer<'_>| rustls::RootCertStore::empty().add(certificate).is_ok();
     !bundle.is_empty() && !CertificateDer::pem_slice_iter(&pem).flatten().any(usable)

@@ -1,9 +1,11 @@
 //! Field rules of ConfigMaps and Secrets.
 
-use super::field_ref::{FieldRef, walk};
-use crate::tree::{Tree, same};
+use super::field_ref::{Field, FieldRef, walk_as};
+use crate::tree::same_at;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use coracle_fields::core::v1::{ConfigMap, Secret};
+use coracle_fields::{Base64, Bool, Map, Schema as _, View};
 use coracle_proto::decode;
 use coracle_proto::names::config_map_key;
 use coracle_proto::status::FieldError;
@@ -15,8 +17,8 @@ const FROZEN: &str = "field is immutable when `immutable` is set";
 
 /// A ConfigMap.
 pub fn config_map(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let (data, binary) = (root.at("data"), root.at("binaryData"));
+    walk_as::<ConfigMap>(object, errors, |map| {
+        let (data, binary) = (map.data(), map.binary_data());
         let mut size = 0;
         for (key, value) in data.entries() {
             keys(&value, key);
@@ -30,7 +32,7 @@ pub fn config_map(object: &Value, errors: &mut Vec<FieldError>) {
             size += decoded_length(value.text());
         }
         if size > MAX {
-            root.too_long(MAX);
+            map.too_long(MAX);
         }
     });
 }
@@ -48,29 +50,32 @@ fn decoded_length(text: &str) -> usize {
 
 /// A change of a ConfigMap.
 pub fn config_map_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    frozen(new, old, &["data", "binaryData"], errors);
-}
-
-fn frozen(new: &Value, old: &Value, fields: &[&str], errors: &mut Vec<FieldError>) {
-    if !old.flag("immutable") {
-        return;
-    }
-    walk(new, errors, |root| {
-        if !root.value.flag("immutable") {
-            root.at("immutable").forbidden(FROZEN);
-        }
-        for field in fields {
-            if !same(root.value.at(field), old.at(field)) {
-                root.at(field).forbidden(FROZEN);
-            }
+    let old = ConfigMap::of(old);
+    walk_as::<ConfigMap>(new, errors, |new| {
+        if old.immutable().flag() {
+            still_immutable(&new.immutable());
+            unchanged(&new.data(), old.data());
+            unchanged(&new.binary_data(), old.binary_data());
         }
     });
 }
 
+fn still_immutable(immutable: &Field<'_, Bool>) {
+    if !immutable.flag() {
+        immutable.forbidden(FROZEN);
+    }
+}
+
+fn unchanged<T>(new: &Field<'_, T>, old: View<'_, T>) {
+    if !same_at(new.view(), old) {
+        new.forbidden(FROZEN);
+    }
+}
+
 /// A Secret.
 pub fn secret(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let data = root.at("data");
+    walk_as::<Secret>(object, errors, |secret| {
+        let data = secret.data();
         let mut size = 0;
         for (key, value) in data.entries() {
             keys(&value, key);
@@ -79,26 +84,25 @@ pub fn secret(object: &Value, errors: &mut Vec<FieldError>) {
         if size > MAX {
             data.too_long(MAX);
         }
-        by_type(&root, &data);
+        by_type(&secret, &data);
     });
 }
 
-fn by_type(root: &FieldRef<'_>, data: &FieldRef<'_>) {
+fn by_type(secret: &Field<'_, Secret>, data: &Field<'_, Map<Base64>>) {
+    let has = |key: &str| data.value.get(key).is_some();
     let require = |key: &str| {
-        if data.value.get(key).is_none() {
+        if !has(key) {
             data.key(key).required("");
         }
     };
-    match root.value.text("type") {
+    match secret.view().type_().text() {
         "kubernetes.io/service-account-token" => {
-            let account = root.at("metadata.annotations").key("kubernetes.io/service-account.name");
+            let account = secret.metadata().annotations().key("kubernetes.io/service-account.name");
             account.has_text("");
         }
         "kubernetes.io/dockercfg" => json_object(data, ".dockercfg"),
         "kubernetes.io/dockerconfigjson" => json_object(data, ".dockerconfigjson"),
-        "kubernetes.io/basic-auth"
-            if data.value.get("username").is_none() && data.value.get("password").is_none() =>
-        {
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
             require("username");
             require("password");
         }
@@ -113,7 +117,7 @@ fn by_type(root: &FieldRef<'_>, data: &FieldRef<'_>) {
     }
 }
 
-fn json_object(data: &FieldRef<'_>, key: &str) {
+fn json_object(data: &Field<'_, Map<Base64>>, key: &str) {
     let value = data.key(key);
     if !value.is_set() {
         return value.required("");
@@ -137,10 +141,14 @@ fn json_object(data: &FieldRef<'_>, key: &str) {
 
 /// A change of a Secret.
 pub fn secret_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("type").immutable(old.at("type"));
+    let old = Secret::of(old);
+    walk_as::<Secret>(new, errors, |new| {
+        new.type_().immutable(old.type_());
+        if old.immutable().flag() {
+            still_immutable(&new.immutable());
+            unchanged(&new.data(), old.data());
+        }
     });
-    frozen(new, old, &["data"], errors);
 }
 
 #[cfg(test)]

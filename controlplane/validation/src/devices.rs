@@ -1,10 +1,16 @@
 //! Field rules of device classes, claims, their templates, and slices of devices.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_errors::unique;
+use super::field_ref::{Field, FieldRef, walk_as};
 use super::names;
 use super::pods::scheduling::node_selector;
 use super::storage::driver_name;
-use crate::tree::Tree;
+use coracle_fields::resource::v1::{
+    AllocationResult, DeviceClass, DeviceRequest, DeviceSelector, ExactDeviceRequest,
+    OpaqueDeviceConfiguration, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice,
+    ResourceSliceSpec,
+};
+use coracle_fields::{List, Schema, Text, View};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -26,17 +32,17 @@ fn few(list: &FieldRef<'_>, max: usize) -> bool {
     fits
 }
 
-fn selectors(list: &FieldRef<'_>) {
+fn selectors(list: &Field<'_, List<DeviceSelector>>) {
     if !few(list, MANY) {
         return;
     }
     for selector in list.items() {
-        let cel = selector.at("cel");
+        let cel = selector.cel();
         if !cel.is_set() {
             cel.required("");
             continue;
         }
-        let expression = cel.at("expression");
+        let expression = cel.expression();
         if expression.text().len() > EXPRESSION {
             expression.too_long(EXPRESSION);
         } else {
@@ -45,13 +51,12 @@ fn selectors(list: &FieldRef<'_>) {
     }
 }
 
-fn configuration(config: &FieldRef<'_>) {
-    let opaque = config.at("opaque");
+fn configuration(opaque: &Field<'_, OpaqueDeviceConfiguration>) {
     if !opaque.is_set() {
         return opaque.required("");
     }
-    driver_name(&opaque.at("driver"));
-    let parameters = opaque.at("parameters");
+    driver_name(&opaque.driver());
+    let parameters = opaque.parameters();
     match parameters.value {
         Value::Null => parameters.required(""),
         Value::Object(_) if parameters.value.to_string().len() > EXPRESSION => {
@@ -64,23 +69,23 @@ fn configuration(config: &FieldRef<'_>) {
 
 /// A DeviceClass.
 pub fn class(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        selectors(&root.at("spec.selectors"));
-        let config = root.at("spec.config");
+    walk_as::<DeviceClass>(object, errors, |root| {
+        selectors(&root.spec().selectors());
+        let config = root.spec().config();
         if few(&config, MANY) {
-            config.items().for_each(|one| configuration(&one));
+            config.items().for_each(|one| configuration(&one.opaque()));
         }
     });
 }
 
-fn device_request(request: &FieldRef<'_>) {
-    let class = request.at("deviceClassName");
+fn device_request(request: &Field<'_, ExactDeviceRequest>) {
+    let class = request.device_class_name();
     if class.has_text("") {
         class.all_good(names::subdomain(class.text(), false));
     }
-    selectors(&request.at("selectors"));
-    let (mode, count) = (request.at("allocationMode"), request.at("count"));
-    let amount = count.int().unwrap_or(0);
+    selectors(&request.selectors());
+    let (mode, count) = (request.allocation_mode(), request.count());
+    let amount = count.or(0);
     match mode.text() {
         "All" if amount != 0 => count.invalid("must not be specified when allocationMode is 'All'"),
         "ExactCount" if amount <= 0 => count.invalid_as(amount, "must be greater than zero"),
@@ -89,9 +94,9 @@ fn device_request(request: &FieldRef<'_>) {
     }
 }
 
-fn request(request: &FieldRef<'_>) {
-    request.at("name").follows(dns1123_label);
-    let (exactly, first) = (request.at("exactly"), request.at("firstAvailable"));
+fn request(request: &Field<'_, DeviceRequest>) {
+    request.name().follows(dns1123_label);
+    let (exactly, first) = (request.exactly(), request.first_available());
     match (exactly.is_set(), !first.is_empty()) {
         (false, false) => request.required("exactly one of `exactly` or `firstAvailable` is required"),
         (true, true) => request.invalid_as(
@@ -102,28 +107,29 @@ fn request(request: &FieldRef<'_>) {
         (false, true) => {
             if few(&first, 8) {
                 for one in first.items() {
-                    one.at("name").follows(dns1123_label);
-                    device_request(&one);
+                    one.name().follows(dns1123_label);
+                    // A subrequest has the same fields.
+                    device_request(&one.as_type());
                 }
-                first.unique("name");
+                unique(first.items().map(|one| one.name()));
             }
         }
     }
 }
 
 /// What configuration and results may refer to: requests and their alternatives.
-fn request_names(spec: &Value) -> HashSet<String> {
+fn request_names(spec: View<'_, ResourceClaimSpec>) -> HashSet<String> {
     let mut names = HashSet::new();
-    for request in spec.items("devices.requests") {
-        let name = request.text("name");
+    for request in spec.devices().requests().items() {
+        let name = request.name().text();
         names.insert(name.to_owned());
-        names
-            .extend(request.items("firstAvailable").iter().map(|one| format!("{name}/{}", one.text("name"))));
+        let alternatives = request.first_available().items();
+        names.extend(alternatives.map(|one| format!("{name}/{}", one.name().text())));
     }
     names
 }
 
-fn references(list: &FieldRef<'_>, known: &HashSet<String>) {
+fn references(list: &Field<'_, List<Text>>, known: &HashSet<String>) {
     let mut seen = HashSet::new();
     if few(list, MANY) {
         for one in list.items() {
@@ -150,20 +156,20 @@ fn fully_qualified(name: &FieldRef<'_>) {
     }
 }
 
-fn claim_spec(spec: &FieldRef<'_>) {
-    let devices = spec.at("devices");
-    let known = request_names(spec.value);
-    let requests = devices.at("requests");
+fn claim_spec(spec: &Field<'_, ResourceClaimSpec>) {
+    let devices = spec.devices();
+    let known = request_names(spec.view());
+    let requests = devices.requests();
     if few(&requests, MANY) {
         requests.items().for_each(|one| request(&one));
-        requests.unique("name");
+        unique(requests.items().map(|one| one.name()));
     }
-    let constraints = devices.at("constraints");
+    let constraints = devices.constraints();
     if few(&constraints, MANY) {
         for constraint in constraints.items() {
-            references(&constraint.at("requests"), &known);
-            let attribute = constraint.at("matchAttribute");
-            let distinct = constraint.at("distinctAttribute");
+            references(&constraint.requests(), &known);
+            let attribute = constraint.match_attribute();
+            let distinct = constraint.distinct_attribute();
             if attribute.is_set() {
                 fully_qualified(&attribute);
             } else if distinct.is_set() {
@@ -173,79 +179,81 @@ fn claim_spec(spec: &FieldRef<'_>) {
             }
         }
     }
-    let config = devices.at("config");
+    let config = devices.config();
     if few(&config, MANY) {
         for one in config.items() {
-            references(&one.at("requests"), &known);
-            configuration(&one);
+            references(&one.requests(), &known);
+            configuration(&one.opaque());
         }
     }
 }
 
 /// A ResourceClaim that is new; later its spec never changes.
 pub fn claim(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| claim_spec(&root.at("spec")));
+    walk_as::<ResourceClaim>(object, errors, |root| claim_spec(&root.spec()));
 }
 
 /// The spec of a claim or of a template never changes.
 pub fn spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("spec").immutable(old.at("spec"));
+    let old = ResourceClaim::of(old);
+    walk_as::<ResourceClaim>(new, errors, |root| {
+        root.spec().immutable(old.spec());
     });
 }
 
 /// A change of a claim's status: who uses it, and what was found for it.
 pub fn claim_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let status = root.at("status");
-        let (users, allocation) = (status.at("reservedFor"), status.at("allocation"));
+    let old = ResourceClaim::of(old);
+    walk_as::<ResourceClaim>(new, errors, |root| {
+        let status = root.status();
+        let (users, allocation) = (status.reserved_for(), status.allocation());
         if few(&users, CONSUMERS) {
             for user in users.items() {
-                for field in ["resource", "name", "uid"] {
-                    user.at(field).has_text("");
-                }
+                user.resource().has_text("");
+                user.name().has_text("");
+                user.uid().has_text("");
             }
-            users.unique("uid");
+            unique(users.items().map(|user| user.uid()));
         }
         if !users.is_empty() && !allocation.is_set() {
             users.forbidden("may not be specified when `allocated` is not set");
         }
-        let before = old.items("status.reservedFor");
-        let added = users.items().any(|user| !before.contains(user.value));
-        if !users.is_empty() && new.has("metadata.deletionTimestamp") && added {
+        let before = old.status().reserved_for();
+        let added = users.view().items().any(|user| !before.items().any(|was| was.same_as(user)));
+        if !users.is_empty() && root.view().metadata().deletion_timestamp().is_set() && added {
             users.forbidden(
                 "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
             );
         }
-        if old.has("status.allocation") && allocation.is_set() {
-            allocation.immutable(old.at("status.allocation"));
+        if old.status().allocation().is_set() && allocation.is_set() {
+            allocation.immutable(old.status().allocation());
         } else if allocation.is_set() {
-            allocated(&allocation, &request_names(new.at("spec")));
+            allocated(&allocation, &request_names(root.view().spec()));
         }
     });
 }
 
-fn allocated(allocation: &FieldRef<'_>, known: &HashSet<String>) {
-    let results = allocation.at("devices.results");
+fn allocated(allocation: &Field<'_, AllocationResult>, known: &HashSet<String>) {
+    let results = allocation.devices().results();
     if few(&results, MANY) {
         for result in results.items() {
-            let request = result.at("request");
+            let request = result.request();
             if !known.contains(request.text()) {
                 request.invalid(BAD_REQUEST);
             }
-            driver_name(&result.at("driver"));
-            pool_name(&result.at("pool"));
-            result.at("device").follows(dns1123_label);
+            driver_name(&result.driver());
+            pool_name(&result.pool());
+            result.device().follows(dns1123_label);
         }
     }
-    if allocation.at("nodeSelector").is_set() {
-        node_selector(&allocation.at("nodeSelector"));
+    if allocation.node_selector().is_set() {
+        node_selector(&allocation.node_selector());
     }
 }
 
 /// A ResourceClaimTemplate that is new.
 pub fn template(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| claim_spec(&root.at("spec.spec")));
+    walk_as::<ResourceClaimTemplate>(object, errors, |root| claim_spec(&root.spec().spec()));
 }
 
 fn pool_name(name: &FieldRef<'_>) {
@@ -261,36 +269,36 @@ fn pool_name(name: &FieldRef<'_>) {
 
 /// A ResourceSlice.
 pub fn slice(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        driver_name(&spec.at("driver"));
-        pool_name(&spec.at("pool.name"));
-        let count = spec.at("pool.resourceSliceCount");
-        if count.int().unwrap_or(0) <= 0 {
-            count.invalid_as(count.int().unwrap_or(0), "must be greater than zero");
+    walk_as::<ResourceSlice>(object, errors, |root| {
+        let spec = root.spec();
+        driver_name(&spec.driver());
+        pool_name(&spec.pool().name());
+        let count = spec.pool().resource_slice_count();
+        if count.or(0) <= 0 {
+            count.invalid_as(count.or(0), "must be greater than zero");
         }
-        if spec.at("pool.generation").int().is_some_and(|generation| generation < 0) {
-            spec.at("pool.generation").invalid("must be greater than or equal to zero");
+        if spec.pool().generation().int().is_some_and(|generation| generation < 0) {
+            spec.pool().generation().invalid("must be greater than or equal to zero");
         }
         where_from(&spec);
-        let devices = spec.at("devices");
+        let devices = spec.devices();
         if few(&devices, DEVICES) {
             for device in devices.items() {
-                device.at("name").follows(dns1123_label);
-                let facts = device.at("attributes").len() + device.at("capacity").len();
+                device.name().follows(dns1123_label);
+                let facts = device.attributes().len() + device.capacity().len();
                 if facts > MANY {
                     let why = "the total number of attributes and capacities must not exceed 32";
                     device.invalid_as(facts, why);
                 }
             }
-            devices.unique("name");
+            unique(devices.items().map(|device| device.name()));
         }
     });
 }
 
-fn where_from(spec: &FieldRef<'_>) {
+fn where_from(spec: &Field<'_, ResourceSliceSpec>) {
     let mut set = Vec::new();
-    let node = spec.at("nodeName");
+    let node = spec.node_name();
     if node.is_set() {
         if node.text().is_empty() {
             node.invalid("must be either unset or set to a non-empty string");
@@ -299,20 +307,20 @@ fn where_from(spec: &FieldRef<'_>) {
             node.follows(dns1123_subdomain);
         }
     }
-    let selector = spec.at("nodeSelector");
+    let selector = spec.node_selector();
     if selector.is_set() {
         set.push("`nodeSelector`");
         node_selector(&selector);
-        if selector.at("nodeSelectorTerms").len() != 1 {
-            selector.at("nodeSelectorTerms").invalid("must have exactly one node selector term");
+        if selector.node_selector_terms().len() != 1 {
+            selector.node_selector_terms().invalid("must have exactly one node selector term");
         }
     }
     for (field, quoted) in
-        [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
+        [(spec.all_nodes(), "`allNodes`"), (spec.per_device_node_selection(), "`perDeviceNodeSelection`")]
     {
-        match spec.at(field).value.as_bool() {
+        match field.get() {
             Some(true) => set.push(quoted),
-            Some(false) => spec.at(field).invalid("must be either unset or set to true"),
+            Some(false) => field.invalid("must be either unset or set to true"),
             None => {}
         }
     }
@@ -328,10 +336,12 @@ fn where_from(spec: &FieldRef<'_>) {
 
 /// A slice stays with its driver, its pool and its node.
 pub fn slice_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        for field in ["spec.pool.name", "spec.driver", "spec.nodeName"] {
-            root.at(field).immutable(old.at(field));
-        }
+    let old = ResourceSlice::of(old);
+    walk_as::<ResourceSlice>(new, errors, |root| {
+        let (spec, before) = (root.spec(), old.spec());
+        spec.pool().name().immutable(before.pool().name());
+        spec.driver().immutable(before.driver());
+        spec.node_name().immutable(before.node_name());
     });
 }
 

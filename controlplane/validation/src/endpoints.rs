@@ -1,8 +1,11 @@
 //! Field rules of Endpoints and EndpointSlices.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_errors::unique;
+use super::field_ref::{Field, FieldRef, walk_as};
 use super::names::is_ip;
-use crate::tree::Tree;
+use coracle_fields::core::v1::Endpoints;
+use coracle_fields::discovery::v1::EndpointSlice;
+use coracle_fields::{List, Schema, Text};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, port_number, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -33,90 +36,93 @@ pub(super) fn usable_address(field: &FieldRef<'_>, address: IpAddr) {
 
 /// Endpoints.
 pub fn endpoints(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        for subset in root.each("subsets") {
-            let lists = [subset.at("addresses"), subset.at("notReadyAddresses")];
-            if lists.iter().all(FieldRef::is_empty) {
+    walk_as::<Endpoints>(object, errors, |root| {
+        for subset in root.subsets().items() {
+            let lists = [subset.addresses(), subset.not_ready_addresses()];
+            if lists.iter().all(|list| list.is_empty()) {
                 subset.required("must specify `addresses` or `notReadyAddresses`");
             }
-            for address in lists.iter().flat_map(FieldRef::items) {
-                if let Some(ip) = is_ip(&address.at("ip")) {
-                    usable_address(&address.at("ip"), ip);
+            for address in lists.iter().flat_map(|list| list.items()) {
+                if let Some(ip) = is_ip(&address.ip()) {
+                    usable_address(&address.ip(), ip);
                 }
-                if !address.at("hostname").is_empty() {
-                    address.at("hostname").follows(dns1123_label);
+                if !address.hostname().is_empty() {
+                    address.hostname().follows(dns1123_label);
                 }
-                if address.at("nodeName").is_set() {
-                    address.at("nodeName").follows(dns1123_subdomain);
+                if address.node_name().is_set() {
+                    address.node_name().follows(dns1123_subdomain);
                 }
             }
-            let named = subset.at("ports").len() > 1;
-            for port in subset.each("ports") {
-                if !port.at("name").is_empty() {
-                    port.at("name").follows(dns1123_label);
+            let named = subset.ports().len() > 1;
+            for port in subset.ports().items() {
+                if !port.name().is_empty() {
+                    port.name().follows(dns1123_label);
                 } else if named {
-                    port.at("name").required("");
+                    port.name().required("");
                 }
-                let number = port.value.int("port").unwrap_or_default();
+                let number = port.view().port().or(0);
                 for message in port_number(number) {
-                    port.at("port").invalid_as(number, message);
+                    port.port().invalid_as(number, message);
                 }
-                protocol(&port);
+                protocol(&port.protocol(), &port.app_protocol());
             }
         }
     });
 }
 
-fn protocol(port: &FieldRef<'_>) {
-    port.at("protocol").required_one_of(&["SCTP", "TCP", "UDP"]);
-    if port.at("appProtocol").is_set() {
-        port.at("appProtocol").follows(qualified_name);
+fn protocol(protocol: &Field<'_, Text>, application: &Field<'_, Text>) {
+    protocol.required_one_of(&["SCTP", "TCP", "UDP"]);
+    if application.is_set() {
+        application.follows(qualified_name);
     }
 }
 
 /// An EndpointSlice.
 pub fn slice(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let kind = root.at("addressType");
+    walk_as::<EndpointSlice>(object, errors, |root| {
+        let kind = root.address_type();
         kind.required_one_of(&["FQDN", "IPv4", "IPv6"]);
-        let ports = root.at("ports");
+        let ports = root.ports();
         if ports.len() > 20_000 {
             ports.too_many(20_000);
         }
         let mut names = HashSet::new();
         for port in ports.items() {
-            let name = port.at("name");
+            let name = port.name();
             if !name.is_empty() {
                 name.follows(dns1123_label);
             }
             if !names.insert(name.text()) {
                 name.duplicate();
             }
-            protocol(&port);
+            protocol(&port.protocol(), &port.app_protocol());
         }
-        let list = root.at("endpoints");
+        let list = root.endpoints();
         if list.len() > 1000 {
             list.too_many(1000);
         }
         for endpoint in list.items() {
-            addresses(&endpoint.at("addresses"), kind.text());
-            if endpoint.at("nodeName").is_set() {
-                endpoint.at("nodeName").follows(dns1123_subdomain);
+            addresses(&endpoint.addresses(), kind.text());
+            if endpoint.node_name().is_set() {
+                endpoint.node_name().follows(dns1123_subdomain);
             }
-            if endpoint.at("hostname").is_set() {
-                endpoint.at("hostname").follows(dns1123_label);
+            if endpoint.hostname().is_set() {
+                endpoint.hostname().follows(dns1123_label);
             }
-            for hint in ["hints.forZones", "hints.forNodes"] {
-                if endpoint.at(hint).len() > 8 {
-                    endpoint.at(hint).too_many(8);
-                }
-                endpoint.at(hint).unique("name");
+            let (zones, nodes) = (endpoint.hints().for_zones(), endpoint.hints().for_nodes());
+            if zones.len() > 8 {
+                zones.too_many(8);
             }
+            unique(zones.items().map(|zone| zone.name()));
+            if nodes.len() > 8 {
+                nodes.too_many(8);
+            }
+            unique(nodes.items().map(|node| node.name()));
         }
     });
 }
 
-fn addresses(list: &FieldRef<'_>, kind: &str) {
+fn addresses(list: &Field<'_, List<Text>>, kind: &str) {
     if list.is_empty() {
         return list.required("must contain at least 1 address");
     }
@@ -138,8 +144,9 @@ fn addresses(list: &FieldRef<'_>, kind: &str) {
 
 /// The family of a slice never changes.
 pub fn slice_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("addressType").immutable(old.at("addressType"));
+    let old = EndpointSlice::of(old);
+    walk_as::<EndpointSlice>(new, errors, |root| {
+        root.address_type().immutable(old.address_type());
     });
 }
 

@@ -1,51 +1,61 @@
 //! Field rules of webhooks, admission policies, custom resource definitions and aggregated servers.
 
 use super::conversion;
-use super::field_ref::{FieldRef, walk};
+use super::field_errors::unique;
+use super::field_ref::{Field, FieldRef, walk_as};
 use super::meta;
-use crate::tree::Tree;
+use coracle_fields::admissionregistration::v1::{
+    MatchCondition, MatchResources, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
+    ServiceReference, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, WebhookClientConfig,
+};
+use coracle_fields::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionVersion,
+};
+use coracle_fields::apiregistration::v1::APIService;
+use coracle_fields::{List, Schema, Text};
 use coracle_proto::names::{dns1035_label, dns1123_subdomain, port_number, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// A webhook configuration of either kind.
+/// A webhook configuration of either kind; webhooks that mutate have all fields of those that validate.
 pub fn webhooks(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        root.at("webhooks").unique("name");
-        root.each("webhooks").for_each(|hook| webhook(&hook));
+    walk_as::<MutatingWebhookConfiguration>(object, errors, |root| {
+        let webhooks = root.webhooks();
+        unique(webhooks.items().map(|hook| hook.name()));
+        webhooks.items().for_each(|hook| webhook(&hook));
     });
 }
 
-fn webhook(hook: &FieldRef<'_>) {
-    qualified_domain(&hook.at("name"));
-    for rule in hook.each("rules") {
-        operations(&rule.at("operations"));
+fn webhook(hook: &Field<'_, MutatingWebhook>) {
+    qualified_domain(&hook.name());
+    for rule in hook.rules().items() {
+        operations(&rule.operations());
         admission_rule(&rule);
     }
-    if hook.at("failurePolicy").is_set() {
-        hook.at("failurePolicy").one_of(&["Fail", "Ignore"]);
+    if hook.failure_policy().is_set() {
+        hook.failure_policy().one_of(&["Fail", "Ignore"]);
     }
-    if hook.at("matchPolicy").is_set() {
-        hook.at("matchPolicy").one_of(&["Equivalent", "Exact"]);
+    if hook.match_policy().is_set() {
+        hook.match_policy().one_of(&["Equivalent", "Exact"]);
     }
-    if hook.at("reinvocationPolicy").is_set() {
-        hook.at("reinvocationPolicy").one_of(&["IfNeeded", "Never"]);
+    if hook.reinvocation_policy().is_set() {
+        hook.reinvocation_policy().one_of(&["IfNeeded", "Never"]);
     }
-    let effects = hook.at("sideEffects");
+    let effects = hook.side_effects();
     if effects.is_set() {
         effects.one_of(&["None", "NoneOnDryRun"]);
     } else {
         effects.required("must specify one of None, NoneOnDryRun");
     }
-    if hook.at("timeoutSeconds").int().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
-        hook.at("timeoutSeconds").invalid("the timeout value must be between 1 and 30 seconds");
+    if hook.timeout_seconds().int().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
+        hook.timeout_seconds().invalid("the timeout value must be between 1 and 30 seconds");
     }
-    meta::selector(&hook.at("namespaceSelector"));
-    meta::selector(&hook.at("objectSelector"));
-    client_config(&hook.at("clientConfig"));
-    match_conditions(&hook.at("matchConditions"));
-    let versions = hook.at("admissionReviewVersions");
+    meta::selector(&hook.namespace_selector());
+    meta::selector(&hook.object_selector());
+    client_config(&hook.client_config());
+    match_conditions(&hook.match_conditions());
+    let versions = hook.admission_review_versions();
     if versions.is_empty() {
         return versions.required("must specify one of v1, v1beta1");
     }
@@ -74,7 +84,7 @@ fn qualified_domain(name: &FieldRef<'_>) {
     }
 }
 
-fn operations(list: &FieldRef<'_>) {
+fn operations(list: &Field<'_, List<Text>>) {
     if list.is_empty() {
         list.required("");
     }
@@ -84,9 +94,8 @@ fn operations(list: &FieldRef<'_>) {
     list.items().for_each(|operation| operation.one_of(&["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]));
 }
 
-fn admission_rule(rule: &FieldRef<'_>) {
-    for (field, what) in [("apiGroups", "API groups"), ("apiVersions", "API versions")] {
-        let list = rule.at(field);
+fn admission_rule(rule: &Field<'_, RuleWithOperations>) {
+    for (list, what) in [(rule.api_groups(), "API groups"), (rule.api_versions(), "API versions")] {
         if list.is_empty() {
             list.required("");
         }
@@ -94,10 +103,10 @@ fn admission_rule(rule: &FieldRef<'_>) {
             list.invalid(format!("if '*' is present, must not specify other {what}"));
         }
     }
-    for version in rule.each("apiVersions").filter(|version| version.text().is_empty()) {
+    for version in rule.api_versions().items().filter(|version| version.text().is_empty()) {
         version.required("");
     }
-    let resources = rule.at("resources");
+    let resources = rule.resources();
     if resources.is_empty() {
         resources.required("");
     }
@@ -112,14 +121,14 @@ fn admission_rule(rule: &FieldRef<'_>) {
     {
         resources.invalid("if '*' is present, must not specify other resources without subresources");
     }
-    if rule.at("scope").is_set() {
-        rule.at("scope").one_of(&["*", "Cluster", "Namespaced"]);
+    if rule.scope().is_set() {
+        rule.scope().one_of(&["*", "Cluster", "Namespaced"]);
     }
 }
 
 /// Where a webhook is.
-pub(super) fn client_config(config: &FieldRef<'_>) {
-    let (url, service) = (config.at("url"), config.at("service"));
+pub(super) fn client_config(config: &Field<'_, WebhookClientConfig>) {
+    let (url, service) = (config.url(), config.service());
     match (url.is_set(), service.is_set()) {
         (true, false) => web_address(&url),
         (false, true) => webhook_service(&service),
@@ -147,16 +156,14 @@ fn web_address(url: &FieldRef<'_>) {
     }
 }
 
-fn webhook_service(service: &FieldRef<'_>) {
-    service.at("name").has_text("service name is required");
-    service.at("namespace").has_text("service namespace is required");
-    let port = service.at("port").int().unwrap_or(443);
-    let wrong = port_number(port);
+fn webhook_service(service: &Field<'_, ServiceReference>) {
+    service.name().has_text("service name is required");
+    service.namespace().has_text("service namespace is required");
+    let wrong = port_number(service.port().or(443));
     if !wrong.is_empty() {
-        service.at("port").invalid(format!("port is not valid: {}", wrong.join(",")));
+        service.port().invalid(format!("port is not valid: {}", wrong.join(",")));
     }
-    let path = service.at("path");
-    service_path(&path);
+    service_path(&service.path());
 }
 
 /// The path of a webhook behind a Service; none, an empty one and `/` are the same.
@@ -186,14 +193,14 @@ fn service_path(path: &FieldRef<'_>) {
     }
 }
 
-fn match_conditions(list: &FieldRef<'_>) {
+fn match_conditions(list: &Field<'_, List<MatchCondition>>) {
     if list.len() > 64 {
         list.too_many(64);
     }
-    list.unique("name");
+    unique(list.items().map(|condition| condition.name()));
     for condition in list.items() {
-        condition.at("name").named(qualified_name);
-        expression(&condition.at("expression"), "");
+        condition.name().named(qualified_name);
+        expression(&condition.expression(), "");
     }
 }
 
@@ -209,45 +216,45 @@ pub(super) fn expression(field: &FieldRef<'_>, detail: &str) {
 
 /// A ValidatingAdmissionPolicy.
 pub fn admission_policy(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        if !spec.at("failurePolicy").is_set() {
-            spec.at("failurePolicy").required("");
+    walk_as::<ValidatingAdmissionPolicy>(object, errors, |root| {
+        let spec = root.spec();
+        if !spec.failure_policy().is_set() {
+            spec.failure_policy().required("");
         } else {
-            spec.at("failurePolicy").one_of(&["Fail", "Ignore"]);
+            spec.failure_policy().one_of(&["Fail", "Ignore"]);
         }
-        let kind = spec.at("paramKind");
+        let kind = spec.param_kind();
         if kind.is_set() {
-            kind.at("apiVersion").has_text("");
-            kind.at("kind").has_text("");
+            kind.api_version().has_text("");
+            kind.kind().has_text("");
         }
-        let constraints = spec.at("matchConstraints");
+        let constraints = spec.match_constraints();
         if constraints.is_set() {
             matching(&constraints);
-            if constraints.at("resourceRules").is_empty() {
-                constraints.at("resourceRules").required("");
+            if constraints.resource_rules().is_empty() {
+                constraints.resource_rules().required("");
             }
         } else {
             constraints.required("");
         }
-        match_conditions(&spec.at("matchConditions"));
-        spec.at("variables").unique("name");
-        for variable in spec.each("variables") {
-            variable.at("name").has_text("name is not specified");
-            expression(&variable.at("expression"), "expression is not specified");
+        match_conditions(&spec.match_conditions());
+        unique(spec.variables().items().map(|variable| variable.name()));
+        for variable in spec.variables().items() {
+            variable.name().has_text("name is not specified");
+            expression(&variable.expression(), "expression is not specified");
         }
-        let (validations, annotations) = (spec.at("validations"), spec.at("auditAnnotations"));
+        let (validations, annotations) = (spec.validations(), spec.audit_annotations());
         if validations.is_empty() && annotations.is_empty() {
             validations.required("validations or auditAnnotations must be non-empty");
             annotations.required("validations or auditAnnotations must be non-empty");
         }
         for validation in validations.items() {
-            expression(&validation.at("expression"), "expression is not specified");
-            if !validation.at("messageExpression").text().trim().is_empty() {
-                expression(&validation.at("messageExpression"), "");
+            expression(&validation.expression(), "expression is not specified");
+            if !validation.message_expression().text().trim().is_empty() {
+                expression(&validation.message_expression(), "");
             }
-            if !validation.at("reason").is_empty() {
-                validation.at("reason").one_of(&[
+            if !validation.reason().is_empty() {
+                validation.reason().one_of(&[
                     "Forbidden",
                     "Invalid",
                     "RequestEntityTooLarge",
@@ -255,52 +262,52 @@ pub fn admission_policy(object: &Value, errors: &mut Vec<FieldError>) {
                 ]);
             }
         }
-        annotations.unique("key");
+        unique(annotations.items().map(|annotation| annotation.key()));
         for annotation in annotations.items() {
-            annotation.at("key").has_text("");
-            expression(&annotation.at("valueExpression"), "valueExpression is not specified");
+            annotation.key().has_text("");
+            expression(&annotation.value_expression(), "valueExpression is not specified");
         }
     });
 }
 
-fn matching(resources: &FieldRef<'_>) {
-    if resources.at("matchPolicy").is_set() {
-        resources.at("matchPolicy").one_of(&["Equivalent", "Exact"]);
+fn matching(resources: &Field<'_, MatchResources>) {
+    if resources.match_policy().is_set() {
+        resources.match_policy().one_of(&["Equivalent", "Exact"]);
     } else {
-        resources.at("matchPolicy").required("");
+        resources.match_policy().required("");
     }
-    meta::selector(&resources.at("namespaceSelector"));
-    meta::selector(&resources.at("objectSelector"));
-    for list in ["resourceRules", "excludeResourceRules"] {
-        for rule in resources.each(list) {
-            operations(&rule.at("operations"));
-            admission_rule(&rule);
+    meta::selector(&resources.namespace_selector());
+    meta::selector(&resources.object_selector());
+    for rules in [resources.resource_rules(), resources.exclude_resource_rules()] {
+        for rule in rules.items() {
+            operations(&rule.operations());
+            admission_rule(&rule.as_type());
         }
     }
 }
 
 /// A ValidatingAdmissionPolicyBinding.
 pub fn policy_binding(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        spec.at("policyName").named(dns1123_subdomain);
-        let parameter = spec.at("paramRef");
+    walk_as::<ValidatingAdmissionPolicyBinding>(object, errors, |root| {
+        let spec = root.spec();
+        spec.policy_name().named(dns1123_subdomain);
+        let parameter = spec.param_ref();
         if parameter.is_set() {
-            match (!parameter.at("name").is_empty(), parameter.at("selector").is_set()) {
-                (true, true) => parameter.at("name").forbidden("name and selector are mutually exclusive"),
+            match (!parameter.name().is_empty(), parameter.selector().is_set()) {
+                (true, true) => parameter.name().forbidden("name and selector are mutually exclusive"),
                 (false, false) => parameter.required("one of name or selector must be specified"),
                 _ => {}
             }
-            if parameter.at("parameterNotFoundAction").is_set() {
-                parameter.at("parameterNotFoundAction").one_of(&["Deny", "Allow"]);
+            if parameter.parameter_not_found_action().is_set() {
+                parameter.parameter_not_found_action().one_of(&["Deny", "Allow"]);
             } else {
-                parameter.at("parameterNotFoundAction").required("");
+                parameter.parameter_not_found_action().required("");
             }
         }
-        if spec.at("matchResources").is_set() {
-            matching(&spec.at("matchResources"));
+        if spec.match_resources().is_set() {
+            matching(&spec.match_resources());
         }
-        let actions = spec.at("validationActions");
+        let actions = spec.validation_actions();
         if actions.is_empty() {
             actions.required("");
         }
@@ -319,14 +326,14 @@ pub fn policy_binding(object: &Value, errors: &mut Vec<FieldError>) {
 
 /// A CustomResourceDefinition; its schema is checked where schemas are understood.
 pub fn definition(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let expected = format!("{}.{}", object.text("spec.names.plural"), object.text("spec.group"));
-        let name = root.at("metadata.name");
+    walk_as::<CustomResourceDefinition>(object, errors, |root| {
+        let spec = root.spec();
+        let expected = format!("{}.{}", spec.view().names().plural().text(), spec.view().group().text());
+        let name = root.metadata().name();
         if !name.text().is_empty() && name.text() != expected {
             name.invalid("must be spec.names.plural+\".\"+spec.group");
         }
-        let group = spec.at("group");
+        let group = spec.group();
         if group.has_text("") {
             let wrong = dns1123_subdomain(group.text());
             if !wrong.is_empty() {
@@ -335,36 +342,37 @@ pub fn definition(object: &Value, errors: &mut Vec<FieldError>) {
                 group.invalid("should be a domain with at least one dot");
             }
         }
-        spec.at("scope").required_one_of(&["Cluster", "Namespaced"]);
-        versions(&spec.at("versions"));
-        definition_names(&spec.at("names"));
+        spec.scope().required_one_of(&["Cluster", "Namespaced"]);
+        versions(&spec.versions());
+        definition_names(&spec.names());
         conversion::strategy(&spec);
-        stored_versions(&root.at("status.storedVersions"), &spec.at("versions"));
+        stored_versions(&root.status().stored_versions(), &spec.versions());
     });
 }
 
-fn versions(list: &FieldRef<'_>) {
+fn versions(list: &Field<'_, List<CustomResourceDefinitionVersion>>) {
     let mut names = HashSet::new();
     let mut unique = true;
     for version in list.items() {
-        unique &= names.insert(version.value.text("name"));
-        let name = version.at("name");
+        unique &= names.insert(version.view().name().text());
+        let name = version.name();
         let wrong = dns1035_label(name.text());
         if !wrong.is_empty() {
             name.invalid_as(name.text(), wrong.join(","));
         }
-        if !version.at("schema.openAPIV3Schema").is_set() {
-            version.at("schema.openAPIV3Schema").required("");
+        let schema = version.schema().open_apiv3_schema();
+        if !schema.is_set() {
+            FieldRef::required(&schema, "");
         }
-        let warning = version.at("deprecationWarning");
-        if warning.is_set() && !version.value.flag("deprecated") {
+        let warning = version.deprecation_warning();
+        if warning.is_set() && !version.view().deprecated().flag() {
             warning.invalid("can only be set for deprecated versions");
         }
         conversion::selectable(&version);
-        for column in version.each("additionalPrinterColumns") {
-            column.at("name").has_text("");
-            column.at("type").required_one_of(&["integer", "number", "string", "boolean", "date"]);
-            let path = column.at("jsonPath");
+        for column in version.additional_printer_columns().items() {
+            column.name().has_text("");
+            column.type_().required_one_of(&["integer", "number", "string", "boolean", "date"]);
+            let path = column.json_path();
             if path.has_text("") && !path.text().starts_with('.') {
                 path.invalid("must be a simple json path starting with .");
             }
@@ -373,15 +381,14 @@ fn versions(list: &FieldRef<'_>) {
     if !unique {
         list.invalid("must contain unique version names");
     }
-    if list.items().filter(|version| version.value.flag("storage")).count() != 1 {
+    if list.items().filter(|version| version.view().storage().flag()).count() != 1 {
         list.invalid("must have exactly one version marked as storage version");
     }
 }
 
-fn definition_names(names: &FieldRef<'_>) {
+fn definition_names(names: &Field<'_, CustomResourceDefinitionNames>) {
     let mut resources = HashSet::new();
-    for field in ["plural", "singular"] {
-        let name = names.at(field);
+    for name in [names.plural(), names.singular()] {
         if name.has_text("") {
             let wrong = dns1035_label(name.text());
             if !wrong.is_empty() {
@@ -390,14 +397,13 @@ fn definition_names(names: &FieldRef<'_>) {
             resources.insert(name.text());
         }
     }
-    for name in names.each("shortNames").chain(names.each("categories")) {
+    for name in names.short_names().items().chain(names.categories().items()) {
         let wrong = dns1035_label(name.text());
         if !wrong.is_empty() {
             name.invalid(wrong.join(","));
         }
     }
-    for field in ["kind", "listKind"] {
-        let name = names.at(field);
+    for name in [names.kind(), names.list_kind()] {
         if name.has_text("") {
             let wrong = dns1035_label(&name.text().to_lowercase());
             if !wrong.is_empty() {
@@ -405,19 +411,22 @@ fn definition_names(names: &FieldRef<'_>) {
             }
         }
     }
-    if !names.at("kind").is_empty() && names.value.at("kind") == names.value.at("listKind") {
-        names.at("listKind").invalid("kind and listKind may not be the same");
+    if !names.kind().is_empty() && names.kind().value == names.list_kind().value {
+        names.list_kind().invalid("kind and listKind may not be the same");
     }
 }
 
-fn stored_versions(stored: &FieldRef<'_>, versions: &FieldRef<'_>) {
+fn stored_versions(
+    stored: &Field<'_, List<Text>>,
+    versions: &Field<'_, List<CustomResourceDefinitionVersion>>,
+) {
     if stored.is_empty() {
         return stored.with(&json!([])).invalid("must have at least one stored version");
     }
-    let known: HashSet<&str> = versions.items().map(|version| version.value.text("name")).collect();
-    for version in versions.items().filter(|version| version.value.flag("storage")) {
-        if !stored.items().any(|name| name.value == version.value.at("name")) {
-            stored.invalid(format!("must have the storage version {}", version.value.text("name")));
+    let known: HashSet<&str> = versions.items().map(|version| version.view().name().text()).collect();
+    for version in versions.items().filter(|version| version.view().storage().flag()) {
+        if !stored.items().any(|name| name.value == version.name().value) {
+            stored.invalid(format!("must have the storage version {}", version.view().name().text()));
         }
     }
     for name in stored.items().filter(|name| !known.contains(name.text())) {
@@ -430,63 +439,63 @@ fn stored_versions(stored: &FieldRef<'_>, versions: &FieldRef<'_>) {
 
 /// A definition that serves objects keeps its group, scope and names.
 pub fn definition_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let spec = root.at("spec");
-        spec.at("group").immutable(old.at("spec.group"));
-        spec.at("names.plural").immutable(old.at("spec.names.plural"));
-        let mut conditions = old.items("status.conditions").iter();
-        if conditions.any(|c| c.text("type") == "Established" && c.text("status") == "True") {
-            spec.at("scope").immutable(old.at("spec.scope"));
-            spec.at("names.kind").immutable(old.at("spec.names.kind"));
+    let before = CustomResourceDefinition::of(old);
+    walk_as::<CustomResourceDefinition>(new, errors, |root| {
+        let (spec, was) = (root.spec(), before.spec());
+        spec.group().immutable(was.group());
+        spec.names().plural().immutable(was.names().plural());
+        if conversion::is_established(before) {
+            spec.scope().immutable(was.scope());
+            spec.names().kind().immutable(was.names().kind());
         }
-        conversion::authority(&spec, old);
+        conversion::authority(&spec, before);
     });
     super::schemas::changed(new, old, errors);
 }
 
 /// An APIService.
 pub fn api_service(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let (group, version) = (object.text("spec.group"), object.text("spec.version"));
+    walk_as::<APIService>(object, errors, |root| {
+        let spec = root.spec();
+        let (group, version) = (spec.view().group().text(), spec.view().version().text());
         let expected = format!("{version}.{group}");
-        let name = root.at("metadata.name");
+        let name = root.metadata().name();
         if !name.text().is_empty() && name.text() != expected {
             name.invalid(format!("must be `spec.version+\".\"+spec.group`: {expected:?}"));
         }
         if group.is_empty() {
             if version != "v1" {
-                spec.at("group").required("only v1 may have an empty group and it better be legacy kube");
+                spec.group().required("only v1 may have an empty group and it better be legacy kube");
             }
         } else {
-            spec.at("group").follows(dns1123_subdomain);
+            spec.group().follows(dns1123_subdomain);
         }
         for message in dns1035_label(version) {
-            spec.at("version").invalid_as(version, message);
+            spec.version().invalid_as(version, message);
         }
-        for (field, max) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1000)] {
-            let number = spec.value.int(field).unwrap_or_default();
+        for (field, max) in [(spec.group_priority_minimum(), 20_000), (spec.version_priority(), 1000)] {
+            let number = field.or(0);
             if number <= 0 || number > max {
-                spec.at(field).invalid_as(number, format!("must be positive and less than {max}"));
+                field.invalid_as(number, format!("must be positive and less than {max}"));
             }
         }
-        let service = spec.at("service");
+        let service = spec.service();
         if !service.is_set() {
-            if !spec.at("caBundle").is_empty() {
-                let length = spec.at("caBundle").text().len() * 3 / 4;
-                spec.at("caBundle")
+            if !spec.ca_bundle().is_empty() {
+                let length = spec.ca_bundle().text().len() * 3 / 4;
+                spec.ca_bundle()
                     .invalid_as(format!("{length} bytes"), "local APIServices may not have a caBundle");
             }
-            if spec.value.flag("insecureSkipTLSVerify") {
-                spec.at("insecureSkipTLSVerify")
+            if spec.view().insecure_skip_tls_verify().flag() {
+                spec.insecure_skip_tls_verify()
                     .invalid("local APIServices may not have insecureSkipTLSVerify");
             }
             return;
         }
-        service.at("namespace").has_text("");
-        service.at("name").has_text("");
-        if spec.value.flag("insecureSkipTLSVerify") && !spec.at("caBundle").is_empty() {
-            spec.at("insecureSkipTLSVerify").invalid("may not be true if caBundle is present");
+        service.namespace().has_text("");
+        service.name().has_text("");
+        if spec.view().insecure_skip_tls_verify().flag() && !spec.ca_bundle().is_empty() {
+            spec.insecure_skip_tls_verify().invalid("may not be true if caBundle is present");
         }
     });
 }

@@ -1,26 +1,34 @@
-//! A reference to a field of an object: its value, its path, and the list that collects errors.
+//! A field of an object under validation: its value, its path, and the list that collects errors.
+//!
+//! [`Field`] has a type of the schema table, and with it a method per field; [`FieldRef`] is the same without a type, for JSON
+//! that has no schema. Rules are written for [`FieldRef`], to which [`Field`] dereferences.
 
-use crate::tree::{Tree, is_empty, same};
+use crate::path::Path;
+use crate::tree::{NULL, Tree, is_empty};
+use coracle_fields::{Access, At, Elements, Reader, Schema};
 use coracle_proto::status::FieldError;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::cell::RefCell;
 
-const NON_NEGATIVE: &str = "must be greater than or equal to 0";
-const IMMUTABLE: &str = "field is immutable";
-
 /// Where errors go.
-pub struct Sink(RefCell<Vec<FieldError>>);
+pub struct Sink(pub(crate) RefCell<Vec<FieldError>>);
 
 /// A place in an object.
 #[derive(Clone)]
 pub struct FieldRef<'a> {
     /// What is there, `null` when nothing is.
     pub value: &'a Value,
-    path: String,
-    sink: &'a Sink,
+    pub(crate) path: Path<'a>,
+    pub(crate) sink: &'a Sink,
 }
 
-/// Walks an object with rules and adds the errors.
+/// A place of type `T` in an object.
+///
+/// The methods of `T`'s fields hide methods of [`FieldRef`] with the same name (`path`, `required`, `items`, `key`); these are
+/// called as `FieldRef::path(&field)`.
+pub type Field<'a, T> = At<FieldRef<'a>, T>;
+
+/// Walks an object without a schema with rules and adds the errors.
 ///
 /// ```
 /// use coracle_validation::field_ref::walk;
@@ -30,45 +38,130 @@ pub struct FieldRef<'a> {
 /// ```
 pub fn walk(object: &Value, errors: &mut Vec<FieldError>, rules: impl FnOnce(FieldRef<'_>)) {
     let sink = Sink(RefCell::new(std::mem::take(errors)));
-    rules(FieldRef { value: object, path: String::new(), sink: &sink });
+    rules(FieldRef { value: object, path: Path::root(), sink: &sink });
     *errors = sink.0.into_inner();
+}
+
+/// Walks an object of a type with rules and adds the errors.
+///
+/// ```
+/// use coracle_fields::apps::v1::Deployment;
+/// use coracle_validation::field_ref::walk_as;
+/// let (object, mut errors) = (serde_json::json!({"spec": {"replicas": -1}}), Vec::new());
+/// walk_as::<Deployment>(&object, &mut errors, |deployment| deployment.spec().replicas().non_negative());
+/// assert_eq!(errors[0].to_string(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0");
+/// ```
+pub fn walk_as<T: Schema>(object: &Value, errors: &mut Vec<FieldError>, rules: impl FnOnce(Field<'_, T>)) {
+    walk(object, errors, |root| rules(At::new(root)));
+}
+
+/// The value of a field with the path of another place, such as an item with the path of its list: upstream reports some errors
+/// there.
+pub fn reported_at<'a, T>(field: &Field<'a, T>, place: &FieldRef<'a>) -> Field<'a, T> {
+    At::new(place.with(field.value))
+}
+
+impl Access for FieldRef<'_> {
+    #[inline]
+    fn field(&self, field: coracle_fields::Field) -> Self {
+        let value = self.value.get(field.name).unwrap_or(&NULL);
+        FieldRef { value, path: self.path.field(field.name), sink: self.sink }
+    }
+
+    #[inline]
+    fn reader<'a>(&self) -> Reader<'a>
+    where
+        Self: 'a,
+    {
+        Reader::Tree(self.value)
+    }
+}
+
+impl<'a> Elements for FieldRef<'a> {
+    type Items = Items<'a>;
+    type Key = &'a str;
+    type Entries = Entries<'a>;
+
+    fn list_items(&self) -> Items<'a> {
+        let items = self.value.as_array().map_or(&[][..], Vec::as_slice);
+        Items { items: items.iter().enumerate(), path: self.path.shared(), sink: self.sink }
+    }
+
+    fn map_entries(&self) -> Entries<'a> {
+        let entries = self.value.as_object().map(serde_json::Map::iter);
+        Entries { entries, path: self.path.shared(), sink: self.sink }
+    }
+
+    fn map_entry(&self, key: &str) -> Self {
+        let (value, path) = match self.value.as_object().and_then(|entries| entries.get_key_value(key)) {
+            Some((key, value)) => (value, self.path.entry(key)),
+            None => (&NULL, self.path.key(key)),
+        };
+        FieldRef { value, path, sink: self.sink }
+    }
+}
+
+/// Items of a list.
+pub struct Items<'a> {
+    items: std::iter::Enumerate<std::slice::Iter<'a, Value>>,
+    path: Path<'a>,
+    sink: &'a Sink,
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = FieldRef<'a>;
+
+    fn next(&mut self) -> Option<FieldRef<'a>> {
+        let (index, value) = self.items.next()?;
+        Some(FieldRef { value, path: self.path.index(index), sink: self.sink })
+    }
+}
+
+/// Entries of a map; the path of each value ends in `[key]`.
+pub struct Entries<'a> {
+    entries: Option<serde_json::map::Iter<'a>>,
+    path: Path<'a>,
+    sink: &'a Sink,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (&'a str, FieldRef<'a>);
+
+    fn next(&mut self) -> Option<(&'a str, FieldRef<'a>)> {
+        let (key, value) = self.entries.as_mut()?.next()?;
+        Some((key.as_str(), FieldRef { value, path: self.path.entry(key), sink: self.sink }))
+    }
 }
 
 impl<'a> FieldRef<'a> {
     /// A field below, by dotted path.
     pub fn at(&self, path: &str) -> FieldRef<'a> {
-        // Written by hand: thousands of containers have millions of fields, and most paths are never shown.
-        let mut whole = String::with_capacity(self.path.len() + 1 + path.len());
-        whole.push_str(&self.path);
-        if !whole.is_empty() {
-            whole.push('.');
-        }
-        whole.push_str(path);
-        FieldRef { value: self.value.at(path), path: whole, sink: self.sink }
+        FieldRef { value: self.value.at(path), path: self.path.dotted(path), sink: self.sink }
     }
 
     /// The items of the list here.
-    pub fn items(&self) -> impl Iterator<Item = FieldRef<'a>> + use<'a> {
-        let (path, sink) = (self.path.clone(), self.sink);
-        let items = self.value.as_array().map_or(&[][..], Vec::as_slice);
-        items.iter().enumerate().map(move |(index, value)| FieldRef {
-            value,
-            path: format!("{path}[{index}]"),
-            sink,
-        })
+    pub fn items(&self) -> Items<'a> {
+        self.list_items()
     }
 
     /// The items of a list below.
-    pub fn each(&self, path: &str) -> impl Iterator<Item = FieldRef<'a>> + use<'a> {
-        self.at(path).items()
+    pub fn each(&self, path: &str) -> Items<'a> {
+        self.at(path).list_items()
     }
 
     /// The entries of the map here; each value's path ends in `[key]`.
-    pub fn entries(&self) -> impl Iterator<Item = (&'a str, FieldRef<'a>)> + use<'a> {
-        let (path, sink) = (self.path.clone(), self.sink);
-        let entries = self.value.as_object().into_iter().flatten();
-        entries
-            .map(move |(key, value)| (key.as_str(), FieldRef { value, path: format!("{path}[{key}]"), sink }))
+    pub fn entries(&self) -> Entries<'a> {
+        self.map_entries()
+    }
+
+    /// An entry of a map by key: the path ends in `[key]`.
+    pub fn key(&self, key: &str) -> FieldRef<'a> {
+        self.map_entry(key)
+    }
+
+    /// The place as one of a type, which nothing checks.
+    pub fn as_type<T>(&self) -> Field<'a, T> {
+        At::new(self.clone())
     }
 
     /// The same place with another value, for errors about what is not in the object as such.
@@ -79,16 +172,9 @@ impl<'a> FieldRef<'a> {
         FieldRef { value, path: self.path.clone(), sink: self.sink }
     }
 
-    /// An entry of a map by key: the path ends in `[key]`.
-    pub fn key(&self, key: &str) -> FieldRef<'a> {
-        static NULL: Value = Value::Null;
-        let value = self.value.get(key).unwrap_or(&NULL);
-        FieldRef { value, path: format!("{}[{key}]", self.path), sink: self.sink }
-    }
-
     /// The path, such as `spec.containers[0].image`.
-    pub fn path(&self) -> &str {
-        &self.path
+    pub fn path(&self) -> String {
+        self.path.to_string()
     }
 
     /// Whether something is here.
@@ -119,179 +205,70 @@ impl<'a> FieldRef<'a> {
             _ => 0,
         }
     }
-
-    /// Adds an error.
-    pub fn report(&self, error: FieldError) {
-        self.sink.0.borrow_mut().push(error);
-    }
-
-    /// How many errors there are so far, to see whether a rule added any.
-    pub fn errors(&self) -> usize {
-        self.sink.0.borrow().len()
-    }
-
-    /// `Required value`.
-    pub fn required(&self, detail: &str) {
-        self.report(FieldError::required(&self.path, detail));
-    }
-
-    /// `Invalid value: …`. A missing text or number prints as its zero value does.
-    pub fn invalid(&self, detail: impl AsRef<str>) {
-        self.report(FieldError::invalid(&self.path, self.value, detail.as_ref()));
-    }
-
-    /// `Invalid value` with a value that is not the one here.
-    pub fn invalid_as(&self, value: impl Into<Value>, detail: impl AsRef<str>) {
-        self.report(FieldError::invalid(&self.path, &value.into(), detail.as_ref()));
-    }
-
-    /// `Forbidden`.
-    pub fn forbidden(&self, detail: impl AsRef<str>) {
-        self.report(FieldError::forbidden(&self.path, detail.as_ref()));
-    }
-
-    /// `Duplicate value`.
-    pub fn duplicate(&self) {
-        self.report(FieldError::duplicate(&self.path, self.value));
-    }
-
-    /// `Not found`.
-    pub fn not_found(&self) {
-        self.report(FieldError::not_found(&self.path, self.value));
-    }
-
-    /// `Unsupported value`; a missing text prints as empty.
-    pub fn unsupported(&self, supported: &[&str]) {
-        let empty = json!("");
-        let value = if self.value.is_null() { &empty } else { self.value };
-        self.report(FieldError::unsupported(&self.path, value, supported));
-    }
-
-    /// `Too long`.
-    pub fn too_long(&self, max: usize) {
-        self.report(FieldError::too_long(&self.path, max));
-    }
-
-    /// `Too many: N: must have at most MAX items`.
-    pub fn too_many(&self, max: usize) {
-        let items = if max == 1 { "item" } else { "items" };
-        let text = format!("Too many: {}: must have at most {max} {items}", self.len());
-        self.report(FieldError::new("FieldValueTooMany", &self.path, text));
-    }
-
-    /// Every sentence is an `Invalid value`.
-    pub fn all_good(&self, messages: Vec<String>) {
-        for message in messages {
-            self.invalid(message);
-        }
-    }
-
-    /// The text follows a rule.
-    pub fn follows(&self, rule: fn(&str) -> Vec<String>) {
-        self.all_good(rule(self.text()));
-    }
-
-    /// There is a text.
-    pub fn has_text(&self, detail: &str) -> bool {
-        let there = !self.text().is_empty();
-        if !there {
-            self.required(detail);
-        }
-        there
-    }
-
-    /// There is a text and it follows a rule.
-    pub fn named(&self, rule: fn(&str) -> Vec<String>) {
-        if self.has_text("") {
-            self.follows(rule);
-        }
-    }
-
-    /// The text, when there is one, is among some.
-    pub fn one_of(&self, supported: &[&str]) {
-        if !supported.contains(&self.text()) {
-            self.unsupported(supported);
-        }
-    }
-
-    /// The text is there and among some.
-    pub fn required_one_of(&self, supported: &[&str]) {
-        if self.has_text("") {
-            self.one_of(supported);
-        }
-    }
-
-    /// The number, when there is one, is not negative.
-    pub fn non_negative(&self) {
-        if self.int().is_some_and(|number| number < 0) {
-            self.invalid(NON_NEGATIVE);
-        }
-    }
-
-    /// The number, when there is one, is positive.
-    pub fn positive(&self) {
-        if self.int().is_some_and(|number| number <= 0) {
-            self.invalid("must be greater than 0");
-        }
-    }
-
-    /// The number is in a range.
-    pub fn in_range(&self, lo: i64, hi: i64) {
-        if let Some(number) = self.int() {
-            self.all_good(coracle_proto::names::in_range(number, lo, hi));
-        }
-    }
-
-    /// Nothing changed here.
-    pub fn immutable(&self, old: &Value) -> bool {
-        self.immutable_because(old, IMMUTABLE)
-    }
-
-    /// Nothing changed here, or why that matters.
-    pub fn immutable_because(&self, old: &Value, why: &str) -> bool {
-        let unchanged = same(self.value, old);
-        if !unchanged {
-            self.invalid(why);
-        }
-        unchanged
-    }
-
-    /// The texts of a list, by key, are unique.
-    pub fn unique(&self, key: &str) {
-        let mut seen = std::collections::HashSet::new();
-        for item in self.items() {
-            let field = item.at(key);
-            if !field.text().is_empty() && !seen.insert(field.text()) {
-                field.duplicate();
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::field_errors::unique;
+    use coracle_fields::core::v1::Pod;
+    use serde_json::json;
+
+    fn texts(errors: &[FieldError]) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
 
     #[test]
     fn paths_and_texts() {
-        let object = json!({"spec": {"list": [{"name": "a"}, {"name": "a"}], "map": {"k.x": "v"}, "n": -1}});
+        let object = json!({"spec": {"list": [{"name": "a"}], "map": {"k.x": "v"}, "n": -1}});
         let mut errors = Vec::new();
         walk(&object, &mut errors, |root| {
-            root.at("spec.list").unique("name");
+            root.each("spec.list").for_each(|item| item.at("name").duplicate());
             root.at("spec.n").non_negative();
             root.at("spec.missing").required("say something");
             root.at("spec.map").entries().for_each(|(_, value)| value.invalid("bad"));
             root.at("spec.kind").one_of(&["A", "B"]);
         });
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
-            texts,
+            texts(&errors),
             [
-                "spec.list[1].name: Duplicate value: \"a\"",
+                "spec.list[0].name: Duplicate value: \"a\"",
                 "spec.n: Invalid value: -1: must be greater than or equal to 0",
                 "spec.missing: Required value: say something",
                 "spec.map[k.x]: Invalid value: \"v\": bad",
                 "spec.kind: Unsupported value: \"\": supported values: \"A\", \"B\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn typed_places_have_the_same_paths_and_texts() {
+        let object = json!({"metadata": {"labels": {"k.x": "v"}},
+            "spec": {"containers": [{"image": "a", "ports": [{"containerPort": 0}]}], "priority": 3,
+                "volumes": [{"name": "v"}, {"name": "v"}]}});
+        let old = json!({"spec": {"priority": 4}});
+        let mut errors = Vec::new();
+        walk_as::<Pod>(&object, &mut errors, |pod| {
+            for container in pod.spec().containers().items() {
+                container.name().has_text("");
+                container.ports().items().for_each(|port| port.container_port().in_range(1, 5));
+                container.lifecycle().pre_stop().http_get().path().required("say something");
+            }
+            pod.metadata().labels().entries().for_each(|(_, value)| value.invalid("bad"));
+            pod.metadata().labels().key("z").required("");
+            unique(pod.spec().volumes().items().map(|volume| volume.name()));
+            pod.spec().priority().immutable(Pod::of(&old).spec().priority());
+        });
+        assert_eq!(
+            texts(&errors),
+            [
+                "spec.containers[0].name: Required value",
+                "spec.containers[0].ports[0].containerPort: Invalid value: 0: must be between 1 and 5, inclusive",
+                "spec.containers[0].lifecycle.preStop.httpGet.path: Required value: say something",
+                "metadata.labels[k.x]: Invalid value: \"v\": bad",
+                "metadata.labels[z]: Required value",
+                "spec.volumes[1].name: Duplicate value: \"v\"",
+                "spec.priority: Invalid value: 3: field is immutable",
             ]
         );
     }

@@ -1,7 +1,11 @@
 //! Field rules of FlowSchemas and PriorityLevelConfigurations.
 
-use super::field_ref::{FieldRef, walk};
-use crate::tree::Tree;
+use super::field_ref::{Field, walk_as};
+use coracle_fields::flowcontrol::v1::{
+    FlowSchema, LimitResponse, LimitedPriorityLevelConfiguration, PolicyRulesWithSubjects,
+    PriorityLevelConfiguration, Subject,
+};
+use coracle_fields::{List, Text};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -23,49 +27,46 @@ const VERBS: [&str; 12] = [
 
 /// A FlowSchema.
 pub fn schema(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let precedence = spec.at("matchingPrecedence");
-        let number = precedence.int().unwrap_or_default();
+    walk_as::<FlowSchema>(object, errors, |root| {
+        let spec = root.spec();
+        let precedence = spec.matching_precedence();
+        let number = precedence.or(0);
         if number <= 0 {
             precedence.invalid_as(number, "must be a positive value");
         }
         if number > 10_000 {
             precedence.invalid("must not be greater than 10000");
         }
-        if number == 1 && object.text("metadata.name") != "exempt" {
+        if number == 1 && root.view().metadata().name().text() != "exempt" {
             precedence.invalid("only the schema named 'exempt' may have matchingPrecedence 1");
         }
-        if spec.at("distinguisherMethod").is_set() {
-            spec.at("distinguisherMethod.type").one_of(&["ByNamespace", "ByUser"]);
+        if spec.distinguisher_method().is_set() {
+            spec.distinguisher_method().type_().one_of(&["ByNamespace", "ByUser"]);
         }
-        let level = spec.at("priorityLevelConfiguration.name");
+        let level = spec.priority_level_configuration().name();
         if level.has_text("must reference a priority level") {
             level.follows(dns1123_subdomain);
         }
-        spec.each("rules").for_each(|rule| rule_with_subjects(&rule));
+        spec.rules().items().for_each(|rule| rule_with_subjects(&rule));
     });
 }
 
-fn rule_with_subjects(rule: &FieldRef<'_>) {
-    if rule.at("subjects").is_empty() {
-        rule.at("subjects").required("subjects must contain at least one value");
+fn rule_with_subjects(rule: &Field<'_, PolicyRulesWithSubjects>) {
+    if rule.subjects().is_empty() {
+        rule.subjects().required("subjects must contain at least one value");
     }
-    rule.each("subjects").for_each(|subject| flow_subject(&subject));
-    if rule.at("resourceRules").is_empty() && rule.at("nonResourceRules").is_empty() {
+    rule.subjects().items().for_each(|subject| flow_subject(&subject));
+    if rule.resource_rules().is_empty() && rule.non_resource_rules().is_empty() {
         rule.required("at least one of resourceRules and nonResourceRules has to be non-empty");
     }
-    for resources in rule.each("resourceRules") {
-        verbs(&resources.at("verbs"));
-        for (field, detail, what) in [
-            ("apiGroups", "resource rules must supply at least one api group", "api groups"),
-            ("resources", "resource rules must supply at least one resource", "resources"),
-        ] {
-            some(&resources.at(field), detail, what);
-        }
-        let namespaces = resources.at("namespaces");
+    for resources in rule.resource_rules().items() {
+        verbs(&resources.verbs());
+        let detail = "resource rules must supply at least one api group";
+        some(&resources.api_groups(), detail, "api groups");
+        some(&resources.resources(), "resource rules must supply at least one resource", "resources");
+        let namespaces = resources.namespaces();
         if namespaces.is_empty() {
-            if !resources.value.flag("clusterScope") {
+            if !resources.view().cluster_scope().flag() {
                 namespaces.required(
                     "resource rules that are not cluster scoped must supply at least one namespace",
                 );
@@ -75,17 +76,17 @@ fn rule_with_subjects(rule: &FieldRef<'_>) {
             namespaces.items().filter(|name| name.text() != "*").for_each(|name| name.follows(dns1123_label));
         }
     }
-    for urls in rule.each("nonResourceRules") {
-        verbs(&urls.at("verbs"));
+    for urls in rule.non_resource_rules().items() {
+        verbs(&urls.verbs());
         some(
-            &urls.at("nonResourceURLs"),
+            &urls.non_resource_urls(),
             "nonResourceURLs must contain at least one value",
             "non-resource URLs",
         );
     }
 }
 
-fn some(list: &FieldRef<'_>, detail: &str, what: &str) {
+fn some(list: &Field<'_, List<Text>>, detail: &str, what: &str) {
     if list.is_empty() {
         list.required(detail);
     }
@@ -94,7 +95,7 @@ fn some(list: &FieldRef<'_>, detail: &str, what: &str) {
     }
 }
 
-fn verbs(list: &FieldRef<'_>) {
+fn verbs(list: &Field<'_, List<Text>>) {
     some(list, "verbs must contain at least one value", "verbs");
     if list
         .items()
@@ -104,45 +105,53 @@ fn verbs(list: &FieldRef<'_>) {
     }
 }
 
-fn flow_subject(subject: &FieldRef<'_>) {
-    let kind = subject.at("kind");
-    let fields = [("User", "user"), ("Group", "group"), ("ServiceAccount", "serviceAccount")];
-    let Some((name, field)) = fields.iter().find(|(name, _)| *name == kind.text()) else {
+fn flow_subject(subject: &Field<'_, Subject>) {
+    let kind = subject.kind();
+    let (user, group, account) = (subject.user(), subject.group(), subject.service_account());
+    let own_name = match kind.text() {
+        "User" => user.name(),
+        "Group" => group.name(),
+        _ => account.name(),
+    };
+    let fields = [
+        ("User", "user", user.erased()),
+        ("Group", "group", group.erased()),
+        ("ServiceAccount", "serviceAccount", account.erased()),
+    ];
+    let Some((name, field, own)) = fields.iter().find(|(name, ..)| *name == kind.text()) else {
         return kind.unsupported(&["Group", "ServiceAccount", "User"]);
     };
-    let own = subject.at(field);
     if !own.is_set() {
         own.required(&format!("{field} is required when subject kind is '{name}'"));
     } else {
-        own.at("name").has_text("");
-        if *field == "serviceAccount" {
-            own.at("namespace").has_text("must specify namespace for service account");
+        own_name.has_text("");
+        if *name == "ServiceAccount" {
+            let namespace = subject.service_account().namespace();
+            namespace.has_text("must specify namespace for service account");
         }
     }
-    for (other_name, other) in fields.iter().filter(|(other, _)| other != name) {
-        if subject.at(other).is_set() {
-            subject
-                .at(other)
-                .forbidden(format!("{other} is forbidden when subject kind is not '{other_name}'"));
+    for (other_name, other, place) in fields.iter().filter(|(other, ..)| other != name) {
+        if place.is_set() {
+            place.forbidden(format!("{other} is forbidden when subject kind is not '{other_name}'"));
         }
     }
 }
 
 /// A PriorityLevelConfiguration.
 pub fn level(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let kind = spec.at("type");
-        if (object.text("metadata.name") == "exempt") != (kind.text() == "Exempt") {
+    walk_as::<PriorityLevelConfiguration>(object, errors, |root| {
+        let spec = root.spec();
+        let kind = spec.type_();
+        if (root.view().metadata().name().text() == "exempt") != (kind.text() == "Exempt") {
             kind.invalid("must be 'Exempt' if and only if `name` is 'exempt'");
         }
-        let (limited, exempt) = (spec.at("limited"), spec.at("exempt"));
+        let (limited, exempt) = (spec.limited(), spec.exempt());
         match kind.text() {
             "Exempt" => {
                 if limited.is_set() {
                     limited.forbidden("must be nil if the type is not Limited");
                 }
-                shares(&exempt);
+                shares(&exempt.as_type());
             }
             "Limited" => {
                 if exempt.is_set() {
@@ -150,7 +159,7 @@ pub fn level(object: &Value, errors: &mut Vec<FieldError>) {
                 }
                 if limited.is_set() {
                     shares(&limited);
-                    limit_response(&limited.at("limitResponse"));
+                    limit_response(&limited.limit_response());
                 } else {
                     limited.required("must not be empty when type is Limited");
                 }
@@ -160,21 +169,21 @@ pub fn level(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn shares(section: &FieldRef<'_>) {
-    let nominal = section.at("nominalConcurrencyShares");
+fn shares(section: &Field<'_, LimitedPriorityLevelConfiguration>) {
+    let nominal = section.nominal_concurrency_shares();
     if nominal.int().is_some_and(|count| count < 0) {
         nominal.invalid("must be a non-negative integer");
     }
-    section.at("lendablePercent").in_range(0, 100);
-    let borrowing = section.at("borrowingLimitPercent");
+    section.lendable_percent().in_range(0, 100);
+    let borrowing = section.borrowing_limit_percent();
     if borrowing.int().is_some_and(|percent| percent < 0) {
         borrowing.invalid("if specified, must be a non-negative integer");
     }
 }
 
-fn limit_response(response: &FieldRef<'_>) {
-    let queuing = response.at("queuing");
-    match response.value.text("type") {
+fn limit_response(response: &Field<'_, LimitResponse>) {
+    let queuing = response.queuing();
+    match response.view().type_().text() {
         "Reject" => {
             if queuing.is_set() {
                 queuing.forbidden("must be nil if limited.limitResponse.type is not Limited");
@@ -184,20 +193,17 @@ fn limit_response(response: &FieldRef<'_>) {
             if !queuing.is_set() {
                 return queuing.required("must not be empty if limited.limitResponse.type is Limited");
             }
-            let (hand, queues) = (queuing.at("handSize"), queuing.at("queues"));
-            for field in [&hand, &queues, &queuing.at("queueLengthLimit")] {
+            let (hand, queues) = (queuing.hand_size(), queuing.queues());
+            for field in [&hand, &queues, &queuing.queue_length_limit()] {
                 if field.int().is_some_and(|number| number <= 0) {
                     field.invalid("must be positive");
                 }
             }
             if hand.int() > queues.int() {
-                hand.invalid(format!(
-                    "should not be greater than queues ({})",
-                    queues.int().unwrap_or_default()
-                ));
+                hand.invalid(format!("should not be greater than queues ({})", queues.or(0)));
             }
         }
-        _ => response.at("type").unsupported(&["Queue", "Reject"]),
+        _ => response.type_().unsupported(&["Queue", "Reject"]),
     }
 }
 

@@ -1,54 +1,56 @@
 //! Field rules of Jobs and CronJobs.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{Field, FieldRef, walk_as};
 use super::meta;
 use super::pods;
 use super::workloads::matches_template;
-use crate::tree::{Grow, Tree};
+use coracle_fields::batch::v1::{CronJob, Job, JobSpec, PodFailurePolicyOnExitCodesRequirement};
+use coracle_fields::core::v1::PodTemplateSpec;
+use coracle_fields::{Made, Schema, View};
 use coracle_proto::cron;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::HashSet;
 
-const LABELS: [(&str, &str); 4] = [
-    ("controller-uid", "uid"),
-    ("job-name", "name"),
-    ("batch.kubernetes.io/controller-uid", "uid"),
-    ("batch.kubernetes.io/job-name", "name"),
-];
-
 /// A Job.
 pub fn job(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
+    walk_as::<Job>(object, errors, |root| {
+        let spec = root.spec();
         generated_selector(&root);
         job_spec(&spec);
-        if spec.at("selector").is_set() {
-            meta::selector(&spec.at("selector"));
+        if spec.selector().is_set() {
+            meta::selector(&spec.selector());
         } else {
-            spec.at("selector").required("");
+            spec.selector().required("");
         }
-        matches_template(&spec);
-        let completions = spec.value.int("completions").unwrap_or_default();
-        if spec.value.text("completionMode") == "Indexed" && completions > 0 {
-            let host = format!("{}-{}", root.value.text("metadata.name"), completions - 1);
+        matches_template(&spec.selector(), &spec.template());
+        let completions = spec.view().completions().or(0);
+        if spec.view().completion_mode().text() == "Indexed" && completions > 0 {
+            let host = format!("{}-{}", root.view().metadata().name().text(), completions - 1);
             if !dns1123_label(&host).is_empty() {
-                root.at("metadata.name")
+                root.metadata()
+                    .name()
                     .invalid(format!("will not able to create pod with invalid DNS label: {host}"));
             }
         }
     });
 }
 
-fn generated_selector(root: &FieldRef<'_>) {
-    if root.value.flag("spec.manualSelector") || !root.at("spec.selector").is_set() {
+fn generated_selector(job: &Field<'_, Job>) {
+    let (meta, spec) = (job.view().metadata(), job.view().spec());
+    if spec.manual_selector().flag() || !spec.selector().is_set() {
         return;
     }
-    let labels = root.at("spec.template.metadata.labels");
-    for (label, of) in LABELS {
-        let expected = root.value.at("metadata").text(of);
-        match labels.value.get(label).and_then(Value::as_str) {
+    let labels = job.spec().template().metadata().labels();
+    let (uid, name) = (meta.uid().text(), meta.name().text());
+    for (label, expected) in [
+        ("controller-uid", uid),
+        ("job-name", name),
+        ("batch.kubernetes.io/controller-uid", uid),
+        ("batch.kubernetes.io/job-name", name),
+    ] {
+        match labels.view().key(label).get() {
             None => labels.key(label).required(&format!("must be '{expected}'")),
             Some(actual) if actual != expected => {
                 labels.key(label).invalid_as(actual, format!("must be '{expected}'"));
@@ -76,22 +78,18 @@ fn domain_prefixed(field: &FieldRef<'_>) {
     }
 }
 
-fn job_spec(spec: &FieldRef<'_>) {
-    for field in [
-        "parallelism",
-        "completions",
-        "activeDeadlineSeconds",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-        "backoffLimitPerIndex",
-        "maxFailedIndexes",
-    ] {
-        spec.at(field).non_negative();
+fn job_spec(spec: &Field<'_, JobSpec>) {
+    spec.parallelism().non_negative();
+    spec.completions().non_negative();
+    spec.active_deadline_seconds().non_negative();
+    spec.backoff_limit().non_negative();
+    spec.ttl_seconds_after_finished().non_negative();
+    spec.backoff_limit_per_index().non_negative();
+    spec.max_failed_indexes().non_negative();
+    if spec.max_failed_indexes().is_set() && !spec.backoff_limit_per_index().is_set() {
+        spec.backoff_limit_per_index().required("when maxFailedIndexes is specified");
     }
-    if spec.at("maxFailedIndexes").is_set() && !spec.at("backoffLimitPerIndex").is_set() {
-        spec.at("backoffLimitPerIndex").required("when maxFailedIndexes is specified");
-    }
-    let managed = spec.at("managedBy");
+    let managed = spec.managed_by();
     if managed.is_set() {
         domain_prefixed(&managed);
     }
@@ -99,20 +97,20 @@ fn job_spec(spec: &FieldRef<'_>) {
         managed.too_long(63);
     }
     completion(spec);
-    if spec.at("podFailurePolicy").is_set() {
+    if spec.pod_failure_policy().is_set() {
         failure_policy(spec);
     }
     success_policy(spec);
-    let replacement = spec.at("podReplacementPolicy");
+    let replacement = spec.pod_replacement_policy();
     if replacement.is_set() {
-        let only_failed = spec.at("podFailurePolicy").is_set();
+        let only_failed = spec.pod_failure_policy().is_set();
         replacement.one_of(if only_failed { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] });
     }
-    pods::template(&spec.at("template"));
-    let restart = spec.at("template.spec.restartPolicy");
+    pods::template(&spec.template());
+    let restart = spec.template().spec().restart_policy();
     match restart.text() {
         "" | "Always" => restart.required("valid values: \"OnFailure\", \"Never\""),
-        "OnFailure" if spec.at("podFailurePolicy").is_set() => {
+        "OnFailure" if spec.pod_failure_policy().is_set() => {
             restart.invalid("only \"Never\" is supported when podFailurePolicy is specified");
         }
         "OnFailure" | "Never" => {}
@@ -120,23 +118,23 @@ fn job_spec(spec: &FieldRef<'_>) {
     }
 }
 
-fn completion(spec: &FieldRef<'_>) {
-    let mode = spec.at("completionMode");
+fn completion(spec: &Field<'_, JobSpec>) {
+    let mode = spec.completion_mode();
     if mode.is_set() {
         mode.one_of(&["NonIndexed", "Indexed"]);
     }
-    let (failed, parallel) = (spec.at("maxFailedIndexes"), spec.at("parallelism"));
+    let (failed, parallel) = (spec.max_failed_indexes(), spec.parallelism());
     if mode.text() != "Indexed" {
-        for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
-            if spec.at(field).is_set() {
-                spec.at(field).invalid("requires indexed completion mode");
+        for field in [spec.backoff_limit_per_index(), failed] {
+            if field.is_set() {
+                field.invalid("requires indexed completion mode");
             }
         }
         return;
     }
-    let completions = spec.at("completions").int();
+    let completions = spec.completions().int();
     if completions.is_none() {
-        spec.at("completions").required("when completion mode is Indexed");
+        spec.completions().required("when completion mode is Indexed");
     }
     if parallel.int().is_some_and(|count| count > 100_000) {
         parallel.invalid("must be less than or equal to 100000 when completion mode is Indexed");
@@ -149,27 +147,24 @@ fn completion(spec: &FieldRef<'_>) {
     }
 }
 
-fn failure_policy(spec: &FieldRef<'_>) {
-    let rules = spec.at("podFailurePolicy.rules");
+fn failure_policy(spec: &Field<'_, JobSpec>) {
+    let rules = spec.pod_failure_policy().rules();
     if rules.len() > 20 {
         rules.too_many(20);
     }
-    let names: HashSet<&str> = ["containers", "initContainers"]
-        .iter()
-        .flat_map(|list| {
-            spec.value.at("template.spec").items(list).iter().map(|container| container.text("name"))
-        })
-        .collect();
+    let pod = spec.view().template().spec();
+    let containers = pod.containers().items().chain(pod.init_containers().items());
+    let names: HashSet<&str> = containers.map(|container| container.name().text()).collect();
     for rule in rules.items() {
-        let action = rule.at("action");
+        let action = rule.action();
         match action.text() {
             "" => action.required("valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]"),
-            "FailIndex" if !spec.at("backoffLimitPerIndex").is_set() => {
+            "FailIndex" if !spec.backoff_limit_per_index().is_set() => {
                 action.invalid("requires the backoffLimitPerIndex to be set");
             }
             _ => action.one_of(&["Count", "FailIndex", "FailJob", "Ignore"]),
         }
-        let (codes, conditions) = (rule.at("onExitCodes"), rule.at("onPodConditions"));
+        let (codes, conditions) = (rule.on_exit_codes(), rule.on_pod_conditions());
         let omitted = |text: &str| {
             rule.report(FieldError::new("FieldValueInvalid", rule.path(), format!("Invalid value: {text}")));
         };
@@ -185,22 +180,22 @@ fn failure_policy(spec: &FieldRef<'_>) {
             conditions.too_many(20);
         }
         for pattern in conditions.items() {
-            pattern.at("type").follows(qualified_name);
-            pattern.at("status").required_one_of(&["False", "True", "Unknown"]);
+            pattern.type_().follows(qualified_name);
+            pattern.status().required_one_of(&["False", "True", "Unknown"]);
         }
     }
 }
 
-fn exit_codes(codes: &FieldRef<'_>, names: &HashSet<&str>) {
-    let operator = codes.at("operator");
+fn exit_codes(codes: &Field<'_, PodFailurePolicyOnExitCodesRequirement>, names: &HashSet<&str>) {
+    let operator = codes.operator();
     if operator.has_text("valid values: [\"In\" \"NotIn\"]") {
         operator.one_of(&["In", "NotIn"]);
     }
-    let container = codes.at("containerName");
+    let container = codes.container_name();
     if container.is_set() && !names.contains(container.text()) {
         container.invalid("must be one of the container or initContainer names in the pod template");
     }
-    let values = codes.at("values");
+    let values = codes.values();
     if values.is_empty() {
         values.invalid("at least one value is required");
     } else if values.len() > 255 {
@@ -210,7 +205,7 @@ fn exit_codes(codes: &FieldRef<'_>, names: &HashSet<&str>) {
     let mut last = i64::MIN;
     let mut ordered = true;
     for value in values.items() {
-        let code = value.int().unwrap_or_default();
+        let code = value.or(0);
         if operator.text() == "In" && code == 0 {
             value.invalid("must not be 0 for the In operator");
         }
@@ -225,24 +220,24 @@ fn exit_codes(codes: &FieldRef<'_>, names: &HashSet<&str>) {
     }
 }
 
-fn success_policy(spec: &FieldRef<'_>) {
-    let policy = spec.at("successPolicy");
+fn success_policy(spec: &Field<'_, JobSpec>) {
+    let policy = spec.success_policy();
     if !policy.is_set() {
         return;
     }
-    if spec.value.text("completionMode") != "Indexed" {
+    if spec.view().completion_mode().text() != "Indexed" {
         return policy.invalid("requires indexed completion mode");
     }
-    let rules = policy.at("rules");
+    let rules = policy.rules();
     if rules.is_empty() {
         rules.required("at least one rules must be specified when the successPolicy is specified");
     }
     if rules.len() > 20 {
         rules.too_many(20);
     }
-    let completions = spec.value.int("completions").unwrap_or_default();
+    let completions = spec.view().completions().or(0);
     for rule in rules.items() {
-        let (count, indexes) = (rule.at("succeededCount"), rule.at("succeededIndexes"));
+        let (count, indexes) = (rule.succeeded_count(), rule.succeeded_indexes());
         if !count.is_set() && !indexes.is_set() {
             rule.required("at least one of succeededCount or succeededIndexes must be specified");
         }
@@ -292,62 +287,53 @@ fn index_count(indexes: &FieldRef<'_>, completions: i64) -> Option<i64> {
 
 /// A change of a Job.
 pub fn job_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let (spec, before) = (root.at("spec"), old.at("spec"));
-        let completions = spec.at("completions");
-        if spec.value.text("completionMode") != "Indexed" {
-            completions.immutable(before.at("completions"));
+    let old = Job::of(old);
+    walk_as::<Job>(new, errors, |root| {
+        let (spec, before) = (root.spec(), old.spec());
+        let completions = spec.completions();
+        if spec.view().completion_mode().text() != "Indexed" {
+            completions.immutable(before.completions());
         } else if completions.is_set()
-            && completions.value != before.at("completions")
-            && completions.value != spec.value.at("parallelism")
+            && !completions.view().same_as(before.completions())
+            && !completions.view().same_as(spec.view().parallelism())
         {
             completions.invalid("can only be modified in tandem with spec.parallelism");
         }
-        spec.at("selector").immutable(before.at("selector"));
-        template_update(&spec.at("template"), old);
-        for field in
-            ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
-        {
-            spec.at(field).immutable(before.at(field));
-        }
+        spec.selector().immutable(before.selector());
+        template_update(&spec.template(), old);
+        spec.completion_mode().immutable(before.completion_mode());
+        spec.pod_failure_policy().immutable(before.pod_failure_policy());
+        spec.backoff_limit_per_index().immutable(before.backoff_limit_per_index());
+        spec.managed_by().immutable(before.managed_by());
+        spec.success_policy().immutable(before.success_policy());
     });
 }
 
 /// A Job's pods are fixed, but where they may run can change while it never started.
-fn template_update(template: &FieldRef<'_>, old: &Value) {
-    let mut before = old.at("spec.template").clone();
-    if old.flag("spec.suspend") && !old.has("status.startTime") {
-        for (section, keys) in [
-            ("metadata", &["annotations", "labels"][..]),
-            ("spec", &["nodeSelector", "tolerations", "schedulingGates"][..]),
-        ] {
-            for key in keys {
-                match template.value.at(section).get(*key) {
-                    Some(value) => before.section(section).put(key, value.clone()),
-                    None => {
-                        before.section(section).drop_key(key);
-                    }
-                }
-            }
-        }
-        match template.value.at("spec.affinity").get("nodeAffinity") {
-            Some(value) => before.section("spec").section("affinity").put("nodeAffinity", value.clone()),
-            None => {
-                if let Some(affinity) = before.section("spec").existing("affinity") {
-                    affinity.drop_key("nodeAffinity");
-                }
-            }
-        }
+fn template_update(template: &Field<'_, PodTemplateSpec>, old: View<'_, Job>) {
+    let mut before = Made::<PodTemplateSpec>::new(old.spec().template().to_value());
+    if old.spec().suspend().flag() && !old.status().start_time().is_set() {
+        let (meta, spec) = (template.view().metadata(), template.view().spec());
+        let mut allowed = before.edit();
+        allowed.metadata().annotations().set(meta.annotations());
+        allowed.metadata().labels().set(meta.labels());
+        allowed.spec().node_selector().set(spec.node_selector());
+        allowed.spec().tolerations().set(spec.tolerations());
+        allowed.spec().scheduling_gates().set(spec.scheduling_gates());
+        allowed.spec().affinity().node_affinity().set(spec.affinity().node_affinity());
     }
-    template.immutable(&before);
+    template.immutable(before.view());
 }
 
 /// A change of a Job's status.
 pub fn job_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let status = root.at("status");
-        for field in ["active", "succeeded", "failed", "ready", "terminating"] {
-            status.at(field).non_negative();
+    let old = Job::of(old);
+    walk_as::<Job>(new, errors, |root| {
+        let status = root.status();
+        for field in
+            [status.active(), status.succeeded(), status.failed(), status.ready(), status.terminating()]
+        {
+            field.non_negative();
         }
         let omitted = |text: String| {
             status.report(FieldError::new(
@@ -356,25 +342,24 @@ pub fn job_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
                 format!("Invalid value: {text}"),
             ));
         };
-        let is = |job: &Value, kind: &str| {
-            let mut conditions = job.items("status.conditions").iter();
-            conditions.any(|condition| condition.text("type") == kind && condition.text("status") == "True")
+        let is = |job: View<'_, Job>, kind: &str| {
+            let mut conditions = job.status().conditions().items();
+            conditions.any(|condition| condition.type_() == kind && condition.status() == "True")
         };
         for kind in ["Failed", "Complete", "FailureTarget"] {
-            if is(old, kind) && !is(new, kind) {
+            if is(old, kind) && !is(root.view(), kind) {
                 omitted(format!("cannot disable the terminal {kind}=True condition"));
             }
         }
-        if is(new, "Complete") && is(new, "Failed") {
+        if is(root.view(), "Complete") && is(root.view(), "Failed") {
             omitted("cannot set Complete=True and Failed=true conditions".into());
         }
-        let decreased = |field: &str| {
-            status.value.int(field).unwrap_or_default() < old.at("status").int(field).unwrap_or_default()
-        };
-        for field in ["failed", "succeeded"] {
-            if decreased(field) {
-                let now = status.value.int(field).unwrap_or_default();
-                status.at(field).invalid_as(now, format!("cannot decrease the {field} counter"));
+        for (name, field, was) in [
+            ("failed", status.failed(), old.status().failed()),
+            ("succeeded", status.succeeded(), old.status().succeeded()),
+        ] {
+            if field.or(0) < was.or(0) {
+                field.invalid_as(field.or(0), format!("cannot decrease the {name} counter"));
             }
         }
     });
@@ -382,9 +367,9 @@ pub fn job_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 
 /// A CronJob.
 pub fn cron_job(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let schedule = spec.at("schedule");
+    walk_as::<CronJob>(object, errors, |root| {
+        let spec = root.spec();
+        let schedule = spec.schedule();
         if schedule.has_text("")
             && let Err(why) = cron::parse(schedule.text())
         {
@@ -393,27 +378,27 @@ pub fn cron_job(object: &Value, errors: &mut Vec<FieldError>) {
         if schedule.text().contains("TZ") {
             schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
         }
-        spec.at("startingDeadlineSeconds").non_negative();
-        time_zone(&spec.at("timeZone"));
-        spec.at("concurrencyPolicy").required_one_of(&["Allow", "Forbid", "Replace"]);
-        let job = spec.at("jobTemplate.spec");
+        spec.starting_deadline_seconds().non_negative();
+        time_zone(&spec.time_zone());
+        spec.concurrency_policy().required_one_of(&["Allow", "Forbid", "Replace"]);
+        let job = spec.job_template().spec();
         job_spec(&job);
-        if job.at("selector").is_set() {
-            job.at("selector").invalid("`selector` will be auto-generated");
+        if job.selector().is_set() {
+            job.selector().invalid("`selector` will be auto-generated");
         }
-        if job.value.flag("manualSelector") {
-            job.at("manualSelector").unsupported(&["nil", "false"]);
+        if job.view().manual_selector().flag() {
+            job.manual_selector().unsupported(&["nil", "false"]);
         }
-        spec.at("successfulJobsHistoryLimit").non_negative();
-        spec.at("failedJobsHistoryLimit").non_negative();
+        spec.successful_jobs_history_limit().non_negative();
+        spec.failed_jobs_history_limit().non_negative();
     });
 }
 
 /// A new CronJob's name leaves room for the names of its Jobs.
 pub fn new_cron_job(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        if root.value.text("metadata.name").len() > 52 {
-            root.at("metadata.name").invalid("must be no more than 52 characters");
+    walk_as::<CronJob>(object, errors, |root| {
+        if root.view().metadata().name().text().len() > 52 {
+            root.metadata().name().invalid("must be no more than 52 characters");
         }
     });
 }

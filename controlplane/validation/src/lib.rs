@@ -1,5 +1,5 @@
-//! Defaults and field rules per kind, with the error messages of upstream. A [`field_ref::FieldRef`] is a value with its path and
-//! the list that collects its errors.
+//! Defaults and field rules per kind, with the error messages of upstream. A [`field_ref::Field`] is a value of a type of the
+//! schema table, with its path and the list that collects its errors.
 //!
 //! May depend on `coracle-expressions`, no other crate of the control plane.
 
@@ -7,6 +7,10 @@
 
 // A field of an object: value, path and list of errors.
 pub mod field_ref;
+// The path of a field.
+mod path;
+// Errors of fields, and rules that many fields have.
+pub mod field_errors;
 // Names, addresses, and short strings that follow a pattern.
 pub mod names;
 // Metadata of every object.

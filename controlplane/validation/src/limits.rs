@@ -1,8 +1,9 @@
 //! Field rules of ResourceQuotas and LimitRanges.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{Field, reported_at, walk_as};
 use super::pods::resources::{amount, any_name, container_name, quantity};
-use crate::tree::Tree;
+use coracle_fields::core::v1::{LimitRange, LimitRangeItem, ResourceQuota, ResourceQuotaSpec};
+use coracle_fields::{Amount, Map, Schema as _, View};
 use coracle_proto::names::qualified_name;
 use coracle_proto::quantity::{Format, Quantity};
 use coracle_proto::status::FieldError;
@@ -21,25 +22,24 @@ const SCOPES: [&str; 7] = [
 
 /// A ResourceQuota.
 pub fn quota(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        quantities(&spec.at("hard"));
-        scopes(&spec);
-        quantities(&root.at("status.hard"));
-        quantities(&root.at("status.used"));
+    walk_as::<ResourceQuota>(object, errors, |quota| {
+        quantities(&quota.spec().hard());
+        scopes(&quota.spec());
+        quantities(&quota.status().hard());
+        quantities(&quota.status().used());
     });
 }
 
-fn quantities(list: &FieldRef<'_>) {
+fn quantities(list: &Field<'_, Map<Amount>>) {
     for (name, field) in list.entries() {
         any_name(&field, name);
         amount(&field, name);
     }
 }
 
-fn scopes(spec: &FieldRef<'_>) {
-    let list = spec.at("scopes");
-    let hard: Vec<&str> = spec.value.entries("hard").map(|(name, _)| name.as_str()).collect();
+fn scopes(spec: &Field<'_, ResourceQuotaSpec>) {
+    let list = spec.scopes();
+    let hard: Vec<&str> = spec.view().hard().entries().map(|(name, _)| name).collect();
     let conflicting = |names: &HashSet<&str>| {
         [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")]
             .iter()
@@ -57,50 +57,46 @@ fn scopes(spec: &FieldRef<'_>) {
         })
     };
     let mut names = HashSet::new();
-    for scope in list.items() {
-        if !SCOPES.contains(&scope.text()) {
+    for scope in list.view().texts() {
+        if !SCOPES.contains(&scope) {
             list.invalid("unsupported scope");
         }
-        if unfit(scope.text()) {
+        if unfit(scope) {
             list.invalid("unsupported scope applied to resource");
         }
-        names.insert(scope.text());
+        names.insert(scope);
     }
     if conflicting(&names) {
         list.invalid("conflicting scopes");
     }
-    let selector = spec.at("scopeSelector.matchExpressions");
+    let selector = spec.scope_selector().match_expressions();
     let mut names = HashSet::new();
     for expression in selector.items() {
-        let (name, operator, values) = (
-            expression.value.text("scopeName"),
-            expression.value.text("operator"),
-            expression.value.items("values"),
-        );
+        // Upstream reports expressions at the list, not at the item.
+        let expression = reported_at(&expression, &selector);
+        let (scope, operator, values) = (expression.scope_name(), expression.operator(), expression.values());
+        let name = scope.text();
         if !SCOPES.contains(&name) {
-            selector.at("scopeName").invalid_as(name, "unsupported scope");
+            scope.invalid_as(name, "unsupported scope");
         }
         if unfit(name) {
-            selector.with(spec.value.at("scopeSelector")).invalid("unsupported scope applied to resource");
+            reported_at(&spec.scope_selector(), &selector).invalid("unsupported scope applied to resource");
         }
-        if !matches!(name, "PriorityClass" | "VolumeAttributesClass") && operator != "Exists" {
-            selector.at("operator").invalid_as(operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity");
+        if !matches!(name, "PriorityClass" | "VolumeAttributesClass") && operator.text() != "Exists" {
+            operator.invalid_as(operator.text(), "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity");
         }
-        match operator {
-            "In" | "NotIn" if values.is_empty() => selector
-                .at("values")
+        match operator.text() {
+            "In" | "NotIn" if values.is_empty() => values
                 .required("must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"),
-            "Exists" | "DoesNotExist" if !values.is_empty() => selector
-                .at("values")
-                .with(expression.value.at("values"))
+            "Exists" | "DoesNotExist" if !values.is_empty() => values
                 .invalid("must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"),
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => selector.at("operator").invalid_as(operator, "not a valid selector operator"),
+            other => operator.invalid_as(other, "not a valid selector operator"),
         }
         names.insert(name);
     }
     if conflicting(&names) {
-        selector.with(spec.value.at("scopes")).invalid("conflicting scopes");
+        reported_at(&list, &selector).invalid("conflicting scopes");
     }
 }
 
@@ -116,28 +112,31 @@ fn is_of_pods(name: &str) -> bool {
 
 /// Scopes of a quota never change.
 pub fn quota_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let set = |object: &Value| -> BTreeSet<String> {
-        object.items("spec.scopes").iter().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    if set(new) != set(old) {
-        errors.push(FieldError::invalid("spec.scopes", new.at("spec.scopes"), "field is immutable"));
+    fn set(quota: View<'_, ResourceQuota>) -> BTreeSet<&str> {
+        quota.spec().scopes().texts().collect()
     }
+    let old = ResourceQuota::of(old);
+    walk_as::<ResourceQuota>(new, errors, |new| {
+        if set(new.view()) != set(old) {
+            new.spec().scopes().invalid("field is immutable");
+        }
+    });
 }
 
 /// A change of a quota's status.
 pub fn quota_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        quantities(&root.at("status.hard"));
-        quantities(&root.at("status.used"));
+    walk_as::<ResourceQuota>(new, errors, |quota| {
+        quantities(&quota.status().hard());
+        quantities(&quota.status().used());
     });
 }
 
 /// A LimitRange.
 pub fn limit_range(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
+    walk_as::<LimitRange>(object, errors, |range| {
         let mut kinds = HashSet::new();
-        for limit in root.each("spec.limits") {
-            let kind = limit.at("type");
+        for limit in range.spec().limits().items() {
+            let kind = limit.type_();
             let wrong = qualified_name(kind.text());
             if !wrong.is_empty() {
                 wrong.into_iter().for_each(|message| kind.invalid_as(kind.text(), message));
@@ -155,26 +154,31 @@ pub fn limit_range(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn names(limit: &FieldRef<'_>, kind: &str) {
-    for list in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
-        let field = limit.at(list);
-        if kind == "Pod" && list.starts_with("default") {
-            if !field.is_empty() {
-                field.forbidden("may not be specified when `type` is 'Pod'");
+fn names(limit: &Field<'_, LimitRangeItem>, kind: &str) {
+    for (list, is_default) in [
+        (limit.max(), false),
+        (limit.min(), false),
+        (limit.default_(), true),
+        (limit.default_request(), true),
+        (limit.max_limit_request_ratio(), false),
+    ] {
+        if kind == "Pod" && is_default {
+            if !list.is_empty() {
+                list.forbidden("may not be specified when `type` is 'Pod'");
             }
             continue;
         }
-        for (name, quantity_spot) in field.entries() {
+        for (name, field) in list.entries() {
             if matches!(kind, "Pod" | "Container") {
-                container_name(&quantity_spot, name);
+                container_name(&field, name);
             } else {
-                any_name(&quantity_spot, name);
+                any_name(&field, name);
             }
-            quantity(&quantity_spot);
+            quantity(&field);
         }
     }
-    let sized = |list: &str| limit.value.at(list).get("storage").is_some();
-    if kind == "PersistentVolumeClaim" && !sized("min") && !sized("max") {
+    let sized = |list: View<'_, Map<Amount>>| list.key("storage").is_set();
+    if kind == "PersistentVolumeClaim" && !sized(limit.view().min()) && !sized(limit.view().max()) {
         limit
             .at("limits")
             .required("either minimum or maximum storage value is required, but neither was provided");
@@ -182,43 +186,42 @@ fn names(limit: &FieldRef<'_>, kind: &str) {
 }
 
 /// min ≤ defaultRequest ≤ default ≤ max, for each resource.
-fn relations(limit: &FieldRef<'_>) {
-    let names: BTreeSet<&str> = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
-        .iter()
-        .flat_map(|list| limit.value.entries(list).map(|(name, _)| name.as_str()))
+fn relations(limit: &Field<'_, LimitRangeItem>) {
+    let (min, max) = (limit.min(), limit.max());
+    let (request, default) = (limit.default_request(), limit.default_());
+    let ratio = limit.max_limit_request_ratio();
+    let names: BTreeSet<&str> = [&max, &min, &default, &request, &ratio]
+        .into_iter()
+        .flat_map(|list| list.view().entries().map(|(name, _)| name))
         .collect();
     for name in names {
-        let get = |list: &str| {
-            limit.value.at(list).get(name).and_then(Value::as_str).and_then(|t| t.parse::<Quantity>().ok())
+        let get = |list: &Field<'_, Map<Amount>>| {
+            list.view().key(name).get().and_then(|text| text.parse::<Quantity>().ok())
         };
-        let above = |low: &str, high: &str, at: &str, shown: &str, low_word: &str, high_word: &str| {
+        // The smaller amount, the greater one, where an error is reported, and the amount it shows.
+        let pairs = [
+            ((&min, "min"), (&max, "max"), &min, &min),
+            ((&min, "min"), (&request, "default request"), &request, &request),
+            ((&request, "default request"), (&max, "max"), &request, &request),
+            ((&request, "default request"), (&default, "default limit"), &request, &request),
+            ((&min, "min"), (&default, "default"), &default, &min),
+            ((&default, "default"), (&max, "max"), &default, &max),
+        ];
+        for ((low, low_word), (high, high_word), at, shown) in pairs {
             if let (Some(low), Some(high)) = (get(low), get(high))
                 && low > high
             {
                 let value = get(shown).map(|quantity| quantity.to_string()).unwrap_or_default();
-                limit.at(at).key(name).invalid_as(
+                at.key(name).invalid_as(
                     value,
                     format!("{low_word} value {low} is greater than {high_word} value {high}"),
                 );
             }
-        };
-        above("min", "max", "min", "min", "min", "max");
-        above("min", "defaultRequest", "defaultRequest", "defaultRequest", "min", "default request");
-        above("defaultRequest", "max", "defaultRequest", "defaultRequest", "default request", "max");
-        above(
-            "defaultRequest",
-            "default",
-            "defaultRequest",
-            "defaultRequest",
-            "default request",
-            "default limit",
-        );
-        above("min", "default", "default", "min", "min", "default");
-        above("default", "max", "default", "max", "default", "max");
-        if let Some(ratio) = get("maxLimitRequestRatio")
-            && ratio < Quantity::new(1, Format::DecimalSi)
+        }
+        if let Some(number) = get(&ratio)
+            && number < Quantity::new(1, Format::DecimalSi)
         {
-            limit.at("maxLimitRequestRatio").key(name).invalid(format!("ratio {ratio} is less than 1"));
+            ratio.key(name).invalid(format!("ratio {number} is less than 1"));
         }
     }
 }

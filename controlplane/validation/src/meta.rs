@@ -1,8 +1,9 @@
 //! Metadata of every object.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{Field, reported_at, walk_as};
 use super::names::{self, Rule};
-use crate::tree::Tree;
+use coracle_fields::meta::{Condition, LabelSelector, ObjectMeta, OwnerReference, PartialObjectMetadata};
+use coracle_fields::{List, Map, Schema as _, Text, View};
 use coracle_proto::names::{label_value, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -17,19 +18,19 @@ const FOREGROUND: &str = "foregroundDeletion";
 
 /// Metadata of a new object.
 pub fn check(object: &Value, namespaced: bool, rule: Rule, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let meta = root.at("metadata");
-        let prefix = meta.at("generateName");
+    walk_as::<PartialObjectMetadata>(object, errors, |object| {
+        let meta = object.metadata();
+        let prefix = meta.generate_name();
         if !prefix.text().is_empty() {
             prefix.all_good(rule(prefix.text(), true));
         }
-        let name = meta.at("name");
+        let name = meta.name();
         if name.text().is_empty() {
             name.required("name or generateName is required");
         } else {
             name.all_good(rule(name.text(), false));
         }
-        let namespace = meta.at("namespace");
+        let namespace = meta.namespace();
         match (namespaced, namespace.text()) {
             (true, "") => namespace.required(""),
             (true, text) => namespace.all_good(names::label(text, false)),
@@ -42,44 +43,33 @@ pub fn check(object: &Value, namespaced: bool, rule: Rule, errors: &mut Vec<Fiel
 
 /// Metadata of a changed object.
 pub fn check_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let meta = root.at("metadata");
-        let old = old.at("metadata");
-        if old.has("deletionTimestamp") {
-            no_new_finalizers(&meta, old);
+    let old = PartialObjectMetadata::of(old).metadata();
+    walk_as::<PartialObjectMetadata>(new, errors, |object| {
+        let meta = object.metadata();
+        if old.deletion_timestamp().is_set() {
+            no_new_finalizers(&meta.finalizers(), old.finalizers());
         }
-        if meta.at("resourceVersion").text().is_empty() {
-            meta.at("resourceVersion").invalid_as("", "must be specified for an update");
+        if meta.resource_version().text().is_empty() {
+            meta.resource_version().invalid_as("", "must be specified for an update");
         }
-        if meta.at("generation").int().unwrap_or_default() < old.int("generation").unwrap_or_default() {
-            meta.at("generation").invalid("must not be decremented");
+        if meta.generation().or(0) < old.generation().or(0) {
+            meta.generation().invalid("must not be decremented");
         }
-        for field in [
-            "name",
-            "namespace",
-            "uid",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-        ] {
-            meta.at(field).immutable(old.at(field));
-        }
+        meta.name().immutable(old.name());
+        meta.namespace().immutable(old.namespace());
+        meta.uid().immutable(old.uid());
+        meta.creation_timestamp().immutable(old.creation_timestamp());
+        meta.deletion_timestamp().immutable(old.deletion_timestamp());
+        meta.deletion_grace_period_seconds().immutable(old.deletion_grace_period_seconds());
         always(&meta);
     });
 }
 
-fn no_new_finalizers(meta: &FieldRef<'_>, old: &Value) {
-    let known = old.items("finalizers");
-    let added: BTreeSet<&str> = meta
-        .value
-        .items("finalizers")
-        .iter()
-        .filter(|name| !known.contains(name))
-        .filter_map(Value::as_str)
-        .collect();
+fn no_new_finalizers(new: &Field<'_, List<Text>>, old: View<'_, List<Text>>) {
+    let added: BTreeSet<&str> = new.view().texts().filter(|name| !old.has(name)).collect();
     if !added.is_empty() {
         let list: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
-        meta.at("finalizers").forbidden(format!(
+        new.forbidden(format!(
             "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
             list.join(", ")
         ));
@@ -87,17 +77,17 @@ fn no_new_finalizers(meta: &FieldRef<'_>, old: &Value) {
 }
 
 /// What holds for new and for changed objects.
-fn always(meta: &FieldRef<'_>) {
-    meta.at("generation").non_negative();
-    labels(&meta.at("labels"));
-    annotations(&meta.at("annotations"));
-    owners(&meta.at("ownerReferences"));
-    finalizers(&meta.at("finalizers"));
+fn always(meta: &Field<'_, ObjectMeta>) {
+    meta.generation().non_negative();
+    labels(&meta.labels());
+    annotations(&meta.annotations());
+    owners(&meta.owner_references());
+    finalizers(&meta.finalizers());
 }
 
 /// Keys are qualified names, values are label values.
-pub fn labels(labels: &FieldRef<'_>) {
-    for (key, value) in labels.entries() {
+pub fn labels(labels: &Field<'_, Map<Text>>) {
+    for (key, value) in labels.view().entries() {
         for message in qualified_name(key) {
             labels.invalid_as(key, message);
         }
@@ -108,9 +98,9 @@ pub fn labels(labels: &FieldRef<'_>) {
 }
 
 /// Keys are qualified names in any case, and all together are not too big.
-pub fn annotations(annotations: &FieldRef<'_>) {
+pub fn annotations(annotations: &Field<'_, Map<Text>>) {
     let mut size = 0;
-    for (key, value) in annotations.entries() {
+    for (key, value) in annotations.view().entries() {
         for message in qualified_name(&key.to_lowercase()) {
             annotations.invalid_as(key, message);
         }
@@ -121,25 +111,26 @@ pub fn annotations(annotations: &FieldRef<'_>) {
     }
 }
 
-fn owners(owners: &FieldRef<'_>) {
+fn owners(owners: &Field<'_, List<OwnerReference>>) {
     let mut controller = String::new();
     for owner in owners.items() {
         // Upstream reports owners at the list, not at the item.
-        let field = |key: &str| owners.at(key);
-        let version = owner.value.text("apiVersion");
+        let owner = reported_at(&owner, owners);
+        let version = owner.view().api_version().text();
         if version.is_empty() || version.ends_with('/') {
-            field("apiVersion").invalid_as(version, "version must not be empty");
+            owner.api_version().invalid_as(version, "version must not be empty");
         }
-        for key in ["kind", "name", "uid"] {
-            if owner.value.text(key).is_empty() {
-                field(key).invalid_as("", "must not be empty");
+        for field in [owner.kind(), owner.name(), owner.uid()] {
+            if field.text().is_empty() {
+                field.invalid_as("", "must not be empty");
             }
         }
-        if version == "v1" && owner.value.text("kind") == "Event" {
-            owners.with(owner.value).invalid("/v1, Kind=Event is disallowed from being an owner");
+        let (kind, name) = (owner.view().kind().text(), owner.view().name().text());
+        if version == "v1" && kind == "Event" {
+            owner.invalid("/v1, Kind=Event is disallowed from being an owner");
         }
-        if owner.value.flag("controller") {
-            let name = format!("{}/{}", owner.value.text("kind"), owner.value.text("name"));
+        if owner.view().controller().flag() {
+            let name = format!("{kind}/{name}");
             if controller.is_empty() {
                 controller = name;
             } else {
@@ -151,10 +142,9 @@ fn owners(owners: &FieldRef<'_>) {
     }
 }
 
-fn finalizers(finalizers: &FieldRef<'_>) {
+fn finalizers(finalizers: &Field<'_, List<Text>>) {
     let mut both = (false, false);
-    for finalizer in finalizers.items() {
-        let name = finalizer.text();
+    for name in finalizers.view().texts() {
         for message in qualified_name(name) {
             finalizers.invalid_as(name, message);
         }
@@ -171,11 +161,11 @@ fn finalizers(finalizers: &FieldRef<'_>) {
 }
 
 /// A label selector.
-pub fn selector(selector: &FieldRef<'_>) {
-    labels(&selector.at("matchLabels"));
-    for expression in selector.each("matchExpressions") {
-        let values = expression.at("values");
-        match expression.at("operator").text() {
+pub fn selector(selector: &Field<'_, LabelSelector>) {
+    labels(&selector.match_labels());
+    for expression in selector.match_expressions().items() {
+        let (operator, values) = (expression.operator(), expression.values());
+        match operator.text() {
             "In" | "NotIn" if values.is_empty() => {
                 values.required("must be specified when `operator` is 'In' or 'NotIn'");
             }
@@ -183,9 +173,9 @@ pub fn selector(selector: &FieldRef<'_>) {
                 values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => expression.at("operator").invalid("not a valid selector operator"),
+            _ => operator.invalid("not a valid selector operator"),
         }
-        let key = expression.at("key");
+        let key = expression.key();
         for message in qualified_name(key.text()) {
             key.invalid_as(key.text(), message);
         }
@@ -196,22 +186,24 @@ pub fn selector(selector: &FieldRef<'_>) {
 }
 
 /// Conditions of the newer kinds, which all look alike.
-pub fn conditions(list: &FieldRef<'_>) {
+pub fn conditions(list: &Field<'_, List<Condition>>) {
     let mut seen = BTreeSet::new();
     for condition in list.items() {
-        if !seen.insert(condition.value.text("type")) {
-            condition.at("type").duplicate();
+        let kind = condition.type_();
+        if !seen.insert(kind.text()) {
+            kind.duplicate();
         }
-        condition.at("type").follows(qualified_name);
-        condition.at("status").one_of(&["False", "True", "Unknown"]);
-        if condition.at("observedGeneration").int().is_some_and(|number| number < 0) {
-            condition.at("observedGeneration").invalid("must be greater than or equal to zero");
+        kind.follows(qualified_name);
+        condition.status().one_of(&["False", "True", "Unknown"]);
+        if condition.observed_generation().int().is_some_and(|number| number < 0) {
+            condition.observed_generation().invalid("must be greater than or equal to zero");
         }
-        if !condition.at("lastTransitionTime").is_set() {
-            condition.at("lastTransitionTime").required("");
+        if !condition.last_transition_time().is_set() {
+            condition.last_transition_time().required("");
         }
-        if condition.at("reason").has_text("") && condition.at("reason").text().len() > 1024 {
-            condition.at("reason").too_long(1024);
+        let reason = condition.reason();
+        if reason.has_text("") && reason.text().len() > 1024 {
+            reason.too_long(1024);
         }
     }
 }

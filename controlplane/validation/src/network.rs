@@ -1,11 +1,15 @@
 //! Field rules of Ingresses, network policies and service address ranges.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{Field, FieldRef, walk_as};
 use super::meta;
 use super::names::{is_cidr, network};
 use super::pods;
 use super::services::balancer_point;
-use crate::tree::Tree;
+use coracle_fields::Schema;
+use coracle_fields::networking::v1::{
+    HTTPIngressPath, IPAddress, IPBlock, Ingress, IngressBackend, IngressClass, NetworkPolicy,
+    NetworkPolicyPeer, NetworkPolicyPort, ServiceCIDR,
+};
 use coracle_proto::names::{
     dns1035_label, dns1123_label, dns1123_subdomain, path_segment, port_name, port_number,
     wildcard_dns1123_subdomain,
@@ -19,9 +23,9 @@ const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 /// An Ingress.
 pub fn ingress(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let (rules, backend) = (spec.at("rules"), spec.at("defaultBackend"));
+    walk_as::<Ingress>(object, errors, |root| {
+        let spec = root.spec();
+        let (rules, backend) = (spec.rules(), spec.default_backend());
         if rules.is_empty() && !backend.is_set() {
             spec.with(rules.value).invalid("either `defaultBackend` or `rules` must be specified");
         }
@@ -29,38 +33,36 @@ pub fn ingress(object: &Value, errors: &mut Vec<FieldError>) {
             ingress_backend(&backend);
         }
         for rule in rules.items() {
-            host(&rule.at("host"), true);
-            let http = rule.at("http");
+            host(&rule.host(), true);
+            let http = rule.http();
             if http.is_set() {
-                if http.at("paths").is_empty() {
-                    http.at("paths").required("");
+                if http.paths().is_empty() {
+                    http.paths().required("");
                 }
-                http.each("paths").for_each(|path| ingress_path(&path));
+                http.paths().items().for_each(|path| ingress_path(&path));
             }
         }
-        for tls in spec.each("tls") {
-            tls.each("hosts").for_each(|name| host(&name, false));
-            if !tls.at("secretName").is_empty() {
-                tls.at("secretName").follows(dns1123_subdomain);
+        for tls in spec.tls().items() {
+            tls.hosts().items().for_each(|name| host(&name, false));
+            if !tls.secret_name().is_empty() {
+                tls.secret_name().follows(dns1123_subdomain);
             }
         }
-        if spec.at("ingressClassName").is_set() {
-            spec.at("ingressClassName").follows(dns1123_subdomain);
+        if spec.ingress_class_name().is_set() {
+            spec.ingress_class_name().follows(dns1123_subdomain);
         }
     });
 }
 
 /// A new Ingress says its class in one way.
 pub fn new_ingress(object: &Value, errors: &mut Vec<FieldError>) {
-    let (annotated, class) =
-        (object.at("metadata.annotations").get(CLASS_ANNOTATION), object.at("spec.ingressClassName"));
-    if let Some(annotated) = annotated
-        && !class.is_null()
-        && annotated != class
-    {
+    let ingress = Ingress::of(object);
+    let annotated = ingress.metadata().annotations().key(CLASS_ANNOTATION);
+    let class = ingress.spec().ingress_class_name();
+    if annotated.is_set() && class.is_set() && annotated.get() != class.get() {
         errors.push(FieldError::invalid(
             format!("annotations.{CLASS_ANNOTATION}"),
-            annotated,
+            &annotated.as_value(),
             "must match `ingressClassName` when both are specified",
         ));
     }
@@ -76,8 +78,8 @@ fn host(host: &FieldRef<'_>, no_address: bool) {
     host.follows(if host.text().contains('*') { wildcard_dns1123_subdomain } else { dns1123_subdomain });
 }
 
-fn ingress_path(path: &FieldRef<'_>) {
-    let (kind, text) = (path.at("pathType"), path.at("path"));
+fn ingress_path(path: &Field<'_, HTTPIngressPath>) {
+    let (kind, text) = (path.path_type(), path.path());
     match kind.text() {
         "" => return kind.required("pathType must be specified"),
         "Exact" | "Prefix" => {
@@ -102,27 +104,27 @@ fn ingress_path(path: &FieldRef<'_>) {
         }
         _ => kind.unsupported(&["Exact", "ImplementationSpecific", "Prefix"]),
     }
-    ingress_backend(&path.at("backend"));
+    ingress_backend(&path.backend());
 }
 
-fn ingress_backend(backend: &FieldRef<'_>) {
-    let (resource, service) = (backend.at("resource"), backend.at("service"));
+fn ingress_backend(backend: &Field<'_, IngressBackend>) {
+    let (resource, service) = (backend.resource(), backend.service());
     match (resource.is_set(), service.is_set()) {
         (true, true) => backend.invalid_as("", "cannot set both resource and service backends"),
         (true, false) => {
-            if resource.at("apiGroup").is_set() {
-                resource.at("apiGroup").follows(dns1123_subdomain);
+            if resource.api_group().is_set() {
+                resource.api_group().follows(dns1123_subdomain);
             }
-            resource.at("kind").named(path_segment);
-            resource.at("name").named(path_segment);
+            resource.kind().named(path_segment);
+            resource.name().named(path_segment);
         }
         (false, true) => {
-            service.at("name").named(dns1035_label);
-            let (name, number) = (service.at("port.name"), service.at("port.number"));
+            service.name().named(dns1035_label);
+            let (name, number) = (service.port().name(), service.port().number());
             match (!name.is_empty(), !number.is_empty()) {
                 (true, true) => backend.invalid_as("", "cannot set both port name & port number"),
                 (true, false) => name.follows(port_name),
-                (false, true) => number.all_good(port_number(number.int().unwrap_or_default())),
+                (false, true) => number.all_good(port_number(number.or(0))),
                 (false, false) => backend.required("port name or number is required"),
             }
         }
@@ -132,32 +134,33 @@ fn ingress_backend(backend: &FieldRef<'_>) {
 
 /// A change of an Ingress' status.
 pub fn ingress_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.each("status.loadBalancer.ingress").for_each(|point| balancer_point(&point));
+    walk_as::<Ingress>(new, errors, |root| {
+        let points = root.status().load_balancer().ingress();
+        points.items().for_each(|point| balancer_point(&point.ip(), &point.hostname()));
     });
 }
 
 /// An IngressClass.
 pub fn ingress_class(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let controller = spec.at("controller");
+    walk_as::<IngressClass>(object, errors, |root| {
+        let spec = root.spec();
+        let controller = spec.controller();
         if controller.text().len() > 250 {
             controller.too_long(250);
         }
         domain_path(&controller);
-        let parameters = spec.at("parameters");
+        let parameters = spec.parameters();
         if !parameters.is_set() {
             return;
         }
-        if parameters.at("apiGroup").is_set() {
-            parameters.at("apiGroup").follows(dns1123_subdomain);
+        if parameters.api_group().is_set() {
+            parameters.api_group().follows(dns1123_subdomain);
         }
-        parameters.at("kind").named(path_segment);
-        parameters.at("name").named(path_segment);
-        let namespace = parameters.at("namespace");
-        match parameters.value.text("scope") {
-            "" => parameters.at("scope").required(""),
+        parameters.kind().named(path_segment);
+        parameters.name().named(path_segment);
+        let namespace = parameters.namespace();
+        match parameters.view().scope().text() {
+            "" => parameters.scope().required(""),
             "Namespace" if !namespace.is_set() => {
                 namespace.required("`parameters.scope` is set to 'Namespace'")
             }
@@ -167,7 +170,7 @@ pub fn ingress_class(object: &Value, errors: &mut Vec<FieldError>) {
                     namespace.forbidden("`parameters.scope` is set to 'Cluster'");
                 }
             }
-            _ => parameters.at("scope").unsupported(&["Cluster", "Namespace"]),
+            _ => parameters.scope().unsupported(&["Cluster", "Namespace"]),
         }
     });
 }
@@ -187,23 +190,26 @@ fn domain_path(field: &FieldRef<'_>) {
 
 /// The controller of an IngressClass never changes.
 pub fn ingress_class_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("spec.controller").immutable(old.at("spec.controller"));
+    let old = IngressClass::of(old);
+    walk_as::<IngressClass>(new, errors, |root| {
+        root.spec().controller().immutable(old.spec().controller());
     });
 }
 
 /// A NetworkPolicy.
 pub fn network_policy(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        meta::selector(&spec.at("podSelector"));
-        for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
-            for rule in spec.each(rules) {
-                rule.each("ports").for_each(|port| policy_port(&port));
-                rule.each(peers).for_each(|peer| policy_peer(&peer));
-            }
+    walk_as::<NetworkPolicy>(object, errors, |root| {
+        let spec = root.spec();
+        meta::selector(&spec.pod_selector());
+        for rule in spec.ingress().items() {
+            rule.ports().items().for_each(|port| policy_port(&port));
+            rule.from().items().for_each(|peer| policy_peer(&peer));
         }
-        let kinds = spec.at("policyTypes");
+        for rule in spec.egress().items() {
+            rule.ports().items().for_each(|port| policy_port(&port));
+            rule.to().items().for_each(|peer| policy_peer(&peer));
+        }
+        let kinds = spec.policy_types();
         if kinds.len() > 2 {
             return kinds.invalid("may not specify more than two policyTypes");
         }
@@ -211,11 +217,11 @@ pub fn network_policy(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn policy_port(port: &FieldRef<'_>) {
-    if port.at("protocol").is_set() {
-        port.at("protocol").one_of(&["TCP", "UDP", "SCTP"]);
+fn policy_port(port: &Field<'_, NetworkPolicyPort>) {
+    if port.protocol().is_set() {
+        port.protocol().one_of(&["TCP", "UDP", "SCTP"]);
     }
-    let (number, end) = (port.at("port"), port.at("endPort"));
+    let (number, end) = (port.port(), port.end_port());
     if number.is_set() {
         pods::port_or_name(&number);
     }
@@ -229,16 +235,18 @@ fn policy_port(port: &FieldRef<'_>) {
             if end.int() < first.as_i64() {
                 end.with(first).invalid("must be greater than or equal to `port`");
             }
-            end.all_good(port_number(end.int().unwrap_or_default()));
+            end.all_good(port_number(end.or(0)));
         }
     }
 }
 
-fn policy_peer(peer: &FieldRef<'_>) {
-    let selectors = [peer.at("podSelector"), peer.at("namespaceSelector")];
-    selectors.iter().for_each(meta::selector);
+fn policy_peer(peer: &Field<'_, NetworkPolicyPeer>) {
+    let selectors = [peer.pod_selector(), peer.namespace_selector()];
+    for selector in &selectors {
+        meta::selector(selector);
+    }
     let selected = selectors.iter().filter(|selector| selector.is_set()).count();
-    let block = peer.at("ipBlock");
+    let block = peer.ip_block();
     if block.is_set() {
         ip_block(&block);
     }
@@ -249,13 +257,13 @@ fn policy_peer(peer: &FieldRef<'_>) {
     }
 }
 
-fn ip_block(block: &FieldRef<'_>) {
-    let whole = block.at("cidr");
+fn ip_block(block: &Field<'_, IPBlock>) {
+    let whole = block.cidr();
     if !whole.has_text("") {
         return;
     }
     let Some((address, bits)) = is_cidr(&whole) else { return };
-    for except in block.each("except") {
+    for except in block.except().items() {
         let Some((inner, inner_bits)) = is_cidr(&except) else { continue };
         let inside = inner.is_ipv4() == address.is_ipv4() && network(inner, bits) == network(address, bits);
         if !inside || bits >= inner_bits {
@@ -266,13 +274,13 @@ fn ip_block(block: &FieldRef<'_>) {
 
 /// A ServiceCIDR.
 pub fn service_cidr(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let list = root.at("spec.cidrs");
+    walk_as::<ServiceCIDR>(object, errors, |root| {
+        let list = root.spec().cidrs();
         if list.is_empty() {
             return list.required("at least one CIDR required");
         }
         if list.len() > 2 {
-            return list.with(root.value.at("spec")).invalid("may only hold up to 2 values");
+            return list.with(root.spec().value).invalid("may only hold up to 2 values");
         }
         let families: Vec<bool> =
             list.items().filter_map(|cidr| is_cidr(&cidr)).map(|(address, _)| address.is_ipv4()).collect();
@@ -286,13 +294,14 @@ pub fn service_cidr(object: &Value, errors: &mut Vec<FieldError>) {
 
 /// Ranges only grow a second family.
 pub fn service_cidr_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let list = root.at("spec.cidrs");
-        let before = old.items("spec.cidrs");
+    let old = ServiceCIDR::of(old);
+    walk_as::<ServiceCIDR>(new, errors, |root| {
+        let list = root.spec().cidrs();
+        let before = old.spec().cidrs();
         if list.len() < before.len() {
             list.invalid("field is immutable");
         }
-        for (now, before) in list.items().zip(before) {
+        for (now, before) in list.items().zip(before.items()) {
             now.immutable(before);
         }
     });
@@ -300,28 +309,31 @@ pub fn service_cidr_update(new: &Value, old: &Value, errors: &mut Vec<FieldError
 
 /// An IPAddress.
 pub fn ip_address(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let parent = spec.at("parentRef");
+    walk_as::<IPAddress>(object, errors, |root| {
+        let spec = root.spec();
+        let parent = spec.parent_ref();
         if !parent.is_set() {
             return parent.required("");
         }
-        let at = |key: &str| spec.at(key).with(parent.value.at(key));
-        if !at("group").is_empty() {
-            at("group").follows(dns1123_subdomain);
+        // Upstream names the fields of the reference as if they were the spec's.
+        let group = spec.at("group").with(parent.group().value);
+        if !group.is_empty() {
+            group.follows(dns1123_subdomain);
         }
-        at("resource").named(path_segment);
-        at("name").named(path_segment);
-        if !at("namespace").is_empty() {
-            at("namespace").follows(path_segment);
+        spec.at("resource").with(parent.resource().value).named(path_segment);
+        spec.at("name").with(parent.name().value).named(path_segment);
+        let namespace = spec.at("namespace").with(parent.namespace().value);
+        if !namespace.is_empty() {
+            namespace.follows(path_segment);
         }
     });
 }
 
 /// Who has an address never changes.
 pub fn ip_address_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("spec.parentRef").immutable(old.at("spec.parentRef"));
+    let old = IPAddress::of(old);
+    walk_as::<IPAddress>(new, errors, |root| {
+        root.spec().parent_ref().immutable(old.spec().parent_ref());
     });
 }
 

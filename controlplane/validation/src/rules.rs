@@ -1,9 +1,10 @@
 //! Rules that a schema carries (`x-kubernetes-validations`): they are there, they compile, and they speak of what the
 //! schema knows.
 
-use super::field_ref::FieldRef;
-use crate::tree::Tree;
+use super::field_ref::{Field, FieldRef};
 use coracle_expressions::{self as expressions, CompileError, Program, estimate, names};
+use coracle_fields::apiextensions::v1::{JSONSchemaProps, ValidationRule};
+use coracle_fields::{Text, View};
 use serde_json::{Value, json};
 
 /// Why the expression of a rule cannot be used.
@@ -27,27 +28,33 @@ fn expression(wanted: &str) -> &'static str {
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
+/// The rules at one place of a schema.
+fn rules<'a>(schema: &FieldRef<'a>) -> impl Iterator<Item = Field<'a, ValidationRule>> + use<'a> {
+    schema.as_type::<JSONSchemaProps>().x_kubernetes_validations().items()
+}
+
 /// What can be told of the rules at one place of a schema without reading their expressions.
 pub(super) fn written(schema: &FieldRef<'_>) {
-    for rule in schema.each("x-kubernetes-validations") {
-        let text = |field: &str| rule.value.text(field);
-        let (message, said) = (rule.at("message"), text("message").trim());
-        if text("rule").trim().is_empty() {
-            rule.at("rule").required("rule is not specified");
-        } else if !text("message").is_empty() && said.is_empty() {
+    for rule in rules(schema) {
+        let (expression, message) = (rule.rule(), rule.message());
+        let said = message.text().trim();
+        if expression.text().trim().is_empty() {
+            expression.required("rule is not specified");
+        } else if !message.text().is_empty() && said.is_empty() {
             message.invalid("must be non-empty if specified");
         } else if said.contains('\n') {
             message.invalid("must not contain line breaks");
-        } else if text("rule").trim().contains('\n') && said.is_empty() {
+        } else if expression.text().trim().contains('\n') && said.is_empty() {
             message.required("message must be specified if rule contains line breaks");
         }
-        if !text("messageExpression").is_empty() && text("messageExpression").trim().is_empty() {
-            rule.at("messageExpression").required("messageExpression must be non-empty if specified");
+        let sentence = rule.message_expression();
+        if !sentence.text().is_empty() && sentence.text().trim().is_empty() {
+            sentence.required("messageExpression must be non-empty if specified");
         }
-        if rule.at("reason").is_set() {
-            rule.at("reason").one_of(&REASONS);
+        if rule.reason().is_set() {
+            rule.reason().one_of(&REASONS);
         }
-        let path = rule.at("fieldPath");
+        let path = rule.field_path();
         if !path.text().is_empty() {
             if path.text().trim().is_empty() {
                 path.invalid("must be non-empty if specified");
@@ -91,7 +98,7 @@ fn leads_somewhere(path: &str, schema: &Value) -> bool {
 #[derive(Default)]
 pub(super) struct Costs<'a> {
     total: u64,
-    most: Vec<(u64, FieldRef<'a>)>,
+    most: Vec<(u64, Field<'a, Text>)>,
 }
 
 /// How many of the most expensive rules are named.
@@ -99,7 +106,7 @@ const NAMED: usize = 4;
 
 impl<'a> Costs<'a> {
     /// One more expression, evaluated for so many values.
-    fn add(&mut self, place: FieldRef<'a>, what: &str, cost: u64) {
+    fn add(&mut self, place: Field<'a, Text>, what: &str, cost: u64) {
         self.total = self.total.saturating_add(cost);
         if cost > estimate::RULE {
             place.forbidden(estimate::message(what, cost, estimate::RULE));
@@ -139,7 +146,7 @@ pub(super) struct Place<'p> {
 
 /// The expressions of the rules at one place.
 pub(super) fn expressed<'a>(schema: &FieldRef<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
-    let rules: Vec<FieldRef<'a>> = schema.each("x-kubernetes-validations").collect();
+    let rules: Vec<Field<'a, ValidationRule>> = rules(schema).collect();
     if rules.is_empty() {
         return;
     }
@@ -148,32 +155,32 @@ pub(super) fn expressed<'a>(schema: &FieldRef<'a>, place: Place<'_>, costs: &mut
     let nothing = json!({});
     let values = place.values.unwrap_or_else(|| estimate::most_values(schema.value));
     for rule in rules {
-        let old = if rule.value.flag("optionalOldSelf") { &nothing } else { &whole };
+        let old = if rule.view().optional_old_self().flag() { &nothing } else { &whole };
         let variables = [("self", &whole), ("oldSelf", old)];
-        let program = match understood(rule.value.text("rule").trim(), &variables, "bool") {
+        let program = match understood(rule.view().rule().text().trim(), &variables, "bool") {
             Ok(program) => program,
             Err(why) => {
-                rule.at("rule").with(&shown(rule.value)).invalid(why.to_string());
+                rule.rule().with(&shown(rule.view())).invalid(why.to_string());
                 continue;
             }
         };
         let cost = |program: &Program| estimate::cost(program, &variables).saturating_mul(values);
-        costs.add(rule.at("rule"), "estimated rule cost", cost(&program));
-        let sentence = rule.at("messageExpression");
+        costs.add(rule.rule(), "estimated rule cost", cost(&program));
+        let sentence = rule.message_expression();
         if !sentence.is_empty() {
             match understood(sentence.text().trim(), &variables, "string") {
                 Ok(program) => {
                     costs.add(sentence, "estimated messageExpression cost", cost(&program));
                 }
-                Err(why) => sentence.with(&shown(rule.value)).invalid(why.to_string()),
+                Err(why) => sentence.with(&shown(rule.view())).invalid(why.to_string()),
             }
         }
         match (program.references().has_variable("oldSelf"), place.loose) {
-            (true, Some(within)) => rule.at("rule").invalid(format!(
+            (true, Some(within)) => rule.rule().invalid(format!(
                 "oldSelf cannot be used on the uncorrelatable portion of the schema within {within}"
             )),
-            (false, _) if rule.at("optionalOldSelf").is_set() => {
-                rule.at("optionalOldSelf").invalid("may not be set if oldSelf is not used in rule");
+            (false, _) if rule.optional_old_self().is_set() => {
+                rule.optional_old_self().invalid("may not be set if oldSelf is not used in rule");
             }
             _ => {}
         }
@@ -195,9 +202,10 @@ fn understood(text: &str, variables: &[(&str, &Value)], wanted: &'static str) ->
 }
 
 /// A rule as upstream shows it.
-fn shown(rule: &Value) -> Value {
+fn shown(rule: View<'_, ValidationRule>) -> Value {
     json!({
-        "Rule": rule.text("rule"), "Message": rule.text("message"), "MessageExpression": rule.text("messageExpression"),
-        "Reason": rule.at("reason"), "FieldPath": rule.text("fieldPath"), "OptionalOldSelf": rule.at("optionalOldSelf"),
+        "Rule": rule.rule().text(), "Message": rule.message().text(),
+        "MessageExpression": rule.message_expression().text(), "Reason": rule.reason(),
+        "FieldPath": rule.field_path().text(), "OptionalOldSelf": rule.optional_old_self(),
     })
 }

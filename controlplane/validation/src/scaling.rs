@@ -1,43 +1,36 @@
 //! Field rules of HorizontalPodAutoscalers (in their v2 form) and PodDisruptionBudgets.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{Field, FieldRef, walk_as};
 use super::meta;
 use super::workloads::{at_most_all, count_or_percent};
-use crate::tree::Tree;
+use coracle_fields::Text;
+use coracle_fields::autoscaling_v2::{HPAScalingRules, HorizontalPodAutoscaler, MetricSpec, MetricTarget};
+use coracle_fields::policy::v1::PodDisruptionBudget;
 use coracle_proto::names::path_segment;
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 
-const SOURCES: [(&str, &str); 5] = [
-    ("Object", "object"),
-    ("Pods", "pods"),
-    ("Resource", "resource"),
-    ("External", "external"),
-    ("ContainerResource", "containerResource"),
-];
-
 /// An autoscaler.
 pub fn autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let (min, max) = (spec.at("minReplicas"), spec.at("maxReplicas"));
+    walk_as::<HorizontalPodAutoscaler>(object, errors, |root| {
+        let spec = root.spec();
+        let (min, max) = (spec.min_replicas(), spec.max_replicas());
         if min.int().is_some_and(|count| count < 1) {
             min.invalid("must be greater than or equal to 1");
         }
-        let most = max.int().unwrap_or_default();
+        let most = max.or(0);
         if most < 1 {
             max.invalid_as(most, "must be greater than 0");
         }
         if min.int().is_some_and(|least| most < least) {
             max.invalid_as(most, "must be greater than or equal to `minReplicas`");
         }
-        let target = spec.at("scaleTargetRef");
-        target.at("kind").named(path_segment);
-        target.at("name").named(path_segment);
-        spec.each("metrics").for_each(|metric| metric_spec(&metric));
-        for rules in ["scaleUp", "scaleDown"] {
-            let rules = spec.at("behavior").at(rules);
+        let target = spec.scale_target_ref();
+        target.kind().named(path_segment);
+        target.name().named(path_segment);
+        spec.metrics().items().for_each(|metric| metric_spec(&metric));
+        for rules in [spec.behavior().scale_up(), spec.behavior().scale_down()] {
             if rules.is_set() {
                 scaling_rules(&rules);
             }
@@ -45,120 +38,148 @@ pub fn autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn metric_spec(metric: &FieldRef<'_>) {
-    let kind = metric.at("type");
+fn metric_spec(metric: &Field<'_, MetricSpec>) {
+    let kind = metric.type_();
     let known = ["ContainerResource", "External", "Object", "Pods", "Resource"];
     if kind.has_text("must specify a metric source type") {
         kind.one_of(&known);
     }
-    let wanted = SOURCES.iter().find(|(name, _)| *name == kind.text()).map(|(_, field)| *field);
-    for (_, field) in SOURCES {
-        let source = metric.at(field);
-        match (source.is_set(), Some(field) == wanted) {
-            (true, true) => metric_source(field, &source),
-            (true, false) => source.forbidden("must populate the given metric source only"),
-            (false, true) => source.required("must populate information for the given metric source"),
-            (false, false) => {}
+    let (object, pods, external) = (metric.object(), metric.pods(), metric.external());
+    let (resource, container) = (metric.resource(), metric.container_resource());
+    if is_source(&object, kind.text() == "Object") {
+        metric_name(&object.metric().name());
+        object.described_object().kind().named(path_segment);
+        object.described_object().name().named(path_segment);
+        let target = object.target();
+        metric_target(&target);
+        if !target.value().is_set() && !target.average_value().is_set() {
+            target.average_value().required("must set either a target value or averageValue");
         }
+    }
+    if is_source(&pods, kind.text() == "Pods") {
+        metric_name(&pods.metric().name());
+        let target = pods.target();
+        metric_target(&target);
+        if !target.average_value().is_set() {
+            target.average_value().required("must specify a positive target averageValue");
+        }
+    }
+    if is_source(&resource, kind.text() == "Resource") {
+        resource.name().has_text("must specify a resource name");
+        resource_target(&resource.target());
+    }
+    if is_source(&external, kind.text() == "External") {
+        metric_name(&external.metric().name());
+        external_target(&external.target());
+    }
+    if is_source(&container, kind.text() == "ContainerResource") {
+        container.name().has_text("must specify a resource name");
+        container.container().has_text("must specify a container");
+        resource_target(&container.target());
     }
 }
 
-fn metric_source(field: &str, source: &FieldRef<'_>) {
-    let target = source.at("target");
-    if matches!(field, "object" | "pods" | "external") {
-        let name = source.at("metric.name");
-        if name.has_text("must specify a metric name") {
-            name.follows(path_segment);
-        }
-    } else {
-        source.at("name").has_text("must specify a resource name");
+/// Whether a source is there and the one that the type asks for.
+fn is_source(source: &FieldRef<'_>, wanted: bool) -> bool {
+    match (source.is_set(), wanted) {
+        (true, true) => return true,
+        (true, false) => source.forbidden("must populate the given metric source only"),
+        (false, true) => source.required("must populate information for the given metric source"),
+        (false, false) => {}
     }
-    if field == "containerResource" {
-        source.at("container").has_text("must specify a container");
+    false
+}
+
+fn metric_name(name: &Field<'_, Text>) {
+    if name.has_text("must specify a metric name") {
+        name.follows(path_segment);
     }
-    if field == "object" {
-        source.at("describedObject.kind").named(path_segment);
-        source.at("describedObject.name").named(path_segment);
-    }
-    let kind = target.at("type");
+}
+
+fn metric_target(target: &Field<'_, MetricTarget>) {
+    let kind = target.type_();
     if kind.has_text("must specify a metric target type")
         && !matches!(kind.text(), "Utilization" | "Value" | "AverageValue")
     {
         kind.invalid("must be either Utilization, Value, or AverageValue");
     }
-    for value in ["value", "averageValue"] {
-        let entry = target.at(value);
-        if entry.text().parse::<Quantity>().is_ok_and(|quantity| quantity.signum() <= 0) {
-            entry.invalid("must be positive");
+    for value in [target.value(), target.average_value()] {
+        if value.text().parse::<Quantity>().is_ok_and(|quantity| quantity.signum() <= 0) {
+            value.invalid("must be positive");
         }
     }
-    let share = target.at("averageUtilization");
+    let share = target.average_utilization();
     if share.int().is_some_and(|percent| percent < 1) {
         share.invalid("must be greater than 0");
     }
-    let (value, average) = (target.at("value"), target.at("averageValue"));
-    match field {
-        "object" if !value.is_set() && !average.is_set() => {
-            average.required("must set either a target value or averageValue");
-        }
-        "external" if !value.is_set() && !average.is_set() => {
-            average.required("must set either a target value for metric or a per-pod target");
-        }
-        "external" if value.is_set() && average.is_set() => {
-            value.forbidden("may not set both a target value for metric and a per-pod target");
-        }
-        "pods" if !average.is_set() => average.required("must specify a positive target averageValue"),
-        "resource" | "containerResource" => match (share.is_set(), average.is_set()) {
-            (false, false) => share.required("must set either a target raw value or a target utilization"),
-            (true, true) => average.forbidden("may not set both a target raw value and a target utilization"),
-            _ => {}
-        },
+}
+
+fn resource_target(target: &Field<'_, MetricTarget>) {
+    metric_target(target);
+    let (share, average) = (target.average_utilization(), target.average_value());
+    match (share.is_set(), average.is_set()) {
+        (false, false) => share.required("must set either a target raw value or a target utilization"),
+        (true, true) => average.forbidden("may not set both a target raw value and a target utilization"),
         _ => {}
     }
 }
 
-fn scaling_rules(rules: &FieldRef<'_>) {
-    let window = rules.at("stabilizationWindowSeconds");
+fn external_target(target: &Field<'_, MetricTarget>) {
+    metric_target(target);
+    let (value, average) = (target.value(), target.average_value());
+    match (value.is_set(), average.is_set()) {
+        (false, false) => {
+            average.required("must set either a target value for metric or a per-pod target");
+        }
+        (true, true) => {
+            value.forbidden("may not set both a target value for metric and a per-pod target");
+        }
+        _ => {}
+    }
+}
+
+fn scaling_rules(rules: &Field<'_, HPAScalingRules>) {
+    let window = rules.stabilization_window_seconds();
     if window.int().is_some_and(|seconds| seconds < 0) {
         window.invalid("must be greater than or equal to zero");
     }
     if window.int().is_some_and(|seconds| seconds > 3600) {
         window.invalid("must be less than or equal to 3600");
     }
-    if rules.at("selectPolicy").is_set() {
-        rules.at("selectPolicy").one_of(&["Disabled", "Max", "Min"]);
+    if rules.select_policy().is_set() {
+        rules.select_policy().one_of(&["Disabled", "Max", "Min"]);
     }
-    let policies = rules.at("policies");
+    let policies = rules.policies();
     if policies.is_empty() {
         policies.required("must specify at least one Policy");
     }
     for policy in policies.items() {
-        policy.at("type").one_of(&["Percent", "Pods"]);
-        for field in ["value", "periodSeconds"] {
-            let number = policy.value.int(field).unwrap_or_default();
+        policy.type_().one_of(&["Percent", "Pods"]);
+        for field in [policy.value(), policy.period_seconds()] {
+            let number = field.or(0);
             if number <= 0 {
-                policy.at(field).invalid_as(number, "must be greater than zero");
+                field.invalid_as(number, "must be greater than zero");
             }
         }
-        if policy.at("periodSeconds").int().is_some_and(|seconds| seconds > 1800) {
-            policy.at("periodSeconds").invalid("must be less than or equal to 1800");
+        if policy.period_seconds().int().is_some_and(|seconds| seconds > 1800) {
+            policy.period_seconds().invalid("must be less than or equal to 1800");
         }
     }
 }
 
 /// A change of an autoscaler's status.
 pub fn autoscaler_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("status.currentReplicas").non_negative();
-        root.at("status.desiredReplicas").non_negative();
+    walk_as::<HorizontalPodAutoscaler>(new, errors, |root| {
+        root.status().current_replicas().non_negative();
+        root.status().desired_replicas().non_negative();
     });
 }
 
 /// A PodDisruptionBudget.
 pub fn budget(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let (least, most) = (spec.at("minAvailable"), spec.at("maxUnavailable"));
+    walk_as::<PodDisruptionBudget>(object, errors, |root| {
+        let spec = root.spec();
+        let (least, most) = (spec.min_available(), spec.max_unavailable());
         if least.is_set() && most.is_set() {
             spec.invalid("minAvailable and maxUnavailable cannot be both set");
         }
@@ -166,21 +187,22 @@ pub fn budget(object: &Value, errors: &mut Vec<FieldError>) {
             count_or_percent(share);
             at_most_all(share);
         }
-        meta::selector(&spec.at("selector"));
-        if spec.at("unhealthyPodEvictionPolicy").is_set() {
-            spec.at("unhealthyPodEvictionPolicy").one_of(&["AlwaysAllow", "IfHealthyBudget"]);
+        meta::selector(&spec.selector());
+        if spec.unhealthy_pod_eviction_policy().is_set() {
+            spec.unhealthy_pod_eviction_policy().one_of(&["AlwaysAllow", "IfHealthyBudget"]);
         }
     });
 }
 
 /// A change of a budget's status.
 pub fn budget_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let status = root.at("status");
-        meta::conditions(&status.at("conditions"));
-        for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
-            status.at(field).non_negative();
-        }
+    walk_as::<PodDisruptionBudget>(new, errors, |root| {
+        let status = root.status();
+        meta::conditions(&status.conditions());
+        status.disruptions_allowed().non_negative();
+        status.current_healthy().non_negative();
+        status.desired_healthy().non_negative();
+        status.expected_pods().non_negative();
     });
 }
 

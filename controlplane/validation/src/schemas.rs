@@ -1,9 +1,10 @@
 //! Schemas of custom resources: structural, so that every value's type is known.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{FieldRef, walk_as};
 use super::rules::{self, Costs, Place};
 use crate::tree::Tree;
 use coracle_expressions::{estimate, patterns};
+use coracle_fields::apiextensions::v1::CustomResourceDefinition;
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -13,19 +14,16 @@ const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "st
 /// The memory that all patterns of one definition may take: they fit the cache of compiled patterns together.
 const PATTERNS: usize = 64 << 20;
 
-fn schema<'a>(version: &FieldRef<'a>) -> FieldRef<'a> {
-    version.at("schema.openAPIV3Schema")
-}
-
 /// The schemas of a new definition.
 pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
-    walk(definition, errors, |root| {
-        let versions: Vec<FieldRef<'_>> = root.each("spec.versions").collect();
+    walk_as::<CustomResourceDefinition>(definition, errors, |root| {
+        let versions = root.spec().versions().items();
+        let schemas: Vec<FieldRef<'_>> =
+            versions.map(|version| (*version.schema().open_apiv3_schema()).clone()).collect();
         // One schema for all versions is reported where it stood before versions had their own.
-        let shared = versions.windows(2).all(|pair| schema(&pair[0]).value == schema(&pair[1]).value);
+        let shared = schemas.windows(2).all(|pair| pair[0].value == pair[1].value);
         let mut patterns = Patterns::default();
-        for version in versions.iter().take(if shared { 1 } else { usize::MAX }) {
-            let own = schema(version);
+        for own in schemas.into_iter().take(if shared { 1 } else { usize::MAX }) {
             let at = if shared { root.at("spec.validation.openAPIV3Schema").with(own.value) } else { own };
             if at.value.is_object() {
                 let before = at.errors();
@@ -64,7 +62,8 @@ fn ruled<'a>(schema: &FieldRef<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
     let items = schema.at("items");
     if items.value.is_object() {
         let followed = schema.value.text("x-kubernetes-list-type") == "map";
-        let loose = place.loose.or((!followed).then_some(schema.path()));
+        let path = schema.path();
+        let loose = place.loose.or((!followed).then_some(path.as_str()));
         ruled(&items, Place { loose, values, ..below }, costs);
     }
     if schema.at("additionalProperties").value.is_object() {

@@ -1,10 +1,11 @@
 //! Field rules of Services.
 
 use super::endpoints::usable_address;
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{Field, walk_as};
 use super::meta;
 use super::names::{is_cidr, is_ip, is_old_ip};
-use crate::tree::Tree;
+use coracle_fields::core::v1::{Service, ServicePort, ServiceSpec};
+use coracle_fields::{List, Schema, Text, View};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, port_name, port_number, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
@@ -16,29 +17,29 @@ const FIXED: &str = "may not change once set";
 
 /// A Service.
 pub fn service(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        let kind = spec.value.text("type");
-        let headless = is_headless(object);
-        if spec.at("ports").is_empty() && !headless && kind != "ExternalName" {
-            spec.at("ports").required("");
+    walk_as::<Service>(object, errors, |root| {
+        let spec = root.spec();
+        let kind = spec.view().type_().text();
+        let headless = is_headless(root.view());
+        if spec.ports().is_empty() && !headless && kind != "ExternalName" {
+            spec.ports().required("");
         }
         by_type(&spec, kind, headless);
-        ports(&spec.at("ports"));
-        meta::labels(&spec.at("selector"));
+        ports(&spec.ports());
+        meta::labels(&spec.selector());
         affinity(&spec);
         if kind != "ExternalName" {
             addresses(&spec, headless);
         }
-        for address in spec.each("externalIPs") {
+        for address in spec.external_ips().items() {
             if let Some(ip) = is_old_ip(&address) {
                 usable_address(&address, ip);
             }
         }
-        spec.at("type").required_one_of(&["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
+        spec.type_().required_one_of(&["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
         if kind == "ClusterIP" {
-            for port in spec.each("ports").filter(|port| !port.at("nodePort").is_empty()) {
-                port.at("nodePort").forbidden("may not be used when `type` is 'ClusterIP'");
+            for port in spec.ports().items().filter(|port| !port.node_port().is_empty()) {
+                port.node_port().forbidden("may not be used when `type` is 'ClusterIP'");
             }
         }
         balancer(&spec, kind);
@@ -46,12 +47,12 @@ pub fn service(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn is_headless(service: &Value) -> bool {
-    service.items("spec.clusterIPs").first().is_some_and(|ip| ip == "None")
-        || service.text("spec.clusterIP") == "None"
+fn is_headless(service: View<'_, Service>) -> bool {
+    let spec = service.spec();
+    spec.cluster_ips().first().is_some_and(|ip| ip == "None") || spec.cluster_ip() == "None"
 }
 
-fn by_type(spec: &FieldRef<'_>, kind: &str, headless: bool) {
+fn by_type(spec: &Field<'_, ServiceSpec>, kind: &str, headless: bool) {
     match kind {
         "LoadBalancer" | "NodePort" if headless => {
             let first = json!("None");
@@ -63,12 +64,14 @@ fn by_type(spec: &FieldRef<'_>, kind: &str, headless: bool) {
             ));
         }
         "ExternalName" => {
-            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if !spec.at(field).is_empty() {
-                    spec.at(field).forbidden("may not be set for ExternalName services");
+            for field in
+                [spec.cluster_ips().erased(), spec.ip_families().erased(), spec.ip_family_policy().erased()]
+            {
+                if !field.is_empty() {
+                    field.forbidden("may not be set for ExternalName services");
                 }
             }
-            let name = spec.at("externalName");
+            let name = spec.external_name();
             let host = name.text().strip_suffix('.').unwrap_or(name.text());
             if host.is_empty() {
                 name.required("");
@@ -82,11 +85,11 @@ fn by_type(spec: &FieldRef<'_>, kind: &str, headless: bool) {
     }
 }
 
-fn ports(list: &FieldRef<'_>) {
+fn ports(list: &Field<'_, List<ServicePort>>) {
     let named = list.len() > 1;
     let (mut names, mut node_ports, mut numbers) = (HashSet::new(), HashSet::new(), HashSet::new());
     for port in list.items() {
-        let name = port.at("name");
+        let name = port.name();
         if !name.text().is_empty() {
             name.follows(dns1123_label);
             if !names.insert(name.text()) {
@@ -95,42 +98,42 @@ fn ports(list: &FieldRef<'_>) {
         } else if named {
             name.required("");
         }
-        let number = port.value.int("port").unwrap_or_default();
+        let number = port.view().port().or(0);
         for message in port_number(number) {
-            port.at("port").invalid_as(number, message);
+            port.port().invalid_as(number, message);
         }
-        port.at("protocol").required_one_of(&["SCTP", "TCP", "UDP"]);
-        let target = port.at("targetPort");
+        port.protocol().required_one_of(&["SCTP", "TCP", "UDP"]);
+        let target = port.target_port();
         match target.value {
             Value::String(name) => target.all_good(port_name(name)),
             Value::Null => {}
             other => target.all_good(port_number(other.as_i64().unwrap_or_default())),
         }
-        if port.at("appProtocol").is_set() {
-            port.at("appProtocol").follows(qualified_name);
+        if port.app_protocol().is_set() {
+            port.app_protocol().follows(qualified_name);
         }
     }
     for port in list.items() {
-        let protocol = port.value.text("protocol");
-        let node_port = port.value.int("nodePort").unwrap_or_default();
+        let protocol = port.view().protocol().text();
+        let node_port = port.view().node_port().or(0);
         if node_port != 0 && !node_ports.insert((protocol, node_port)) {
-            port.at("nodePort").duplicate();
+            port.node_port().duplicate();
         }
     }
     for port in list.items() {
-        let (protocol, number) = (port.value.text("protocol"), port.value.int("port"));
+        let (protocol, number) = (port.view().protocol().text(), port.view().port().int());
         if !numbers.insert((protocol, number)) {
             port.with(&json!({"protocol": protocol, "port": number, "targetPort": 0})).duplicate();
         }
     }
 }
 
-fn affinity(spec: &FieldRef<'_>) {
-    spec.at("sessionAffinity").required_one_of(&["ClientIP", "None"]);
-    let config = spec.at("sessionAffinityConfig");
-    match spec.value.text("sessionAffinity") {
+fn affinity(spec: &Field<'_, ServiceSpec>) {
+    spec.session_affinity().required_one_of(&["ClientIP", "None"]);
+    let config = spec.session_affinity_config();
+    match spec.view().session_affinity().text() {
         "ClientIP" => {
-            let seconds = config.at("clientIP.timeoutSeconds");
+            let seconds = config.client_ip().timeout_seconds();
             if !seconds.is_set() {
                 seconds.required("when session affinity type is ClientIP");
             } else if seconds.int().is_some_and(|seconds| !(1..=86_400).contains(&seconds)) {
@@ -142,8 +145,8 @@ fn affinity(spec: &FieldRef<'_>) {
     }
 }
 
-fn addresses(spec: &FieldRef<'_>, headless: bool) {
-    let (one, all) = (spec.value.text("clusterIP"), spec.at("clusterIPs"));
+fn addresses(spec: &Field<'_, ServiceSpec>, headless: bool) {
+    let (one, all) = (spec.view().cluster_ip().text(), spec.cluster_ips());
     if one.is_empty() {
         if !all.is_empty() {
             all.invalid("must be empty when `clusterIP` is not specified");
@@ -154,14 +157,14 @@ fn addresses(spec: &FieldRef<'_>, headless: bool) {
         all.invalid("first value must match `clusterIP`");
     }
     let mut families = HashSet::new();
-    for family in spec.each("ipFamilies") {
+    for family in spec.ip_families().items() {
         family.one_of(&["IPv4", "IPv6"]);
         if !families.insert(family.text()) {
             family.duplicate();
         }
     }
-    if spec.at("ipFamilyPolicy").is_set() {
-        spec.at("ipFamilyPolicy").one_of(&["PreferDualStack", "RequireDualStack", "SingleStack"]);
+    if spec.ip_family_policy().is_set() {
+        spec.ip_family_policy().one_of(&["PreferDualStack", "RequireDualStack", "SingleStack"]);
     }
     let mut ips = Vec::new();
     for (index, address) in all.items().enumerate() {
@@ -182,8 +185,8 @@ fn addresses(spec: &FieldRef<'_>, headless: bool) {
     if headless {
         return;
     }
-    for (index, ((address, ip), family)) in ips.iter().zip(spec.value.items("ipFamilies")).enumerate() {
-        let wanted = family.as_str().unwrap_or_default();
+    for (index, ((address, ip), family)) in ips.iter().zip(spec.view().ip_families().items()).enumerate() {
+        let wanted = family.text();
         let is = if IpAddr::is_ipv4(ip) { "IPv4" } else { "IPv6" };
         if matches!(wanted, "IPv4" | "IPv6") && wanted != is {
             address.invalid(format!("expected an {wanted} value as indicated by `ipFamilies[{index}]`"));
@@ -191,9 +194,9 @@ fn addresses(spec: &FieldRef<'_>, headless: bool) {
     }
 }
 
-fn balancer(spec: &FieldRef<'_>, kind: &str) {
+fn balancer(spec: &Field<'_, ServiceSpec>, kind: &str) {
     let balanced = kind == "LoadBalancer";
-    let ranges = spec.at("loadBalancerSourceRanges");
+    let ranges = spec.load_balancer_source_ranges();
     if !ranges.is_empty() {
         if !balanced {
             spec.at("LoadBalancerSourceRanges").forbidden(ONLY_BALANCED);
@@ -204,10 +207,10 @@ fn balancer(spec: &FieldRef<'_>, kind: &str) {
             is_cidr(&spec.at(&path).with(&trimmed));
         }
     }
-    if spec.at("allocateLoadBalancerNodePorts").is_set() && !balanced {
-        spec.at("allocateLoadBalancerNodePorts").forbidden(ONLY_BALANCED);
+    if spec.allocate_load_balancer_node_ports().is_set() && !balanced {
+        spec.allocate_load_balancer_node_ports().forbidden(ONLY_BALANCED);
     }
-    let class = spec.at("loadBalancerClass");
+    let class = spec.load_balancer_class();
     if class.is_set() {
         if balanced {
             class.follows(qualified_name);
@@ -217,30 +220,30 @@ fn balancer(spec: &FieldRef<'_>, kind: &str) {
     }
 }
 
-fn traffic(spec: &FieldRef<'_>, kind: &str) {
+fn traffic(spec: &Field<'_, ServiceSpec>, kind: &str) {
     let external = matches!(kind, "NodePort" | "LoadBalancer")
-        || (kind == "ClusterIP" && !spec.at("externalIPs").is_empty());
-    let policy = spec.at("externalTrafficPolicy");
+        || (kind == "ClusterIP" && !spec.external_ips().is_empty());
+    let policy = spec.external_traffic_policy();
     if external {
         policy.required_one_of(&["Cluster", "Local"]);
     } else if !policy.is_empty() {
         policy.invalid("may only be set for externally-accessible services");
     }
-    let health = spec.at("healthCheckNodePort");
+    let health = spec.health_check_node_port();
     let needs_health = kind == "LoadBalancer" && policy.text() == "Local";
-    match health.int().unwrap_or_default() {
+    match health.or(0) {
         0 => {}
         number if needs_health => health.all_good(port_number(number)),
         _ => health
             .invalid("may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"),
     }
-    let internal = spec.at("internalTrafficPolicy");
+    let internal = spec.internal_traffic_policy();
     if internal.is_set() {
         internal.one_of(&["Cluster", "Local"]);
     } else if kind != "ExternalName" {
         internal.required("");
     }
-    let distribution = spec.at("trafficDistribution");
+    let distribution = spec.traffic_distribution();
     if distribution.is_set() {
         distribution.one_of(&["PreferClose", "PreferSameZone", "PreferSameNode"]);
     }
@@ -248,71 +251,53 @@ fn traffic(spec: &FieldRef<'_>, kind: &str) {
 
 /// A change of a Service: addresses stay.
 pub fn service_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let (spec, before) = (root.at("spec"), old.at("spec"));
-        let named = |spec: &Value| spec.text("type") == "ExternalName";
-        if named(spec.value) || named(before) {
+    let old = Service::of(old);
+    walk_as::<Service>(new, errors, |root| {
+        let (spec, before) = (root.spec(), old.spec());
+        if spec.view().type_() == "ExternalName" || before.type_() == "ExternalName" {
             return;
         }
-        for (field, list) in
-            [("clusterIPs", before.items("clusterIPs")), ("ipFamilies", before.items("ipFamilies"))]
-        {
-            let now = spec.at(field);
-            let headless = is_headless(new);
-            if list.is_empty() || (field == "ipFamilies" && (headless || is_headless(old))) {
-                continue;
-            }
-            let first = now.items().next();
-            match first {
-                None if field == "clusterIPs" => {
-                    first_of(&spec, field, &now).invalid_list(&now, "primary clusterIP can not be unset");
-                }
-                Some(first) if first.value != &list[0] => {
-                    first_of(&spec, field, &now).invalid_list(&now, FIXED);
-                }
-                _ => {}
-            }
+        first_stays(&spec.cluster_ips(), before.cluster_ips(), Some("primary clusterIP can not be unset"));
+        if !is_headless(root.view()) && !is_headless(old) {
+            first_stays(&spec.ip_families(), before.ip_families(), None);
         }
-        if spec.value.text("type") == "LoadBalancer" && before.text("type") == "LoadBalancer" {
-            spec.at("loadBalancerClass").immutable_because(before.at("loadBalancerClass"), FIXED);
+        if spec.view().type_() == "LoadBalancer" && before.type_() == "LoadBalancer" {
+            spec.load_balancer_class().immutable_because(before.load_balancer_class(), FIXED);
         }
-        let local = |spec: &Value| {
-            spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
+        let local = |spec: View<'_, ServiceSpec>| {
+            spec.type_() == "LoadBalancer" && spec.external_traffic_policy() == "Local"
         };
-        let health = spec.at("healthCheckNodePort");
-        if local(spec.value) && local(before) && health.value != before.at("healthCheckNodePort") {
+        let health = spec.health_check_node_port();
+        if local(spec.view()) && local(before) && !health.view().same_as(before.health_check_node_port()) {
             health.forbidden("field is immutable");
         }
     });
 }
 
-/// The place `field[0]` of the spec.
-struct First {
-    path: String,
-}
-
-fn first_of(spec: &FieldRef<'_>, field: &str, _list: &FieldRef<'_>) -> First {
-    First { path: format!("{}.{field}[0]", spec.path()) }
-}
-
-impl First {
-    /// Upstream shows the whole list at its first item.
-    fn invalid_list(&self, list: &FieldRef<'_>, why: &str) {
-        list.report(FieldError::invalid(&self.path, list.value, why));
+/// The first item of a list does not change; `unset` is the error when the list becomes empty.
+fn first_stays(list: &Field<'_, List<Text>>, before: View<'_, List<Text>>, unset: Option<&str>) {
+    let Some(was) = before.first() else { return };
+    let why = match list.view().first() {
+        None => unset,
+        Some(first) => (!first.same_as(was)).then_some(FIXED),
+    };
+    if let Some(why) = why {
+        // Upstream shows the whole list at its first item.
+        list.report(FieldError::invalid(format!("{}[0]", list.path()), list.value, why));
     }
 }
 
 /// A change of a Service's status.
 pub fn service_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let list = root.at("status.loadBalancer.ingress");
-        if root.value.text("spec.type") != "LoadBalancer" && !list.is_empty() {
+    walk_as::<Service>(new, errors, |root| {
+        let list = root.status().load_balancer().ingress();
+        if root.view().spec().type_().text() != "LoadBalancer" && !list.is_empty() {
             return list.forbidden("may only be used when `spec.type` is 'LoadBalancer'");
         }
         for ingress in list.items() {
-            balancer_point(&ingress);
-            let mode = ingress.at("ipMode");
-            match (mode.is_set(), ingress.at("ip").is_empty()) {
+            balancer_point(&ingress.ip(), &ingress.hostname());
+            let mode = ingress.ip_mode();
+            match (mode.is_set(), ingress.ip().is_empty()) {
                 (false, false) => mode.required("must be specified when `ip` is set"),
                 (true, true) => mode.forbidden("may not be specified when `ip` is not set"),
                 (true, false) => mode.one_of(&["Proxy", "VIP"]),
@@ -323,11 +308,10 @@ pub fn service_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// An address or host name of a load balancer.
-pub(super) fn balancer_point(ingress: &FieldRef<'_>) {
-    if !ingress.at("ip").is_empty() {
-        is_old_ip(&ingress.at("ip"));
+pub(super) fn balancer_point(ip: &Field<'_, Text>, host: &Field<'_, Text>) {
+    if !ip.is_empty() {
+        is_old_ip(ip);
     }
-    let host = ingress.at("hostname");
     if !host.is_empty() {
         host.follows(dns1123_subdomain);
         if host.text().parse::<IpAddr>().is_ok() {

@@ -1,11 +1,20 @@
 //! Field rules of volumes, claims, classes and drivers.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_errors::unique;
+use super::field_ref::{Field, FieldRef, walk_as};
 use super::meta;
 use super::pods::resources::{amount, quantity};
 use super::pods::scheduling::node_selector;
 use super::pods::volumes::host_path;
-use crate::tree::{Grow, Tree, same};
+use crate::tree::{same, same_at};
+use coracle_fields::core::v1::{
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec,
+    TypedObjectReference,
+};
+use coracle_fields::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
+};
+use coracle_fields::{Amount, List, Made, Map, Schema, Text, View};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::FieldError;
@@ -27,8 +36,7 @@ const NOT_SOURCES: [&str; 9] = [
 ];
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-fn access_modes(spec: &FieldRef<'_>, detail: &str) {
-    let modes = spec.at("accessModes");
+fn access_modes(modes: &Field<'_, List<Text>>, detail: &str) {
     if modes.is_empty() {
         modes.required(detail);
     }
@@ -51,49 +59,52 @@ fn positive(field: &FieldRef<'_>) -> bool {
 }
 
 /// The spec of a claim, also inside pods and StatefulSets.
-pub(super) fn claim_spec(spec: &FieldRef<'_>) {
-    access_modes(spec, "at least 1 access mode is required");
-    meta::selector(&spec.at("selector"));
-    let size = spec.at("resources").key("storage").with(spec.value.at("resources.requests.storage"));
+pub(super) fn claim_spec(spec: &Field<'_, PersistentVolumeClaimSpec>) {
+    access_modes(&spec.access_modes(), "at least 1 access mode is required");
+    meta::selector(&spec.selector());
+    let size = spec.resources().key("storage").with(spec.resources().requests().key("storage").value);
     if !size.is_set() {
         size.required("");
     } else if positive(&size) {
         amount(&size, "storage");
     }
-    if !spec.at("storageClassName").is_empty() {
-        spec.at("storageClassName").follows(dns1123_subdomain);
+    if !spec.storage_class_name().is_empty() {
+        spec.storage_class_name().follows(dns1123_subdomain);
     }
-    if spec.at("volumeMode").is_set() {
-        spec.at("volumeMode").one_of(&["Block", "Filesystem"]);
+    if spec.volume_mode().is_set() {
+        spec.volume_mode().one_of(&["Block", "Filesystem"]);
     }
-    for key in ["dataSource", "dataSourceRef"] {
-        if spec.at(key).is_set() {
-            data_source(&spec.at(key));
-        }
+    if spec.data_source().is_set() {
+        data_source(&spec.data_source().as_type());
     }
-    let (old, new) = (spec.value.at("dataSource"), spec.value.at("dataSourceRef"));
-    if !new.text("namespace").is_empty() {
-        if !old.is_null() {
+    if spec.data_source_ref().is_set() {
+        data_source(&spec.data_source_ref());
+    }
+    let (old, new) = (spec.view().data_source(), spec.view().data_source_ref());
+    if !new.namespace().text().is_empty() {
+        if old.is_set() {
             spec.invalid_as(
                 "spec.dataSource",
                 "may not be specified when dataSourceRef.namespace is specified",
             );
         }
-    } else if !old.is_null()
-        && !new.is_null()
-        && ["apiGroup", "kind", "name"].iter().any(|key| old.at(key) != new.at(key))
+    } else if old.is_set()
+        && new.is_set()
+        && (old.api_group().get() != new.api_group().get()
+            || old.kind().get() != new.kind().get()
+            || old.name().get() != new.name().get())
     {
         spec.invalid_as("spec.dataSource", "must match dataSourceRef");
     }
-    if !spec.at("volumeAttributesClassName").is_empty() {
-        spec.at("volumeAttributesClassName").follows(dns1123_subdomain);
+    if !spec.volume_attributes_class_name().is_empty() {
+        spec.volume_attributes_class_name().follows(dns1123_subdomain);
     }
 }
 
-fn data_source(source: &FieldRef<'_>) {
-    source.at("name").has_text("");
-    source.at("kind").has_text("");
-    let (group, kind) = (source.at("apiGroup"), source.value.text("kind"));
+fn data_source(source: &Field<'_, TypedObjectReference>) {
+    source.name().has_text("");
+    source.kind().has_text("");
+    let (group, kind) = (source.api_group(), source.view().kind().text());
     if group.is_empty() {
         if kind != "PersistentVolumeClaim" {
             source.invalid_as(kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup");
@@ -101,143 +112,143 @@ fn data_source(source: &FieldRef<'_>) {
     } else {
         group.follows(dns1123_subdomain);
     }
-    if !source.at("namespace").is_empty() {
-        source.at("namespace").follows(dns1123_label);
+    if !source.namespace().is_empty() {
+        source.namespace().follows(dns1123_label);
     }
 }
 
 /// A PersistentVolumeClaim.
 pub fn claim(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| claim_spec(&root.at("spec")));
+    walk_as::<PersistentVolumeClaim>(object, errors, |root| claim_spec(&root.spec()));
 }
 
 /// A change of a claim: only its size may grow, and a class may be filled in.
 pub fn claim_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let bound = new.text("status.phase") == "Bound";
-    let (mut now, before) = (new.at("spec").clone(), old.at("spec"));
-    let mut take_over = |key: &str| match before.get(key) {
-        Some(value) => now.put(key, value.clone()),
-        None => {
-            now.drop_key(key);
-        }
-    };
-    if before.text("volumeName").is_empty() {
-        take_over("volumeName");
+    let (claim, old) = (PersistentVolumeClaim::of(new), PersistentVolumeClaim::of(old));
+    let bound = claim.status().phase() == "Bound";
+    let (mut now, before) = (Made::<PersistentVolumeClaimSpec>::new(claim.spec().to_value()), old.spec());
+    if before.volume_name().text().is_empty() {
+        now.edit().volume_name().set(before.volume_name());
     }
-    let annotated = old.at("metadata.annotations").get(BETA_CLASS);
-    let class = new.at("spec.storageClassName");
-    if !before.has("storageClassName") && !class.is_null() && annotated.is_none_or(|name| name == class) {
-        take_over("storageClassName");
+    let annotated = old.metadata().annotations().key(BETA_CLASS).get();
+    let class = claim.spec().storage_class_name();
+    if !before.storage_class_name().is_set()
+        && class.is_set()
+        && annotated.is_none_or(|name| class.get() == Some(name))
+    {
+        now.edit().storage_class_name().clear();
     }
     if bound {
-        take_over("volumeAttributesClassName");
+        now.edit().volume_attributes_class_name().set(before.volume_attributes_class_name());
     }
-    if bound && now.has("resources.requests") {
-        match before.at("resources.requests").get("storage") {
-            Some(size) => now.section("resources").section("requests").put("storage", size.clone()),
-            None => {
-                now.section("resources").section("requests").drop_key("storage");
-            }
+    if bound && now.view().resources().requests().is_set() {
+        let size = before.resources().requests().key("storage");
+        if size.is_set() {
+            now.edit().resources().requests().insert("storage", size);
+        } else {
+            now.edit().resources().requests().remove("storage");
         }
     }
-    walk(new, errors, |root| {
-        let spec = root.at("spec");
-        if !same(&now, before) {
+    walk_as::<PersistentVolumeClaim>(new, errors, |root| {
+        let spec = root.spec();
+        if !same_at(now.view(), before) {
             spec.forbidden(
                 "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
             );
         }
-        let size = |value: &Value, path: &str| value.text(path).parse::<Quantity>().ok();
+        let size = |list: View<'_, Map<Amount>>| list.key("storage").text().parse::<Quantity>().ok();
         if let (Some(now), Some(was)) =
-            (size(new, "spec.resources.requests.storage"), size(old, "spec.resources.requests.storage"))
+            (size(spec.view().resources().requests()), size(before.resources().requests()))
             && now < was
-            && size(old, "status.capacity.storage").is_none_or(|actual| now <= actual)
+            && size(old.status().capacity()).is_none_or(|actual| now <= actual)
         {
-            spec.at("resources.requests.storage").forbidden("field can not be less than status.capacity");
+            let requests = spec.resources().requests();
+            requests.at("storage").forbidden("field can not be less than status.capacity");
         }
     });
 }
 
 /// A PersistentVolume.
 pub fn volume(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        access_modes(&spec, "");
-        let capacity = spec.at("capacity");
+    walk_as::<PersistentVolume>(object, errors, |root| {
+        let spec = root.spec();
+        access_modes(&spec.access_modes(), "");
+        let capacity = spec.capacity();
         if capacity.is_empty() {
             capacity.required("");
         }
-        if capacity.len() != 1 || capacity.value.get("storage").is_none() {
+        if capacity.len() != 1 || !capacity.view().has_key("storage") {
             // What is not there is shown as such: the field is no text.
             capacity.report(FieldError::unsupported(capacity.path(), capacity.value, &["storage"]));
         }
         capacity.entries().for_each(|(_, size)| {
             positive(&size);
         });
-        if !spec.at("persistentVolumeReclaimPolicy").is_empty() {
-            spec.at("persistentVolumeReclaimPolicy").one_of(&["Delete", "Recycle", "Retain"]);
+        if !spec.persistent_volume_reclaim_policy().is_empty() {
+            spec.persistent_volume_reclaim_policy().one_of(&["Delete", "Recycle", "Retain"]);
         }
-        let affinity = spec.at("nodeAffinity");
+        let affinity = spec.node_affinity();
         if affinity.is_set() {
-            if affinity.at("required").is_set() {
-                node_selector(&affinity.at("required"));
+            if affinity.required().is_set() {
+                node_selector(&affinity.required());
             } else {
-                affinity.at("required").required("must specify required node constraints");
+                affinity.required().required("must specify required node constraints");
             }
         }
         volume_source(&spec);
-        let path = spec.value.text("hostPath.path");
-        if spec.value.text("persistentVolumeReclaimPolicy") == "Recycle"
+        let path = spec.view().host_path().path().text();
+        if spec.view().persistent_volume_reclaim_policy().text() == "Recycle"
             && path.trim_end_matches('/').is_empty()
-            && spec.at("hostPath").is_set()
+            && spec.host_path().is_set()
         {
-            spec.at("persistentVolumeReclaimPolicy")
+            spec.persistent_volume_reclaim_policy()
                 .forbidden("may not be 'recycle' for a hostPath mount of '/'");
         }
-        if !spec.at("storageClassName").is_empty() {
-            spec.at("storageClassName").follows(dns1123_subdomain);
+        if !spec.storage_class_name().is_empty() {
+            spec.storage_class_name().follows(dns1123_subdomain);
         }
-        if spec.at("volumeMode").is_set() {
-            spec.at("volumeMode").one_of(&["Block", "Filesystem"]);
+        if spec.volume_mode().is_set() {
+            spec.volume_mode().one_of(&["Block", "Filesystem"]);
         }
     });
 }
 
-fn volume_source(spec: &FieldRef<'_>) {
-    let sources: Vec<FieldRef<'_>> = spec
-        .value
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(key, value)| !NOT_SOURCES.contains(&key.as_str()) && !value.is_null())
-        .map(|(key, _)| spec.at(key))
+fn volume_source(spec: &Field<'_, PersistentVolumeSpec>) {
+    let sources: Vec<&str> = spec
+        .view()
+        .erased()
+        .entries()
+        .filter(|(name, source)| !NOT_SOURCES.contains(name) && source.is_set())
+        .map(|(name, _)| name)
         .collect();
-    let Some(first) = sources.first() else {
+    let Some((first, others)) = sources.split_first() else {
         return spec.required("must specify a volume type");
     };
-    for other in &sources[1..] {
-        other.forbidden("may not specify more than 1 volume type");
+    for other in others {
+        spec.at(other).forbidden("may not specify more than 1 volume type");
     }
-    match first.path().rsplit('.').next().unwrap_or_default() {
-        "hostPath" if first.at("path").has_text("") => host_path(first),
+    match *first {
+        "hostPath" if spec.host_path().path().has_text("") => host_path(&spec.host_path()),
         "local" => {
-            if first.at("path").has_text("") && first.value.text("path").split('/').any(|part| part == "..") {
-                first.at("path").invalid("must not contain '..'");
+            let path = spec.local().path();
+            if path.has_text("") && path.text().split('/').any(|part| part == "..") {
+                path.invalid("must not contain '..'");
             }
-            if !spec.at("nodeAffinity").is_set() {
-                spec.at("nodeAffinity").required("Local volume requires node affinity");
+            if !spec.node_affinity().is_set() {
+                FieldRef::required(&spec.node_affinity(), "Local volume requires node affinity");
             }
         }
         "nfs" => {
-            first.at("server").has_text("");
-            first.at("path").has_text("");
-            if !first.value.text("path").starts_with('/') {
-                first.at("path").invalid_as(first.value.text("path"), "must be an absolute path");
+            let nfs = spec.nfs();
+            nfs.server().has_text("");
+            nfs.path().has_text("");
+            if !nfs.path().text().starts_with('/') {
+                nfs.path().invalid_as(nfs.path().text(), "must be an absolute path");
             }
         }
         "csi" => {
-            driver_name(&first.at("driver"));
-            first.at("volumeHandle").has_text("");
+            driver_name(&spec.csi().driver());
+            spec.csi().volume_handle().has_text("");
         }
         _ => {}
     }
@@ -245,28 +256,27 @@ fn volume_source(spec: &FieldRef<'_>) {
 
 /// A change of a volume: what it is made of stays.
 pub fn volume_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let source = |spec: &Value| {
-        let mut spec = spec.clone();
-        for key in NOT_SOURCES {
-            spec.drop_key(key);
+    let source = |volume: View<'_, PersistentVolume>| {
+        let mut spec = volume.spec().to_value();
+        if let Some(fields) = spec.as_object_mut() {
+            fields.retain(|name, _| !NOT_SOURCES.contains(&name.as_str()));
         }
-        if let Some(csi) = spec.existing("csi") {
-            csi.drop_key("controllerExpandSecretRef");
-        }
+        PersistentVolumeSpec::edit(&mut spec).csi().controller_expand_secret_ref().clear();
         spec
     };
-    if !same(&source(new.at("spec")), &source(old.at("spec"))) {
+    let old = PersistentVolume::of(old);
+    if !same(&source(PersistentVolume::of(new)), &source(old)) {
         errors.push(FieldError::forbidden(
             "spec.persistentvolumesource",
             "spec.persistentvolumesource is immutable after creation",
         ));
     }
-    walk(new, errors, |root| {
-        let mode = root.at("volumeMode").with(new.at("spec.volumeMode"));
-        mode.immutable(old.at("spec.volumeMode"));
-        if old.has("spec.nodeAffinity") {
-            let affinity = root.at("nodeAffinity").with(new.at("spec.nodeAffinity"));
-            affinity.immutable(old.at("spec.nodeAffinity"));
+    walk_as::<PersistentVolume>(new, errors, |root| {
+        let mode = root.at("volumeMode").with(root.spec().volume_mode().value);
+        mode.immutable(old.spec().volume_mode());
+        if old.spec().node_affinity().is_set() {
+            let affinity = root.at("nodeAffinity").with(root.spec().node_affinity().value);
+            affinity.immutable(old.spec().node_affinity());
         }
     });
 }
@@ -286,37 +296,37 @@ pub(super) fn driver_name(name: &FieldRef<'_>) {
 
 /// A StorageClass.
 pub fn class(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let provisioner = root.at("provisioner");
+    walk_as::<StorageClass>(object, errors, |root| {
+        let provisioner = root.provisioner();
         if provisioner.has_text("") {
             for message in qualified_name(&provisioner.text().to_lowercase()) {
                 provisioner.invalid(message);
             }
         }
-        parameters(&root.at("parameters"));
-        root.at("reclaimPolicy").one_of(&["Delete", "Retain"]);
-        let mode = root.at("volumeBindingMode");
+        parameters(&root.parameters());
+        root.reclaim_policy().one_of(&["Delete", "Retain"]);
+        let mode = root.volume_binding_mode();
         if mode.is_set() {
             mode.one_of(&["Immediate", "WaitForFirstConsumer"]);
         } else {
             mode.required("");
         }
-        for term in root.each("allowedTopologies") {
+        for term in root.allowed_topologies().items() {
             let mut keys = HashSet::new();
-            for expression in term.each("matchLabelExpressions") {
-                if expression.at("values").is_empty() {
-                    expression.at("values").required("");
+            for expression in term.match_label_expressions().items() {
+                if expression.values().is_empty() {
+                    expression.values().required("");
                 }
-                expression.at("key").follows(qualified_name);
-                if !keys.insert(expression.value.text("key")) {
-                    expression.at("key").duplicate();
+                expression.key().follows(qualified_name);
+                if !keys.insert(expression.view().key().text()) {
+                    expression.key().duplicate();
                 }
             }
         }
     });
 }
 
-fn parameters(parameters: &FieldRef<'_>) {
+fn parameters(parameters: &Field<'_, Map<Text>>) {
     if parameters.len() > 512 {
         parameters.too_long(512);
     }
@@ -334,91 +344,98 @@ fn parameters(parameters: &FieldRef<'_>) {
 
 /// What a class provisions with never changes.
 pub fn class_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        for field in ["parameters", "provisioner", "reclaimPolicy"] {
-            if !same(root.value.at(field), old.at(field)) {
-                root.at(field).forbidden(format!("updates to {field} are forbidden."));
+    let old = StorageClass::of(old);
+    walk_as::<StorageClass>(new, errors, |root| {
+        for (name, field, was) in [
+            ("parameters", root.parameters().erased(), old.parameters().erased()),
+            ("provisioner", root.provisioner().erased(), old.provisioner().erased()),
+            ("reclaimPolicy", root.reclaim_policy().erased(), old.reclaim_policy().erased()),
+        ] {
+            if !same_at(field.view(), was) {
+                field.forbidden(format!("updates to {name} are forbidden."));
             }
         }
-        root.at("volumeBindingMode").immutable(old.at("volumeBindingMode"));
+        root.volume_binding_mode().immutable(old.volume_binding_mode());
     });
 }
 
 /// A VolumeAttributesClass.
 pub fn attributes_class(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        driver_name(&root.at("driverName"));
-        if root.at("parameters").is_empty() {
-            root.at("parameters").required("must contain at least one key/value pair");
+    walk_as::<VolumeAttributesClass>(object, errors, |root| {
+        driver_name(&root.driver_name());
+        if root.parameters().is_empty() {
+            root.parameters().required("must contain at least one key/value pair");
         }
-        parameters(&root.at("parameters"));
+        parameters(&root.parameters());
     });
 }
 
 /// A VolumeAttributesClass never changes.
 pub fn attributes_class_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("driverName").immutable(old.at("driverName"));
-        root.at("parameters").immutable(old.at("parameters"));
+    let old = VolumeAttributesClass::of(old);
+    walk_as::<VolumeAttributesClass>(new, errors, |root| {
+        root.driver_name().immutable(old.driver_name());
+        root.parameters().immutable(old.parameters());
     });
 }
 
 /// A VolumeAttachment.
 pub fn attachment(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        driver_name(&spec.at("attacher"));
-        let (inline, name) = (spec.at("source.inlineVolumeSpec"), spec.at("source.persistentVolumeName"));
+    walk_as::<VolumeAttachment>(object, errors, |root| {
+        let spec = root.spec();
+        driver_name(&spec.attacher());
+        let (inline, name) = (spec.source().inline_volume_spec(), spec.source().persistent_volume_name());
         let one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
         match (inline.is_set(), name.is_set()) {
-            (false, false) => spec.at("source").required(one),
-            (true, true) => spec.at("source").forbidden(one),
+            (false, false) => spec.source().required(one),
+            (true, true) => spec.source().forbidden(one),
             (false, true) => {
                 name.has_text("must specify non empty persistentVolumeName");
             }
             (true, false) => {}
         }
-        spec.at("nodeName").follows(dns1123_subdomain);
+        spec.node_name().follows(dns1123_subdomain);
     });
 }
 
 /// What is attached where never changes.
 pub fn attachment_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("spec").immutable(old.at("spec"));
+    let old = VolumeAttachment::of(old);
+    walk_as::<VolumeAttachment>(new, errors, |root| {
+        root.spec().immutable(old.spec());
     });
 }
 
 /// A CSIDriver.
 pub fn driver(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        for field in ["attachRequired", "podInfoOnMount", "storageCapacity"] {
-            if !spec.at(field).is_set() {
-                spec.at(field).required("");
+    walk_as::<CSIDriver>(object, errors, |root| {
+        let spec = root.spec();
+        for field in [spec.attach_required(), spec.pod_info_on_mount(), spec.storage_capacity()] {
+            if !field.is_set() {
+                field.required("");
             }
         }
-        if spec.at("fsGroupPolicy").is_set() {
-            spec.at("fsGroupPolicy").one_of(&["File", "None", "ReadWriteOnceWithFSType"]);
+        if spec.fs_group_policy().is_set() {
+            spec.fs_group_policy().one_of(&["File", "None", "ReadWriteOnceWithFSType"]);
         }
-        for mode in spec.each("volumeLifecycleModes") {
+        for mode in spec.volume_lifecycle_modes().items() {
             if !matches!(mode.text(), "Persistent" | "Ephemeral") {
-                spec.at("volumeLifecycleModes").with(mode.value).unsupported(&["Ephemeral", "Persistent"]);
+                spec.volume_lifecycle_modes().with(mode.value).unsupported(&["Ephemeral", "Persistent"]);
             }
         }
         let mut audiences = HashSet::new();
-        for request in spec.each("tokenRequests") {
-            let seconds = request.at("expirationSeconds");
-            if !audiences.insert(request.value.text("audience")) {
-                let audience = json!(request.value.text("audience"));
-                request.at("audience").with(&audience).duplicate();
+        for request in spec.token_requests().items() {
+            let seconds = request.expiration_seconds();
+            if !audiences.insert(request.view().audience().text()) {
+                let audience = json!(request.view().audience().text());
+                request.audience().with(&audience).duplicate();
             } else if seconds.int().is_some_and(|seconds| seconds < 600) {
                 seconds.invalid("may not specify a duration less than 10 minutes");
             } else if seconds.int().is_some_and(|seconds| seconds > 1 << 32) {
                 seconds.invalid("may not specify a duration larger than 2^32 seconds");
             }
         }
-        let period = spec.at("nodeAllocatableUpdatePeriodSeconds");
+        let period = spec.node_allocatable_update_period_seconds();
         if period.int().is_some_and(|seconds| seconds < 10) {
             period.invalid("must be greater than or equal to 10 seconds");
         }
@@ -427,29 +444,30 @@ pub fn driver(object: &Value, errors: &mut Vec<FieldError>) {
 
 /// How a driver attaches never changes.
 pub fn driver_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let attach = root.at("spec.attachedRequired").with(new.at("spec.attachRequired"));
-        attach.immutable(old.at("spec.attachRequired"));
-        root.at("spec.volumeLifecycleModes").immutable(old.at("spec.volumeLifecycleModes"));
+    let old = CSIDriver::of(old);
+    walk_as::<CSIDriver>(new, errors, |root| {
+        let attach = root.at("spec.attachedRequired").with(root.spec().attach_required().value);
+        attach.immutable(old.spec().attach_required());
+        root.spec().volume_lifecycle_modes().immutable(old.spec().volume_lifecycle_modes());
     });
 }
 
 /// A CSINode.
 pub fn storage_node(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let drivers = root.at("spec.drivers");
-        drivers.unique("name");
+    walk_as::<CSINode>(object, errors, |root| {
+        let drivers = root.spec().drivers();
+        unique(drivers.items().map(|driver| driver.name()));
         for driver in drivers.items() {
-            driver_name(&driver.at("name"));
-            let id = driver.at("nodeID");
+            driver_name(&driver.name());
+            let id = driver.node_id();
             if id.has_text("") && id.text().len() > 256 {
                 id.invalid("must be 256 characters or less");
             }
-            driver.at("allocatable.count").non_negative();
+            driver.allocatable().count().non_negative();
             let mut seen = HashSet::new();
-            for key in driver.value.items("topologyKeys") {
+            for key in driver.topology_keys().items() {
                 // Upstream reports keys at the driver.
-                let (field, text) = (driver.with(key), key.as_str().unwrap_or_default());
+                let (field, text) = (driver.with(key.value), key.text());
                 if text.is_empty() {
                     field.required("");
                 }
@@ -464,12 +482,12 @@ pub fn storage_node(object: &Value, errors: &mut Vec<FieldError>) {
 
 /// A CSIStorageCapacity.
 pub fn capacity(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        root.at("storageClassName").named(dns1123_subdomain);
-        meta::selector(&root.at("nodeTopology"));
-        for field in ["capacity", "maximumVolumeSize"] {
-            if quantity(&root.at(field)).is_some_and(|quantity| quantity.signum() < 0) {
-                root.at(field).invalid("must be greater than or equal to 0");
+    walk_as::<CSIStorageCapacity>(object, errors, |root| {
+        root.storage_class_name().named(dns1123_subdomain);
+        meta::selector(&root.node_topology());
+        for field in [root.capacity(), root.maximum_volume_size()] {
+            if quantity(&field).is_some_and(|quantity| quantity.signum() < 0) {
+                field.invalid("must be greater than or equal to 0");
             }
         }
     });
@@ -477,9 +495,10 @@ pub fn capacity(object: &Value, errors: &mut Vec<FieldError>) {
 
 /// What a capacity is about never changes.
 pub fn capacity_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("nodeTopology").immutable(old.at("nodeTopology"));
-        root.at("storageClassName").immutable(old.at("storageClassName"));
+    let old = CSIStorageCapacity::of(old);
+    walk_as::<CSIStorageCapacity>(new, errors, |root| {
+        root.node_topology().immutable(old.node_topology());
+        root.storage_class_name().immutable(old.storage_class_name());
     });
 }
 

@@ -1,9 +1,10 @@
 //! Reading and growing JSON trees without ceremony. Paths are dotted; what is missing or `null` reads as nothing,
 //! as in the Go types that clients were written against.
 
+use coracle_fields::View;
 use serde_json::{Map, Value, json};
 
-static NULL: Value = Value::Null;
+pub(crate) static NULL: Value = Value::Null;
 
 /// Reads from a tree.
 pub trait Tree {
@@ -82,6 +83,11 @@ pub fn same(a: &Value, b: &Value) -> bool {
         },
         (a, b) => a == b,
     }
+}
+
+/// Whether two places of one type have the same meaning, as [`same`] has it.
+pub fn same_at<T>(a: View<'_, T>, b: View<'_, T>) -> bool {
+    same(&a.as_value(), &b.as_value())
 }
 
 /// Adds to a tree.

@@ -1,12 +1,19 @@
 //! Field rules of Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers and revisions.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{Field, FieldRef, walk_as};
 use super::meta;
 use super::pods;
 use super::storage;
-use crate::tree::{Grow, Tree, same};
+use crate::tree::same;
+use coracle_fields::apps::v1::{
+    ControllerRevision, DaemonSet, DaemonSetUpdateStrategy, Deployment, DeploymentStrategy, ReplicaSet,
+    ReplicaSetStatus, StatefulSet, StatefulSetStatus, StatefulSetUpdateStrategy,
+};
+use coracle_fields::core::v1::{PodTemplateSpec, ReplicationController, Volume};
+use coracle_fields::meta::LabelSelector;
+use coracle_fields::{Int32, Schema, make};
 use coracle_proto::names::{dns1123_label, percent};
-use coracle_proto::selector::LabelSelector;
+use coracle_proto::selector::LabelSelector as Selector;
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 
@@ -14,27 +21,28 @@ const NO_MATCH: &str = "`selector` does not match template `labels`";
 
 /// A Deployment.
 pub fn deployment(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        spec.at("replicas").non_negative();
-        selector(&spec, "deployment");
-        lasting_template(&spec, "ReplicaSet");
-        strategy(&spec.at("strategy"));
-        spec.at("minReadySeconds").non_negative();
-        spec.at("revisionHistoryLimit").non_negative();
-        let deadline = spec.at("progressDeadlineSeconds");
+    walk_as::<Deployment>(object, errors, |root| {
+        let spec = root.spec();
+        spec.replicas().non_negative();
+        selector(&spec.selector(), &spec.template(), "deployment");
+        lasting_template(&spec.template(), "ReplicaSet");
+        strategy(&spec.strategy());
+        spec.min_ready_seconds().non_negative();
+        spec.revision_history_limit().non_negative();
+        let deadline = spec.progress_deadline_seconds();
         deadline.non_negative();
-        let ready = spec.value.int("minReadySeconds").unwrap_or_default();
+        let ready = spec.view().min_ready_seconds().or(0);
         if deadline.int().is_some_and(|seconds| seconds <= ready) {
             deadline.invalid("must be greater than minReadySeconds");
         }
     });
 }
 
-/// A selector never changes: pods would be orphaned.
+/// The selector of a Deployment, or of another workload with such a selector, never changes: pods would be orphaned.
 pub fn fixed_selector(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("spec.selector").immutable(old.at("spec.selector"));
+    let old = Deployment::of(old);
+    walk_as::<Deployment>(new, errors, |root| {
+        root.spec().selector().immutable(old.spec().selector());
     });
 }
 
@@ -49,95 +57,92 @@ pub fn stateful_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn counts(new: &Value, old: &Value, errors: &mut Vec<FieldError>, more_than_ready: &str) {
-    walk(new, errors, |root| {
-        let status = root.at("status");
-        let all = status.value.int("replicas").unwrap_or_default();
+    let old = Deployment::of(old);
+    walk_as::<Deployment>(new, errors, |root| {
+        let status = root.status();
+        // Counts that only the other kinds have.
+        let stateful = status.as_type::<StatefulSetStatus>();
+        let labeled = status.as_type::<ReplicaSetStatus>().fully_labeled_replicas();
+        let all = status.view().replicas().or(0);
         let parts = [
-            "updatedReplicas",
-            "currentReplicas",
-            "fullyLabeledReplicas",
-            "readyReplicas",
-            "availableReplicas",
+            status.updated_replicas(),
+            stateful.current_replicas(),
+            labeled,
+            status.ready_replicas(),
+            status.available_replicas(),
         ];
-        for field in parts.iter().chain(&[
-            "observedGeneration",
-            "replicas",
-            "unavailableReplicas",
-            "terminatingReplicas",
-            "collisionCount",
-        ]) {
-            status.at(field).non_negative();
-        }
+        parts.iter().for_each(|field| field.non_negative());
+        status.observed_generation().non_negative();
+        status.replicas().non_negative();
+        status.unavailable_replicas().non_negative();
+        status.terminating_replicas().non_negative();
+        status.collision_count().non_negative();
         for field in parts {
-            if status.at(field).int().is_some_and(|count| count > all) {
-                status.at(field).invalid("cannot be greater than status.replicas");
+            if field.int().is_some_and(|count| count > all) {
+                field.invalid("cannot be greater than status.replicas");
             }
         }
-        let ready = status.value.int("readyReplicas").unwrap_or_default();
-        if status.at("availableReplicas").int().is_some_and(|count| count > ready) {
-            status.at("availableReplicas").invalid(more_than_ready);
+        let ready = status.view().ready_replicas().or(0);
+        if status.available_replicas().int().is_some_and(|count| count > ready) {
+            status.available_replicas().invalid(more_than_ready);
         }
-        collisions(&status, old);
+        collisions(&status.collision_count(), old.status().collision_count().int());
     });
 }
 
-fn collisions(status: &FieldRef<'_>, old: &Value) {
-    let before = old.int("status.collisionCount");
-    let now = status.value.int("collisionCount");
+fn collisions(count: &Field<'_, Int32>, before: Option<i64>) {
+    let now = count.int();
     if before.is_some() && now.is_none_or(|now| Some(now) < before) {
-        status.at("collisionCount").invalid_as(now.unwrap_or_default(), "cannot be decremented");
+        count.invalid_as(now.unwrap_or_default(), "cannot be decremented");
     }
 }
 
 /// Counts in the status of a DaemonSet.
 pub fn daemon_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        let status = root.at("status");
-        for field in [
-            "currentNumberScheduled",
-            "numberMisscheduled",
-            "desiredNumberScheduled",
-            "numberReady",
-            "observedGeneration",
-            "updatedNumberScheduled",
-            "numberAvailable",
-            "numberUnavailable",
-            "collisionCount",
-        ] {
-            status.at(field).non_negative();
-        }
-        collisions(&status, old);
+    let old = DaemonSet::of(old);
+    walk_as::<DaemonSet>(new, errors, |root| {
+        let status = root.status();
+        status.current_number_scheduled().non_negative();
+        status.number_misscheduled().non_negative();
+        status.desired_number_scheduled().non_negative();
+        status.number_ready().non_negative();
+        status.observed_generation().non_negative();
+        status.updated_number_scheduled().non_negative();
+        status.number_available().non_negative();
+        status.number_unavailable().non_negative();
+        status.collision_count().non_negative();
+        collisions(&status.collision_count(), old.status().collision_count().int());
     });
 }
 
 /// A ReplicaSet.
 pub fn replica_set(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        spec.at("replicas").non_negative();
-        spec.at("minReadySeconds").non_negative();
-        selector(&spec, "deployment");
-        lasting_template(&spec, "ReplicaSet");
+    walk_as::<ReplicaSet>(object, errors, |root| {
+        let spec = root.spec();
+        spec.replicas().non_negative();
+        spec.min_ready_seconds().non_negative();
+        selector(&spec.selector(), &spec.template(), "deployment");
+        lasting_template(&spec.template(), "ReplicaSet");
     });
 }
 
 /// A ReplicationController, which selects by plain labels.
 pub fn replication_controller(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        spec.at("minReadySeconds").non_negative();
-        if spec.at("selector").is_empty() {
-            spec.at("selector").required("");
+    walk_as::<ReplicationController>(object, errors, |root| {
+        let spec = root.spec();
+        spec.min_ready_seconds().non_negative();
+        if spec.selector().is_empty() {
+            spec.selector().required("");
         }
-        spec.at("replicas").non_negative();
-        if !spec.at("template").is_set() {
-            return spec.at("template").required("");
+        spec.replicas().non_negative();
+        if !spec.template().is_set() {
+            return spec.template().required("");
         }
-        let labels = spec.value.at("template.metadata.labels");
-        if !LabelSelector::from_map(spec.value.at("selector")).matches_value(labels) {
-            labels_differ(&spec.at("template.metadata.labels"));
+        let labels = spec.template().metadata().labels().value;
+        if !Selector::from_map(spec.selector().value).matches_value(labels) {
+            labels_differ(&spec.template().metadata().labels());
         }
-        template(&spec, "ReplicationController");
+        template(&spec.template(), "ReplicationController");
     });
 }
 
@@ -145,46 +150,49 @@ pub fn replication_controller(object: &Value, errors: &mut Vec<FieldError>) {
 pub fn stateful_set(object: &Value, errors: &mut Vec<FieldError>) {
     // Claims are volumes to the pods; hostname and subdomain are the controller's to set.
     let mut seen = object.clone();
-    if let Some(pod) = seen.pointer_mut("/spec/template/spec").filter(|spec| spec.is_object()) {
-        pod.drop_key("hostname");
-        pod.drop_key("subdomain");
-        let claims: Vec<Value> = object
-            .items("spec.volumeClaimTemplates")
-            .iter()
-            .map(|claim| json!({"name": claim.at("metadata.name"), "persistentVolumeClaim": {"claimName": claim.at("metadata.name")}}))
-            .collect();
-        let names: Vec<Value> = claims.iter().map(|claim| claim["name"].clone()).collect();
-        let others = pod.items("volumes").iter().filter(|volume| !names.contains(volume.at("name"))).cloned();
-        let volumes: Vec<Value> = claims.iter().cloned().chain(others).collect();
-        if !claims.is_empty() {
-            pod.put("volumes", volumes);
+    if let Some(mut pod) = StatefulSet::edit(&mut seen).spec().template().spec().existing() {
+        pod.hostname().clear();
+        pod.subdomain().clear();
+        let claims = StatefulSet::of(object).spec().volume_claim_templates().items();
+        let names: Vec<Option<&str>> = claims.map(|claim| claim.metadata().name().get()).collect();
+        if !names.is_empty() {
+            let volumes = pod.view().volumes().items();
+            let others = volumes.filter(|volume| !names.contains(&volume.name().get()));
+            let others: Vec<Value> = others.map(|volume| volume.to_value()).collect();
+            let claims = names.iter().map(|name| claimed(*name));
+            pod.volumes().put(claims.chain(others).collect());
         }
     }
-    walk(&seen, errors, |root| {
-        let spec = root.at("spec");
-        let policy = spec.at("podManagementPolicy");
+    walk_as::<StatefulSet>(&seen, errors, |root| {
+        let spec = root.spec();
+        let policy = spec.pod_management_policy();
         if policy.has_text("") && !matches!(policy.text(), "OrderedReady" | "Parallel") {
             policy.invalid("must be 'OrderedReady' or 'Parallel'");
         }
-        stateful_strategy(&spec.at("updateStrategy"));
-        for field in ["whenDeleted", "whenScaled"] {
-            let retention = spec.at("persistentVolumeClaimRetentionPolicy");
-            if retention.is_set() {
-                retention.at(field).one_of(&["Retain", "Delete"]);
-            }
+        stateful_strategy(&spec.update_strategy());
+        let retention = spec.persistent_volume_claim_retention_policy();
+        if retention.is_set() {
+            retention.when_deleted().one_of(&["Retain", "Delete"]);
+            retention.when_scaled().one_of(&["Retain", "Delete"]);
         }
-        for claim in spec.each("volumeClaimTemplates") {
-            storage::claim_spec(&claim.at("spec"));
+        for claim in spec.volume_claim_templates().items() {
+            storage::claim_spec(&claim.spec());
         }
-        spec.at("replicas").non_negative();
-        spec.at("minReadySeconds").non_negative();
-        spec.at("ordinals.start").non_negative();
-        if !spec.at("serviceName").is_empty() {
-            spec.at("serviceName").follows(dns1123_label);
+        spec.replicas().non_negative();
+        spec.min_ready_seconds().non_negative();
+        spec.ordinals().start().non_negative();
+        if !spec.service_name().is_empty() {
+            spec.service_name().follows(dns1123_label);
         }
-        selector(&spec, "statefulset");
-        lasting_template(&spec, "StatefulSet");
+        selector(&spec.selector(), &spec.template(), "statefulset");
+        lasting_template(&spec.template(), "StatefulSet");
     });
+}
+
+/// The volume of a claim that a StatefulSet makes for each pod.
+fn claimed(name: Option<&str>) -> Value {
+    let claim_name = name.unwrap_or_default();
+    make!(part Volume { name, persistent_volume_claim: { claim_name } }).into_value()
 }
 
 /// A change of a StatefulSet.
@@ -198,14 +206,14 @@ pub fn stateful_set_update(new: &Value, old: &Value, errors: &mut Vec<FieldError
         "persistentVolumeClaimRetentionPolicy",
         "minReadySeconds",
     ];
-    let fixed = |spec: &Value| {
-        let mut spec = spec.clone();
-        for key in CHANGEABLE {
-            spec.drop_key(key);
+    let fixed = |set: &Value| {
+        let mut spec = StatefulSet::of(set).spec().to_value();
+        if let Some(fields) = spec.as_object_mut() {
+            fields.retain(|name, _| !CHANGEABLE.contains(&name.as_str()));
         }
         spec
     };
-    if !same(&fixed(new.at("spec")), &fixed(old.at("spec"))) {
+    if !same(&fixed(new), &fixed(old)) {
         errors.push(FieldError::forbidden(
             "spec",
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
@@ -213,9 +221,9 @@ pub fn stateful_set_update(new: &Value, old: &Value, errors: &mut Vec<FieldError
     }
 }
 
-fn stateful_strategy(strategy: &FieldRef<'_>) {
-    let rolling = strategy.at("rollingUpdate");
-    match strategy.value.text("type") {
+fn stateful_strategy(strategy: &Field<'_, StatefulSetUpdateStrategy>) {
+    let rolling = strategy.rolling_update();
+    match strategy.view().type_().text() {
         "" => strategy.required(""),
         "OnDelete" => {
             if rolling.is_set() {
@@ -223,8 +231,8 @@ fn stateful_strategy(strategy: &FieldRef<'_>) {
             }
         }
         "RollingUpdate" => {
-            rolling.at("partition").non_negative();
-            let unavailable = rolling.at("maxUnavailable");
+            rolling.partition().non_negative();
+            let unavailable = rolling.max_unavailable();
             if unavailable.is_set() {
                 count_or_percent(&unavailable);
                 if amount(unavailable.value) == 0 {
@@ -239,28 +247,28 @@ fn stateful_strategy(strategy: &FieldRef<'_>) {
 
 /// A DaemonSet.
 pub fn daemon_set(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        if !spec.at("selector").is_set() {
-            spec.at("selector").required("");
+    walk_as::<DaemonSet>(object, errors, |root| {
+        let spec = root.spec();
+        if !spec.selector().is_set() {
+            spec.selector().required("");
         }
-        selector(&spec, "daemonset");
-        lasting_template(&spec, "DaemonSet");
-        spec.at("minReadySeconds").non_negative();
-        daemon_strategy(&spec.at("updateStrategy"));
-        spec.at("revisionHistoryLimit").non_negative();
+        selector(&spec.selector(), &spec.template(), "daemonset");
+        lasting_template(&spec.template(), "DaemonSet");
+        spec.min_ready_seconds().non_negative();
+        daemon_strategy(&spec.update_strategy());
+        spec.revision_history_limit().non_negative();
     });
 }
 
-fn daemon_strategy(strategy: &FieldRef<'_>) {
-    let rolling = strategy.at("rollingUpdate");
-    match strategy.value.text("type") {
+fn daemon_strategy(strategy: &Field<'_, DaemonSetUpdateStrategy>) {
+    let rolling = strategy.rolling_update();
+    match strategy.view().type_().text() {
         "OnDelete" => return,
         "RollingUpdate" if !rolling.is_set() => return rolling.required(""),
         "RollingUpdate" => {}
         _ => return strategy.unsupported(&["RollingUpdate", "OnDelete"]),
     }
-    let (unavailable, surge) = (rolling.at("maxUnavailable"), rolling.at("maxSurge"));
+    let (unavailable, surge) = (rolling.max_unavailable(), rolling.max_surge());
     for share in [&unavailable, &surge] {
         count_or_percent(share);
     }
@@ -274,16 +282,16 @@ fn daemon_strategy(strategy: &FieldRef<'_>) {
     }
 }
 
-fn strategy(strategy: &FieldRef<'_>) {
-    let rolling = strategy.at("rollingUpdate");
-    match strategy.value.text("type") {
+fn strategy(strategy: &Field<'_, DeploymentStrategy>) {
+    let rolling = strategy.rolling_update();
+    match strategy.view().type_().text() {
         "Recreate" => {
             if rolling.is_set() {
                 rolling.forbidden("may not be specified when strategy `type` is 'Recreate'");
             }
         }
         "RollingUpdate" => {
-            let (unavailable, surge) = (rolling.at("maxUnavailable"), rolling.at("maxSurge"));
+            let (unavailable, surge) = (rolling.max_unavailable(), rolling.max_surge());
             count_or_percent(&unavailable);
             count_or_percent(&surge);
             if amount(unavailable.value) == 0 && amount(surge.value) == 0 {
@@ -320,21 +328,20 @@ fn amount(share: &Value) -> i64 {
 }
 
 /// A selector that selects something, and the template's labels among it.
-fn selector(spec: &FieldRef<'_>, kind: &str) {
-    let selector = spec.at("selector");
+fn selector(selector: &Field<'_, LabelSelector>, template: &Field<'_, PodTemplateSpec>, kind: &str) {
     if !selector.is_set() {
         if kind != "daemonset" {
             selector.required("");
         }
         // No selector selects nothing, so also not what the template makes.
-        if spec.at("template").is_set() {
-            labels_differ(&spec.at("template.metadata.labels"));
+        if template.is_set() {
+            labels_differ(&template.metadata().labels());
         }
         return;
     }
     let before = selector.errors();
-    meta::selector(&selector);
-    if selector.at("matchLabels").is_empty() && selector.at("matchExpressions").is_empty() {
+    meta::selector(selector);
+    if selector.match_labels().is_empty() && selector.match_expressions().is_empty() {
         return selector.invalid(format!("empty selector is invalid for {kind}"));
     }
     if selector.errors() > before {
@@ -343,15 +350,15 @@ fn selector(spec: &FieldRef<'_>, kind: &str) {
         }
         return;
     }
-    matches_template(spec);
+    matches_template(selector, template);
 }
 
 /// The template's labels match the selector.
-pub(super) fn matches_template(spec: &FieldRef<'_>) {
-    let labels = spec.value.at("template.metadata.labels");
-    let Ok(selector) = LabelSelector::from_object(spec.value.at("selector")) else { return };
-    if !selector.matches_value(labels) {
-        labels_differ(&spec.at("template.metadata.labels"));
+pub(super) fn matches_template(selector: &Field<'_, LabelSelector>, template: &Field<'_, PodTemplateSpec>) {
+    let labels = template.metadata().labels();
+    let Ok(selector) = Selector::from_object(selector.value) else { return };
+    if !selector.matches_value(labels.value) {
+        labels_differ(&labels);
     }
 }
 
@@ -362,21 +369,20 @@ fn labels_differ(labels: &FieldRef<'_>) {
 }
 
 /// A required pod template.
-fn lasting_template(spec: &FieldRef<'_>, owner: &str) {
-    if !spec.at("template").is_set() {
-        return spec.at("template").required("");
+fn lasting_template(place: &Field<'_, PodTemplateSpec>, owner: &str) {
+    if !place.is_set() {
+        return place.required("");
     }
-    template(spec, owner);
+    template(place, owner);
 }
 
-fn template(spec: &FieldRef<'_>, owner: &str) {
-    let template = spec.at("template");
-    pods::template(&template);
-    let policy = template.at("spec.restartPolicy");
+fn template(template: &Field<'_, PodTemplateSpec>, owner: &str) {
+    pods::template(template);
+    let policy = template.spec().restart_policy();
     if policy.text() != "Always" {
         policy.unsupported(&["Always"]);
     }
-    let deadline = template.at("spec.activeDeadlineSeconds");
+    let deadline = template.spec().active_deadline_seconds();
     if deadline.is_set() {
         deadline.forbidden(format!("activeDeadlineSeconds in {owner} is not Supported"));
     }
@@ -384,24 +390,25 @@ fn template(spec: &FieldRef<'_>, owner: &str) {
 
 /// A ControllerRevision.
 pub fn controller_revision(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        root.at("revision").non_negative();
+    walk_as::<ControllerRevision>(object, errors, |root| {
+        root.revision().non_negative();
     });
 }
 
 /// A new ControllerRevision carries an object.
 pub fn new_controller_revision(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| match root.at("data").value {
-        Value::Null => root.at("data").required("data is mandatory"),
+    walk_as::<ControllerRevision>(object, errors, |root| match root.data().value {
+        Value::Null => root.data().required("data is mandatory"),
         Value::Object(_) => {}
-        _ => root.at("data").required("data must be a valid JSON object"),
+        _ => root.data().required("data must be a valid JSON object"),
     });
 }
 
 /// What a ControllerRevision carries never changes.
 pub fn controller_revision_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        root.at("data").immutable(old.at("data"));
+    let old = ControllerRevision::of(old);
+    walk_as::<ControllerRevision>(new, errors, |root| {
+        root.data().immutable(old.data());
     });
 }
 

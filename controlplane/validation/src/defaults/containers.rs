@@ -1,38 +1,32 @@
 //! Defaults of containers, probes and resource requirements.
 
-use super::quantities::canonical_resources;
-use crate::tree::{Grow, Tree};
+use super::quantities::{canonical_resources, fill_missing};
+use coracle_fields::Edit;
+use coracle_fields::core::v1::{Container, HTTPGetAction, Probe, ResourceRequirements};
 use serde_json::Value;
 
 /// A container of any sort.
-pub(super) fn container(container: &mut Value) {
-    container.section("resources");
-    container.default("terminationMessagePath", "/dev/termination-log");
-    container.default("terminationMessagePolicy", "File");
-    let policy = pull_policy(container.text("image"));
-    container.default("imagePullPolicy", policy);
-    container.each("ports", |port| port.default("protocol", "TCP"));
-    container.each("env", |variable| {
-        if let Some(field) = variable.existing("valueFrom").and_then(|from| from.existing("fieldRef")) {
-            field.default("apiVersion", "v1");
+pub(super) fn container(mut container: Edit<'_, Container>) {
+    container.resources().section();
+    container.termination_message_path().default("/dev/termination-log");
+    container.termination_message_policy().default("File");
+    let policy = pull_policy(container.view().image().text());
+    container.image_pull_policy().default(policy);
+    container.ports().each_object(|mut port| port.protocol().default("TCP"));
+    container.env().each_object(|mut variable| {
+        if let Some(mut field) = variable.value_from().field_ref().existing() {
+            field.api_version().default("v1");
         }
-        if let Some(field) = variable.existing("valueFrom").and_then(|from| from.existing("fileKeyRef")) {
-            field.default("optional", false);
+        if let Some(mut field) = variable.value_from().file_key_ref().existing() {
+            field.optional().default(false);
         }
     });
-    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        if let Some(value) = container.existing(probe) {
-            fill_probe(value);
-        }
-    }
-    if let Some(lifecycle) = container.existing("lifecycle") {
-        for hook in ["postStart", "preStop"] {
-            if let Some(get) = lifecycle.existing(hook).and_then(|hook| hook.existing("httpGet")) {
-                http_get(get);
-            }
-        }
-    }
-    canonical_requirements(container.section("resources"));
+    fill_probe(container.liveness_probe());
+    fill_probe(container.readiness_probe());
+    fill_probe(container.startup_probe());
+    http_get(container.lifecycle().post_start().http_get());
+    http_get(container.lifecycle().pre_stop().http_get());
+    canonical_requirements(container.resources());
 }
 
 /// `Always` for images that move (no tag, or `latest`, and no digest), else `IfNotPresent`.
@@ -50,47 +44,40 @@ pub fn pull_policy(image: &str) -> &'static str {
     if moves { "Always" } else { "IfNotPresent" }
 }
 
-fn fill_probe(probe: &mut Value) {
-    probe.default_empty("timeoutSeconds", 1);
-    probe.default_empty("periodSeconds", 10);
-    probe.default_empty("successThreshold", 1);
-    probe.default_empty("failureThreshold", 3);
-    if let Some(get) = probe.existing("httpGet") {
-        http_get(get);
-    }
-    if let Some(grpc) = probe.existing("grpc") {
-        grpc.default("service", "");
+fn fill_probe(probe: Edit<'_, Probe>) {
+    let Some(mut probe) = probe.existing() else { return };
+    probe.timeout_seconds().default_empty(1);
+    probe.period_seconds().default_empty(10);
+    probe.success_threshold().default_empty(1);
+    probe.failure_threshold().default_empty(3);
+    http_get(probe.http_get());
+    if let Some(mut grpc) = probe.grpc().existing() {
+        grpc.service().default("");
     }
 }
 
-fn http_get(get: &mut Value) {
-    get.default("path", "/");
-    get.default("scheme", "HTTP");
+fn http_get(get: Edit<'_, HTTPGetAction>) {
+    let Some(mut get) = get.existing() else { return };
+    get.path().default("/");
+    get.scheme().default("HTTP");
 }
 
 /// Missing requests default to the limits.
-pub(super) fn requests_from_limits(container: &mut Value) {
-    let limits = container.at("resources.limits").clone();
-    let Some(limits) = limits.as_object() else { return };
-    let requests = container.section("resources").section("requests");
-    for (name, limit) in limits {
-        requests.default(name, limit.clone());
-    }
+pub(super) fn requests_from_limits(mut container: Edit<'_, Container>) {
+    let Value::Object(limits) = container.view().resources().limits().to_value() else { return };
+    fill_missing(container.resources().requests(), limits);
 }
 
 /// With host networking every port is a host port.
-pub(super) fn host_ports(container: &mut Value) {
-    container.each("ports", |port| {
-        let number = port.at("containerPort").clone();
-        port.default_empty("hostPort", number);
+pub(super) fn host_ports(mut container: Edit<'_, Container>) {
+    container.ports().each_object(|mut port| {
+        let number = port.view().container_port().int();
+        port.host_port().default_empty(number);
     });
 }
 
 /// Writes the quantities of `limits` and `requests` as upstream would.
-pub(super) fn canonical_requirements(resources: &mut Value) {
-    for list in ["limits", "requests"] {
-        if let Some(list) = resources.existing(list) {
-            canonical_resources(list);
-        }
-    }
+pub(super) fn canonical_requirements(mut resources: Edit<'_, ResourceRequirements>) {
+    canonical_resources(resources.limits());
+    canonical_resources(resources.requests());
 }

@@ -1,31 +1,34 @@
 //! Defaults of device claims and their templates.
 
-use crate::tree::{Grow, Tree};
+use coracle_fields::resource::v1::{
+    ExactDeviceRequest, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate,
+};
+use coracle_fields::{Edit, Schema};
 use serde_json::Value;
 
 /// A ResourceClaim.
 pub fn resource_claim(object: &mut Value) {
-    claim_spec(object.section("spec"));
+    claim_spec(ResourceClaim::edit(object).spec().section());
 }
 
 /// A ResourceClaimTemplate.
 pub fn resource_claim_template(object: &mut Value) {
-    claim_spec(object.section("spec").section("spec"));
+    claim_spec(ResourceClaimTemplate::edit(object).spec().spec().section());
 }
 
-fn claim_spec(spec: &mut Value) {
-    let Some(devices) = spec.existing("devices") else { return };
-    devices.each("requests", |request| {
-        if let Some(exactly) = request.existing("exactly") {
+fn claim_spec(mut spec: Edit<'_, ResourceClaimSpec>) {
+    spec.devices().requests().each_object(|mut request| {
+        if let Some(exactly) = request.exactly().existing() {
             device_request(exactly);
         }
-        request.each("firstAvailable", device_request);
+        // A subrequest has the same two fields.
+        request.first_available().each_object(|request| device_request(request.like()));
     });
 }
 
-fn device_request(request: &mut Value) {
-    request.default("allocationMode", "ExactCount");
-    if request.text("allocationMode") == "ExactCount" {
-        request.default_empty("count", 1);
+fn device_request(mut request: Edit<'_, ExactDeviceRequest>) {
+    request.allocation_mode().default("ExactCount");
+    if request.view().allocation_mode() == "ExactCount" {
+        request.count().default_empty(1);
     }
 }

@@ -1,27 +1,28 @@
 //! Defaults of flow schemas and priority levels.
 
-use crate::tree::Grow;
+use coracle_fields::Schema;
+use coracle_fields::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use serde_json::Value;
 
 /// A FlowSchema.
 pub fn flow_schema(object: &mut Value) {
-    object.section("spec").default_empty("matchingPrecedence", 1000);
+    FlowSchema::edit(object).spec().section().matching_precedence().default_empty(1000);
 }
 
 /// A PriorityLevelConfiguration.
 pub fn priority_level(object: &mut Value) {
-    let spec = object.section("spec");
-    if let Some(exempt) = spec.existing("exempt") {
-        exempt.default("nominalConcurrencyShares", 0);
-        exempt.default("lendablePercent", 0);
+    let mut level = PriorityLevelConfiguration::edit(object);
+    let mut spec = level.spec().section();
+    if let Some(mut exempt) = spec.exempt().existing() {
+        exempt.nominal_concurrency_shares().default(0);
+        exempt.lendable_percent().default(0);
     }
-    let Some(limited) = spec.existing("limited") else { return };
-    limited.default("nominalConcurrencyShares", 30);
-    limited.default("lendablePercent", 0);
-    if let Some(queuing) = limited.existing("limitResponse").and_then(|response| response.existing("queuing"))
-    {
-        queuing.default_empty("handSize", 8);
-        queuing.default_empty("queues", 64);
-        queuing.default_empty("queueLengthLimit", 50);
+    let Some(mut limited) = spec.limited().existing() else { return };
+    limited.nominal_concurrency_shares().default(30);
+    limited.lendable_percent().default(0);
+    if let Some(mut queuing) = limited.limit_response().queuing().existing() {
+        queuing.hand_size().default_empty(8);
+        queuing.queues().default_empty(64);
+        queuing.queue_length_limit().default_empty(50);
     }
 }

@@ -1,48 +1,50 @@
 //! Defaults of Jobs and CronJobs.
 
 use super::pods;
-use crate::tree::{Grow, Tree, is_empty};
+use crate::tree::is_empty;
+use coracle_fields::batch::v1::{CronJob, Job, JobSpec};
+use coracle_fields::{Edit, Schema};
 use serde_json::Value;
 
 /// A Job.
 pub fn job(object: &mut Value) {
-    let labels = object.at("spec.template.metadata.labels").clone();
-    if !is_empty(&labels) {
-        object.section("metadata").default_empty("labels", labels);
+    let mut job = Job::edit(object);
+    let labels = job.view().spec().template().metadata().labels().to_value();
+    if !is_empty(&labels) && job.view().metadata().labels().entries().next().is_none() {
+        job.metadata().labels().put(labels);
     }
-    let spec = object.section("spec");
-    if !spec.has("completions") && !spec.has("parallelism") {
-        spec.put("completions", 1);
+    let mut spec = job.spec().section();
+    if !spec.view().completions().is_set() && !spec.view().parallelism().is_set() {
+        spec.completions().set(1);
     }
-    spec.default("parallelism", 1);
-    let backoff = if spec.has("backoffLimitPerIndex") { i32::MAX } else { 6 };
-    spec.default("backoffLimit", backoff);
-    spec.default("completionMode", "NonIndexed");
-    spec.default("suspend", false);
-    let replacement = if spec.has("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
-    spec.default("podReplacementPolicy", replacement);
-    spec.default("manualSelector", false);
+    spec.parallelism().default(1);
+    let backoff = if spec.view().backoff_limit_per_index().is_set() { i32::MAX } else { 6 };
+    spec.backoff_limit().default(backoff);
+    spec.completion_mode().default("NonIndexed");
+    spec.suspend().default(false);
+    let failing = spec.view().pod_failure_policy().is_set();
+    spec.pod_replacement_policy().default(if failing { "Failed" } else { "TerminatingOrFailed" });
+    spec.manual_selector().default(false);
     job_template(spec);
 }
 
 /// What the Job inside a CronJob shares with a Job: its pods, and the patterns of its failure policy.
-fn job_template(spec: &mut Value) {
-    if let Some(policy) = spec.existing("podFailurePolicy") {
-        policy.each("rules", |rule| {
-            rule.each("onPodConditions", |pattern| pattern.default("status", "True"));
-        });
-    }
-    pods::template(spec.section("template"));
+fn job_template(mut spec: Edit<'_, JobSpec>) {
+    spec.pod_failure_policy().rules().each_object(|mut rule| {
+        rule.on_pod_conditions().each_object(|mut pattern| pattern.status().default("True"));
+    });
+    pods::template(spec.template().section());
 }
 
 /// A CronJob.
 pub fn cron_job(object: &mut Value) {
-    let spec = object.section("spec");
-    spec.default("concurrencyPolicy", "Allow");
-    spec.default("suspend", false);
-    spec.default("successfulJobsHistoryLimit", 3);
-    spec.default("failedJobsHistoryLimit", 1);
-    let template = spec.section("jobTemplate");
-    template.section("metadata");
-    job_template(template.section("spec"));
+    let mut cron = CronJob::edit(object);
+    let mut spec = cron.spec().section();
+    spec.concurrency_policy().default("Allow");
+    spec.suspend().default(false);
+    spec.successful_jobs_history_limit().default(3);
+    spec.failed_jobs_history_limit().default(1);
+    let mut template = spec.job_template().section();
+    template.metadata().section();
+    job_template(template.spec().section());
 }

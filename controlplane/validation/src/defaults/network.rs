@@ -1,46 +1,52 @@
 //! Defaults of Services, endpoints, network policies and ingress classes.
 
-use crate::tree::{Grow, Tree, is_empty};
-use serde_json::{Value, json};
+use coracle_fields::core::v1::{Endpoints, Service, SessionAffinityConfig};
+use coracle_fields::discovery::v1::EndpointSlice;
+use coracle_fields::networking::v1::{Ingress, IngressClass, NetworkPolicy};
+use coracle_fields::{Schema, make};
+use serde_json::Value;
 
 /// Three hours, after which a client may meet another pod.
-const AFFINITY_SECONDS: i64 = 10_800;
+const AFFINITY_SECONDS: i32 = 10_800;
 
 /// A Service; addresses and node ports are allocated elsewhere.
 pub fn service(object: &mut Value) {
-    let spec = object.section("spec");
-    spec.default("sessionAffinity", "None");
-    match spec.text("sessionAffinity") {
-        "None" => {
-            spec.drop_key("sessionAffinityConfig");
-        }
-        "ClientIP" if !spec.has("sessionAffinityConfig.clientIP.timeoutSeconds") => {
-            spec.put("sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": AFFINITY_SECONDS}}));
+    let mut service = Service::edit(object);
+    let mut spec = service.spec().section();
+    spec.session_affinity().default("None");
+    match spec.view().session_affinity().text() {
+        "None" => spec.session_affinity_config().clear(),
+        "ClientIP" if !spec.view().session_affinity_config().client_ip().timeout_seconds().is_set() => {
+            let config =
+                make!(part SessionAffinityConfig { client_ip: { timeout_seconds: AFFINITY_SECONDS } });
+            spec.session_affinity_config().set(config);
         }
         _ => {}
     }
-    spec.default("type", "ClusterIP");
-    spec.each("ports", |port| {
-        port.default("protocol", "TCP");
-        let number = port.at("port").clone();
-        port.default_empty("targetPort", number);
+    spec.type_().default("ClusterIP");
+    spec.ports().each_object(|mut port| {
+        port.protocol().default("TCP");
+        let number = port.view().port().int();
+        port.target_port().default_empty(number);
     });
-    let kind = spec.text("type").to_owned();
+    let kind = spec.view().type_().text().to_owned();
     let balanced = kind == "LoadBalancer";
-    if balanced || kind == "NodePort" || (kind == "ClusterIP" && !spec.items("externalIPs").is_empty()) {
-        spec.default("externalTrafficPolicy", "Cluster");
+    let external = kind == "ClusterIP" && !spec.view().external_ips().is_empty();
+    if balanced || kind == "NodePort" || external {
+        spec.external_traffic_policy().default("Cluster");
     }
     if kind != "ExternalName" {
-        spec.default("internalTrafficPolicy", "Cluster");
+        spec.internal_traffic_policy().default("Cluster");
     }
     if balanced {
-        spec.default("allocateLoadBalancerNodePorts", true);
+        spec.allocate_load_balancer_node_ports().default(true);
     }
-    let status = object.section("status").section("loadBalancer");
+    let mut status = service.status().section();
+    let mut balancer = status.load_balancer().section();
     if balanced {
-        status.each("ingress", |ingress| {
-            if !ingress.text("ip").is_empty() {
-                ingress.default("ipMode", "VIP");
+        balancer.ingress().each_object(|mut ingress| {
+            if !ingress.view().ip().text().is_empty() {
+                ingress.ip_mode().default("VIP");
             }
         });
     }
@@ -48,40 +54,44 @@ pub fn service(object: &mut Value) {
 
 /// Endpoints.
 pub fn endpoints(object: &mut Value) {
-    object.each("subsets", |subset| subset.each("ports", |port| port.default("protocol", "TCP")));
+    Endpoints::edit(object).subsets().each_object(|mut subset| {
+        subset.ports().each_object(|mut port| port.protocol().default("TCP"));
+    });
 }
 
 /// An EndpointSlice.
 pub fn endpoint_slice(object: &mut Value) {
-    object.each("ports", |port| {
-        if !port.has("name") {
-            port.put("name", "");
-        }
-        port.default("protocol", "TCP");
+    EndpointSlice::edit(object).ports().each_object(|mut port| {
+        port.name().default("");
+        port.protocol().default("TCP");
     });
 }
 
 /// A NetworkPolicy.
 pub fn network_policy(object: &mut Value) {
-    let spec = object.section("spec");
-    spec.section("podSelector");
-    for direction in ["ingress", "egress"] {
-        spec.each(direction, |rule| rule.each("ports", |port| port.default("protocol", "TCP")));
-    }
-    if spec.items("policyTypes").is_empty() {
-        let both = !is_empty(spec.at("egress"));
-        spec.put("policyTypes", if both { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+    let mut policy = NetworkPolicy::edit(object);
+    let mut spec = policy.spec().section();
+    spec.pod_selector().section();
+    spec.ingress().each_object(|mut rule| {
+        rule.ports().each_object(|mut port| port.protocol().default("TCP"));
+    });
+    spec.egress().each_object(|mut rule| {
+        rule.ports().each_object(|mut port| port.protocol().default("TCP"));
+    });
+    if spec.view().policy_types().is_empty() {
+        let both = !spec.view().egress().is_empty();
+        spec.policy_types().set(if both { vec!["Ingress", "Egress"] } else { vec!["Ingress"] });
     }
 }
 
 /// An IngressClass.
 pub fn ingress_class(object: &mut Value) {
-    if let Some(parameters) = object.existing("spec").and_then(|spec| spec.existing("parameters")) {
-        parameters.default("scope", "Cluster");
+    if let Some(mut parameters) = IngressClass::edit(object).spec().parameters().existing() {
+        parameters.scope().default("Cluster");
     }
 }
 
 /// An Ingress always shows its status.
 pub fn ingress(object: &mut Value) {
-    object.section("status").section("loadBalancer");
+    Ingress::edit(object).status().load_balancer().section();
 }

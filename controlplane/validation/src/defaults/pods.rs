@@ -1,87 +1,76 @@
 //! Defaults of Pods and pod templates.
 
 use super::{containers, quantities, volumes};
-use crate::tree::{Grow, Tree};
-use serde_json::{Value, json};
-
-const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+use coracle_fields::core::v1::{Pod, PodSpec, PodTemplate, PodTemplateSpec};
+use coracle_fields::{Edit, Schema};
+use serde_json::Value;
 
 /// A Pod: what templates get, and what only materialises in the pod itself.
-pub fn pod(pod: &mut Value) {
-    let spec = pod.section("spec");
-    pod_spec(spec);
-    for list in ["containers", "initContainers"] {
-        spec.each(list, containers::requests_from_limits);
-    }
-    pod_level_requests(spec);
-    spec.default("enableServiceLinks", true);
-    if spec.flag("hostNetwork") {
-        spec.each("containers", containers::host_ports);
-        spec.each("initContainers", containers::host_ports);
+pub fn pod(object: &mut Value) {
+    let mut pod = Pod::edit(object);
+    let mut spec = pod.spec().section();
+    pod_spec(&mut spec);
+    spec.containers().each_object(containers::requests_from_limits);
+    spec.init_containers().each_object(containers::requests_from_limits);
+    pod_level_requests(&mut spec);
+    spec.enable_service_links().default(true);
+    if spec.view().host_network().flag() {
+        spec.containers().each_object(containers::host_ports);
+        spec.init_containers().each_object(containers::host_ports);
     }
 }
 
 /// The template inside a workload.
-pub fn template(template: &mut Value) {
-    template.section("metadata");
-    pod_spec(template.section("spec"));
+pub(super) fn template(mut template: Edit<'_, PodTemplateSpec>) {
+    template.metadata().section();
+    pod_spec(&mut template.spec().section());
 }
 
 /// A PodTemplate object.
 pub fn pod_template(object: &mut Value) {
-    template(object.section("template"));
+    template(PodTemplate::edit(object).template().section());
 }
 
-fn pod_spec(spec: &mut Value) {
-    spec.default("dnsPolicy", "ClusterFirst");
-    spec.default("restartPolicy", "Always");
-    spec.default("schedulerName", "default-scheduler");
-    spec.default("terminationGracePeriodSeconds", 30);
-    spec.section("securityContext");
+fn pod_spec(spec: &mut Edit<'_, PodSpec>) {
+    spec.dns_policy().default("ClusterFirst");
+    spec.restart_policy().default("Always");
+    spec.scheduler_name().default("default-scheduler");
+    spec.termination_grace_period_seconds().default(30);
+    spec.security_context().section();
     service_account(spec);
-    spec.each("volumes", volumes::volume);
-    for list in CONTAINER_LISTS {
-        spec.each(list, containers::container);
-    }
-    if let Some(overhead) = spec.get_mut("overhead") {
-        quantities::canonical_resources(overhead);
-    }
-    if let Some(resources) = spec.existing("resources") {
-        containers::canonical_requirements(resources);
-    }
+    spec.volumes().each_object(volumes::volume);
+    spec.init_containers().each_object(containers::container);
+    spec.containers().each_object(containers::container);
+    spec.ephemeral_containers().each_object(|container| containers::container(container.like()));
+    quantities::canonical_resources(spec.overhead());
+    containers::canonical_requirements(spec.resources());
 }
 
 /// The old and the new name of the service account field always agree; the new one wins.
-fn service_account(spec: &mut Value) {
-    let name = match (spec.text("serviceAccountName"), spec.text("serviceAccount")) {
+fn service_account(spec: &mut Edit<'_, PodSpec>) {
+    let name = match (spec.view().service_account_name().text(), spec.view().service_account().text()) {
         ("", "") => return,
         ("", old) => old.to_owned(),
         (new, _) => new.to_owned(),
     };
-    spec.put("serviceAccountName", name.clone());
-    spec.put("serviceAccount", name);
+    spec.service_account_name().set(&name);
+    spec.service_account().set(name);
 }
 
 /// With pod-level limits, pod-level requests that nobody set are the containers' sum, else the limit.
-fn pod_level_requests(spec: &mut Value) {
-    let limits: Vec<(String, Value)> =
-        spec.entries("resources.limits").map(|(key, value)| (key.clone(), value.clone())).collect();
+fn pod_level_requests(spec: &mut Edit<'_, PodSpec>) {
+    let limits = spec.view().resources().limits().to_entries();
     if limits.is_empty() {
         return;
     }
-    let sums = quantities::sum_of_requests(spec);
-    let requests = spec.section("resources").section("requests");
-    for (name, sum) in sums {
-        if matches!(name.as_str(), "cpu" | "memory") {
-            requests.default(&name, sum);
-        }
-    }
-    for (name, limit) in limits {
-        if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
-            requests.default(&name, limit);
-        }
-    }
-    if requests == &json!({}) {
-        spec.section("resources").drop_key("requests");
+    let sums = quantities::sum_of_requests(spec.view()).into_iter();
+    let sums = sums.filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory"));
+    let limits = limits
+        .into_iter()
+        .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"));
+    let amounts = sums.map(|(name, sum)| (name, Value::from(sum))).chain(limits);
+    quantities::fill_missing(spec.resources().requests(), amounts);
+    if spec.view().resources().requests().entries().next().is_none() {
+        spec.resources().requests().clear();
     }
 }

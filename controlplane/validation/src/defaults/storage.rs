@@ -1,73 +1,75 @@
 //! Defaults of volumes, claims, classes and drivers.
 
-use super::containers::canonical_requirements;
 use super::quantities::canonical_resources;
 use super::volumes;
-use crate::tree::{Grow, Tree};
-use serde_json::{Value, json};
+use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use coracle_fields::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
+use coracle_fields::{Edit, Schema};
+use serde_json::Value;
 
 /// A PersistentVolumeClaim.
 pub fn claim(object: &mut Value) {
-    claim_spec(object.section("spec"));
-    let status = object.section("status");
-    status.default("phase", "Pending");
-    if let Some(capacity) = status.existing("capacity") {
-        canonical_resources(capacity);
-    }
+    fill_claim(PersistentVolumeClaim::edit(object));
 }
 
-pub(super) fn claim_spec(spec: &mut Value) {
-    spec.default("volumeMode", "Filesystem");
-    canonical_requirements(spec.section("resources"));
+pub(super) fn fill_claim(mut claim: Edit<'_, PersistentVolumeClaim>) {
+    claim_spec(claim.spec().section());
+    let mut status = claim.status().section();
+    status.phase().default("Pending");
+    canonical_resources(status.capacity());
+}
+
+pub(super) fn claim_spec(mut spec: Edit<'_, PersistentVolumeClaimSpec>) {
+    spec.volume_mode().default("Filesystem");
+    let mut resources = spec.resources().section();
+    canonical_resources(resources.limits());
+    canonical_resources(resources.requests());
     // The old field means the new one when only it is set, for kinds that a claim may always be made from.
-    if !spec.has("dataSourceRef") && spec.has("dataSource") {
-        let source = spec.at("dataSource").clone();
-        spec.put("dataSourceRef", source);
-    } else if spec.has("dataSourceRef")
-        && !spec.has("dataSource")
-        && spec.text("dataSourceRef.namespace").is_empty()
-    {
-        let source = spec.at("dataSourceRef").clone();
-        spec.put("dataSource", source);
+    let (old, new) = (spec.view().data_source(), spec.view().data_source_ref());
+    if !new.is_set() && old.is_set() {
+        let source = old.to_value();
+        spec.data_source_ref().put(source);
+    } else if new.is_set() && !old.is_set() && new.namespace().text().is_empty() {
+        let source = new.to_value();
+        spec.data_source().put(source);
     }
 }
 
 /// A PersistentVolume.
 pub fn volume(object: &mut Value) {
-    let spec = object.section("spec");
-    spec.default("persistentVolumeReclaimPolicy", "Retain");
-    spec.default("volumeMode", "Filesystem");
-    if let Some(path) = spec.existing("hostPath")
-        && !path.has("type")
-    {
-        path.put("type", "");
+    let mut volume = PersistentVolume::edit(object);
+    let mut spec = volume.spec().section();
+    spec.persistent_volume_reclaim_policy().default("Retain");
+    spec.volume_mode().default("Filesystem");
+    if let Some(mut path) = spec.host_path().existing() {
+        path.type_().default("");
     }
-    if let Some(capacity) = spec.existing("capacity") {
-        canonical_resources(capacity);
-    }
-    volumes::source(spec);
-    object.section("status").default("phase", "Pending");
+    canonical_resources(spec.capacity());
+    volumes::source(spec.like());
+    volume.status().phase().default("Pending");
 }
 
 /// A StorageClass.
 pub fn class(object: &mut Value) {
-    object.default("reclaimPolicy", "Delete");
-    object.default("volumeBindingMode", "Immediate");
+    let mut class = StorageClass::edit(object);
+    class.reclaim_policy().default("Delete");
+    class.volume_binding_mode().default("Immediate");
 }
 
 /// A CSIDriver.
 pub fn driver(object: &mut Value) {
-    let spec = object.section("spec");
-    spec.default("attachRequired", true);
-    spec.default("podInfoOnMount", false);
-    spec.default("storageCapacity", false);
-    spec.default("fsGroupPolicy", "ReadWriteOnceWithFSType");
-    spec.default_empty("volumeLifecycleModes", json!(["Persistent"]));
-    spec.default("requiresRepublish", false);
-    spec.default("seLinuxMount", false);
+    let mut driver = CSIDriver::edit(object);
+    let mut spec = driver.spec().section();
+    spec.attach_required().default(true);
+    spec.pod_info_on_mount().default(false);
+    spec.storage_capacity().default(false);
+    spec.fs_group_policy().default("ReadWriteOnceWithFSType");
+    spec.volume_lifecycle_modes().default_empty(["Persistent"]);
+    spec.requires_republish().default(false);
+    spec.se_linux_mount().default(false);
 }
 
 /// A VolumeAttachment says whether it is attached.
 pub fn attachment(object: &mut Value) {
-    object.section("status").default("attached", false);
+    VolumeAttachment::edit(object).status().attached().default(false);
 }

@@ -82,6 +82,16 @@ fn a_pod_with_everything() {
 }
 
 #[test]
+fn requests_of_extended_resources_are_kept() {
+    let resources =
+        json!({"limits": {"example.com/gpu": "2", "cpu": "1"}, "requests": {"example.com/gpu": "1"}});
+    let mut pod = json!({"spec": {"containers": [{"name": "a", "image": "x:1", "resources": resources}]}});
+    pods::pod(&mut pod);
+    let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
+    assert_eq!(*requests, json!({"example.com/gpu": "1", "cpu": "1"}));
+}
+
+#[test]
 fn pod_level_requests_follow_containers_then_limits() {
     let mut pod = json!({"spec": {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}},
         "containers": [{"name": "a", "image": "x:1", "resources": {"requests": {"cpu": "250m"}}},

@@ -1,76 +1,74 @@
 //! Defaults of volumes inside pods.
 
 use super::{pull_policy, storage};
-use crate::tree::{Grow, Tree};
-use serde_json::{Value, json};
+use coracle_fields::Edit;
+use coracle_fields::core::v1::{DownwardAPIVolumeFile, Volume};
 
 /// Octal 0644, the mode of files that come from the API.
-const FILE_MODE: i64 = 0o644;
+const FILE_MODE: i32 = 0o644;
 
-pub(super) fn volume(volume: &mut Value) {
-    let sourceless =
-        volume.as_object().is_some_and(|fields| fields.iter().all(|(key, v)| key == "name" || v.is_null()));
+pub(super) fn volume(mut volume: Edit<'_, Volume>) {
+    let sourceless = volume.view().erased().entries().all(|(name, value)| name == "name" || !value.is_set());
     if sourceless {
-        volume.put("emptyDir", json!({}));
+        volume.empty_dir().section();
     }
-    for source in ["secret", "configMap", "downwardAPI", "projected"] {
-        if let Some(source) = volume.existing(source) {
-            source.default("defaultMode", FILE_MODE);
-        }
+    if let Some(mut secret) = volume.secret().existing() {
+        secret.default_mode().default(FILE_MODE);
     }
-    if let Some(downward) = volume.existing("downwardAPI") {
-        downward.each("items", field_version);
+    if let Some(mut config) = volume.config_map().existing() {
+        config.default_mode().default(FILE_MODE);
     }
-    if let Some(projected) = volume.existing("projected") {
-        projected.each("sources", |source| {
-            if let Some(token) = source.existing("serviceAccountToken") {
-                token.default("expirationSeconds", 3600);
+    if let Some(mut downward) = volume.downward_api().existing() {
+        downward.default_mode().default(FILE_MODE);
+        downward.items().each_object(field_version);
+    }
+    if let Some(mut projected) = volume.projected().existing() {
+        projected.default_mode().default(FILE_MODE);
+        projected.sources().each_object(|mut source| {
+            if let Some(mut token) = source.service_account_token().existing() {
+                token.expiration_seconds().default(3600);
             }
-            if let Some(downward) = source.existing("downwardAPI") {
-                downward.each("items", field_version);
-            }
+            source.downward_api().items().each_object(field_version);
         });
     }
-    if let Some(path) = volume.existing("hostPath")
-        && !path.has("type")
-    {
-        path.put("type", "");
+    if let Some(mut path) = volume.host_path().existing() {
+        path.type_().default("");
     }
-    if let Some(image) = volume.existing("image") {
-        let policy = pull_policy(image.text("reference"));
-        image.default("pullPolicy", policy);
+    if let Some(mut image) = volume.image().existing() {
+        let policy = pull_policy(image.view().reference().text());
+        image.pull_policy().default(policy);
     }
-    if let Some(template) =
-        volume.existing("ephemeral").and_then(|volume| volume.existing("volumeClaimTemplate"))
-    {
-        template.section("metadata");
-        storage::claim_spec(template.section("spec"));
+    if let Some(mut template) = volume.ephemeral().volume_claim_template().existing() {
+        template.metadata().section();
+        storage::claim_spec(template.spec().section());
     }
     source(volume);
 }
 
-/// Sources that volumes of pods and PersistentVolumes share.
-pub(super) fn source(volume: &mut Value) {
-    let plain: &[(&str, &[(&str, &str)])] = &[
-        ("iscsi", &[("iscsiInterface", "default")]),
-        ("rbd", &[("pool", "rbd"), ("user", "admin"), ("keyring", "/etc/ceph/keyring")]),
-        ("scaleIO", &[("storageMode", "ThinProvisioned"), ("fsType", "xfs")]),
-        ("azureDisk", &[("cachingMode", "ReadWrite"), ("fsType", "ext4"), ("kind", "Shared")]),
-    ];
-    for (source, fields) in plain {
-        if let Some(source) = volume.existing(source) {
-            for (key, value) in *fields {
-                source.default(key, *value);
-            }
-        }
+/// Sources that volumes of pods and PersistentVolumes share. They have the same fields in both.
+pub(super) fn source(mut volume: Edit<'_, Volume>) {
+    if let Some(mut iscsi) = volume.iscsi().existing() {
+        iscsi.iscsi_interface().default("default");
     }
-    if let Some(disk) = volume.existing("azureDisk") {
-        disk.default("readOnly", false);
+    if let Some(mut rbd) = volume.rbd().existing() {
+        rbd.pool().default("rbd");
+        rbd.user().default("admin");
+        rbd.keyring().default("/etc/ceph/keyring");
+    }
+    if let Some(mut scale_io) = volume.scale_io().existing() {
+        scale_io.storage_mode().default("ThinProvisioned");
+        scale_io.fs_type().default("xfs");
+    }
+    if let Some(mut disk) = volume.azure_disk().existing() {
+        disk.caching_mode().default("ReadWrite");
+        disk.fs_type().default("ext4");
+        disk.kind().default("Shared");
+        disk.read_only().default(false);
     }
 }
 
-fn field_version(item: &mut Value) {
-    if let Some(field) = item.existing("fieldRef") {
-        field.default("apiVersion", "v1");
+fn field_version(mut item: Edit<'_, DownwardAPIVolumeFile>) {
+    if let Some(mut field) = item.field_ref().existing() {
+        field.api_version().default("v1");
     }
 }

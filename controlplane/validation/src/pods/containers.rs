@@ -1,8 +1,11 @@
 //! Containers: regular, init and ephemeral ones.
 
-use super::{Pod, env, mounts, probes, resources, security};
-use crate::field_ref::FieldRef;
-use crate::tree::{Tree, is_empty};
+use super::{PodFacts, env, mounts, probes, resources, security};
+use crate::field_ref::{Field, reported_at};
+use coracle_fields::core::v1::{
+    Container, ContainerPort, ContainerResizePolicy, EphemeralContainer, PodSpec,
+};
+use coracle_fields::{List, Text};
 use coracle_proto::names::{dns1123_label, port_name, port_number};
 use serde_json::json;
 use std::collections::HashSet;
@@ -11,118 +14,125 @@ const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const NOT_FOR_INIT: &str = "may not be set for init containers without restartPolicy=Always";
 const NOT_FOR_EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
 
-pub(super) fn containers(spec: &FieldRef<'_>, pod: &Pod<'_>) {
-    let list = spec.at("containers");
+pub(super) fn containers(spec: &Field<'_, PodSpec>, pod: &PodFacts<'_>) {
+    let list = spec.containers();
     if list.is_empty() {
         return list.required("");
     }
     let mut names = HashSet::new();
     for container in list.items() {
         common(&container, pod);
-        let name = container.at("name");
+        let name = container.name();
         if !names.insert(name.text()) {
             name.duplicate();
         }
-        probes::lifecycle(&container.at("lifecycle"), pod);
-        probes::all(&container, pod);
+        probes::lifecycle(&container.lifecycle(), pod);
+        probes::all(&container);
         restart_policy(&container);
     }
     unique_host_ports(list.items());
 }
 
-pub(super) fn init_containers(spec: &FieldRef<'_>, pod: &Pod<'_>) {
-    let mut names: HashSet<&str> = spec.value.items("containers").iter().map(|c| c.text("name")).collect();
-    for container in spec.each("initContainers") {
+pub(super) fn init_containers(spec: &Field<'_, PodSpec>, pod: &PodFacts<'_>) {
+    let mut names: HashSet<&str> =
+        spec.view().containers().items().map(|container| container.name().text()).collect();
+    for container in spec.init_containers().items() {
         common(&container, pod);
         restart_policy(&container);
-        let name = container.at("name");
+        let name = container.name();
         if !name.text().is_empty() && !names.insert(name.text()) {
             name.duplicate();
         }
         unique_host_ports(std::iter::once(container.clone()));
-        if container.value.text("restartPolicy") == "Always" {
-            probes::lifecycle(&container.at("lifecycle"), pod);
-            probes::all(&container, pod);
+        if container.view().restart_policy() == "Always" {
+            probes::lifecycle(&container.lifecycle(), pod);
+            probes::all(&container);
             continue;
         }
-        for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-            if container.at(field).is_set() {
-                container.at(field).forbidden(NOT_FOR_INIT);
+        for field in [
+            container.lifecycle().erased(),
+            container.liveness_probe().erased(),
+            container.readiness_probe().erased(),
+            container.startup_probe().erased(),
+        ] {
+            if field.is_set() {
+                field.forbidden(NOT_FOR_INIT);
             }
         }
     }
 }
 
-pub(super) fn ephemeral_containers(spec: &FieldRef<'_>, pod: &Pod<'_>) {
-    let others: HashSet<&str> = ["containers", "initContainers"]
-        .iter()
-        .flat_map(|list| spec.value.items(list).iter().map(|container| container.text("name")))
-        .collect();
+pub(super) fn ephemeral_containers(spec: &Field<'_, PodSpec>, pod: &PodFacts<'_>) {
+    let both = spec.view().containers().items().chain(spec.view().init_containers().items());
+    let others: HashSet<&str> = both.map(|container| container.name().text()).collect();
     let mut names = others.clone();
-    for container in spec.each("ephemeralContainers") {
-        common(&container, pod);
-        let name = container.at("name");
+    for container in spec.ephemeral_containers().items() {
+        common(&container.as_type(), pod);
+        let name = container.name();
         if !names.insert(name.text()) {
             name.duplicate();
         }
-        let target = container.at("targetContainerName");
+        let target = container.target_container_name();
         if !target.text().is_empty() && !others.contains(target.text()) {
             target.not_found();
         }
-        for field in [
-            "ports",
-            "livenessProbe",
-            "readinessProbe",
-            "startupProbe",
-            "lifecycle",
-            "resources",
-            "resizePolicy",
-            "restartPolicy",
-            "restartPolicyRules",
-        ] {
-            if !is_empty(container.value.at(field)) {
-                container.at(field).forbidden(NOT_FOR_EPHEMERAL);
-            }
+        not_for_ephemeral(&container);
+    }
+}
+
+fn not_for_ephemeral(container: &Field<'_, EphemeralContainer>) {
+    for field in [
+        container.ports().erased(),
+        container.liveness_probe().erased(),
+        container.readiness_probe().erased(),
+        container.startup_probe().erased(),
+        container.lifecycle().erased(),
+        container.resources().erased(),
+        container.resize_policy().erased(),
+        container.restart_policy().erased(),
+        container.restart_policy_rules().erased(),
+    ] {
+        if !field.is_empty() {
+            field.forbidden(NOT_FOR_EPHEMERAL);
         }
-        for mount in container.each("volumeMounts") {
-            for field in ["subPath", "subPathExpr"] {
-                if !mount.at(field).is_empty() {
-                    mount.at(field).forbidden(NOT_FOR_EPHEMERAL);
-                }
+    }
+    for mount in container.volume_mounts().items() {
+        for field in [mount.sub_path(), mount.sub_path_expr()] {
+            if !field.is_empty() {
+                field.forbidden(NOT_FOR_EPHEMERAL);
             }
         }
     }
 }
 
-fn common(container: &FieldRef<'_>, pod: &Pod<'_>) {
-    container.at("name").named(dns1123_label);
-    if container.at("image").text().is_empty() {
-        container.at("image").required("");
+fn common(container: &Field<'_, Container>, pod: &PodFacts<'_>) {
+    container.name().named(dns1123_label);
+    if container.image().text().is_empty() {
+        container.image().required("");
     }
-    container.at("terminationMessagePolicy").required_one_of(&["File", "FallbackToLogsOnError"]);
-    ports(&container.at("ports"));
-    env::variables(&container.at("env"));
-    env::sources(&container.at("envFrom"));
+    container.termination_message_policy().required_one_of(&["File", "FallbackToLogsOnError"]);
+    ports(&container.ports());
+    env::variables(&container.env());
+    env::sources(&container.env_from());
     mounts::mounts(container, pod);
     mounts::devices(container, pod);
-    container.at("imagePullPolicy").required_one_of(&["Always", "IfNotPresent", "Never"]);
-    resources::requirements(&container.at("resources"), resources::container_name, &pod.claims);
-    resize_policies(&container.at("resizePolicy"), pod);
-    security::context(&container.at("securityContext"), pod);
+    container.image_pull_policy().required_one_of(&["Always", "IfNotPresent", "Never"]);
+    resources::requirements(&container.resources(), resources::container_name, &pod.claims);
+    resize_policies(&container.resize_policy(), pod);
+    security::context(&container.security_context(), pod);
 }
 
 /// An image that begins or ends with space is a mistake in a pod; templates were always lenient.
-pub(super) fn image_without_spaces(container: &FieldRef<'_>) {
-    let image = container.at("image");
+pub(super) fn image_without_spaces(image: &Field<'_, Text>) {
     if image.text().trim() != image.text() {
         image.invalid("must not have leading or trailing whitespace");
     }
 }
 
-fn ports(ports: &FieldRef<'_>) {
+fn ports(ports: &Field<'_, List<ContainerPort>>) {
     let mut names = HashSet::new();
     for port in ports.items() {
-        let name = port.at("name");
+        let name = port.name();
         if !name.text().is_empty() {
             let wrong = port_name(name.text());
             if !wrong.is_empty() {
@@ -131,37 +141,38 @@ fn ports(ports: &FieldRef<'_>) {
                 name.duplicate();
             }
         }
-        match port.at("containerPort").int().unwrap_or_default() {
-            0 => port.at("containerPort").required(""),
-            number => port.at("containerPort").all_good(port_number(number)),
+        match port.container_port().or(0) {
+            0 => port.container_port().required(""),
+            number => port.container_port().all_good(port_number(number)),
         }
-        if let Some(number) = port.at("hostPort").int().filter(|number| *number != 0) {
-            port.at("hostPort").all_good(port_number(number));
+        if let Some(number) = port.host_port().int().filter(|number| *number != 0) {
+            port.host_port().all_good(port_number(number));
         }
-        port.at("protocol").required_one_of(&PROTOCOLS);
+        port.protocol().required_one_of(&PROTOCOLS);
     }
 }
 
 /// No two containers may take one port of the host.
-fn unique_host_ports<'a>(containers: impl Iterator<Item = FieldRef<'a>>) {
+fn unique_host_ports<'a>(containers: impl Iterator<Item = Field<'a, Container>>) {
     let mut taken = HashSet::new();
     for container in containers {
-        for port in container.each("ports") {
-            let number = port.value.int("hostPort").unwrap_or_default();
+        for port in container.ports().items() {
+            let number = port.view().host_port().or(0);
             if number == 0 {
                 continue;
             }
-            let place = format!("{}/{}/{number}", port.value.text("protocol"), port.value.text("hostIP"));
+            let (protocol, host) = (port.view().protocol().text(), port.view().host_ip().text());
+            let place = format!("{protocol}/{host}/{number}");
             if !taken.insert(place.clone()) {
-                port.at("hostPort").with(&json!(place)).duplicate();
+                port.host_port().with(&json!(place)).duplicate();
             }
         }
     }
 }
 
-fn restart_policy(container: &FieldRef<'_>) {
-    let policy = container.at("restartPolicy");
-    let rules = container.at("restartPolicyRules");
+fn restart_policy(container: &Field<'_, Container>) {
+    let policy = container.restart_policy();
+    let rules = container.restart_policy_rules();
     if policy.is_set() {
         policy.one_of(&["Always", "Never", "OnFailure"]);
     } else if !rules.is_empty() {
@@ -171,31 +182,32 @@ fn restart_policy(container: &FieldRef<'_>) {
         rules.too_long(20);
     }
     for rule in rules.items() {
-        rule.at("action").one_of(&["Restart"]);
-        if rule.at("exitCodes").is_set() {
-            rule.at("exitCodes.operator").one_of(&["In", "NotIn"]);
-            if rule.at("exitCodes.values").len() > 255 {
-                rule.at("exitCodes.values").too_long(255);
+        rule.action().one_of(&["Restart"]);
+        let codes = rule.exit_codes();
+        if codes.is_set() {
+            codes.operator().one_of(&["In", "NotIn"]);
+            if codes.values().len() > 255 {
+                codes.values().too_long(255);
             }
         } else {
-            rule.at("exitCodes").required("must be specified");
+            codes.required("must be specified");
         }
     }
 }
 
-fn resize_policies(policies: &FieldRef<'_>, pod: &Pod<'_>) {
+/// Upstream reports these at the list, without the name of the field.
+fn resize_policies(policies: &Field<'_, List<ContainerResizePolicy>>, pod: &PodFacts<'_>) {
     let mut seen = HashSet::new();
     for policy in policies.items() {
-        let resource = policy.value.text("resourceName");
-        if !seen.insert(resource) {
-            policy.with(policy.value.at("resourceName")).duplicate();
+        let (resource, restart) = (policy.resource_name(), policy.restart_policy());
+        if !seen.insert(resource.text()) {
+            reported_at(&resource, &policy).duplicate();
         }
-        policies.with(policy.value.at("resourceName")).required_one_of(&["cpu", "memory"]);
-        policies.with(policy.value.at("restartPolicy")).required_one_of(&["NotRequired", "RestartContainer"]);
-        if pod.restart_policy == "Never" && policy.value.text("restartPolicy") != "NotRequired" {
-            policies
-                .with(policy.value.at("restartPolicy"))
-                .invalid("must be 'NotRequired' when `restartPolicy` is 'Never'");
+        reported_at(&resource, policies).required_one_of(&["cpu", "memory"]);
+        let restart = reported_at(&restart, policies);
+        restart.required_one_of(&["NotRequired", "RestartContainer"]);
+        if pod.restart_policy == "Never" && restart.text() != "NotRequired" {
+            restart.invalid("must be 'NotRequired' when `restartPolicy` is 'Never'");
         }
     }
 }

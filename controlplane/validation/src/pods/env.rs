@@ -1,8 +1,9 @@
 //! Environment variables and where their values come from.
 
-use crate::field_ref::FieldRef;
+use crate::field_ref::{Field, FieldRef};
 use crate::names::subdomain;
-use crate::tree::Tree;
+use coracle_fields::core::v1::{EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector};
+use coracle_fields::{List, Text};
 use coracle_proto::names::{config_map_key, dns1123_subdomain, env_var_name, qualified_name};
 use coracle_proto::quantity::Quantity;
 
@@ -30,57 +31,65 @@ const RESOURCES: [&str; 6] = [
 ];
 const SIZES: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 
-pub(super) fn variables(list: &FieldRef<'_>) {
+pub(super) fn variables(list: &Field<'_, List<EnvVar>>) {
     for variable in list.items() {
-        variable.at("name").named(env_var_name);
+        variable.name().named(env_var_name);
         value_from(&variable);
     }
 }
 
-fn value_from(variable: &FieldRef<'_>) {
-    let from = variable.at("valueFrom");
+fn value_from(variable: &Field<'_, EnvVar>) {
+    let from = variable.value_from();
     if !from.is_set() {
         return;
     }
     let mut sources = 0;
-    let mut source = |key: &str, rule: &dyn Fn(&FieldRef<'_>)| {
-        let entry = from.at(key);
-        if entry.is_set() {
-            sources += 1;
-            rule(&entry);
-        }
-    };
-    source("fieldRef", &|entry| field(entry, &ENV_FIELDS));
-    source("resourceFieldRef", &|entry| resource_field(entry, false));
-    source("configMapKeyRef", &key_of);
-    source("secretKeyRef", &key_of);
-    source("fileKeyRef", &|entry| {
-        entry.at("key").named(env_var_name);
-        entry.at("volumeName").has_text("");
-        entry.at("path").has_text("");
-    });
+    if from.field_ref().is_set() {
+        sources += 1;
+        field(&from.field_ref(), &ENV_FIELDS);
+    }
+    if from.resource_field_ref().is_set() {
+        sources += 1;
+        resource_field(&from.resource_field_ref(), false);
+    }
+    let (config_map, secret) = (from.config_map_key_ref(), from.secret_key_ref());
+    if config_map.is_set() {
+        sources += 1;
+        key_of(&config_map.name(), &config_map.key());
+    }
+    if secret.is_set() {
+        sources += 1;
+        key_of(&secret.name(), &secret.key());
+    }
+    let file = from.file_key_ref();
+    if file.is_set() {
+        sources += 1;
+        file.key().named(env_var_name);
+        file.volume_name().has_text("");
+        file.path().has_text("");
+    }
     if sources == 0 {
         from.invalid_as(
             "",
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         );
-    } else if !variable.at("value").is_empty() {
+    } else if !variable.value().is_empty() {
         from.invalid_as("", "may not be specified when `value` is not empty");
     } else if sources > 1 {
         from.invalid_as("", "may not have more than one field specified at a time");
     }
 }
 
-pub(super) fn sources(list: &FieldRef<'_>) {
+pub(super) fn sources(list: &Field<'_, List<EnvFromSource>>) {
     for item in list.items() {
-        if !item.at("prefix").is_empty() {
-            item.at("prefix").follows(env_var_name);
+        if !item.prefix().is_empty() {
+            item.prefix().follows(env_var_name);
         }
+        let (config_map, secret) = (item.config_map_ref(), item.secret_ref());
         let mut sources = 0;
-        for key in ["configMapRef", "secretRef"] {
-            if item.at(key).is_set() {
+        for (is_set, name) in [(config_map.is_set(), config_map.name()), (secret.is_set(), secret.name())] {
+            if is_set {
                 sources += 1;
-                let name = item.at(key).at("name");
                 if name.has_text("") {
                     name.all_good(subdomain(name.text(), true));
                 }
@@ -94,22 +103,21 @@ pub(super) fn sources(list: &FieldRef<'_>) {
     }
 }
 
-fn key_of(reference: &FieldRef<'_>) {
-    let name = reference.at("name");
+fn key_of(name: &Field<'_, Text>, key: &Field<'_, Text>) {
     for message in dns1123_subdomain(name.text()) {
         name.invalid_as(name.text(), message);
     }
-    reference.at("key").named(config_map_key);
+    key.named(config_map_key);
 }
 
 /// A field of the pod, by path.
-pub(super) fn field(reference: &FieldRef<'_>, allowed: &[&str]) {
-    if !reference.at("apiVersion").has_text("") || !reference.at("fieldPath").has_text("") {
+pub(super) fn field(reference: &Field<'_, ObjectFieldSelector>, allowed: &[&str]) {
+    let (version, path) = (reference.api_version(), reference.field_path());
+    if !version.has_text("") || !path.has_text("") {
         return;
     }
-    let path = reference.at("fieldPath");
-    if reference.value.text("apiVersion") != "v1" {
-        let version = reference.value.text("apiVersion");
+    let version = version.text();
+    if version != "v1" {
         return path.invalid(format!("error converting fieldPath: unsupported pod version: {version}"));
     }
     if let Some((base, key)) = path.text().strip_suffix("']").and_then(|text| text.split_once("['")) {
@@ -138,23 +146,23 @@ fn reference_key(reference: &FieldRef<'_>, key: &str) {
 }
 
 /// A resource of a container, by path.
-pub(super) fn resource_field(reference: &FieldRef<'_>, in_volume: bool) {
-    let resource = reference.at("resource");
+pub(super) fn resource_field(reference: &Field<'_, ResourceFieldSelector>, in_volume: bool) {
+    let resource = reference.resource();
     let huge = resource.text().starts_with("requests.hugepages-")
         || resource.text().starts_with("limits.hugepages-");
-    if in_volume && reference.at("containerName").is_empty() {
-        reference.at("containerName").required("");
+    if in_volume && reference.container_name().is_empty() {
+        reference.container_name().required("");
     } else if resource.text().is_empty() {
         resource.required("");
     } else if !huge && !RESOURCES.contains(&resource.text()) {
         resource.unsupported(&RESOURCES);
     }
-    let divisor = match reference.value.text("divisor").parse::<Quantity>() {
+    let divisor = match reference.view().divisor().text().parse::<Quantity>() {
         Ok(divisor) if !divisor.is_zero() => divisor.to_string(),
         _ => return,
     };
     let sizes = "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the";
-    let report = |text: String| reference.at("divisor").invalid_as(resource.text(), text);
+    let report = |text: String| reference.divisor().invalid_as(resource.text(), text);
     match resource.text().split_once('.').map(|(_, name)| name) {
         Some("cpu") if !["1m", "1"].contains(&divisor.as_str()) => {
             report("only divisor's values 1m and 1 are supported with the cpu resource".into());

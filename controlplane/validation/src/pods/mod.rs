@@ -1,20 +1,23 @@
 //! Field rules of Pods and of pod templates.
 
-use super::field_ref::{FieldRef, walk};
+use super::field_ref::{Field, FieldRef, reported_at, walk_as};
 use super::meta;
 use super::names::is_ip;
-use crate::tree::Tree;
-use coracle_proto::names::{
-    dns1123_label, dns1123_subdomain, dns1123_subdomain_with_underscore, qualified_name, user_id,
+use coracle_fields::core::v1::{
+    Container, Pod, PodResourceClaim, PodSpec, PodTemplate, PodTemplateSpec, Volume,
 };
+use coracle_fields::{List, Map, Text, View};
+use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name, user_id};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 mod containers;
+mod dns;
 mod env;
 mod mounts;
 mod probes;
+mod projected;
 pub mod qos;
 pub mod resources;
 pub mod scheduling;
@@ -32,28 +35,32 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// What the rules of a container need to know of its pod.
-pub(super) struct Pod<'a> {
+pub(super) struct PodFacts<'a> {
     /// Seconds that a pod has to end.
     grace: Option<i64>,
     restart_policy: &'a str,
     host_users: bool,
     os: &'a str,
-    volumes: HashMap<&'a str, &'a Value>,
+    volumes: HashMap<&'a str, View<'a, Volume>>,
     claims: BTreeSet<&'a str>,
 }
 
-impl<'a> Pod<'a> {
-    fn of(spec: &FieldRef<'a>) -> Self {
-        let value = spec.value;
-        Pod {
-            grace: value.int("terminationGracePeriodSeconds"),
-            restart_policy: value.text("restartPolicy"),
-            host_users: value.at("hostUsers").as_bool().unwrap_or(true),
-            os: value.text("os.name"),
-            volumes: value.items("volumes").iter().map(|volume| (volume.text("name"), volume)).collect(),
-            claims: value.items("resourceClaims").iter().map(|claim| claim.text("name")).collect(),
+impl<'a> PodFacts<'a> {
+    fn of(spec: View<'a, PodSpec>) -> Self {
+        PodFacts {
+            grace: spec.termination_grace_period_seconds().int(),
+            restart_policy: spec.restart_policy().text(),
+            host_users: spec.host_users().get().unwrap_or(true),
+            os: spec.os().name().text(),
+            volumes: spec.volumes().items().map(|volume| (volume.name().text(), volume)).collect(),
+            claims: spec.resource_claims().items().map(|claim| claim.name().text()).collect(),
         }
     }
+}
+
+/// Ephemeral containers, which have all fields of containers.
+fn ephemeral<'a>(spec: &Field<'a, PodSpec>) -> impl Iterator<Item = Field<'a, Container>> + use<'a> {
+    spec.ephemeral_containers().items().map(|container| container.as_type())
 }
 
 /// Whether the spec is a pod's own or a template's.
@@ -67,63 +74,62 @@ pub(super) enum Of {
 
 /// A Pod, new or changed.
 pub fn pod(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        annotations(&root.at("metadata.annotations"), &spec);
-        pod_spec(&spec, root.value.text("metadata.name"), Of::Pod);
-        if spec.at("serviceAccountName").text().is_empty() {
-            for volume in spec.each("volumes") {
-                for source in volume.each("projected.sources") {
-                    if source.at("serviceAccountToken").is_set() {
-                        source
-                            .at("serviceAccountToken")
-                            .forbidden("must not be specified when serviceAccountName is not set");
+    walk_as::<Pod>(object, errors, |pod| {
+        let spec = pod.spec();
+        annotations(&pod.metadata().annotations(), &spec);
+        pod_spec(&spec, pod.view().metadata().name().text(), Of::Pod);
+        if spec.view().service_account_name() == "" {
+            for volume in spec.volumes().items() {
+                for source in volume.projected().sources().items() {
+                    let token = source.service_account_token();
+                    if token.is_set() {
+                        token.forbidden("must not be specified when serviceAccountName is not set");
                     }
                 }
             }
         }
-        for list in ["containers", "initContainers", "ephemeralContainers"] {
-            for container in spec.each(list) {
-                containers::image_without_spaces(&container);
-            }
+        let containers = spec.containers().items().chain(spec.init_containers().items());
+        for container in containers.chain(ephemeral(&spec)) {
+            containers::image_without_spaces(&container.image());
         }
     });
 }
 
 /// What holds only for new Pods.
 pub fn create(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| {
-        let spec = root.at("spec");
-        if !spec.at("ephemeralContainers").is_empty() {
-            spec.at("ephemeralContainers").forbidden("cannot be set on create");
+    walk_as::<Pod>(object, errors, |pod| {
+        let spec = pod.spec();
+        if !spec.ephemeral_containers().is_empty() {
+            spec.ephemeral_containers().forbidden("cannot be set on create");
         }
-        if !spec.at("nodeName").is_empty() && !spec.at("schedulingGates").is_empty() {
-            spec.at("nodeName").forbidden("cannot be set until all schedulingGates have been cleared");
+        if !spec.node_name().is_empty() && !spec.scheduling_gates().is_empty() {
+            spec.node_name().forbidden("cannot be set until all schedulingGates have been cleared");
         }
     });
 }
 
 /// A template inside a workload: its labels, annotations and pods.
-pub(super) fn template(template: &FieldRef<'_>) {
+pub(super) fn template(template: &Field<'_, PodTemplateSpec>) {
     // Upstream reports these without the `metadata` in between.
-    let metadata = |key: &str| template.at(key).with(template.value.at("metadata").at(key));
-    meta::labels(&metadata("labels"));
-    meta::annotations(&metadata("annotations"));
-    annotations(&metadata("annotations"), &template.at("spec"));
-    pod_spec(&template.at("spec"), "", Of::Template);
-    if !template.at("spec.ephemeralContainers").is_empty() {
-        template.at("spec.ephemeralContainers").forbidden("ephemeral containers not allowed in pod template");
+    let metadata = reported_at(&template.metadata(), template);
+    meta::labels(&metadata.labels());
+    meta::annotations(&metadata.annotations());
+    let spec = template.spec();
+    annotations(&metadata.annotations(), &spec);
+    pod_spec(&spec, "", Of::Template);
+    if !spec.ephemeral_containers().is_empty() {
+        spec.ephemeral_containers().forbidden("ephemeral containers not allowed in pod template");
     }
 }
 
 /// A PodTemplate object.
 pub fn pod_template(object: &Value, errors: &mut Vec<FieldError>) {
-    walk(object, errors, |root| template(&root.at("template")));
+    walk_as::<PodTemplate>(object, errors, |object| template(&object.template()));
 }
 
-fn annotations(annotations: &FieldRef<'_>, spec: &FieldRef<'_>) {
+fn annotations(annotations: &Field<'_, Map<Text>>, spec: &Field<'_, PodSpec>) {
     let mirror = annotations.key(MIRROR);
-    if mirror.is_set() && spec.at("nodeName").is_empty() {
+    if mirror.is_set() && spec.node_name().is_empty() {
         mirror.invalid("must set spec.nodeName if mirror pod annotation is set");
     }
     let cost = annotations.key(DELETION_COST);
@@ -132,64 +138,63 @@ fn annotations(annotations: &FieldRef<'_>, spec: &FieldRef<'_>) {
     }
 }
 
-pub(super) fn pod_spec(spec: &FieldRef<'_>, pod_name: &str, of: Of) {
-    if !spec.at("terminationGracePeriodSeconds").is_set() {
-        spec.at("terminationGracePeriodSeconds").required("");
+pub(super) fn pod_spec(spec: &Field<'_, PodSpec>, pod_name: &str, of: Of) {
+    if !spec.termination_grace_period_seconds().is_set() {
+        spec.termination_grace_period_seconds().required("");
     }
-    let pod = Pod::of(spec);
-    volumes::volumes(&spec.at("volumes"), pod_name);
-    claims(&spec.at("resourceClaims"));
+    let pod = PodFacts::of(spec.view());
+    volumes::volumes(&spec.volumes(), pod_name);
+    claims(&spec.resource_claims());
     containers::containers(spec, &pod);
     containers::init_containers(spec, &pod);
     containers::ephemeral_containers(spec, &pod);
     resources::pod_level(spec, &pod.claims);
     host_ports(spec, of);
-    spec.at("restartPolicy").required_one_of(&["Always", "OnFailure", "Never"]);
-    spec.at("dnsPolicy").required_one_of(&["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]);
-    meta::labels(&spec.at("nodeSelector"));
-    security::pod_context(&spec.at("securityContext"), spec);
-    scheduling::affinity(&spec.at("affinity"));
-    dns(spec);
-    for gate in spec.each("readinessGates") {
-        gate.at("conditionType").follows(qualified_name);
+    spec.restart_policy().required_one_of(&["Always", "OnFailure", "Never"]);
+    spec.dns_policy().required_one_of(&["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]);
+    meta::labels(&spec.node_selector());
+    security::pod_context(&spec.security_context(), spec);
+    scheduling::affinity(&spec.affinity());
+    dns::check(spec);
+    for gate in spec.readiness_gates().items() {
+        gate.condition_type().follows(qualified_name);
     }
-    scheduling::gates(&spec.at("schedulingGates"));
-    scheduling::spread(&spec.at("topologySpreadConstraints"));
+    scheduling::gates(&spec.scheduling_gates());
+    scheduling::spread(&spec.topology_spread_constraints());
     host_users(spec);
     names(spec);
-    scheduling::tolerations(&spec.at("tolerations"));
-    for alias in spec.each("hostAliases") {
-        is_ip(&alias.at("ip"));
-        alias.each("hostnames").for_each(|name| name.follows(dns1123_subdomain));
+    scheduling::tolerations(&spec.tolerations());
+    for alias in spec.host_aliases().items() {
+        is_ip(&alias.ip());
+        alias.hostnames().items().for_each(|name| name.follows(dns1123_subdomain));
     }
-    if spec.at("preemptionPolicy").is_set() {
-        spec.at("preemptionPolicy").required_one_of(&["PreemptLowerPriority", "Never"]);
+    if spec.preemption_policy().is_set() {
+        spec.preemption_policy().required_one_of(&["PreemptLowerPriority", "Never"]);
     }
-    resources::overhead(&spec.at("overhead"));
+    resources::overhead(&spec.overhead());
     os::check(spec);
 }
 
-fn names(spec: &FieldRef<'_>) {
+fn names(spec: &Field<'_, PodSpec>) {
     for (field, rule) in [
-        ("serviceAccountName", dns1123_subdomain as fn(&str) -> Vec<String>),
-        ("nodeName", dns1123_subdomain),
-        ("hostname", dns1123_label),
-        ("subdomain", dns1123_label),
-        ("priorityClassName", dns1123_subdomain),
-        ("runtimeClassName", dns1123_subdomain),
+        (spec.service_account_name(), dns1123_subdomain as fn(&str) -> Vec<String>),
+        (spec.node_name(), dns1123_subdomain),
+        (spec.hostname(), dns1123_label),
+        (spec.subdomain(), dns1123_label),
+        (spec.priority_class_name(), dns1123_subdomain),
+        (spec.runtime_class_name(), dns1123_subdomain),
     ] {
-        if !spec.at(field).is_empty() {
-            spec.at(field).follows(rule);
+        if !field.is_empty() {
+            field.follows(rule);
         }
     }
-    let deadline = spec.at("activeDeadlineSeconds");
-    deadline.in_range(1, i64::from(i32::MAX));
-    let host = spec.at("hostnameOverride");
+    spec.active_deadline_seconds().in_range(1, i64::from(i32::MAX));
+    let host = spec.hostname_override();
     if host.is_set() {
-        if spec.value.flag("setHostnameAsFQDN") {
+        if spec.view().set_hostname_as_fqdn().flag() {
             host.forbidden("may not be specified when setHostnameAsFQDN is true");
         }
-        if spec.value.flag("hostNetwork") {
+        if spec.view().host_network().flag() {
             host.forbidden("may not be specified when hostNetwork is true");
         }
         if host.text().len() > 64 {
@@ -199,85 +204,46 @@ fn names(spec: &FieldRef<'_>) {
     }
 }
 
-fn host_users(spec: &FieldRef<'_>) {
-    if spec.value.at("hostUsers").as_bool().unwrap_or(true) {
+fn host_users(spec: &Field<'_, PodSpec>) {
+    let asked = spec.view();
+    if asked.host_users().get().unwrap_or(true) {
         return;
     }
-    for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
-        if spec.value.flag(field) {
+    for (field, shown) in
+        [(asked.host_network(), "hostNetwork"), (asked.host_pid(), "HostPID"), (asked.host_ipc(), "HostIPC")]
+    {
+        if field.flag() {
             spec.at(shown).forbidden("when `hostUsers` is false");
         }
     }
-    for list in ["initContainers", "containers", "ephemeralContainers"] {
-        for container in spec.each(list) {
-            // Ids on a block device are not those of a mount: they cannot be mapped.
-            if !container.value.items("volumeDevices").is_empty() {
-                container.at("volumeDevices").forbidden("when `hostUsers` is false");
-            }
+    let containers = spec.init_containers().items().chain(spec.containers().items());
+    for container in containers.chain(ephemeral(spec)) {
+        // Ids on a block device are not those of a mount: they cannot be mapped.
+        if !container.view().volume_devices().is_empty() {
+            container.volume_devices().forbidden("when `hostUsers` is false");
         }
     }
 }
 
 /// With host networking, a port on the host is the port of the container.
-fn host_ports(spec: &FieldRef<'_>, of: Of) {
-    if !spec.value.flag("hostNetwork") {
+fn host_ports(spec: &Field<'_, PodSpec>, of: Of) {
+    if !spec.view().host_network().flag() {
         return;
     }
-    for container in spec.each("containers") {
-        for port in container.each("ports") {
-            let (host, own) = (
-                port.value.int("hostPort").unwrap_or_default(),
-                port.value.int("containerPort").unwrap_or_default(),
-            );
+    for container in spec.containers().items() {
+        for port in container.ports().items() {
+            let (host, own) = (port.view().host_port().or(0), port.view().container_port().or(0));
             if (of == Of::Pod || host != 0) && host != own {
-                port.at("hostPort").invalid_as(host, "must match `containerPort` when `hostNetwork` is true");
+                port.host_port().invalid_as(host, "must match `containerPort` when `hostNetwork` is true");
             }
         }
     }
 }
 
-fn dns(spec: &FieldRef<'_>) {
-    let config = spec.at("dnsConfig");
-    let servers = config.at("nameservers");
-    if spec.value.text("dnsPolicy") == "None" {
-        if !config.is_set() {
-            return config.required("must provide `dnsConfig` when `dnsPolicy` is None");
-        }
-        if servers.is_empty() {
-            return servers.required("must provide at least one DNS nameserver when `dnsPolicy` is None");
-        }
-    }
-    if servers.len() > 3 {
-        servers.invalid("must not have more than 3 nameservers");
-    }
-    servers.items().for_each(|server| {
-        is_ip(&server);
-    });
-    let searches = config.at("searches");
-    if searches.len() > 32 {
-        searches.invalid("must not have more than 32 search paths");
-    }
-    let length: usize = searches.items().map(|search| search.text().len() + 1).sum();
-    if length > 2049 {
-        searches.invalid("must not have more than 2048 characters (including spaces) in the search list");
-    }
-    for search in searches.items().filter(|search| search.text() != ".") {
-        let name = search.text().strip_suffix('.').unwrap_or(search.text());
-        for message in dns1123_subdomain_with_underscore(name) {
-            search.invalid_as(name, message);
-        }
-    }
-    for option in config.each("options") {
-        if option.value.text("name").is_empty() {
-            option.required("must not be empty");
-        }
-    }
-}
-
-fn claims(claims: &FieldRef<'_>) {
+fn claims(claims: &Field<'_, List<PodResourceClaim>>) {
     let mut seen = HashSet::new();
     for claim in claims.items() {
-        let name = claim.at("name");
+        let name = claim.name();
         if name.text().is_empty() {
             name.required("");
         } else if !seen.insert(name.text()) {
@@ -285,7 +251,8 @@ fn claims(claims: &FieldRef<'_>) {
         } else {
             name.follows(dns1123_label);
         }
-        match (claim.at("resourceClaimName").is_set(), claim.at("resourceClaimTemplateName").is_set()) {
+        let sources = [claim.resource_claim_name(), claim.resource_claim_template_name()];
+        match (sources[0].is_set(), sources[1].is_set()) {
             (true, true) => claim.invalid(
                 "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
             ),
@@ -294,9 +261,9 @@ fn claims(claims: &FieldRef<'_>) {
             }
             _ => {}
         }
-        for field in ["resourceClaimName", "resourceClaimTemplateName"] {
-            if claim.at(field).is_set() {
-                claim.at(field).follows(dns1123_subdomain);
+        for source in sources {
+            if source.is_set() {
+                source.follows(dns1123_subdomain);
             }
         }
     }

@@ -1,26 +1,24 @@
 //! Volume mounts and volume devices of containers.
 
-use super::Pod;
+use super::PodFacts;
 use super::volumes::{descending, no_backsteps};
-use crate::field_ref::FieldRef;
-use crate::tree::Tree;
+use crate::field_ref::{Field, reported_at};
+use coracle_fields::core::v1::{Container, VolumeMount};
+use serde_json::json;
 use std::collections::{HashMap, HashSet};
 
-pub(super) fn mounts(container: &FieldRef<'_>, pod: &Pod<'_>) {
-    let list = container.at("volumeMounts");
-    let devices: HashMap<&str, &str> = container
-        .value
-        .items("volumeDevices")
-        .iter()
-        .map(|device| (device.text("name"), device.text("devicePath")))
-        .collect();
+pub(super) fn mounts(container: &Field<'_, Container>, pod: &PodFacts<'_>) {
+    let list = container.volume_mounts();
+    let devices = container.view().volume_devices().items();
+    let devices: HashMap<&str, &str> =
+        devices.map(|device| (device.name().text(), device.device_path().text())).collect();
     let device_paths: HashSet<&str> = devices.values().copied().collect();
     let mut paths = HashSet::new();
     for mount in list.items() {
-        let (name, path) = (mount.at("name"), mount.at("mountPath"));
+        let (name, path) = (mount.name(), mount.mount_path());
         name.has_text("");
         if !pod.volumes.contains_key(name.text()) {
-            name.with(&serde_json::json!(name.text())).not_found();
+            name.with(&json!(name.text())).not_found();
         }
         path.has_text("");
         if !paths.insert(path.text()) {
@@ -33,35 +31,37 @@ pub(super) fn mounts(container: &FieldRef<'_>, pod: &Pod<'_>) {
             path.invalid("must not already exist as a path in volumeDevices");
         }
         // Upstream reports what follows at the list, not at the item.
-        for key in ["subPath", "subPathExpr"] {
-            if !mount.at(key).is_empty() {
-                descending(&list.at(key).with(mount.value.at(key)));
+        let at_list = reported_at(&mount, &list);
+        for sub_path in [at_list.sub_path(), at_list.sub_path_expr()] {
+            if !sub_path.is_empty() {
+                descending(&sub_path);
             }
         }
-        if !mount.at("subPath").is_empty() && !mount.at("subPathExpr").is_empty() {
-            mount.at("subPathExpr").invalid("subPathExpr and subPath are mutually exclusive");
+        if !mount.sub_path().is_empty() && !mount.sub_path_expr().is_empty() {
+            mount.sub_path_expr().invalid("subPathExpr and subPath are mutually exclusive");
         }
-        let propagation = list.at("mountPropagation").with(mount.value.at("mountPropagation"));
+        let propagation = at_list.mount_propagation();
         if propagation.is_set() {
             propagation.one_of(&["Bidirectional", "HostToContainer", "None"]);
-            if propagation.text() == "Bidirectional" && !container.value.flag("securityContext.privileged") {
+            let privileged = container.view().security_context().privileged().flag();
+            if propagation.text() == "Bidirectional" && !privileged {
                 propagation
                     .forbidden("Bidirectional mount propagation is available only to privileged containers");
             }
         }
-        recursive_read_only(&list, &mount);
+        recursive_read_only(&at_list);
     }
 }
 
-fn recursive_read_only(list: &FieldRef<'_>, mount: &FieldRef<'_>) {
-    let mode = list.at("recursiveReadOnly").with(mount.value.at("recursiveReadOnly"));
+fn recursive_read_only(mount: &Field<'_, VolumeMount>) {
+    let mode = mount.recursive_read_only();
     match mode.text() {
         "" | "Disabled" => {}
         "Enabled" | "IfPossible" => {
-            if !mount.value.flag("readOnly") {
+            if !mount.view().read_only().flag() {
                 mode.forbidden("may only be specified when readOnly is true");
             }
-            if !matches!(mount.value.text("mountPropagation"), "" | "None") {
+            if !matches!(mount.view().mount_propagation().text(), "" | "None") {
                 mode.forbidden("may only be specified when mountPropagation is None or not specified");
             }
         }
@@ -69,27 +69,26 @@ fn recursive_read_only(list: &FieldRef<'_>, mount: &FieldRef<'_>) {
     }
 }
 
-pub(super) fn devices(container: &FieldRef<'_>, pod: &Pod<'_>) {
-    let mounts: HashMap<&str, &str> = container
-        .value
-        .items("volumeMounts")
-        .iter()
-        .map(|mount| (mount.text("name"), mount.text("mountPath")))
-        .collect();
+pub(super) fn devices(container: &Field<'_, Container>, pod: &PodFacts<'_>) {
+    let mounts = container.view().volume_mounts().items();
+    let mounts: HashMap<&str, &str> =
+        mounts.map(|mount| (mount.name().text(), mount.mount_path().text())).collect();
     let mount_paths: HashSet<&str> = mounts.values().copied().collect();
     let (mut names, mut paths) = (HashSet::new(), HashSet::new());
-    for device in container.each("volumeDevices") {
-        let (name, path) = (device.at("name"), device.at("devicePath"));
+    for device in container.volume_devices().items() {
+        let (name, path) = (device.name(), device.device_path());
         name.has_text("");
         if !name.text().is_empty() && !names.insert(name.text()) {
             name.invalid("must be unique");
         }
         match pod.volumes.get(name.text()) {
-            Some(volume) if !volume.has("persistentVolumeClaim") && !volume.has("ephemeral") => name.invalid(
-                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode",
-            ),
+            Some(volume) if !volume.persistent_volume_claim().is_set() && !volume.ephemeral().is_set() => {
+                name.invalid(
+                    "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode",
+                );
+            }
             Some(_) => {}
-            None => name.with(&serde_json::json!(name.text())).not_found(),
+            None => name.with(&json!(name.text())).not_found(),
         }
         path.has_text("");
         if !no_backsteps(path.text()) {

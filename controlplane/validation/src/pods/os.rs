@@ -1,85 +1,78 @@
 //! Fields that are not allowed for the operating system of a pod (`spec.os`).
 
-use crate::field_ref::FieldRef;
-use crate::tree::Tree;
+use super::ephemeral;
+use crate::field_ref::Field;
+use coracle_fields::core::v1::{Container, PodSpec};
 use serde_json::json;
 
 const NOT_ON_WINDOWS: &str = "cannot be set for a windows pod";
 const NOT_ON_LINUX: &str = "windows options cannot be set for a linux pod";
 
-/// What a Windows pod's context cannot say, in upstream's order: the field, and whether it stands beside the context.
-const POD: [(&str, bool); 15] = [
-    ("appArmorProfile", false),
-    ("seLinuxOptions", false),
-    ("hostUsers", true),
-    ("hostPID", true),
-    ("hostIPC", true),
-    ("seccompProfile", false),
-    ("fsGroup", false),
-    ("fsGroupChangePolicy", false),
-    ("sysctls", false),
-    ("shareProcessNamespace", true),
-    ("runAsUser", false),
-    ("runAsGroup", false),
-    ("supplementalGroups", false),
-    ("supplementalGroupsPolicy", false),
-    ("seLinuxChangePolicy", false),
-];
-
-const CONTAINER: [&str; 10] = [
-    "appArmorProfile",
-    "seLinuxOptions",
-    "seccompProfile",
-    "capabilities",
-    "readOnlyRootFilesystem",
-    "privileged",
-    "allowPrivilegeEscalation",
-    "procMount",
-    "runAsUser",
-    "runAsGroup",
-];
-
 /// The fields of a pod that names its operating system.
-pub(super) fn check(spec: &FieldRef<'_>) {
-    let os = spec.at("os");
+pub(super) fn check(spec: &Field<'_, PodSpec>) {
+    let os = spec.os();
     if !os.is_set() {
         return;
     }
-    match os.value.text("name") {
-        "" => os.at("name").required(""),
+    match os.view().name().text() {
+        "" => os.name().required(""),
         "linux" => linux(spec),
         "windows" => windows(spec),
         other => os.with(&json!(other)).unsupported(&["linux", "windows"]),
     }
 }
 
-fn containers<'a>(spec: &FieldRef<'a>) -> impl Iterator<Item = FieldRef<'a>> {
-    let lists = ["initContainers", "containers", "ephemeralContainers"];
-    lists.map(|list| spec.at(list)).into_iter().flat_map(|list| list.items())
+fn containers<'a>(spec: &Field<'a, PodSpec>) -> impl Iterator<Item = Field<'a, Container>> + use<'a> {
+    spec.init_containers().items().chain(spec.containers().items()).chain(ephemeral(spec))
 }
 
-fn linux(spec: &FieldRef<'_>) {
-    let contexts = std::iter::once(spec.at("securityContext"));
-    for context in contexts.chain(containers(spec).map(|container| container.at("securityContext"))) {
-        if context.at("windowsOptions").is_set() {
-            context.at("windowsOptions").forbidden(NOT_ON_LINUX);
+fn linux(spec: &Field<'_, PodSpec>) {
+    let options = std::iter::once(spec.security_context().windows_options());
+    for options in options.chain(containers(spec).map(|one| one.security_context().windows_options())) {
+        if options.is_set() {
+            options.forbidden(NOT_ON_LINUX);
         }
     }
 }
 
-fn windows(spec: &FieldRef<'_>) {
-    for (field, beside) in POD {
-        let entry = if beside { spec.at(field) } else { spec.at("securityContext").at(field) };
-        let asked = match field {
-            "hostPID" | "hostIPC" | "sysctls" => !entry.is_empty(),
-            _ => entry.is_set(),
-        };
-        if asked {
-            entry.forbidden(NOT_ON_WINDOWS);
+/// In upstream's order. Of three fields only a value that is not empty is refused.
+fn windows(spec: &Field<'_, PodSpec>) {
+    let context = spec.security_context();
+    for (field, may_be_empty) in [
+        (context.app_armor_profile().erased(), false),
+        (context.se_linux_options().erased(), false),
+        (spec.host_users().erased(), false),
+        (spec.host_pid().erased(), true),
+        (spec.host_ipc().erased(), true),
+        (context.seccomp_profile().erased(), false),
+        (context.fs_group().erased(), false),
+        (context.fs_group_change_policy().erased(), false),
+        (context.sysctls().erased(), true),
+        (spec.share_process_namespace().erased(), false),
+        (context.run_as_user().erased(), false),
+        (context.run_as_group().erased(), false),
+        (context.supplemental_groups().erased(), false),
+        (context.supplemental_groups_policy().erased(), false),
+        (context.se_linux_change_policy().erased(), false),
+    ] {
+        if field.is_set() && !(may_be_empty && field.is_empty()) {
+            field.forbidden(NOT_ON_WINDOWS);
         }
     }
     for container in containers(spec) {
-        for field in CONTAINER.map(|field| container.at("securityContext").at(field)) {
+        let context = container.security_context();
+        for field in [
+            context.app_armor_profile().erased(),
+            context.se_linux_options().erased(),
+            context.seccomp_profile().erased(),
+            context.capabilities().erased(),
+            context.read_only_root_filesystem().erased(),
+            context.privileged().erased(),
+            context.allow_privilege_escalation().erased(),
+            context.proc_mount().erased(),
+            context.run_as_user().erased(),
+            context.run_as_group().erased(),
+        ] {
             if field.is_set() {
                 field.forbidden(NOT_ON_WINDOWS);
             }

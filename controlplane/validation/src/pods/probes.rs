@@ -1,41 +1,54 @@
 //! Probes, hooks and their handlers.
 
-use super::Pod;
-use crate::field_ref::FieldRef;
-use crate::tree::Tree;
+use super::PodFacts;
+use crate::field_errors::Alternatives;
+use crate::field_ref::{Field, FieldRef};
+use coracle_fields::core::v1::{
+    Container, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler, Probe, SleepAction,
+};
 use coracle_proto::names::{http_header_name, port_name, port_number};
 
-pub(super) fn all(container: &FieldRef<'_>, pod: &Pod<'_>) {
-    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let probe = container.at(name);
+const ONE_HANDLER: &str = "may not specify more than 1 handler type";
+const NO_HANDLER: &str = "must specify a handler type";
+
+pub(super) fn all(container: &Field<'_, Container>) {
+    for (probe, readiness) in [
+        (container.liveness_probe(), false),
+        (container.readiness_probe(), true),
+        (container.startup_probe(), false),
+    ] {
         if !probe.is_set() {
             continue;
         }
-        handler(&probe, pod);
-        for field in
-            ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
-        {
-            probe.at(field).non_negative();
+        probe_handler(&probe);
+        for field in [
+            probe.initial_delay_seconds(),
+            probe.timeout_seconds(),
+            probe.period_seconds(),
+            probe.success_threshold(),
+            probe.failure_threshold(),
+        ] {
+            field.non_negative();
         }
-        let grace = probe.at("terminationGracePeriodSeconds");
+        let grace = probe.termination_grace_period_seconds();
         grace.positive();
-        if name == "readinessProbe" {
+        if readiness {
             if grace.is_set() {
                 grace.invalid("must not be set for readinessProbes");
             }
-        } else if probe.at("successThreshold").int() != Some(1) {
-            probe.at("successThreshold").invalid("must be 1");
+        } else if probe.success_threshold().int() != Some(1) {
+            probe.success_threshold().invalid("must be 1");
         }
     }
 }
 
-pub(super) fn lifecycle(lifecycle: &FieldRef<'_>, pod: &Pod<'_>) {
-    for hook in ["postStart", "preStop"] {
-        if lifecycle.at(hook).is_set() {
-            handler(&lifecycle.at(hook), pod);
+pub(super) fn lifecycle(lifecycle: &Field<'_, Lifecycle>, pod: &PodFacts<'_>) {
+    for hook in [lifecycle.post_start(), lifecycle.pre_stop()] {
+        if hook.is_set() {
+            hook_handler(&hook, pod);
         }
     }
-    let signal = lifecycle.at("stopSignal");
+    let signal = lifecycle.stop_signal();
     if !signal.is_set() {
         return;
     }
@@ -46,41 +59,37 @@ pub(super) fn lifecycle(lifecycle: &FieldRef<'_>, pod: &Pod<'_>) {
     }
 }
 
-fn handler(field: &FieldRef<'_>, pod: &Pod<'_>) {
-    let mut handlers = 0;
-    for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
-        let action = field.at(kind);
-        if !action.is_set() {
-            continue;
-        }
-        handlers += 1;
-        if handlers > 1 {
-            action.forbidden("may not specify more than 1 handler type");
-            continue;
-        }
-        match kind {
-            "exec" => {
-                if action.at("command").is_empty() {
-                    action.at("command").required("");
-                }
-            }
-            "httpGet" => http_get(&action),
-            "sleep" => sleep(&action, pod),
-            _ => port(&action.at("port")),
-        }
-    }
-    if handlers == 0 {
-        field.required("must specify a handler type");
+fn probe_handler(probe: &Field<'_, Probe>) {
+    let mut handlers = Alternatives::new(ONE_HANDLER);
+    handlers.check(probe.exec(), exec);
+    handlers.check(probe.http_get(), http_get);
+    handlers.check(probe.tcp_socket(), |action| port(&action.port()));
+    handlers.check(probe.grpc(), |action| port(&action.port()));
+    handlers.require(probe, NO_HANDLER);
+}
+
+fn hook_handler(hook: &Field<'_, LifecycleHandler>, pod: &PodFacts<'_>) {
+    let mut handlers = Alternatives::new(ONE_HANDLER);
+    handlers.check(hook.exec(), exec);
+    handlers.check(hook.http_get(), http_get);
+    handlers.check(hook.tcp_socket(), |action| port(&action.port()));
+    handlers.check(hook.sleep(), |action| sleep(action, pod));
+    handlers.require(hook, NO_HANDLER);
+}
+
+fn exec(action: &Field<'_, ExecAction>) {
+    if action.command().is_empty() {
+        action.command().required("");
     }
 }
 
-fn http_get(action: &FieldRef<'_>) {
-    action.at("path").has_text("");
-    port(&action.at("port"));
-    action.at("scheme").one_of(&["HTTP", "HTTPS"]);
-    for header in action.each("httpHeaders") {
-        for message in http_header_name(header.value.text("name")) {
-            action.at("httpHeaders").invalid_as(header.value.text("name"), message);
+fn http_get(action: &Field<'_, HTTPGetAction>) {
+    action.path().has_text("");
+    port(&action.port());
+    action.scheme().one_of(&["HTTP", "HTTPS"]);
+    for header in action.view().http_headers().items() {
+        for message in http_header_name(header.name().text()) {
+            action.http_headers().invalid_as(header.name().text(), message);
         }
     }
 }
@@ -98,8 +107,8 @@ pub(crate) fn port(port: &FieldRef<'_>) {
     }
 }
 
-fn sleep(action: &FieldRef<'_>, pod: &Pod<'_>) {
-    let seconds = action.value.int("seconds").unwrap_or_default();
+fn sleep(action: &Field<'_, SleepAction>, pod: &PodFacts<'_>) {
+    let seconds = action.view().seconds().or(0);
     if let Some(grace) = pod.grace
         && (seconds < 0 || seconds > grace)
     {

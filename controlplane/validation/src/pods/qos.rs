@@ -1,6 +1,7 @@
 //! The quality of service that a pod's requests and limits amount to.
 
-use crate::tree::Tree;
+use coracle_fields::core::v1::Pod;
+use coracle_fields::{Amount, Map, Schema as _, View};
 use coracle_proto::quantity::Quantity;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -9,17 +10,17 @@ type Amounts = BTreeMap<String, Quantity>;
 
 /// `Guaranteed`, `Burstable` or `BestEffort`.
 pub fn class(pod: &Value) -> &'static str {
-    let pod_level = pod.at("spec.resources");
-    if pod_level.has("requests") || pod_level.has("limits") {
-        let (requests, limits) = (amounts(pod_level, "requests"), amounts(pod_level, "limits"));
+    let spec = Pod::of(pod).spec();
+    let pod_level = spec.resources();
+    if pod_level.requests().is_set() || pod_level.limits().is_set() {
+        let (requests, limits) = (amounts(pod_level.requests()), amounts(pod_level.limits()));
         return of(&requests, &limits, limits.len() == 2);
     }
     let (mut requests, mut limits, mut all_limited) = (Amounts::new(), Amounts::new(), true);
-    let containers = pod.items("spec.containers").iter().chain(pod.items("spec.initContainers"));
-    for container in containers {
-        let limited = amounts(container.at("resources"), "limits");
+    for container in spec.containers().items().chain(spec.init_containers()) {
+        let limited = amounts(container.resources().limits());
         all_limited &= limited.len() == 2;
-        sum(&mut requests, amounts(container.at("resources"), "requests"));
+        sum(&mut requests, amounts(container.resources().requests()));
         sum(&mut limits, limited);
     }
     of(&requests, &limits, all_limited)
@@ -36,11 +37,10 @@ fn of(requests: &Amounts, limits: &Amounts, all_limited: bool) -> &'static str {
 }
 
 /// CPU and memory that are asked for and more than nothing.
-fn amounts(resources: &Value, list: &str) -> Amounts {
-    resources
-        .entries(list)
-        .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory"))
-        .filter_map(|(name, text)| Some((name.clone(), text.as_str()?.parse::<Quantity>().ok()?)))
+fn amounts(list: View<'_, Map<Amount>>) -> Amounts {
+    list.entries()
+        .filter(|(name, _)| matches!(*name, "cpu" | "memory"))
+        .filter_map(|(name, amount)| Some((name.to_owned(), amount.get()?.parse::<Quantity>().ok()?)))
         .filter(|(_, quantity)| quantity.signum() > 0)
         .collect()
 }

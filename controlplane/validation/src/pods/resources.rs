@@ -1,7 +1,8 @@
 //! Requests and limits.
 
-use crate::field_ref::FieldRef;
-use crate::tree::Tree;
+use crate::field_ref::{Field, FieldRef};
+use coracle_fields::core::v1::{PodSpec, ResourceClaim, ResourceRequirements};
+use coracle_fields::{Amount, List, Map};
 use coracle_proto::names::{dns1123_label, qualified_name};
 use coracle_proto::quantity::Quantity;
 use serde_json::{Value, json};
@@ -123,11 +124,11 @@ pub(crate) fn amount(field: &FieldRef<'_>, name: &str) -> Option<Quantity> {
 
 /// Requests and limits of a container.
 pub(crate) fn requirements(
-    resources: &FieldRef<'_>,
+    resources: &Field<'_, ResourceRequirements>,
     check_name: fn(&FieldRef<'_>, &str),
     claims: &BTreeSet<&str>,
 ) {
-    let (limits, requests) = (resources.at("limits"), resources.at("requests"));
+    let (limits, requests) = (resources.limits(), resources.requests());
     let (mut plain, mut huge) = (false, false);
     let mut seen = |field: &FieldRef<'_>, name: &str| {
         check_name(field, name);
@@ -144,8 +145,7 @@ pub(crate) fn requirements(
     }
     for (name, request) in requests.entries() {
         let Some(asked) = seen(&request, name) else { continue };
-        let limit =
-            limits.value.get(name).and_then(Value::as_str).and_then(|text| text.parse::<Quantity>().ok());
+        let limit = limits.view().key(name).get().and_then(|text| text.parse::<Quantity>().ok());
         match limit {
             Some(limit) if asked != limit && !may_overcommit(name) => {
                 requests.invalid_as(asked.to_string(), format!("must be equal to {name} limit of {limit}"));
@@ -165,7 +165,7 @@ pub(crate) fn requirements(
     if huge && !plain {
         resources.forbidden("HugePages require cpu or memory");
     }
-    claim_names(&resources.at("claims"), claims);
+    claim_names(&resources.claims(), claims);
 }
 
 fn huge_pages(field: &FieldRef<'_>, name: &str, quantity: &Quantity) {
@@ -176,16 +176,16 @@ fn huge_pages(field: &FieldRef<'_>, name: &str, quantity: &Quantity) {
     }
 }
 
-fn claim_names(list: &FieldRef<'_>, claims: &BTreeSet<&str>) {
+fn claim_names(list: &Field<'_, List<ResourceClaim>>, claims: &BTreeSet<&str>) {
     let mut seen = HashSet::new();
     for claim in list.items() {
-        let (name, request) = (claim.value.text("name"), claim.value.text("request"));
+        let (name, request) = (claim.view().name().text(), claim.view().request().text());
         if name.is_empty() {
             claim.required("");
             continue;
         }
         if !request.is_empty() {
-            claim.at("request").follows(dns1123_label);
+            claim.request().follows(dns1123_label);
         }
         if !seen.insert((name, request)) {
             let text = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
@@ -211,23 +211,23 @@ fn claim_names(list: &FieldRef<'_>, claims: &BTreeSet<&str>) {
 }
 
 /// Requests and limits of the pod as a whole.
-pub(super) fn pod_level(spec: &FieldRef<'_>, claims: &BTreeSet<&str>) {
-    let resources = spec.at("resources");
+pub(super) fn pod_level(spec: &Field<'_, PodSpec>, claims: &BTreeSet<&str>) {
+    let resources = spec.resources();
     if !resources.is_set() {
         return;
     }
-    if resources.at("claims").is_set() {
-        resources.at("claims").forbidden("claims may not be set for Resources at pod-level");
+    if resources.claims().is_set() {
+        resources.claims().forbidden("claims may not be set for Resources at pod-level");
     }
     requirements(&resources, pod_name, claims);
-    for (name, limit) in resources.at("limits").entries() {
+    for (name, limit) in resources.view().limits().entries() {
         let Some(of_pod) = limit.text().parse::<Quantity>().ok() else { continue };
-        for container in spec.each("containers") {
-            let own = container.value.at("resources.limits").get(name).and_then(Value::as_str);
+        for container in spec.containers().items() {
+            let own = container.view().resources().limits().key(name).get();
             if let Some(own) = own.and_then(|text| text.parse::<Quantity>().ok())
                 && own > of_pod
             {
-                container.at("resources.limits").key(name).invalid_as(
+                container.resources().limits().key(name).invalid_as(
                     own.to_string(),
                     format!("must be less than or equal to pod limits of {of_pod}"),
                 );
@@ -237,7 +237,7 @@ pub(super) fn pod_level(spec: &FieldRef<'_>, claims: &BTreeSet<&str>) {
 }
 
 /// What the runtime itself needs.
-pub(super) fn overhead(overhead: &FieldRef<'_>) {
+pub(super) fn overhead(overhead: &Field<'_, Map<Amount>>) {
     for (name, field) in overhead.entries() {
         container_name(&field, name);
         amount(&field, name);

@@ -1,55 +1,73 @@
 //! Where pods may run: affinity, tolerations, spreading, gates.
 
-use crate::field_ref::FieldRef;
+use crate::field_ref::{Field, FieldRef, reported_at};
 use crate::meta;
-use crate::tree::Tree;
+use coracle_fields::core::v1::{
+    Affinity, NodeSelector, NodeSelectorTerm, PodAffinityTerm, PodSchedulingGate, Taint, Toleration,
+    TopologySpreadConstraint, WeightedPodAffinityTerm,
+};
+use coracle_fields::meta::LabelSelector;
+use coracle_fields::{Int32, List, Text, View};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
-use serde_json::{Value, json};
+use coracle_proto::status::FieldError;
+use serde_json::json;
 use std::collections::{HashMap, HashSet};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-pub(super) fn affinity(affinity: &FieldRef<'_>) {
-    let node = affinity.at("nodeAffinity");
-    if node.at(REQUIRED).is_set() {
-        node_selector(&node.at(REQUIRED));
+pub(super) fn affinity(affinity: &Field<'_, Affinity>) {
+    let node = affinity.node_affinity();
+    let required = node.required_during_scheduling_ignored_during_execution();
+    if required.is_set() {
+        node_selector(&required);
     }
-    for term in node.each(PREFERRED) {
-        weight(&term);
-        node_term(&term.at("preference"), false);
+    for term in node.preferred_during_scheduling_ignored_during_execution().items() {
+        weight(&term.weight());
+        node_term(&term.preference(), false);
     }
-    for kind in ["podAffinity", "podAntiAffinity"] {
-        let pods = affinity.at(kind);
-        pods.each(REQUIRED).for_each(|term| pod_term(&term));
-        for term in pods.each(PREFERRED) {
-            weight(&term);
-            pod_term(&term.at("podAffinityTerm"));
-        }
+    let pods = affinity.pod_affinity();
+    pod_terms(
+        &pods.required_during_scheduling_ignored_during_execution(),
+        &pods.preferred_during_scheduling_ignored_during_execution(),
+    );
+    let pods = affinity.pod_anti_affinity();
+    pod_terms(
+        &pods.required_during_scheduling_ignored_during_execution(),
+        &pods.preferred_during_scheduling_ignored_during_execution(),
+    );
+}
+
+fn pod_terms(
+    required: &Field<'_, List<PodAffinityTerm>>,
+    preferred: &Field<'_, List<WeightedPodAffinityTerm>>,
+) {
+    required.items().for_each(|term| pod_term(&term));
+    for term in preferred.items() {
+        weight(&term.weight());
+        pod_term(&term.pod_affinity_term());
     }
 }
 
-fn weight(term: &FieldRef<'_>) {
-    let weight = term.value.int("weight").unwrap_or_default();
+fn weight(field: &Field<'_, Int32>) {
+    let weight = field.or(0);
     if !(1..=100).contains(&weight) {
-        term.at("weight").invalid_as(weight, "must be in the range 1-100");
+        field.invalid_as(weight, "must be in the range 1-100");
     }
 }
 
 /// A node selector: at least one term.
-pub(crate) fn node_selector(selector: &FieldRef<'_>) {
-    let terms = selector.at("nodeSelectorTerms");
+pub(crate) fn node_selector(selector: &Field<'_, NodeSelector>) {
+    let terms = selector.node_selector_terms();
     if terms.is_empty() {
         return terms.required("must have at least one node selector term");
     }
     terms.items().for_each(|term| node_term(&term, true));
 }
 
-fn node_term(term: &FieldRef<'_>, strict_values: bool) {
-    for expression in term.each("matchExpressions") {
-        let values = expression.at("values");
-        match expression.at("operator").text() {
+fn node_term(term: &Field<'_, NodeSelectorTerm>, strict_values: bool) {
+    for expression in term.match_expressions().items() {
+        let values = expression.values();
+        match expression.operator().text() {
             "In" | "NotIn" => {
                 if values.is_empty() {
                     values.required("must be specified when `operator` is 'In' or 'NotIn'");
@@ -65,16 +83,16 @@ fn node_term(term: &FieldRef<'_>, strict_values: bool) {
                     values.required("must be specified single value when `operator` is 'Lt' or 'Gt'");
                 }
             }
-            other => expression.at("operator").invalid_as(other, "not a valid selector operator"),
+            other => expression.operator().invalid_as(other, "not a valid selector operator"),
         }
-        label_key(&expression.at("key"));
+        label_key(&expression.key());
         if strict_values {
             values.items().for_each(|value| value.follows(label_value));
         }
     }
-    for field in term.each("matchFields") {
-        let values = field.at("values");
-        match field.at("operator").text() {
+    for field in term.match_fields().items() {
+        let values = field.values();
+        match field.operator().text() {
             "In" | "NotIn" => {
                 if values.len() != 1 {
                     values.required(
@@ -82,92 +100,97 @@ fn node_term(term: &FieldRef<'_>, strict_values: bool) {
                     );
                 }
             }
-            other => field.at("operator").invalid_as(other, "not a valid selector operator"),
+            other => field.operator().invalid_as(other, "not a valid selector operator"),
         }
-        if field.value.text("key") == "metadata.name" {
+        if field.view().key() == "metadata.name" {
             values.items().for_each(|value| value.follows(dns1123_subdomain));
         } else {
-            field.at("key").invalid_as(field.value.text("key"), "not a valid field selector key");
+            field.key().invalid_as(field.view().key().text(), "not a valid field selector key");
         }
     }
 }
 
-fn label_key(key: &FieldRef<'_>) {
+fn label_key(key: &Field<'_, Text>) {
     for message in qualified_name(key.text()) {
         key.invalid_as(key.text(), message);
     }
 }
 
-fn pod_term(term: &FieldRef<'_>) {
-    meta::selector(&term.at("labelSelector"));
-    meta::selector(&term.at("namespaceSelector"));
-    for name in term.each("namespaces") {
-        for message in dns1123_label(name.text()) {
-            term.at("namespace").invalid_as(name.text(), message);
+fn pod_term(term: &Field<'_, PodAffinityTerm>) {
+    let selector = term.label_selector();
+    meta::selector(&selector);
+    meta::selector(&term.namespace_selector());
+    for name in term.view().namespaces().texts() {
+        for message in dns1123_label(name) {
+            term.at("namespace").invalid_as(name, message);
         }
     }
-    label_keys(term, &["matchLabelKeys", "mismatchLabelKeys"]);
-    let mismatched = term.value.items("mismatchLabelKeys");
-    for key in term.each("matchLabelKeys") {
-        if mismatched.contains(key.value) {
+    let (matched, mismatched) = (term.match_label_keys(), term.mismatch_label_keys());
+    label_keys(term, &selector, &matched, Some(&mismatched));
+    for key in matched.items() {
+        if mismatched.view().has(key.text()) {
             key.invalid("exists in both matchLabelKeys and mismatchLabelKeys");
         }
     }
-    let key = term.at("topologyKey");
+    let key = term.topology_key();
     if key.text().is_empty() {
         key.required("can not be empty");
     }
     label_key(&key);
 }
 
-fn label_keys(term: &FieldRef<'_>, lists: &[&str]) {
-    for list in lists {
-        let keys = term.at(list);
+/// Keys of labels whose values are taken from the pod.
+fn label_keys(
+    term: &FieldRef<'_>,
+    selector: &Field<'_, LabelSelector>,
+    matched: &Field<'_, List<Text>>,
+    mismatched: Option<&Field<'_, List<Text>>>,
+) {
+    for keys in std::iter::once(matched).chain(mismatched) {
         if keys.is_empty() {
             continue;
         }
-        if !term.at("labelSelector").is_set() {
+        if !selector.is_set() {
             keys.forbidden("must not be specified when labelSelector is not set");
             continue;
         }
         keys.items().for_each(|key| label_key(&key));
     }
-    let matched = term.value.items("matchLabelKeys");
-    let selector = term.value.at("labelSelector");
-    let mut seen: HashSet<&str> = selector.entries("matchLabels").map(|(key, _)| key.as_str()).collect();
-    for expression in selector.items("matchExpressions") {
-        let key = expression.text("key");
-        let index = matched.iter().position(|other| other == key);
+    let selector = selector.view();
+    let mut seen: HashSet<&str> = selector.match_labels().entries().map(|(key, _)| key).collect();
+    for expression in selector.match_expressions().items() {
+        let key = expression.key().text();
+        let index = matched.view().texts().position(|other| other == key);
         if let Some(index) = index
             && seen.contains(key)
         {
             let path = format!("{}[{index}]", term.path());
             let message =
                 format!("Invalid value: {:?}: exists in both matchLabelKeys and labelSelector", key);
-            term.report(coracle_proto::status::FieldError::new("FieldValueInvalid", path, message));
+            term.report(FieldError::new("FieldValueInvalid", path, message));
         }
         seen.insert(key);
     }
 }
 
-pub(super) fn gates(gates: &FieldRef<'_>) {
+pub(super) fn gates(gates: &Field<'_, List<PodSchedulingGate>>) {
     let mut seen = HashSet::new();
     for gate in gates.items() {
-        let name = gate.value.text("name");
-        for message in qualified_name(name) {
-            gate.invalid_as(name, message);
+        let name = gate.name();
+        for message in qualified_name(name.text()) {
+            gate.invalid_as(name.text(), message);
         }
-        if !seen.insert(name) {
-            gate.with(gate.value.at("name")).duplicate();
+        if !seen.insert(name.text()) {
+            reported_at(&name, &gate).duplicate();
         }
     }
 }
 
 /// Tolerations of a pod or a runtime class.
-pub(crate) fn tolerations(list: &FieldRef<'_>) {
+pub(crate) fn tolerations(list: &Field<'_, List<Toleration>>) {
     for toleration in list.items() {
-        let (key, operator) = (toleration.at("key"), toleration.at("operator"));
-        let (value, effect) = (toleration.value.text("value"), toleration.at("effect"));
+        let (key, operator) = (toleration.key(), toleration.operator());
+        let (value, effect) = (toleration.view().value().text(), toleration.effect());
         if !key.text().is_empty() {
             key.follows(qualified_name);
         } else if operator.text() != "Exists" {
@@ -176,7 +199,7 @@ pub(crate) fn tolerations(list: &FieldRef<'_>) {
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
             );
         }
-        if toleration.at("tolerationSeconds").is_set() && effect.text() != "NoExecute" {
+        if toleration.toleration_seconds().is_set() && effect.text() != "NoExecute" {
             effect.invalid_as(effect.text(), "effect must be 'NoExecute' when `tolerationSeconds` is set");
         }
         match operator.text() {
@@ -200,44 +223,44 @@ pub(crate) fn tolerations(list: &FieldRef<'_>) {
 }
 
 /// Taints of a node.
-pub(crate) fn taints(list: &FieldRef<'_>) {
+pub(crate) fn taints(list: &Field<'_, List<Taint>>) {
     let mut seen = HashSet::new();
     for taint in list.items() {
-        label_key(&taint.at("key"));
-        let wrong = label_value(taint.value.text("value"));
+        let (key, effect) = (taint.key(), taint.effect());
+        label_key(&key);
+        let wrong = label_value(taint.view().value().text());
         if !wrong.is_empty() {
-            taint.at("value").invalid(wrong.join(";"));
+            taint.value().invalid(wrong.join(";"));
         }
-        taint.at("effect").required_one_of(&EFFECTS);
-        if !seen.insert((taint.value.text("key"), taint.value.text("effect"))) {
+        effect.required_one_of(&EFFECTS);
+        if !seen.insert((key.text(), effect.text())) {
             let text =
                 format!("Duplicate value: {}: taints must be unique by key and effect pair", taint.value);
-            taint.report(coracle_proto::status::FieldError::new("FieldValueDuplicate", taint.path(), text));
+            taint.report(FieldError::new("FieldValueDuplicate", taint.path(), text));
         }
     }
 }
 
-pub(super) fn spread(list: &FieldRef<'_>) {
-    fn pair(rule: &Value) -> (&str, &str) {
-        (rule.text("topologyKey"), rule.text("whenUnsatisfiable"))
+pub(super) fn spread(list: &Field<'_, List<TopologySpreadConstraint>>) {
+    fn pair(rule: View<'_, TopologySpreadConstraint>) -> (&str, &str) {
+        (rule.topology_key().text(), rule.when_unsatisfiable().text())
     }
-    let rules: Vec<FieldRef<'_>> = list.items().collect();
     let last: HashMap<_, usize> =
-        rules.iter().enumerate().map(|(index, rule)| (pair(rule.value), index)).collect();
-    for (index, rule) in rules.iter().enumerate() {
-        let skew = rule.value.int("maxSkew").unwrap_or_default();
+        list.view().items().enumerate().map(|(index, rule)| (pair(rule), index)).collect();
+    for (index, rule) in list.items().enumerate() {
+        let skew = rule.view().max_skew().or(0);
         if skew <= 0 {
-            rule.at("maxSkew").invalid_as(skew, "must be greater than 0");
+            rule.max_skew().invalid_as(skew, "must be greater than 0");
         }
-        rule.at("topologyKey").has_text("can not be empty");
-        let action = rule.at("whenUnsatisfiable");
+        rule.topology_key().has_text("can not be empty");
+        let action = rule.when_unsatisfiable();
         action.one_of(&["DoNotSchedule", "ScheduleAnyway"]);
-        let (key, when) = pair(rule.value);
+        let (key, when) = pair(rule.view());
         if last.get(&(key, when)).is_some_and(|last| *last > index) {
-            let both: Value = json!(format!("{{{key}, {when}}}"));
+            let both = json!(format!("{{{key}, {when}}}"));
             rule.at("{topologyKey, whenUnsatisfiable}").with(&both).duplicate();
         }
-        let domains = rule.at("minDomains");
+        let domains = rule.min_domains();
         domains.positive();
         if domains.is_set() && action.text() != "DoNotSchedule" {
             domains.invalid(format!(
@@ -245,12 +268,13 @@ pub(super) fn spread(list: &FieldRef<'_>) {
                 action.text()
             ));
         }
-        for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            if rule.at(policy).is_set() {
-                rule.at(policy).one_of(&["Honor", "Ignore"]);
+        for policy in [rule.node_affinity_policy(), rule.node_taints_policy()] {
+            if policy.is_set() {
+                policy.one_of(&["Honor", "Ignore"]);
             }
         }
-        label_keys(rule, &["matchLabelKeys"]);
-        meta::selector(&rule.at("labelSelector"));
+        let selector = rule.label_selector();
+        label_keys(&rule, &selector, &rule.match_label_keys(), None);
+        meta::selector(&selector);
     }
 }

@@ -1,41 +1,44 @@
 //! Security contexts of pods and containers.
 
 use super::volumes::descending;
-use super::{Pod, id};
-use crate::field_ref::FieldRef;
-use crate::tree::Tree;
+use super::{PodFacts, id};
+use crate::field_ref::{Field, reported_at};
+use coracle_fields::List;
+use coracle_fields::core::v1::{
+    AppArmorProfile, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Sysctl,
+};
 use std::collections::HashSet;
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 
-pub(super) fn pod_context(context: &FieldRef<'_>, spec: &FieldRef<'_>) {
-    for field in ["fsGroup", "runAsUser", "runAsGroup"] {
-        id(&context.at(field));
+pub(super) fn pod_context(context: &Field<'_, PodSecurityContext>, spec: &Field<'_, PodSpec>) {
+    for field in [context.fs_group(), context.run_as_user(), context.run_as_group()] {
+        id(&field);
     }
-    context.each("supplementalGroups").for_each(|group| id(&group));
-    if spec.value.flag("shareProcessNamespace") && spec.value.flag("hostPID") {
-        context
-            .at("shareProcessNamespace")
-            .invalid_as(true, "ShareProcessNamespace and HostPID cannot both be enabled");
+    context.supplemental_groups().items().for_each(|group| id(&group));
+    if spec.view().share_process_namespace().flag() && spec.view().host_pid().flag() {
+        // Upstream reports it at the security context.
+        let shared = reported_at(spec, context).share_process_namespace();
+        shared.invalid_as(true, "ShareProcessNamespace and HostPID cannot both be enabled");
     }
-    sysctls(&context.at("sysctls"), spec);
+    sysctls(&context.sysctls(), spec);
     for (field, values) in [
-        ("fsGroupChangePolicy", ["Always", "OnRootMismatch"]),
-        ("supplementalGroupsPolicy", ["Merge", "Strict"]),
-        ("seLinuxChangePolicy", ["MountOption", "Recursive"]),
+        (context.fs_group_change_policy(), ["Always", "OnRootMismatch"]),
+        (context.supplemental_groups_policy(), ["Merge", "Strict"]),
+        (context.se_linux_change_policy(), ["MountOption", "Recursive"]),
     ] {
-        if context.at(field).is_set() {
-            context.at(field).one_of(&values);
+        if field.is_set() {
+            field.one_of(&values);
         }
     }
-    seccomp(&context.at("seccompProfile"));
-    app_armor(&context.at("appArmorProfile"));
+    seccomp(&context.seccomp_profile());
+    app_armor(&context.app_armor_profile());
 }
 
-fn sysctls(list: &FieldRef<'_>, spec: &FieldRef<'_>) {
+fn sysctls(list: &Field<'_, List<Sysctl>>, spec: &Field<'_, PodSpec>) {
     let mut seen = HashSet::new();
     for item in list.items() {
-        let name = item.at("name");
+        let name = item.name();
         if name.text().is_empty() {
             name.required("");
         } else if !is_sysctl(name.text()) {
@@ -48,9 +51,9 @@ fn sysctls(list: &FieldRef<'_>, spec: &FieldRef<'_>) {
         let dotted = name.text().replace('/', ".");
         let of_ipc =
             ["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."].iter().any(|p| dotted.starts_with(p));
-        if spec.value.flag("hostNetwork") && dotted.starts_with("net.") {
+        if spec.view().host_network().flag() && dotted.starts_with("net.") {
             name.invalid("may not be specified when 'hostNetwork' is true");
-        } else if spec.value.flag("hostIPC") && of_ipc {
+        } else if spec.view().host_ipc().flag() && of_ipc {
             name.invalid("may not be specified when 'hostIPC' is true");
         }
     }
@@ -65,38 +68,38 @@ fn is_sysctl(name: &str) -> bool {
     })
 }
 
-pub(super) fn context(context: &FieldRef<'_>, pod: &Pod<'_>) {
+pub(super) fn context(context: &Field<'_, SecurityContext>, pod: &PodFacts<'_>) {
     if !context.is_set() {
         return;
     }
-    id(&context.at("runAsUser"));
-    id(&context.at("runAsGroup"));
-    let proc_mount = context.at("procMount");
+    id(&context.run_as_user());
+    id(&context.run_as_group());
+    let proc_mount = context.proc_mount();
     if proc_mount.is_set() {
         proc_mount.one_of(&["Default", "Unmasked"]);
         if pod.host_users && proc_mount.text() == "Unmasked" {
             proc_mount.invalid("`hostUsers` must be false to use `Unmasked`");
         }
     }
-    seccomp(&context.at("seccompProfile"));
-    if context.value.at("allowPrivilegeEscalation").as_bool() == Some(false) {
-        if context.value.flag("privileged") {
+    seccomp(&context.seccomp_profile());
+    if context.view().allow_privilege_escalation().get() == Some(false) {
+        if context.view().privileged().flag() {
             context.invalid("cannot set `allowPrivilegeEscalation` to false and `privileged` to true");
         }
-        if context.value.items("capabilities.add").iter().any(|name| name == "CAP_SYS_ADMIN") {
+        if context.view().capabilities().add().has("CAP_SYS_ADMIN") {
             context.invalid(
                 "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
             );
         }
     }
-    app_armor(&context.at("appArmorProfile"));
+    app_armor(&context.app_armor_profile());
 }
 
-fn seccomp(profile: &FieldRef<'_>) {
+fn seccomp(profile: &Field<'_, SeccompProfile>) {
     if !profile.is_set() {
         return;
     }
-    let (kind, local) = (profile.at("type"), profile.at("localhostProfile"));
+    let (kind, local) = (profile.type_(), profile.localhost_profile());
     if kind.has_text("type is required when seccompProfile is set") {
         kind.one_of(&PROFILES);
     }
@@ -111,11 +114,11 @@ fn seccomp(profile: &FieldRef<'_>) {
     }
 }
 
-fn app_armor(profile: &FieldRef<'_>) {
+fn app_armor(profile: &Field<'_, AppArmorProfile>) {
     if !profile.is_set() {
         return;
     }
-    let (kind, local) = (profile.at("type"), profile.at("localhostProfile"));
+    let (kind, local) = (profile.type_(), profile.localhost_profile());
     if kind.has_text("type is required when appArmorProfile is set") {
         kind.one_of(&PROFILES);
     }

@@ -1,9 +1,10 @@
 //! Changes of a pod's status.
 
 use super::updates::fixed_annotations;
-use crate::field_ref::{FieldRef, walk};
+use crate::field_ref::{Field, FieldRef, reported_at, walk_as};
 use crate::names::is_ip;
-use crate::tree::Tree;
+use coracle_fields::core::v1::{Container, ContainerStatus, Pod, PodSpec};
+use coracle_fields::{List, Schema as _, Text, View};
 use coracle_proto::names::{dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -11,33 +12,39 @@ use std::net::IpAddr;
 
 /// A change of `/status`.
 pub fn status_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        fixed_annotations(&root.at("metadata.annotations"), old.at("metadata.annotations"));
-        let status = root.at("status");
-        for condition in status.each("conditions") {
-            negative_generation(&condition.at("observedGeneration"));
-            if !matches!(condition.value.text("type"), "PodScheduled" | "Ready" | "Initialized") {
-                condition.at("Type").with(condition.value.at("type")).follows(qualified_name);
+    let old = Pod::of(old);
+    walk_as::<Pod>(new, errors, |pod| {
+        fixed_annotations(&pod.metadata().annotations(), old.metadata().annotations());
+        let (status, before) = (pod.status(), old.status());
+        for condition in status.conditions().items() {
+            negative_generation(&condition.observed_generation());
+            let kind = condition.type_();
+            if !matches!(kind.text(), "PodScheduled" | "Ready" | "Initialized") {
+                condition.at("Type").with(kind.value).follows(qualified_name);
             }
         }
-        negative_generation(&status.at("observedGeneration"));
-        let nominated = status.at("nominatedNodeName");
-        if !nominated.is_empty() && nominated.value != old.at("status.nominatedNodeName") {
+        negative_generation(&status.observed_generation());
+        let nominated = status.nominated_node_name();
+        if !nominated.is_empty() && nominated.text() != before.nominated_node_name().text() {
             nominated.follows(dns1123_subdomain);
         }
-        if old.has("status.qosClass") {
-            status.at("qosClass").immutable(old.at("status.qosClass"));
+        if before.qos_class().is_set() {
+            status.qos_class().immutable(before.qos_class());
         }
-        for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
-            transitions(&status.at(list), old.at("status").items(list), list, old.at("spec"));
-        }
-        addresses(&status.at("podIPs"));
-        let hosts = status.at("hostIPs");
+        let spec = old.spec();
+        let regular = (status.container_statuses(), before.container_statuses());
+        let init = (status.init_container_statuses(), before.init_container_statuses());
+        let ephemeral = (status.ephemeral_container_statuses(), before.ephemeral_container_statuses());
+        transitions(&regular.0, regular.1, Some(spec.containers()), spec);
+        transitions(&init.0, init.1, Some(spec.init_containers()), spec);
+        transitions(&ephemeral.0, ephemeral.1, None, spec);
+        let (pods, hosts) = (status.pod_ips(), status.host_ips());
+        addresses(&pods, pods.items().map(|item| reported_at(&item.ip(), &item)));
         if let Some(first) = hosts.items().next() {
-            if first.value.text("ip") != status.value.text("hostIP") {
-                first.at("ip").invalid("must be equal to `hostIP`");
+            if first.ip().text() != status.view().host_ip().text() {
+                first.ip().invalid("must be equal to `hostIP`");
             }
-            addresses(&hosts);
+            addresses(&hosts, hosts.items().map(|item| reported_at(&item.ip(), &item)));
         }
     });
 }
@@ -49,10 +56,10 @@ fn negative_generation(field: &FieldRef<'_>) {
 }
 
 /// At most one address of each family.
-fn addresses(list: &FieldRef<'_>) {
+fn addresses<'a>(list: &FieldRef<'_>, items: impl Iterator<Item = Field<'a, Text>>) {
     let mut families = Vec::new();
-    for item in list.items() {
-        if let Some(address) = is_ip(&item.with(item.value.at("ip"))) {
+    for item in items {
+        if let Some(address) = is_ip(&item) {
             families.push(IpAddr::is_ipv4(&address));
         }
     }
@@ -61,40 +68,49 @@ fn addresses(list: &FieldRef<'_>) {
     }
 }
 
-/// A container that ended stays ended, unless it is to be restarted.
-fn transitions(new: &FieldRef<'_>, old: &[Value], list: &str, spec: &Value) {
-    for (index, before) in old.iter().enumerate() {
-        if !before.has("state.terminated") {
+/// A container that ended stays ended, unless it is to be restarted; ephemeral containers never are.
+fn transitions(
+    new: &Field<'_, List<ContainerStatus>>,
+    old: View<'_, List<ContainerStatus>>,
+    containers: Option<View<'_, List<Container>>>,
+    spec: View<'_, PodSpec>,
+) {
+    for (index, before) in old.items().enumerate() {
+        let ended = before.state().terminated();
+        if !ended.is_set() {
             continue;
         }
-        let name = before.text("name");
-        let Some(after) = new.items().find(|status| status.value.text("name") == name) else { continue };
-        let code = before.int("state.terminated.exitCode").unwrap_or_default();
-        if !after.value.has("state.terminated") && !may_restart(list, name, code, spec) {
+        let name = before.name().text();
+        let Some(after) = new.view().items().find(|status| status.name() == name) else { continue };
+        let restarts = || {
+            containers.is_some_and(|containers| may_restart(containers, name, ended.exit_code().or(0), spec))
+        };
+        if !after.state().terminated().is_set() && !restarts() {
             let path = format!("{}[{index}].state", new.path());
             new.report(FieldError::forbidden(path, "may not be transitioned to non-terminated state"));
         }
     }
 }
 
-fn may_restart(list: &str, name: &str, code: i64, spec: &Value) -> bool {
-    let containers = match list {
-        "containerStatuses" => spec.items("containers"),
-        "initContainerStatuses" => spec.items("initContainers"),
-        _ => return false,
-    };
-    let Some(container) = containers.iter().find(|container| container.text("name") == name) else {
+fn may_restart(
+    containers: View<'_, List<Container>>,
+    name: &str,
+    code: i64,
+    spec: View<'_, PodSpec>,
+) -> bool {
+    let Some(container) = containers.items().find(|container| container.name() == name) else {
         return false;
     };
-    for rule in container.items("restartPolicyRules") {
-        let listed = rule.items("exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
-        let matches = listed == (rule.text("exitCodes.operator") == "In");
-        if matches && rule.text("action") == "Restart" {
+    for rule in container.restart_policy_rules().items() {
+        let codes = rule.exit_codes();
+        let listed = codes.values().items().any(|value| value == code);
+        let matches = listed == (codes.operator() == "In");
+        if matches && rule.action() == "Restart" {
             return true;
         }
     }
-    let own = container.text("restartPolicy");
-    match if own.is_empty() { spec.text("restartPolicy") } else { own } {
+    let policy = container.restart_policy().filled().unwrap_or(spec.restart_policy().text());
+    match policy {
         "Always" => true,
         "OnFailure" => code != 0,
         _ => false,

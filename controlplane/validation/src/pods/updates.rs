@@ -1,11 +1,13 @@
 //! Changes of pods: their spec is fixed but for a few fields.
 
-use super::{MIRROR, pod, qos};
-use crate::field_ref::{FieldRef, walk};
-use crate::tree::{Grow, Tree, same};
+use super::{MIRROR, qos};
+use crate::field_ref::{Field, FieldRef, walk_as};
+use crate::tree::{Tree, same, same_at};
+use coracle_fields::core::v1::{Container, Pod, PodSchedulingGate, PodSpec, Toleration};
+use coracle_fields::{Amount, Edit, Int64, List, Map, Schema as _, Text, View};
 use coracle_proto::names::range_error;
 use coracle_proto::status::FieldError;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::HashSet;
 
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -15,26 +17,29 @@ const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// A change of the pod itself.
 pub fn update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    walk(new, errors, |root| {
-        fixed_annotations(&root.at("metadata.annotations"), old.at("metadata.annotations"));
-        let spec = root.at("spec");
-        let before = old.at("spec");
-        for list in ["containers", "initContainers"] {
-            if spec.at(list).len() != before.items(list).len() {
-                return spec.at(list).forbidden("pod updates may not add or remove containers");
+    let old = Pod::of(old);
+    walk_as::<Pod>(new, errors, |pod| {
+        fixed_annotations(&pod.metadata().annotations(), old.metadata().annotations());
+        let (spec, before) = (pod.spec(), old.spec());
+        for (list, before) in
+            [(spec.containers(), before.containers()), (spec.init_containers(), before.init_containers())]
+        {
+            if list.len() != before.len() {
+                return list.forbidden("pod updates may not add or remove containers");
             }
         }
-        if !deadline(&spec.at("activeDeadlineSeconds"), before.at("activeDeadlineSeconds")) {
+        if !deadline(&spec.active_deadline_seconds(), before.active_deadline_seconds()) {
             return;
         }
-        only_added_tolerations(&spec.at("tolerations"), before.items("tolerations"));
-        only_removed_gates(&spec.at("schedulingGates"), before.items("schedulingGates"));
-        if same(spec.value, before) {
+        only_added_tolerations(&spec.tolerations(), before.tolerations());
+        only_removed_gates(&spec.scheduling_gates(), before.scheduling_gates());
+        if same_at(spec.view(), before) {
             return;
         }
-        let rest = without_changeable(spec.value, before, &spec);
-        if !same(&rest, before) {
-            spec.forbidden(format!("{FIXED}\n{}", difference("", before, &rest).join("\n")));
+        let rest = without_changeable(&spec, before);
+        let before = before.as_value();
+        if !same(&rest, &before) {
+            spec.forbidden(format!("{FIXED}\n{}", difference("", &before, &rest).join("\n")));
         }
     });
 }
@@ -49,25 +54,25 @@ fn fixed(key: &str) -> Option<&'static str> {
 }
 
 /// Annotations that say what a pod is, or what confines it, stay as they were at its creation.
-pub(super) fn fixed_annotations(new: &FieldRef<'_>, old: &Value) {
-    for (key, was) in old.as_object().into_iter().flatten() {
+pub(super) fn fixed_annotations(new: &Field<'_, Map<Text>>, old: View<'_, Map<Text>>) {
+    for (key, was) in old.entries() {
         if let Some(what) = fixed(key)
-            && new.value.get(key) != Some(was)
+            && new.view().key(key).get() != was.get()
         {
             new.key(key).forbidden(format!("may not remove or update {what}"));
         }
     }
-    for key in new.value.as_object().into_iter().flat_map(|all| all.keys()) {
+    for (key, now) in new.entries() {
         if let Some(what) = fixed(key)
-            && old.get(key).is_none()
+            && !old.key(key).is_set()
         {
-            new.key(key).forbidden(format!("may not add {what}"));
+            now.forbidden(format!("may not add {what}"));
         }
     }
 }
 
-fn deadline(new: &FieldRef<'_>, old: &Value) -> bool {
-    match (new.int(), old.as_i64()) {
+fn deadline(new: &Field<'_, Int64>, old: View<'_, Int64>) -> bool {
+    match (new.int(), old.int()) {
         (Some(now), _) if !(0..=i64::from(i32::MAX)).contains(&now) => {
             new.invalid(range_error(0, i64::from(i32::MAX)));
             false
@@ -84,75 +89,65 @@ fn deadline(new: &FieldRef<'_>, old: &Value) -> bool {
     }
 }
 
-fn only_added_tolerations(new: &FieldRef<'_>, old: &[Value]) {
-    let without_seconds = |toleration: &Value| {
-        let mut toleration = toleration.clone();
-        toleration.drop_key("tolerationSeconds");
+fn only_added_tolerations(new: &Field<'_, List<Toleration>>, old: View<'_, List<Toleration>>) {
+    let without_seconds = |toleration: View<'_, Toleration>| {
+        let mut toleration = toleration.to_value();
+        Toleration::edit(&mut toleration).toleration_seconds().clear();
         toleration
     };
-    let now: HashSet<Value> = new.items().map(|item| without_seconds(item.value)).collect();
-    let kept = |before: &Value| {
+    let now: HashSet<Value> = new.view().items().map(without_seconds).collect();
+    let kept = |before: View<'_, Toleration>| {
         let before = without_seconds(before);
         now.contains(&before) || now.iter().any(|now| same(now, &before))
     };
-    if !old.iter().all(kept) {
+    if !old.items().all(kept) {
         new.forbidden("existing toleration can not be modified except its tolerationSeconds");
     }
 }
 
-fn only_removed_gates(new: &FieldRef<'_>, old: &[Value]) {
-    let before: HashSet<&str> = old.iter().map(|gate| gate.text("name")).collect();
+fn only_removed_gates(new: &Field<'_, List<PodSchedulingGate>>, old: View<'_, List<PodSchedulingGate>>) {
+    let before: HashSet<&str> = old.items().map(|gate| gate.name().text()).collect();
     for gate in new.items() {
-        let name = gate.value.text("name");
-        if !before.contains(name) {
-            gate.at("name")
-                .forbidden(format!("only deletion is allowed, but found new scheduling gate '{name}'"));
+        let name = gate.name();
+        if !before.contains(name.text()) {
+            let found = name.text();
+            name.forbidden(format!("only deletion is allowed, but found new scheduling gate '{found}'"));
         }
     }
 }
 
 /// The new spec with everything that may change set back to what it was.
-fn without_changeable(new: &Value, old: &Value, spec: &FieldRef<'_>) -> Value {
-    let mut rest = new.clone();
-    for list in ["containers", "initContainers"] {
-        let images: Vec<Value> =
-            old.items(list).iter().map(|container| container.at("image").clone()).collect();
-        let mut images = images.into_iter();
-        rest.each(list, |container| container.put("image", images.next().unwrap_or_default()));
+fn without_changeable(spec: &Field<'_, PodSpec>, old: View<'_, PodSpec>) -> Value {
+    let mut rest = spec.to_value();
+    let mut back = PodSpec::edit(&mut rest);
+    images(back.containers(), old.containers());
+    images(back.init_containers(), old.init_containers());
+    back.active_deadline_seconds().set(old.active_deadline_seconds());
+    back.scheduling_gates().set(old.scheduling_gates());
+    back.tolerations().set(old.tolerations());
+    let grace = old.termination_grace_period_seconds();
+    let negative = grace.int().is_some_and(|seconds| seconds < 0);
+    if negative && spec.view().termination_grace_period_seconds() == 1 {
+        back.termination_grace_period_seconds().set(grace);
     }
-    let mut back = |key: &str| match old.get(key) {
-        Some(value) => rest.put(key, value.clone()),
-        None => {
-            rest.drop_key(key);
-        }
-    };
-    for key in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
-        back(key);
-    }
-    let negative = old.int("terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0);
-    if negative && new.int("terminationGracePeriodSeconds") == Some(1) {
-        back("terminationGracePeriodSeconds");
-    }
-    if !old.items("schedulingGates").is_empty() {
-        node_selector_may_narrow(&spec.at("nodeSelector"), old.at("nodeSelector"));
-        back("nodeSelector");
-        if let Some(affinity) = rest.existing("affinity") {
-            match old.at("affinity").get("nodeAffinity") {
-                Some(value) => affinity.put("nodeAffinity", value.clone()),
-                None => {
-                    affinity.drop_key("nodeAffinity");
-                }
-            }
-        } else if old.has("affinity.nodeAffinity") {
-            rest.put("affinity", json!({"nodeAffinity": old.at("affinity.nodeAffinity")}));
-        }
+    if !old.scheduling_gates().is_empty() {
+        node_selector_may_narrow(&spec.node_selector(), old.node_selector());
+        back.node_selector().set(old.node_selector());
+        back.affinity().node_affinity().set(old.affinity().node_affinity());
     }
     rest
 }
 
-fn node_selector_may_narrow(new: &FieldRef<'_>, old: &Value) {
-    for (key, value) in old.as_object().into_iter().flatten() {
-        if new.value.get(key) != Some(value) {
+/// Sets the images of containers back to what they were.
+fn images(mut containers: Edit<'_, List<Container>>, old: View<'_, List<Container>>) {
+    let mut old = old.items();
+    containers
+        .each_object(|mut container| container.image().set(old.next().map(|container| container.image())));
+}
+
+fn node_selector_may_narrow(new: &Field<'_, Map<Text>>, old: View<'_, Map<Text>>) {
+    for (key, value) in old.entries() {
+        if new.view().key(key).get() != value.get() {
             return new
                 .invalid("only additions to spec.nodeSelector are allowed (no mutations or deletions)");
         }
@@ -181,20 +176,21 @@ fn difference(path: &str, old: &Value, new: &Value) -> Vec<String> {
 
 /// `/ephemeralcontainers`: they may be added, never changed or removed.
 pub fn ephemeral_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    pod(new, errors);
-    walk(new, errors, |root| {
-        if old.at("metadata.annotations").get(MIRROR).is_some() {
-            return root.forbidden("static pods do not support ephemeral containers");
+    super::pod(new, errors);
+    let old = Pod::of(old);
+    walk_as::<Pod>(new, errors, |pod| {
+        if old.metadata().annotations().key(MIRROR).is_set() {
+            return pod.forbidden("static pods do not support ephemeral containers");
         }
-        let list = root.at("spec.ephemeralContainers");
-        for before in old.items("spec.ephemeralContainers") {
-            let name = before.text("name");
-            match list.items().find(|now| now.value.text("name") == name) {
+        let list = pod.spec().ephemeral_containers();
+        for before in old.spec().ephemeral_containers().items() {
+            let name = before.name().text();
+            match list.view().items().find(|now| now.name() == name) {
                 None => {
                     list.forbidden(format!("existing ephemeral containers {name:?} may not be removed\n"))
                 }
-                Some(now) if !same(now.value, before) => {
-                    let lines = difference("", before, now.value).join("\n");
+                Some(now) if !same_at(now, before) => {
+                    let lines = difference("", &before.as_value(), &now.as_value()).join("\n");
                     list.forbidden(format!(
                         "existing ephemeral containers {name:?} may not be changed\n{lines}"
                     ));
@@ -207,49 +203,46 @@ pub fn ephemeral_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
 
 /// `/resize`: CPU and memory of containers and sidecars.
 pub fn resize(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    pod(new, errors);
-    walk(new, errors, |root| {
-        let spec = root.at("spec");
-        if old.at("metadata.annotations").get(MIRROR).is_some() {
-            return root.forbidden("static pods cannot be resized");
+    super::pod(new, errors);
+    let old = Pod::of(old);
+    walk_as::<Pod>(new, errors, |pod| {
+        let spec = pod.spec();
+        if old.metadata().annotations().key(MIRROR).is_set() {
+            return pod.forbidden("static pods cannot be resized");
         }
-        if qos::class(new) != old.text("status.qosClass") && old.has("status.qosClass") {
-            spec.invalid_as(
-                old.text("status.qosClass"),
-                "Pod QOS Class may not change as a result of resizing",
-            );
+        let class = old.status().qos_class();
+        if class.is_set() && class != qos::class(new) {
+            spec.invalid_as(class.text(), "Pod QOS Class may not change as a result of resizing");
         }
-        for list in ["containers", "initContainers"] {
-            for (container, before) in spec.each(list).zip(old.at("spec").items(list)) {
-                let sidecar = list == "containers" || before.text("restartPolicy") == "Always";
-                resized(&spec, &container, before, sidecar);
+        let before = old.spec();
+        for (container, before) in spec.containers().items().zip(before.containers()) {
+            resized(&spec, &container, before);
+        }
+        for (container, before) in spec.init_containers().items().zip(before.init_containers()) {
+            if before.restart_policy() == "Always" {
+                resized(&spec, &container, before);
+            } else if !same_at(container.view(), before) {
+                spec.forbidden("resources for non-sidecar init containers are immutable");
             }
         }
     });
 }
 
-fn resized(spec: &FieldRef<'_>, container: &FieldRef<'_>, before: &Value, may: bool) {
-    if !may {
-        if !same(container.value, before) {
-            spec.forbidden("resources for non-sidecar init containers are immutable");
-        }
-        return;
-    }
-    for list in ["limits", "requests"] {
-        let (now, was) = (container.value.at("resources").at(list), before.at("resources").at(list));
+fn resized(spec: &FieldRef<'_>, container: &Field<'_, Container>, before: View<'_, Container>) {
+    let (now, was) = (container.resources(), before.resources());
+    for (list, now, was) in
+        [("limits", now.limits(), was.limits()), ("requests", now.requests(), was.requests())]
+    {
         for resource in ["cpu", "memory"] {
-            if was.get(resource).is_some() && now.get(resource).is_none() {
-                container.at("resources").at(list).forbidden(format!("resource {list} cannot be removed"));
+            if was.key(resource).is_set() && !now.view().key(resource).is_set() {
+                now.forbidden(format!("resource {list} cannot be removed"));
             }
         }
-        let others = |list: &Value| -> Value {
-            let entries = list.as_object().into_iter().flatten();
-            entries
-                .filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"))
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect()
+        let others = |list: View<'_, Map<Amount>>| -> Value {
+            let entries = list.entries().filter(|(name, _)| !matches!(*name, "cpu" | "memory"));
+            entries.map(|(name, amount)| (name, amount.to_value())).collect()
         };
-        if !same(&others(now), &others(was)) {
+        if !same(&others(now.view()), &others(was)) {
             spec.forbidden("only cpu and memory resources are mutable");
         }
     }
