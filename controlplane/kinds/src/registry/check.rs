@@ -145,7 +145,7 @@ mod tests {
             }
             for column in &kind.columns {
                 if let crate::registry::kinds::Cell::With(draw) = &column.cell {
-                    draw(&object);
+                    draw((&object).into());
                 }
             }
         }

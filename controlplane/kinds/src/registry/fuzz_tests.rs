@@ -140,7 +140,7 @@ fn through(kind: &Kind, mut new: Value, mut old: Value) {
     }
     for column in &kind.columns {
         if let Cell::With(draw) = &column.cell {
-            draw(&stored);
+            draw((&stored).into());
         }
     }
     for field in &kind.fields {

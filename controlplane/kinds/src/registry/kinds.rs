@@ -4,6 +4,8 @@
 use crate::registry::check::Change;
 use crate::registry::columns;
 use crate::registry::custom::Custom;
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Json, Schema, View};
 use coracle_proto::status::FieldError;
 use coracle_validation::names::{self, Rule};
 use serde_json::Value;
@@ -33,11 +35,14 @@ pub struct Column {
     pub cell: Cell,
 }
 
+/// Renders a cell from an object of the column's kind; see [`columns::column`].
+pub type Draw = dyn Fn(View<'_, Json>) -> Value + Send + Sync;
+
 /// How a cell is made from an object.
 #[derive(Clone)]
 pub enum Cell {
     /// By a function of the object.
-    With(fn(&Value) -> Value),
+    With(&'static Draw),
     /// By a JSONPath, for custom resources.
     Path(String),
 }
@@ -118,13 +123,11 @@ pub fn keep_all_but_status(new: &mut Value, old: &Value) {
 /// the status cannot touch labels, finalizers or owners. `managedFields` are the exception, they tell who wrote the status.
 pub fn keep_all_but_status_and_managers(new: &mut Value, old: &Value) {
     keep_all_but_status(new, old);
-    let managers = new.get("metadata").and_then(|meta| meta.get("managedFields")).cloned();
+    let managers = PartialObjectMetadata::of(new).metadata().managed_fields().to_value();
     keep(new, old, "metadata");
-    let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    match managers {
-        Some(managers) => meta.insert("managedFields".into(), managers),
-        None => meta.remove("managedFields"),
-    };
+    if let Some(mut meta) = PartialObjectMetadata::edit(new).metadata().existing() {
+        meta.managed_fields().put(managers);
+    }
 }
 
 /// Takes the top-level field `key` over from `old`, present or absent.
@@ -144,18 +147,18 @@ pub struct Field {
     /// Its value, empty when unset.
     pub get: Arc<dyn Fn(&Value) -> String + Send + Sync>,
     /// All that `get` looks at, as `member` or `member.member`; nothing when that is not known.
-    pub reads: &'static [&'static str],
+    pub reads: Vec<String>,
 }
 
 impl Field {
     /// A field by what clients call it and how to read it.
     pub fn new(name: impl Into<String>, get: impl Fn(&Value) -> String + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), get: Arc::new(get), reads: &[] }
+        Self { name: name.into(), get: Arc::new(get), reads: Vec::new() }
     }
 
     /// The field is read from nothing but these, so that the rest of an object need not be read for it.
-    pub fn reading(self, reads: &'static [&'static str]) -> Self {
-        Self { reads, ..self }
+    pub fn reading(self, reads: &[impl AsRef<str>]) -> Self {
+        Self { reads: reads.iter().map(|read| read.as_ref().to_owned()).collect(), ..self }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Default flow schemas and priority levels of API priority and fairness.
 
+use coracle_fields::Schema;
+use coracle_fields::flowcontrol::v1::{FlowSchemaSpec, ResourcePolicyRule};
 use serde_json::{Value, json};
 
 /// Name, nominal shares, lendable percent, and queues with their hand size (none rejects instead).
@@ -107,7 +109,7 @@ fn level(name: &str, spec: Value) -> Value {
 fn schema(name: &str, level: &str, precedence: i64, by: &str, rule: Value) -> Value {
     let mut spec = json!({"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence, "rules": [rule]});
     if !by.is_empty() {
-        spec["distinguisherMethod"] = json!({"type": by});
+        FlowSchemaSpec::edit(&mut spec).distinguisher_method().type_().set(by);
     }
     json!({"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": metadata(name), "spec": spec})
 }
@@ -123,7 +125,7 @@ fn user(name: &str) -> Value {
 fn resources(verbs: &[&str], group: &str, resources: &[&str], cluster: bool) -> Value {
     let mut rule = json!({"verbs": verbs, "apiGroups": [group], "resources": resources, "namespaces": ["*"]});
     if cluster {
-        rule["clusterScope"] = json!(true);
+        ResourcePolicyRule::edit(&mut rule).cluster_scope().set(true);
     }
     rule
 }

@@ -1,5 +1,8 @@
 //! Default roles, read from `roles.txt` and `controllers.txt`, and their bindings.
 
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::rbac::v1::{ClusterRole, PolicyRule, RoleBinding};
+use coracle_fields::{Schema, make};
 use serde_json::{Value, json};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -141,14 +144,14 @@ pub(super) fn rules_of(name: &str) -> Vec<Value> {
 
 fn local((namespace, role, name, lines, subjects): &Local) -> [Value; 2] {
     let within = |mut object: Value| {
-        object["metadata"]["namespace"] = json!(namespace);
+        PartialObjectMetadata::edit(&mut object).metadata().namespace().set(*namespace);
         object
     };
     let rules: Vec<Value> = lines.iter().flat_map(|line| rules(line)).collect();
     let made = json!({"apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata(role), "rules": rules});
     let mut bound = binding(name, role, subjects);
-    bound["kind"] = json!("RoleBinding");
-    bound["roleRef"]["kind"] = json!("Role");
+    RoleBinding::edit(&mut bound).kind().set("RoleBinding");
+    RoleBinding::edit(&mut bound).role_ref().kind().set("Role");
     [within(made), within(bound)]
 }
 
@@ -165,11 +168,12 @@ fn cluster_role(role: &Role<'_>, all: &[Role<'_>]) -> Value {
     let mut object = json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": metadata(role.name),
         "rules": gathered(role, all)});
     if let Some(joins) = role.joins {
-        object["metadata"]["labels"][label(joins)] = json!("true");
+        ClusterRole::edit(&mut object).metadata().labels().insert(&label(joins), "true");
     }
     if let Some(gathers) = role.gathers {
-        object["aggregationRule"] =
-            json!({"clusterRoleSelectors": [{"matchLabels": {label(gathers): "true"}}]});
+        let mut object = ClusterRole::edit(&mut object);
+        let mut rule = object.aggregation_rule();
+        rule.cluster_role_selectors().add().match_labels().insert(&label(gathers), "true");
     }
     object
 }
@@ -226,7 +230,8 @@ fn rules(line: &str) -> Vec<Value> {
     let (verb_words, rest) = line.split_once(' ').unwrap_or((line, ""));
     let verbs = verbs(verb_words);
     if rest.starts_with('/') || rest == "*" {
-        return vec![json!({"verbs": verbs, "nonResourceURLs": rest.split_whitespace().collect::<Vec<_>>()})];
+        let urls: Vec<&str> = rest.split_whitespace().collect();
+        return vec![make!(part PolicyRule { verbs, non_resource_urls: urls }).into_value()];
     }
     let (resources, names) = match rest.split_once(" @") {
         Some((resources, names)) => (resources, names.split(',').collect()),
@@ -241,11 +246,11 @@ fn rules(line: &str) -> Vec<Value> {
         }
     }
     let rule = |(group, resources): (&str, Vec<&str>)| {
-        let mut rule = json!({"verbs": verbs, "apiGroups": [group], "resources": resources});
+        let mut rule = make!(part PolicyRule { verbs: &verbs, api_groups: [group], resources });
         if !names.is_empty() {
-            rule["resourceNames"] = json!(names);
+            rule.edit().resource_names().set(&names);
         }
-        rule
+        rule.into_value()
     };
     groups.into_iter().map(rule).collect()
 }

@@ -3,31 +3,33 @@
 use super::ages::human;
 use super::{age, name, text, text_or, wide};
 use crate::registry::kinds::Column;
-use coracle_validation::tree::Tree;
+use coracle_fields::View;
+use coracle_fields::certificates::v1::CertificateSigningRequest;
+use coracle_fields::rbac::v1::RoleBinding;
 use serde_json::{Value, json};
 
-/// RoleBindings and ClusterRoleBindings.
+/// RoleBindings and ClusterRoleBindings, which have the same fields.
 pub fn role_binding() -> Vec<Column> {
     vec![
         name(),
-        text("Role", |object| {
-            json!(format!("{}/{}", object.text("roleRef.kind"), object.text("roleRef.name")))
+        text::<RoleBinding>("Role", |object| {
+            json!(format!("{}/{}", object.role_ref().kind().text(), object.role_ref().name().text()))
         }),
         age(),
-        wide("Users", |object| subjects(object, "User")),
-        wide("Groups", |object| subjects(object, "Group")),
-        wide("ServiceAccounts", |object| subjects(object, "ServiceAccount")),
+        wide::<RoleBinding>("Users", |object| subjects(object, "User")),
+        wide::<RoleBinding>("Groups", |object| subjects(object, "Group")),
+        wide::<RoleBinding>("ServiceAccounts", |object| subjects(object, "ServiceAccount")),
     ]
 }
 
-fn subjects(binding: &Value, kind: &str) -> Value {
+fn subjects(binding: View<'_, RoleBinding>, kind: &str) -> Value {
     let names: Vec<String> = binding
-        .items("subjects")
-        .iter()
-        .filter(|subject| subject.text("kind") == kind)
+        .subjects()
+        .items()
+        .filter(|subject| subject.kind() == kind)
         .map(|subject| match kind {
-            "ServiceAccount" => format!("{}/{}", subject.text("namespace"), subject.text("name")),
-            _ => subject.text("name").to_owned(),
+            "ServiceAccount" => format!("{}/{}", subject.namespace().text(), subject.name().text()),
+            _ => subject.name().text().to_owned(),
         })
         .collect();
     json!(names.join(", "))
@@ -38,13 +40,15 @@ pub fn certificate_request() -> Vec<Column> {
     vec![
         name(),
         age(),
-        text("SignerName", |object| text_or(object, "spec.signerName", "<none>")),
-        text("Requestor", |object| json!(object.text("spec.username"))),
-        text("RequestedDuration", |object| {
-            json!(object.int("spec.expirationSeconds").map_or_else(|| "<none>".into(), human))
+        text::<CertificateSigningRequest>("SignerName", |object| {
+            text_or(object.spec().signer_name().text(), "<none>")
         }),
-        text("Condition", |object| {
-            let is = |kind: &str| object.items("status.conditions").iter().any(|c| c.text("type") == kind);
+        text::<CertificateSigningRequest>("Requestor", |object| json!(object.spec().username().text())),
+        text::<CertificateSigningRequest>("RequestedDuration", |object| {
+            json!(object.spec().expiration_seconds().int().map_or_else(|| "<none>".into(), human))
+        }),
+        text::<CertificateSigningRequest>("Condition", |object| {
+            let is = |kind: &str| object.status().conditions().items().any(|c| c.type_() == kind);
             let mut words = vec![match () {
                 () if is("Denied") => "Denied",
                 () if is("Approved") => "Approved",
@@ -53,7 +57,7 @@ pub fn certificate_request() -> Vec<Column> {
             if is("Failed") {
                 words.push("Failed");
             }
-            if !object.text("status.certificate").is_empty() {
+            if !object.status().certificate().text().is_empty() {
                 words.push("Issued");
             }
             json!(words.join(","))

@@ -1,26 +1,26 @@
 //! How long ago, in the words of kubectl: `5s`, `3m12s`, `4h`, `2d3h`, `400d`.
 
+use coracle_fields::View;
+use coracle_fields::meta::PartialObjectMetadata;
 use jiff::Timestamp;
-use serde_json::Value;
 
 /// The age of an object, `<unknown>` without a creation timestamp.
-pub fn age_of(object: &Value) -> String {
-    since(&object["metadata"]["creationTimestamp"])
+pub fn age_of(object: View<'_, PartialObjectMetadata>) -> String {
+    since(object.metadata().creation_timestamp().text())
 }
 
-/// How long ago a timestamp was, `<unknown>` when it is missing or malformed.
-pub fn since(time: &Value) -> String {
-    match time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) {
-        Some(then) => human(Timestamp::now().as_second() - then.as_second()),
-        None => "<unknown>".into(),
+/// How long ago a timestamp was, `<unknown>` when it is empty or malformed.
+pub fn since(time: &str) -> String {
+    match time.parse::<Timestamp>() {
+        Ok(then) => human(Timestamp::now().as_second() - then.as_second()),
+        Err(_) => "<unknown>".into(),
     }
 }
 
-/// The time from one timestamp to another (now when missing), none without a start.
-pub fn duration_between(start: &Value, end: &Value) -> Option<String> {
-    let parse = |value: &Value| value.as_str().and_then(|text| text.parse::<Timestamp>().ok());
-    let start = parse(start)?;
-    let end = parse(end).unwrap_or_else(Timestamp::now);
+/// The time from one timestamp to another (now when it is empty), none without a start.
+pub fn duration_between(start: &str, end: &str) -> Option<String> {
+    let start: Timestamp = start.parse().ok()?;
+    let end = end.parse::<Timestamp>().unwrap_or_else(|_| Timestamp::now());
     Some(human(end.as_second() - start.as_second()))
 }
 

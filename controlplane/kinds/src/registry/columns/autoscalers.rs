@@ -2,76 +2,122 @@
 
 use super::{age, count, name, text};
 use crate::registry::kinds::Column;
-use coracle_validation::tree::Tree;
+use coracle_fields::autoscaling_v2::{
+    HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus,
+};
+use coracle_fields::{Amount, View, autoscaling_v1};
 use serde_json::{Value, json};
 
 /// HorizontalPodAutoscalers.
 pub fn autoscaler() -> Vec<Column> {
     vec![
         name(),
-        text("Reference", |object| {
-            let target = object.at("spec.scaleTargetRef");
-            json!(format!("{}/{}", target.text("kind"), target.text("name")))
+        text::<HorizontalPodAutoscaler>("Reference", |object| {
+            let target = object.spec().scale_target_ref();
+            json!(format!("{}/{}", target.kind().text(), target.name().text()))
         }),
-        text("Targets", |object| json!(targets(object))),
-        text("MinPods", |object| {
-            json!(object.int("spec.minReplicas").map_or_else(|| "<unset>".into(), |count| count.to_string()))
+        text::<HorizontalPodAutoscaler>("Targets", |object| json!(targets(object))),
+        text::<HorizontalPodAutoscaler>("MinPods", |object| {
+            let least = object.spec().min_replicas().int();
+            json!(least.map_or_else(|| "<unset>".into(), |count| count.to_string()))
         }),
-        text("MaxPods", |object| count(object, "spec.maxReplicas")),
-        text("Replicas", |object| count(object, "status.currentReplicas")),
+        text::<HorizontalPodAutoscaler>("MaxPods", |object| count(object.spec().max_replicas().int())),
+        text::<HorizontalPodAutoscaler>("Replicas", |object| count(object.status().current_replicas().int())),
         age(),
     ]
 }
 
 /// The first two metrics and how many more there are.
-fn targets(object: &Value) -> String {
-    let statuses = object.items("status.currentMetrics");
-    let metrics = object.items("spec.metrics");
-    if let (true, Some(goal)) = (metrics.is_empty(), object.int("spec.targetCPUUtilizationPercentage")) {
-        let now = object.int("status.currentCPUUtilizationPercentage");
-        return format!("cpu: {}/{goal}%", now.map_or("<unknown>".into(), |percent| format!("{percent}%")));
-    }
+fn targets(object: View<'_, HorizontalPodAutoscaler>) -> String {
+    let metrics = object.spec().metrics();
     if metrics.is_empty() {
-        return "<none>".into();
+        return cpu_target(object.erased().as_type());
     }
+    let statuses = object.status().current_metrics();
     let shown: Vec<String> = metrics
-        .iter()
+        .items()
         .enumerate()
         .take(2)
-        .map(|(index, metric)| target(metric, statuses.get(index).unwrap_or(&Value::Null)))
+        .map(|(index, metric)| {
+            Goal::of(metric, statuses.nth(index)).map_or("<unknown type>".into(), Goal::text)
+        })
         .collect();
     let more = metrics.len().saturating_sub(2);
     if more == 0 { shown.join(", ") } else { format!("{} + {more} more...", shown.join(", ")) }
 }
 
-fn target(metric: &Value, status: &Value) -> String {
-    let source = match metric.text("type") {
-        "External" => "external",
-        "Pods" => "pods",
-        "Object" => "object",
-        "Resource" => "resource",
-        "ContainerResource" => "containerResource",
-        _ => return "<unknown type>".into(),
-    };
-    let (wanted, current) = (metric.at(source).at("target"), status.at(source).at("current"));
-    let quantity = |value: &Value| match value {
-        Value::String(text) => text.clone(),
+/// The one metric that v1 knows.
+fn cpu_target(object: View<'_, autoscaling_v1::HorizontalPodAutoscaler>) -> String {
+    let Some(goal) = object.spec().target_cpu_utilization_percentage().int() else { return "<none>".into() };
+    let now = object.status().current_cpu_utilization_percentage().int();
+    format!("cpu: {}/{goal}%", percent(now, "<unknown>"))
+}
+
+fn percent(value: Option<i64>, absent: &str) -> String {
+    value.map_or(absent.to_owned(), |percent| format!("{percent}%"))
+}
+
+/// Where a metric is taken from.
+enum Source {
+    Pods,
+    /// Something outside the pods.
+    Other,
+    /// A resource of the pods or of a container.
+    Resource,
+}
+
+/// A metric with its target and what it is now.
+struct Goal<'a> {
+    source: Source,
+    name: &'a str,
+    wanted: View<'a, MetricTarget>,
+    current: View<'a, MetricValueStatus>,
+}
+
+impl<'a> Goal<'a> {
+    fn of(metric: View<'a, MetricSpec>, status: View<'a, MetricStatus>) -> Option<Self> {
+        let (source, name, wanted, current) = match metric.type_().text() {
+            "External" => (Source::Other, "", metric.external().target(), status.external().current()),
+            "Pods" => (Source::Pods, "", metric.pods().target(), status.pods().current()),
+            "Object" => (Source::Other, "", metric.object().target(), status.object().current()),
+            "Resource" => {
+                let of = metric.resource();
+                (Source::Resource, of.name().text(), of.target(), status.resource().current())
+            }
+            "ContainerResource" => {
+                let of = metric.container_resource();
+                (Source::Resource, of.name().text(), of.target(), status.container_resource().current())
+            }
+            _ => return None,
+        };
+        Some(Self { source, name, wanted, current })
+    }
+
+    fn text(self) -> String {
+        let Self { source, name, wanted, current } = self;
+        let average = wanted.average_value().is_set();
+        let pair = if average {
+            format!("{}/{}", quantity(current.average_value()), quantity(wanted.average_value()))
+        } else {
+            format!("{}/{}", quantity(current.value()), quantity(wanted.value()))
+        };
+        match source {
+            Source::Pods => pair,
+            Source::Other => format!("{pair}{}", if average { " (avg)" } else { "" }),
+            Source::Resource if average => format!("{name}: {pair}"),
+            Source::Resource => {
+                let now = percent(current.average_utilization().int(), "<unknown>");
+                let goal = percent(wanted.average_utilization().int(), "<auto>");
+                format!("{name}: {now}/{goal}")
+            }
+        }
+    }
+}
+
+fn quantity(amount: View<'_, Amount>) -> String {
+    match amount.to_value() {
+        Value::String(text) => text,
         Value::Null => "<unknown>".into(),
         other => other.to_string(),
-    };
-    let average = wanted.has("averageValue");
-    let value = if average { "averageValue" } else { "value" };
-    let pair = format!("{}/{}", quantity(current.at(value)), quantity(wanted.at(value)));
-    match source {
-        "pods" => pair,
-        "external" | "object" => format!("{pair}{}", if average { " (avg)" } else { "" }),
-        _ if average => format!("{}: {pair}", metric.at(source).text("name")),
-        _ => {
-            let percent =
-                |value: Option<i64>, absent: &str| value.map_or(absent.to_owned(), |v| format!("{v}%"));
-            let now = percent(current.int("averageUtilization"), "<unknown>");
-            let goal = percent(wanted.int("averageUtilization"), "<auto>");
-            format!("{}: {now}/{goal}", metric.at(source).text("name"))
-        }
     }
 }

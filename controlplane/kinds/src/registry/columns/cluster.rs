@@ -1,49 +1,60 @@
-//! Columns of Namespaces, Nodes, Events, Secrets, quotas, Leases and classes.
+//! Columns of Namespaces, Nodes, Secrets, quotas, Leases and classes.
 
-use super::{age, column, count, format, name, number, since, text, text_or, wide};
+use super::{age, column, count, format, name, number, text, text_or, wide};
 use crate::registry::kinds::Column;
-use coracle_validation::tree::Tree;
-use serde_json::{Value, json};
+use coracle_fields::View;
+use coracle_fields::coordination::v1::Lease;
+use coracle_fields::core::v1::{
+    ComponentCondition, ComponentStatus, ConfigMap, Namespace, Node, ResourceQuota, Secret,
+};
+use coracle_fields::node::v1::RuntimeClass;
+use coracle_fields::scheduling::v1::PriorityClass;
+use serde_json::json;
 
 /// Namespaces.
 pub fn namespace() -> Vec<Column> {
-    vec![name(), text("Status", |object| object.at("status.phase").clone()), age()]
+    vec![name(), text::<Namespace>("Status", |object| object.status().phase().to_value()), age()]
 }
 
 /// Nodes.
 pub fn node() -> Vec<Column> {
     vec![
         name(),
-        text("Status", |node| {
-            let mut words = vec![match format::condition(node, "Ready").map(|ready| ready.text("status")) {
+        text::<Node>("Status", |node| {
+            let ready = format::condition(node.status().conditions(), "Ready");
+            let mut words = vec![match ready.map(|ready| ready.status().text()) {
                 Some("True") => "Ready",
                 Some(_) => "NotReady",
                 None => "Unknown",
             }];
-            if node.flag("spec.unschedulable") {
+            if node.spec().unschedulable().flag() {
                 words.push("SchedulingDisabled");
             }
             json!(words.join(","))
         }),
-        text("Roles", |node| json!(format::or_none(roles(node)))),
+        text::<Node>("Roles", |node| json!(format::or_none(roles(node)))),
         age(),
-        text("Version", |node| json!(node.text("status.nodeInfo.kubeletVersion"))),
-        wide("Internal-IP", |node| json!(address(node, "InternalIP"))),
-        wide("External-IP", |node| json!(address(node, "ExternalIP"))),
-        wide("OS-Image", |node| text_or(node, "status.nodeInfo.osImage", "<unknown>")),
-        wide("Kernel-Version", |node| text_or(node, "status.nodeInfo.kernelVersion", "<unknown>")),
-        wide("Container-Runtime", |node| {
-            text_or(node, "status.nodeInfo.containerRuntimeVersion", "<unknown>")
+        text::<Node>("Version", |node| json!(node.status().node_info().kubelet_version().text())),
+        wide::<Node>("Internal-IP", |node| json!(address(node, "InternalIP"))),
+        wide::<Node>("External-IP", |node| json!(address(node, "ExternalIP"))),
+        wide::<Node>("OS-Image", |node| text_or(node.status().node_info().os_image().text(), "<unknown>")),
+        wide::<Node>("Kernel-Version", |node| {
+            text_or(node.status().node_info().kernel_version().text(), "<unknown>")
+        }),
+        wide::<Node>("Container-Runtime", |node| {
+            text_or(node.status().node_info().container_runtime_version().text(), "<unknown>")
         }),
     ]
 }
 
-fn roles(node: &Value) -> Vec<String> {
+fn roles(node: View<'_, Node>) -> Vec<String> {
     let mut roles: Vec<String> = node
-        .entries("metadata.labels")
+        .metadata()
+        .labels()
+        .entries()
         .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
             Some(role) => Some(role),
-            None => (key == "kubernetes.io/role").then(|| value.as_str()).flatten(),
+            None => (key == "kubernetes.io/role").then(|| value.text()),
         })
         .filter(|role| !role.is_empty())
         .map(str::to_owned)
@@ -53,79 +64,17 @@ fn roles(node: &Value) -> Vec<String> {
     roles
 }
 
-fn address<'a>(node: &'a Value, kind: &str) -> &'a str {
-    let mut addresses = node.items("status.addresses").iter();
-    addresses.find(|address| address.text("type") == kind).map_or("<none>", |address| address.text("address"))
-}
-
-/// The value under its core name, or under the name that `events.k8s.io` has for it.
-fn of<'a>(event: &'a Value, core: &str, view: &str) -> &'a Value {
-    if event.has(core) { event.at(core) } else { event.at(view) }
-}
-
-fn about<'a>(event: &'a Value, field: &str) -> &'a str {
-    of(event, "involvedObject", "regarding").text(field)
-}
-
-/// Events, in either form.
-pub fn event() -> Vec<Column> {
-    vec![
-        text("Last Seen", |event| {
-            let series = event.at("series.lastObservedTime");
-            let (first, last) = (
-                of(event, "firstTimestamp", "deprecatedFirstTimestamp"),
-                of(event, "lastTimestamp", "deprecatedLastTimestamp"),
-            );
-            let last = [series, last, first, event.at("eventTime")];
-            let time = last.into_iter().find(|time| !time.is_null()).unwrap_or(&Value::Null);
-            json!(since(time))
-        }),
-        text("Type", |event| json!(event.text("type"))),
-        text("Reason", |event| json!(event.text("reason"))),
-        text("Object", |event| {
-            let kind = about(event, "kind").to_lowercase();
-            match about(event, "name") {
-                "" => json!(kind),
-                name => json!(format!("{kind}/{name}")),
-            }
-        }),
-        wide("Subobject", |event| json!(about(event, "fieldPath"))),
-        wide("Source", |event| {
-            let source = of(event, "source", "deprecatedSource");
-            let reporting =
-                of(event, "reportingComponent", "reportingController").as_str().unwrap_or_default();
-            let component = first(source.text("component"), reporting);
-            match first(source.text("host"), event.text("reportingInstance")) {
-                "" => json!(component),
-                host => json!(format!("{component}, {host}")),
-            }
-        }),
-        text("Message", |event| json!(of(event, "message", "note").as_str().unwrap_or_default().trim())),
-        wide("First Seen", |event| {
-            let first = of(event, "firstTimestamp", "deprecatedFirstTimestamp");
-            json!(since(if first.is_null() { event.at("eventTime") } else { first }))
-        }),
-        wide("Count", |event| {
-            let count = event
-                .int("series.count")
-                .or(of(event, "count", "deprecatedCount").as_i64())
-                .unwrap_or_default();
-            json!(count.max(1))
-        }),
-        Column { format: "name", ..wide("Name", |event| event.at("metadata.name").clone()) },
-    ]
-}
-
-fn first<'a>(a: &'a str, b: &'a str) -> &'a str {
-    if a.is_empty() { b } else { a }
+fn address<'a>(node: View<'a, Node>, kind: &str) -> &'a str {
+    let mut addresses = node.status().addresses().items();
+    addresses.find(|address| address.type_() == kind).map_or("<none>", |address| address.address().text())
 }
 
 /// Secrets.
 pub fn secret() -> Vec<Column> {
     vec![
         name(),
-        text("Type", |object| object.at("type").clone()),
-        text("Data", |object| json!(object.entries("data").count())),
+        text::<Secret>("Type", |object| object.type_().to_value()),
+        text::<Secret>("Data", |object| json!(object.data().entries().count())),
         age(),
     ]
 }
@@ -134,7 +83,9 @@ pub fn secret() -> Vec<Column> {
 pub fn config_map() -> Vec<Column> {
     vec![
         name(),
-        text("Data", |object| json!(object.entries("data").count() + object.entries("binaryData").count())),
+        text::<ConfigMap>("Data", |object| {
+            json!(object.data().entries().count() + object.binary_data().entries().count())
+        }),
         age(),
     ]
 }
@@ -143,21 +94,20 @@ pub fn config_map() -> Vec<Column> {
 pub fn quota() -> Vec<Column> {
     vec![
         name(),
-        text("Request", |object| json!(used(object, false))),
-        text("Limit", |object| json!(used(object, true))),
+        text::<ResourceQuota>("Request", |object| json!(used(object, false))),
+        text::<ResourceQuota>("Limit", |object| json!(used(object, true))),
         age(),
     ]
 }
 
-fn used(quota: &Value, limits: bool) -> String {
-    let spent = quota.at("status.used");
+fn used(quota: View<'_, ResourceQuota>, limits: bool) -> String {
+    let spent = quota.status().used();
     let mut parts: Vec<String> = quota
-        .entries("status.hard")
+        .status()
+        .hard()
+        .entries()
         .filter(|(name, _)| name.starts_with("limits.") == limits)
-        .map(|(name, hard)| {
-            let used = spent.get(name).and_then(Value::as_str).unwrap_or("0");
-            format!("{name}: {used}/{}", hard.as_str().unwrap_or_default())
-        })
+        .map(|(name, hard)| format!("{name}: {}/{}", spent.key(name).or("0"), hard.text()))
         .collect();
     parts.sort();
     parts.join(", ")
@@ -165,38 +115,44 @@ fn used(quota: &Value, limits: bool) -> String {
 
 /// Leases.
 pub fn lease() -> Vec<Column> {
-    vec![name(), text("Holder", |object| json!(object.text("spec.holderIdentity"))), age()]
+    vec![name(), text::<Lease>("Holder", |object| json!(object.spec().holder_identity().text())), age()]
 }
 
 /// PriorityClasses.
 pub fn priority_class() -> Vec<Column> {
     vec![
         name(),
-        number("Value", |object| count(object, "value")),
-        column("Global-Default", "boolean", |object| json!(object.flag("globalDefault"))),
+        number::<PriorityClass>("Value", |object| count(object.value().int())),
+        column::<PriorityClass>("Global-Default", "boolean", |object| json!(object.global_default().flag())),
         age(),
-        text("PreemptionPolicy", |object| json!(object.text("preemptionPolicy"))),
+        text::<PriorityClass>("PreemptionPolicy", |object| json!(object.preemption_policy().text())),
     ]
 }
 
 /// RuntimeClasses.
 pub fn runtime_class() -> Vec<Column> {
-    vec![name(), text("Handler", |object| object.at("handler").clone()), age()]
+    vec![name(), text::<RuntimeClass>("Handler", |object| object.handler().to_value()), age()]
 }
 
 /// ComponentStatuses.
 pub fn component_status() -> Vec<Column> {
-    fn healthy(object: &Value) -> Option<&Value> {
-        object.items("conditions").iter().find(|condition| condition.text("type") == "Healthy")
+    fn healthy(object: View<'_, ComponentStatus>) -> Option<View<'_, ComponentCondition>> {
+        object.conditions().items().find(|condition| condition.type_() == "Healthy")
     }
     vec![
         name(),
-        text("Status", |object| match healthy(object).map(|condition| condition.text("status")) {
-            Some("True") => json!("Healthy"),
-            Some(_) => json!("Unhealthy"),
-            None => json!("Unknown"),
+        text::<ComponentStatus>("Status", |object| {
+            match healthy(object).map(|condition| condition.status().text()) {
+                Some("True") => json!("Healthy"),
+                Some(_) => json!("Unhealthy"),
+                None => json!("Unknown"),
+            }
         }),
-        text("Message", |object| json!(healthy(object).map_or("", |condition| condition.text("message")))),
-        text("Error", |object| json!(healthy(object).map_or("", |condition| condition.text("error")))),
+        text::<ComponentStatus>("Message", |object| {
+            json!(healthy(object).map_or("", |condition| condition.message().text()))
+        }),
+        text::<ComponentStatus>("Error", |object| {
+            json!(healthy(object).map_or("", |condition| condition.error().text()))
+        }),
     ]
 }

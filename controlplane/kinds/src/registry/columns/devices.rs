@@ -2,22 +2,22 @@
 
 use super::{age, name, text};
 use crate::registry::kinds::Column;
-use coracle_validation::tree::Tree;
+use coracle_fields::resource::v1::{ResourceClaim, ResourceSlice};
 use serde_json::json;
 
 /// ResourceClaims.
 pub fn resource_claim() -> Vec<Column> {
     vec![
         name(),
-        text("State", |object| {
-            let leaving = object.has("metadata.deletionTimestamp");
+        text::<ResourceClaim>("State", |object| {
+            let leaving = object.metadata().deletion_timestamp().is_set();
             let mut words = Vec::new();
             if leaving {
                 words.push("deleted");
             }
-            if object.has("status.allocation") {
+            if object.status().allocation().is_set() {
                 words.push("allocated");
-                if !object.items("status.reservedFor").is_empty() {
+                if !object.status().reserved_for().is_empty() {
                     words.push("reserved");
                 }
             } else if !leaving {
@@ -33,9 +33,9 @@ pub fn resource_claim() -> Vec<Column> {
 pub fn resource_slice() -> Vec<Column> {
     vec![
         name(),
-        text("Node", |object| json!(object.text("spec.nodeName"))),
-        text("Driver", |object| object.at("spec.driver").clone()),
-        text("Pool", |object| object.at("spec.pool.name").clone()),
+        text::<ResourceSlice>("Node", |object| json!(object.spec().node_name().text())),
+        text::<ResourceSlice>("Driver", |object| object.spec().driver().to_value()),
+        text::<ResourceSlice>("Pool", |object| object.spec().pool().name().to_value()),
         age(),
     ]
 }

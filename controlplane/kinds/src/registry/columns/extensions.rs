@@ -2,25 +2,30 @@
 
 use super::{age, format, name, number, text};
 use crate::registry::kinds::Column;
-use coracle_validation::tree::Tree;
+use coracle_fields::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+};
+use coracle_fields::apiregistration::v1::APIService;
 use serde_json::json;
 
-/// Webhook configurations.
+/// Webhook configurations of either kind: only the length of the list is shown.
 pub fn webhooks() -> Vec<Column> {
-    vec![name(), number("Webhooks", |object| json!(object.items("webhooks").len())), age()]
+    let webhooks =
+        number::<ValidatingWebhookConfiguration>("Webhooks", |object| json!(object.webhooks().len()));
+    vec![name(), webhooks, age()]
 }
 
 /// ValidatingAdmissionPolicies.
 pub fn admission_policy() -> Vec<Column> {
     vec![
         name(),
-        number("Validations", |object| json!(object.items("spec.validations").len())),
-        text("ParamKind", |object| {
-            let kind = object.at("spec.paramKind");
-            if kind.is_null() {
+        number::<ValidatingAdmissionPolicy>("Validations", |object| json!(object.spec().validations().len())),
+        text::<ValidatingAdmissionPolicy>("ParamKind", |object| {
+            let kind = object.spec().param_kind();
+            if !kind.is_set() {
                 return json!("<unset>");
             }
-            json!(format!("{}/{}", kind.text("apiVersion"), kind.text("kind")))
+            json!(format!("{}/{}", kind.api_version().text(), kind.kind().text()))
         }),
         age(),
     ]
@@ -30,11 +35,13 @@ pub fn admission_policy() -> Vec<Column> {
 pub fn policy_binding() -> Vec<Column> {
     vec![
         name(),
-        text("PolicyName", |object| object.at("spec.policyName").clone()),
-        text("ParamRef", |object| {
-            let parameter = object.at("spec.paramRef");
-            match (parameter.text("name"), parameter.text("namespace")) {
-                ("", _) if parameter.has("selector") => json!(format::selector(parameter.at("selector"))),
+        text::<ValidatingAdmissionPolicyBinding>("PolicyName", |object| {
+            object.spec().policy_name().to_value()
+        }),
+        text::<ValidatingAdmissionPolicyBinding>("ParamRef", |object| {
+            let parameter = object.spec().param_ref();
+            match (parameter.name().text(), parameter.namespace().text()) {
+                ("", _) if parameter.selector().is_set() => json!(format::selector(parameter.selector())),
                 ("", _) => json!("<unset>"),
                 (name, "") => json!(format!("*/{name}")),
                 (name, namespace) => json!(format!("{namespace}/{name}")),
@@ -48,20 +55,22 @@ pub fn policy_binding() -> Vec<Column> {
 pub fn api_service() -> Vec<Column> {
     vec![
         name(),
-        text("Service", |object| {
-            let service = object.at("spec.service");
-            if service.is_null() {
+        text::<APIService>("Service", |object| {
+            let service = object.spec().service();
+            if !service.is_set() {
                 return json!("Local");
             }
-            json!(format!("{}/{}", service.text("namespace"), service.text("name")))
+            json!(format!("{}/{}", service.namespace().text(), service.name().text()))
         }),
-        text("Available", |object| match format::condition(object, "Available") {
-            None => json!("Unknown"),
-            Some(condition) => match (condition.text("status"), condition.text("reason")) {
-                ("True", _) => json!("True"),
-                (status, "") => json!(status),
-                (status, reason) => json!(format!("{status} ({reason})")),
-            },
+        text::<APIService>("Available", |object| {
+            match format::condition(object.status().conditions(), "Available") {
+                None => json!("Unknown"),
+                Some(condition) => match (condition.status().text(), condition.reason().text()) {
+                    ("True", _) => json!("True"),
+                    (status, "") => json!(status),
+                    (status, reason) => json!(format!("{status} ({reason})")),
+                },
+            }
         }),
         age(),
     ]

@@ -1,39 +1,37 @@
 //! Lists, labels and selectors as text.
 
-use coracle_validation::tree::Tree;
-use serde_json::Value;
+use coracle_fields::core::v1::{LoadBalancerStatus, PodTemplateSpec};
+use coracle_fields::meta::{Condition, LabelSelector};
+use coracle_fields::{List, Map, Text, View};
 
 /// `a=b,c=d` in the order of keys, `<none>` without any.
-pub(super) fn labels(labels: &Value) -> String {
-    let mut pairs: Vec<String> = labels
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-        .collect();
+pub(super) fn labels(labels: View<'_, Map<Text>>) -> String {
+    let mut pairs: Vec<String> =
+        labels.entries().map(|(key, value)| format!("{key}={}", value.text())).collect();
     pairs.sort();
     or_none(pairs)
 }
 
 /// A label selector as kubectl would take it, `<none>` when it has no requirement.
-pub(super) fn selector(selector: &Value) -> String {
-    let mut parts: Vec<(String, String)> = selector
-        .entries("matchLabels")
-        .map(|(key, value)| (key.clone(), format!("{key}={}", value.as_str().unwrap_or_default())))
+pub(super) fn selector(selector: View<'_, LabelSelector>) -> String {
+    let mut parts: Vec<(&str, String)> = selector
+        .match_labels()
+        .entries()
+        .map(|(key, value)| (key, format!("{key}={}", value.text())))
         .collect();
-    for expression in selector.items("matchExpressions") {
-        let key = expression.text("key");
-        let mut values: Vec<&str> = expression.items("values").iter().filter_map(Value::as_str).collect();
+    for expression in selector.match_expressions().items() {
+        let key = expression.key().text();
+        let mut values: Vec<&str> = expression.values().items().filter_map(|value| value.get()).collect();
         values.sort_unstable();
         let values = values.join(",");
-        let part = match expression.text("operator") {
+        let part = match expression.operator().text() {
             "In" => format!("{key} in ({values})"),
             "NotIn" => format!("{key} notin ({values})"),
             "Exists" => key.to_owned(),
             "DoesNotExist" => format!("!{key}"),
             _ => return "<error>".into(),
         };
-        parts.push((key.to_owned(), part));
+        parts.push((key, part));
     }
     parts.sort();
     or_none(parts.into_iter().map(|(_, part)| part).collect())
@@ -54,31 +52,23 @@ pub(super) fn first_three(items: &[String]) -> Option<String> {
 }
 
 /// Names of containers, comma-separated.
-pub(super) fn container_names(template: &Value) -> String {
-    of_containers(template, "name")
+pub(super) fn container_names(template: View<'_, PodTemplateSpec>) -> String {
+    let names: Vec<&str> = template.spec().containers().items().map(|c| c.name().text()).collect();
+    names.join(",")
 }
 
 /// Images of containers, comma-separated.
-pub(super) fn container_images(template: &Value) -> String {
-    of_containers(template, "image")
-}
-
-fn of_containers(template: &Value, key: &str) -> String {
-    let texts: Vec<&str> =
-        template.items("spec.containers").iter().map(|container| container.text(key)).collect();
-    texts.join(",")
+pub(super) fn container_images(template: View<'_, PodTemplateSpec>) -> String {
+    let images: Vec<&str> = template.spec().containers().items().map(|c| c.image().text()).collect();
+    images.join(",")
 }
 
 /// Addresses or host names of a load balancer, sorted.
-pub(super) fn balancer(status: &Value) -> Vec<String> {
+pub(super) fn balancer(status: View<'_, LoadBalancerStatus>) -> Vec<String> {
     let mut names: Vec<String> = status
-        .items("ingress")
-        .iter()
-        .map(
-            |ingress| {
-                if ingress.text("ip").is_empty() { ingress.text("hostname") } else { ingress.text("ip") }
-            },
-        )
+        .ingress()
+        .items()
+        .map(|ingress| ingress.ip().filled().unwrap_or(ingress.hostname().text()))
         .filter(|name| !name.is_empty())
         .map(str::to_owned)
         .collect();
@@ -88,16 +78,17 @@ pub(super) fn balancer(status: &Value) -> Vec<String> {
 }
 
 /// Texts of a list.
-pub(super) fn texts(object: &Value, path: &str) -> Vec<String> {
-    object.items(path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+pub(super) fn texts(list: View<'_, List<Text>>) -> Vec<String> {
+    list.items().filter_map(|item| item.get()).map(str::to_owned).collect()
 }
 
 /// Whether the condition of a type is true.
-pub(super) fn is_true(object: &Value, kind: &str) -> bool {
-    condition(object, kind).is_some_and(|condition| condition.text("status") == "True")
+pub(super) fn is_true<T>(conditions: View<'_, List<T>>, kind: &str) -> bool {
+    condition(conditions, kind).is_some_and(|condition| condition.status() == "True")
 }
 
-/// The condition of a type.
-pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    object.items("status.conditions").iter().find(|condition| condition.text("type") == kind)
+/// The condition of a type. The conditions of all kinds have the fields of `meta.Condition`.
+pub(super) fn condition<'a, T>(conditions: View<'a, List<T>>, kind: &str) -> Option<View<'a, Condition>> {
+    let mut conditions = conditions.items().map(|condition| condition.erased().as_type::<Condition>());
+    conditions.find(|condition| condition.type_() == kind)
 }

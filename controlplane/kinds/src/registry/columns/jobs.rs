@@ -2,34 +2,34 @@
 
 use super::{age, duration_between, format, name, since, text, text_or, wide};
 use crate::registry::kinds::Column;
-use coracle_validation::tree::Tree;
-use serde_json::{Value, json};
+use coracle_fields::View;
+use coracle_fields::batch::v1::{CronJob, Job};
+use serde_json::json;
 
 /// Jobs.
 pub fn job() -> Vec<Column> {
     vec![
         name(),
-        text("Status", |job| json!(state(job))),
-        text("Completions", |job| json!(completions(job))),
-        text("Duration", |job| {
-            json!(
-                duration_between(job.at("status.startTime"), job.at("status.completionTime"))
-                    .unwrap_or_default()
-            )
+        text::<Job>("Status", |job| json!(state(job))),
+        text::<Job>("Completions", |job| json!(completions(job))),
+        text::<Job>("Duration", |job| {
+            let status = job.status();
+            let duration = duration_between(status.start_time().text(), status.completion_time().text());
+            json!(duration.unwrap_or_default())
         }),
         age(),
-        wide("Containers", |job| json!(format::container_names(job.at("spec.template")))),
-        wide("Images", |job| json!(format::container_images(job.at("spec.template")))),
-        wide("Selector", |job| json!(format::selector(job.at("spec.selector")))),
+        wide::<Job>("Containers", |job| json!(format::container_names(job.spec().template()))),
+        wide::<Job>("Images", |job| json!(format::container_images(job.spec().template()))),
+        wide::<Job>("Selector", |job| json!(format::selector(job.spec().selector()))),
     ]
 }
 
-fn state(job: &Value) -> &'static str {
-    let is = |kind: &str| format::is_true(job, kind);
+fn state(job: View<'_, Job>) -> &'static str {
+    let is = |kind: &str| format::is_true(job.status().conditions(), kind);
     match () {
         () if is("Complete") => "Complete",
         () if is("Failed") => "Failed",
-        () if job.has("metadata.deletionTimestamp") => "Terminating",
+        () if job.metadata().deletion_timestamp().is_set() => "Terminating",
         () if is("Suspended") => "Suspended",
         () if is("FailureTarget") => "FailureTarget",
         () if is("SuccessCriteriaMet") => "SuccessCriteriaMet",
@@ -37,9 +37,9 @@ fn state(job: &Value) -> &'static str {
     }
 }
 
-fn completions(job: &Value) -> String {
-    let done = job.int("status.succeeded").unwrap_or_default();
-    match (job.int("spec.completions"), job.int("spec.parallelism").unwrap_or_default()) {
+fn completions(job: View<'_, Job>) -> String {
+    let done = job.status().succeeded().or(0);
+    match (job.spec().completions().int(), job.spec().parallelism().or(0)) {
         (Some(wanted), _) => format!("{done}/{wanted}"),
         (None, parallel) if parallel > 1 => format!("{done}/1 of {parallel}"),
         (None, _) => format!("{done}/1"),
@@ -50,23 +50,27 @@ fn completions(job: &Value) -> String {
 pub fn cron_job() -> Vec<Column> {
     vec![
         name(),
-        text("Schedule", |object| object.at("spec.schedule").clone()),
-        text("Timezone", |object| text_or(object, "spec.timeZone", "<none>")),
-        super::column("Suspend", "boolean", |object| match object.at("spec.suspend").as_bool() {
+        text::<CronJob>("Schedule", |object| object.spec().schedule().to_value()),
+        text::<CronJob>("Timezone", |object| text_or(object.spec().time_zone().text(), "<none>")),
+        super::column::<CronJob>("Suspend", "boolean", |object| match object.spec().suspend().get() {
             Some(true) => json!("True"),
             Some(false) => json!("False"),
             None => json!("<unset>"),
         }),
-        super::number("Active", |object| json!(object.items("status.active").len())),
-        text("Last Schedule", |object| {
-            let last = object.at("status.lastScheduleTime");
-            if last.is_null() { json!("<none>") } else { json!(since(last)) }
+        super::number::<CronJob>("Active", |object| json!(object.status().active().len())),
+        text::<CronJob>("Last Schedule", |object| {
+            let last = object.status().last_schedule_time();
+            if last.is_set() { json!(since(last.text())) } else { json!("<none>") }
         }),
         age(),
-        wide("Containers", |object| {
-            json!(format::container_names(object.at("spec.jobTemplate.spec.template")))
+        wide::<CronJob>("Containers", |object| {
+            json!(format::container_names(object.spec().job_template().spec().template()))
         }),
-        wide("Images", |object| json!(format::container_images(object.at("spec.jobTemplate.spec.template")))),
-        wide("Selector", |object| json!(format::selector(object.at("spec.jobTemplate.spec.selector")))),
+        wide::<CronJob>("Images", |object| {
+            json!(format::container_images(object.spec().job_template().spec().template()))
+        }),
+        wide::<CronJob>("Selector", |object| {
+            json!(format::selector(object.spec().job_template().spec().selector()))
+        }),
     ]
 }

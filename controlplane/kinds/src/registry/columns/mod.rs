@@ -1,7 +1,8 @@
 //! Columns of `kubectl get`, as users know them. Cells of kinds that are views read the stored form of the object.
 
-use super::kinds::{Cell, Column};
-use coracle_validation::tree::Tree;
+use super::kinds::{Cell, Column, Draw};
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Json, Schema, View};
 use serde_json::{Value, json};
 
 // How long ago, in the words of kubectl.
@@ -14,6 +15,7 @@ mod workloads;
 mod jobs;
 mod network;
 mod cluster;
+mod events;
 mod storage;
 mod access;
 mod autoscalers;
@@ -25,9 +27,10 @@ pub use access::{certificate_request, role_binding};
 pub use ages::{age_of, duration_between, since};
 pub use autoscalers::autoscaler;
 pub use cluster::{
-    component_status, config_map, event, lease, namespace, node, priority_class, quota, runtime_class, secret,
+    component_status, config_map, lease, namespace, node, priority_class, quota, runtime_class, secret,
 };
 pub use devices::{resource_claim, resource_slice};
+pub use events::event;
 pub use extensions::{admission_policy, api_service, policy_binding, webhooks};
 pub use flow::{flow_schema, priority_level};
 pub use jobs::{cron_job, job};
@@ -43,41 +46,58 @@ pub use workloads::{
     stateful_set,
 };
 
-type Draw = fn(&Value) -> Value;
-
-/// A column that is always shown.
-pub fn column(name: &str, kind: &'static str, cell: Draw) -> Column {
-    Column { name: name.into(), kind, format: "", priority: 0, cell: Cell::With(cell) }
+/// A column that is always shown, of a kind of type `T`. `cell` must capture nothing.
+pub fn column<T: Schema + 'static>(
+    name: &str,
+    kind: &'static str,
+    cell: impl Fn(View<'_, T>) -> Value + Send + Sync + 'static,
+) -> Column {
+    debug_assert_eq!(size_of_val(&cell), 0, "the cell of column {name} captures something");
+    // What has no size takes no memory: nothing leaks.
+    let draw: &'static Draw = Box::leak(Box::new(move |object: View<'_, Json>| cell(object.as_type())));
+    Column { name: name.into(), kind, format: "", priority: 0, cell: Cell::With(draw) }
 }
 
 /// A text column that is always shown.
-fn text(name: &str, cell: Draw) -> Column {
-    column(name, "string", cell)
+fn text<T: Schema + 'static>(
+    name: &str,
+    cell: impl Fn(View<'_, T>) -> Value + Send + Sync + 'static,
+) -> Column {
+    column::<T>(name, "string", cell)
 }
 
 /// A number column that is always shown.
-fn number(name: &str, cell: Draw) -> Column {
-    column(name, "integer", cell)
+fn number<T: Schema + 'static>(
+    name: &str,
+    cell: impl Fn(View<'_, T>) -> Value + Send + Sync + 'static,
+) -> Column {
+    column::<T>(name, "integer", cell)
 }
 
 /// A text column that `-o wide` adds.
-pub fn wide(name: &str, cell: Draw) -> Column {
-    Column { priority: 1, ..column(name, "string", cell) }
+pub fn wide<T: Schema + 'static>(
+    name: &str,
+    cell: impl Fn(View<'_, T>) -> Value + Send + Sync + 'static,
+) -> Column {
+    Column { priority: 1, ..column::<T>(name, "string", cell) }
 }
 
 /// The object's name.
 pub fn name() -> Column {
-    Column { format: "name", ..text("Name", |object| object.at("metadata.name").clone()) }
+    let name = text::<PartialObjectMetadata>("Name", |object| object.metadata().name().to_value());
+    Column { format: "name", ..name }
 }
 
 /// How long ago the object was created.
 pub fn age() -> Column {
-    text("Age", |object| json!(age_of(object)))
+    text::<PartialObjectMetadata>("Age", |object| json!(age_of(object)))
 }
 
 /// When the object was created, for kinds without own columns.
 pub fn created_at() -> Column {
-    column("Created At", "date", |object| object.at("metadata.creationTimestamp").clone())
+    column::<PartialObjectMetadata>("Created At", "date", |object| {
+        object.metadata().creation_timestamp().to_value()
+    })
 }
 
 /// The columns of a kind without columns of its own.
@@ -86,16 +106,13 @@ pub fn plain() -> Vec<Column> {
 }
 
 /// An integer that reads as 0 when missing.
-fn count(object: &Value, path: &str) -> Value {
-    json!(object.int(path).unwrap_or_default())
+fn count(number: Option<i64>) -> Value {
+    json!(number.unwrap_or_default())
 }
 
-/// The text at a path, or a word for its absence.
-fn text_or(object: &Value, path: &str, absent: &str) -> Value {
-    match object.text(path) {
-        "" => json!(absent),
-        text => json!(text),
-    }
+/// A text, or a word for its absence.
+fn text_or(text: &str, absent: &str) -> Value {
+    json!(if text.is_empty() { absent } else { text })
 }
 
 #[cfg(test)]

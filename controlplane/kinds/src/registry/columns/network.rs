@@ -2,45 +2,48 @@
 
 use super::{age, format, name, text, text_or, wide};
 use crate::registry::kinds::Column;
-use coracle_validation::tree::Tree;
-use serde_json::{Value, json};
+use coracle_fields::View;
+use coracle_fields::core::v1::{EndpointSubset, Endpoints, LoadBalancerStatus, Service, ServicePort};
+use coracle_fields::discovery::v1::{EndpointPort, EndpointSlice};
+use coracle_fields::networking::v1::{IPAddress, Ingress, IngressClass, NetworkPolicy, ServiceCIDR};
+use serde_json::json;
 
 /// Services.
 pub fn service() -> Vec<Column> {
     vec![
         name(),
-        text("Type", |object| object.at("spec.type").clone()),
-        text("Cluster-IP", |object| {
-            let address = object.items("spec.clusterIPs").first().and_then(Value::as_str);
-            json!(address.or(object.at("spec.clusterIP").as_str()).unwrap_or("<none>"))
+        text::<Service>("Type", |object| object.spec().type_().to_value()),
+        text::<Service>("Cluster-IP", |object| {
+            let address = object.spec().cluster_ips().first().and_then(|address| address.get());
+            json!(address.or(object.spec().cluster_ip().get()).unwrap_or("<none>"))
         }),
-        text("External-IP", |object| json!(external_address(object))),
-        text("Port(s)", |object| {
-            json!(format::or_none(object.items("spec.ports").iter().map(service_port).collect()))
+        text::<Service>("External-IP", |object| json!(external_address(object))),
+        text::<Service>("Port(s)", |object| {
+            json!(format::or_none(object.spec().ports().items().map(service_port).collect()))
         }),
         age(),
-        wide("Selector", |object| json!(format::labels(object.at("spec.selector")))),
+        wide::<Service>("Selector", |object| json!(format::labels(object.spec().selector()))),
     ]
 }
 
-fn service_port(port: &Value) -> String {
-    let (number, protocol) = (port.int("port").unwrap_or_default(), port.text("protocol"));
-    match port.int("nodePort") {
+fn service_port(port: View<'_, ServicePort>) -> String {
+    let (number, protocol) = (port.port().or(0), port.protocol().text());
+    match port.node_port().int() {
         Some(node_port) if node_port > 0 => format!("{number}:{node_port}/{protocol}"),
         _ => format!("{number}/{protocol}"),
     }
 }
 
-fn external_address(service: &Value) -> String {
-    let own = format::texts(service, "spec.externalIPs");
-    match service.text("spec.type") {
+fn external_address(service: View<'_, Service>) -> String {
+    let own = format::texts(service.spec().external_ips());
+    match service.spec().type_().text() {
         "ClusterIP" | "NodePort" => format::or_none(own),
         "LoadBalancer" => {
-            let mut all = format::balancer(service.at("status.loadBalancer"));
+            let mut all = format::balancer(service.status().load_balancer());
             all.extend(own);
             if all.is_empty() { "<pending>".into() } else { all.join(",") }
         }
-        "ExternalName" => service.text("spec.externalName").to_owned(),
+        "ExternalName" => service.spec().external_name().text().to_owned(),
         _ => "<unknown>".into(),
     }
 }
@@ -49,50 +52,54 @@ fn external_address(service: &Value) -> String {
 pub fn endpoints() -> Vec<Column> {
     vec![
         name(),
-        text("Endpoints", |object| {
-            let mut list = Vec::new();
-            for subset in object.items("subsets") {
-                let addresses = subset.items("addresses").iter().map(|address| address.text("ip"));
-                if subset.items("ports").is_empty() {
-                    list.extend(addresses.map(str::to_owned));
-                    continue;
-                }
-                for port in subset.items("ports") {
-                    let number = port.int("port").unwrap_or_default();
-                    let addresses = subset.items("addresses").iter().map(|address| address.text("ip"));
-                    list.extend(addresses.map(|ip| {
-                        if ip.contains(':') { format!("[{ip}]:{number}") } else { format!("{ip}:{number}") }
-                    }));
-                }
-            }
+        text::<Endpoints>("Endpoints", |object| {
+            let list: Vec<String> = object.subsets().items().flat_map(subset_addresses).collect();
             let shown = format::first_three(&list).unwrap_or_default();
-            json!(if object.items("subsets").is_empty() { "<none>" } else { &shown })
+            json!(if object.subsets().is_empty() { "<none>" } else { &shown })
         }),
         age(),
     ]
+}
+
+/// Every address with every port.
+fn subset_addresses(subset: View<'_, EndpointSubset>) -> Vec<String> {
+    let addresses = || subset.addresses().items().map(|address| address.ip().text());
+    if subset.ports().is_empty() {
+        return addresses().map(str::to_owned).collect();
+    }
+    let mut list = Vec::new();
+    for port in subset.ports().items() {
+        let number = port.port().or(0);
+        list.extend(
+            addresses().map(|ip| {
+                if ip.contains(':') { format!("[{ip}]:{number}") } else { format!("{ip}:{number}") }
+            }),
+        );
+    }
+    list
 }
 
 /// EndpointSlices.
 pub fn endpoint_slice() -> Vec<Column> {
     vec![
         name(),
-        text("AddressType", |object| object.at("addressType").clone()),
-        text("Ports", |object| {
-            let ports: Vec<String> = object.items("ports").iter().map(slice_port).collect();
+        text::<EndpointSlice>("AddressType", |object| object.address_type().to_value()),
+        text::<EndpointSlice>("Ports", |object| {
+            let ports: Vec<String> = object.ports().items().map(slice_port).collect();
             json!(format::first_three(&ports).unwrap_or_else(|| "<unset>".into()))
         }),
-        text("Endpoints", |object| {
-            let endpoints = object.items("endpoints").iter();
+        text::<EndpointSlice>("Endpoints", |object| {
+            let endpoints = object.endpoints().items();
             let addresses: Vec<String> =
-                endpoints.flat_map(|endpoint| format::texts(endpoint, "addresses")).collect();
+                endpoints.flat_map(|endpoint| format::texts(endpoint.addresses())).collect();
             json!(format::first_three(&addresses).unwrap_or_else(|| "<unset>".into()))
         }),
         age(),
     ]
 }
 
-fn slice_port(port: &Value) -> String {
-    match (port.int("port"), port.at("name").as_str()) {
+fn slice_port(port: View<'_, EndpointPort>) -> String {
+    match (port.port().int(), port.name().get()) {
         (Some(number), _) => number.to_string(),
         (None, Some(name)) => name.to_owned(),
         (None, None) => "*".into(),
@@ -103,23 +110,24 @@ fn slice_port(port: &Value) -> String {
 pub fn ingress() -> Vec<Column> {
     vec![
         name(),
-        text("Class", |object| text_or(object, "spec.ingressClassName", "<none>")),
-        text("Hosts", |object| {
-            let rules = object.items("spec.rules");
-            let hosts: Vec<String> = rules
-                .iter()
-                .map(|rule| rule.text("host"))
-                .filter(|h| !h.is_empty())
-                .map(str::to_owned)
-                .collect();
+        text::<Ingress>("Class", |object| text_or(object.spec().ingress_class_name().text(), "<none>")),
+        text::<Ingress>("Hosts", |object| {
+            let rules = object.spec().rules();
+            let hosts: Vec<&str> = rules.items().filter_map(|rule| rule.host().filled()).collect();
             json!(match hosts.len() {
                 0 => "*".to_owned(),
                 1..=3 => hosts.join(","),
                 _ => format!("{} + {} more...", hosts[..3].join(","), rules.len() - 3),
             })
         }),
-        text("Address", |object| json!(format::balancer(object.at("status.loadBalancer")).join(","))),
-        text("Ports", |object| json!(if object.items("spec.tls").is_empty() { "80" } else { "80, 443" })),
+        text::<Ingress>("Address", |object| {
+            // Ingresses have a type of their own with the same fields.
+            let balancer = object.status().load_balancer().erased().as_type::<LoadBalancerStatus>();
+            json!(format::balancer(balancer).join(","))
+        }),
+        text::<Ingress>("Ports", |object| {
+            json!(if object.spec().tls().is_empty() { "80" } else { "80, 443" })
+        }),
         age(),
     ]
 }
@@ -128,15 +136,14 @@ pub fn ingress() -> Vec<Column> {
 pub fn ingress_class() -> Vec<Column> {
     vec![
         name(),
-        text("Controller", |object| object.at("spec.controller").clone()),
-        text("Parameters", |object| {
-            let parameters = object.at("spec.parameters");
-            if parameters.is_null() {
+        text::<IngressClass>("Controller", |object| object.spec().controller().to_value()),
+        text::<IngressClass>("Parameters", |object| {
+            let parameters = object.spec().parameters();
+            if !parameters.is_set() {
                 return json!("<none>");
             }
-            let group =
-                parameters.at("apiGroup").as_str().map(|group| format!(".{group}")).unwrap_or_default();
-            json!(format!("{}{group}/{}", parameters.text("kind"), parameters.text("name")))
+            let group = parameters.api_group().get().map(|group| format!(".{group}")).unwrap_or_default();
+            json!(format!("{}{group}/{}", parameters.kind().text(), parameters.name().text()))
         }),
         age(),
     ]
@@ -144,27 +151,35 @@ pub fn ingress_class() -> Vec<Column> {
 
 /// NetworkPolicies.
 pub fn network_policy() -> Vec<Column> {
-    vec![name(), text("Pod-Selector", |object| json!(format::selector(object.at("spec.podSelector")))), age()]
+    vec![
+        name(),
+        text::<NetworkPolicy>("Pod-Selector", |object| json!(format::selector(object.spec().pod_selector()))),
+        age(),
+    ]
 }
 
 /// ServiceCIDRs.
 pub fn service_cidr() -> Vec<Column> {
-    vec![name(), text("CIDRs", |object| json!(format::texts(object, "spec.cidrs").join(","))), age()]
+    vec![
+        name(),
+        text::<ServiceCIDR>("CIDRs", |object| json!(format::texts(object.spec().cidrs()).join(","))),
+        age(),
+    ]
 }
 
 /// IPAddresses.
 pub fn ip_address() -> Vec<Column> {
     vec![
         name(),
-        text("ParentRef", |object| {
-            let parent = object.at("spec.parentRef");
-            if parent.is_null() {
+        text::<IPAddress>("ParentRef", |object| {
+            let parent = object.spec().parent_ref();
+            if !parent.is_set() {
                 return json!("<none>");
             }
-            let group = parent.text("group");
+            let group = parent.group().text();
             let dot = if group.is_empty() { "" } else { "." };
-            let resource = format!("{}{dot}{group}", parent.text("resource")).to_lowercase();
-            let path: Vec<&str> = [resource.as_str(), parent.text("namespace"), parent.text("name")]
+            let resource = format!("{}{dot}{group}", parent.resource().text()).to_lowercase();
+            let path: Vec<&str> = [resource.as_str(), parent.namespace().text(), parent.name().text()]
                 .into_iter()
                 .filter(|part| !part.is_empty())
                 .collect();

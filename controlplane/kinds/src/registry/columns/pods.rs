@@ -2,33 +2,37 @@
 
 use super::{age, format, name, since, text, text_or, wide};
 use crate::registry::kinds::Column;
-use coracle_validation::tree::Tree;
+use coracle_fields::View;
+use coracle_fields::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodTemplate};
 use serde_json::{Value, json};
 
 /// Pods.
 pub fn pod() -> Vec<Column> {
     vec![
         name(),
-        text("Ready", |pod| {
+        text::<Pod>("Ready", |pod| {
             let seen = Seen::of(pod);
             json!(format!("{}/{}", seen.ready, seen.total))
         }),
-        text("Status", |pod| json!(Seen::of(pod).reason)),
-        text("Restarts", |pod| json!(Seen::of(pod).restarts())),
+        text::<Pod>("Status", |pod| json!(Seen::of(pod).reason)),
+        text::<Pod>("Restarts", |pod| json!(Seen::of(pod).restarts())),
         age(),
-        wide("IP", |pod| json!(pod.items("status.podIPs").first().map_or("<none>", |ip| ip.text("ip")))),
-        wide("Node", |pod| text_or(pod, "spec.nodeName", "<none>")),
-        wide("Nominated Node", |pod| text_or(pod, "status.nominatedNodeName", "<none>")),
-        wide("Readiness Gates", readiness_gates),
+        wide::<Pod>("IP", |pod| {
+            json!(pod.status().pod_ips().first().map_or("<none>", |address| address.ip().text()))
+        }),
+        wide::<Pod>("Node", |pod| text_or(pod.spec().node_name().text(), "<none>")),
+        wide::<Pod>("Nominated Node", |pod| text_or(pod.status().nominated_node_name().text(), "<none>")),
+        wide::<Pod>("Readiness Gates", readiness_gates),
     ]
 }
 
-fn readiness_gates(pod: &Value) -> Value {
-    let gates = pod.items("spec.readinessGates");
+fn readiness_gates(pod: View<'_, Pod>) -> Value {
+    let gates = pod.spec().readiness_gates();
     if gates.is_empty() {
         return json!("<none>");
     }
-    let open = gates.iter().filter(|gate| format::is_true(pod, gate.text("conditionType"))).count();
+    let conditions = pod.status().conditions();
+    let open = gates.items().filter(|gate| format::is_true(conditions, gate.condition_type().text())).count();
     json!(format!("{open}/{}", gates.len()))
 }
 
@@ -42,54 +46,51 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(pod: &Value) -> Self {
-        let sidecar = |name: &str| {
-            let containers = pod.items("spec.initContainers").iter();
-            containers.filter(|c| c.text("restartPolicy") == "Always").any(|c| c.text("name") == name)
-        };
-        let sidecars =
-            pod.items("spec.initContainers").iter().filter(|c| c.text("restartPolicy") == "Always").count();
+    fn of(pod: View<'_, Pod>) -> Self {
+        let (spec, status) = (pod.spec(), pod.status());
+        let sidecars = || spec.init_containers().items().filter(|c| c.restart_policy() == "Always");
         let mut seen = Seen {
             ready: 0,
-            total: pod.items("spec.containers").len() + sidecars,
-            reason: first(&[pod.text("status.reason"), pod.text("status.phase")]),
+            total: spec.containers().len() + sidecars().count(),
+            reason: first(&[status.reason().text(), status.phase().text()]),
             restarts: 0,
             last_restart: String::new(),
         };
-        if format::condition(pod, "PodScheduled").is_some_and(|c| c.text("reason") == "SchedulingGated") {
+        let scheduled = format::condition(status.conditions(), "PodScheduled");
+        if scheduled.is_some_and(|condition| condition.reason() == "SchedulingGated") {
             seen.reason = "SchedulingGated".into();
         }
         let mut init = seen.empty();
-        let mut sidecars = seen.empty();
+        let mut beside = seen.empty();
         let mut initializing = false;
-        for (index, status) in pod.items("status.initContainerStatuses").iter().enumerate() {
-            init.count_restarts(status);
-            let is_sidecar = sidecar(status.text("name"));
+        for (index, container) in status.init_container_statuses().items().enumerate() {
+            init.count_restarts(container);
+            let is_sidecar = sidecars().any(|c| c.name() == container.name().text());
             if is_sidecar {
-                sidecars.count_restarts(status);
+                beside.count_restarts(container);
             }
-            let terminated = status.at("state.terminated");
-            if !terminated.is_null() && terminated.int("exitCode").unwrap_or_default() == 0 {
+            let terminated = container.state().terminated();
+            if terminated.is_set() && terminated.exit_code().or(0) == 0 {
                 continue;
             }
-            if is_sidecar && status.flag("started") {
-                seen.ready += usize::from(status.flag("ready"));
+            if is_sidecar && container.started().flag() {
+                seen.ready += usize::from(container.ready().flag());
                 continue;
             }
-            let waiting = status.text("state.waiting.reason");
-            seen.reason = if !terminated.is_null() {
+            let waiting = container.state().waiting().reason().text();
+            seen.reason = if terminated.is_set() {
                 format!("Init:{}", ended(terminated))
             } else if !waiting.is_empty() && waiting != "PodInitializing" {
                 format!("Init:{waiting}")
             } else {
-                format!("Init:{index}/{}", pod.items("spec.initContainers").len())
+                format!("Init:{index}/{}", spec.init_containers().len())
             };
             initializing = true;
             break;
         }
         (seen.restarts, seen.last_restart) = (init.restarts, init.last_restart);
-        if !initializing || format::is_true(pod, "Initialized") {
-            (seen.restarts, seen.last_restart) = (sidecars.restarts, sidecars.last_restart);
+        if !initializing || format::is_true(status.conditions(), "Initialized") {
+            (seen.restarts, seen.last_restart) = (beside.restarts, beside.last_restart);
             seen.main_containers(pod);
         }
         seen.leaving(pod);
@@ -100,34 +101,35 @@ impl Seen {
         Seen { ready: 0, total: 0, reason: String::new(), restarts: 0, last_restart: String::new() }
     }
 
-    fn count_restarts(&mut self, status: &Value) {
-        self.restarts += status.int("restartCount").unwrap_or_default();
-        let finished = status.text("lastState.terminated.finishedAt");
+    fn count_restarts(&mut self, status: View<'_, ContainerStatus>) {
+        self.restarts += status.restart_count().or(0);
+        let finished = status.last_state().terminated().finished_at().text();
         if finished > self.last_restart.as_str() {
             self.last_restart = finished.to_owned();
         }
     }
 
-    fn main_containers(&mut self, pod: &Value) {
+    fn main_containers(&mut self, pod: View<'_, Pod>) {
         let (mut running, mut failure) = (false, String::new());
-        for status in pod.items("status.containerStatuses").iter().rev() {
+        let statuses: Vec<View<'_, ContainerStatus>> = pod.status().container_statuses().items().collect();
+        for status in statuses.into_iter().rev() {
             self.count_restarts(status);
-            let terminated = status.at("state.terminated");
-            let waiting = status.text("state.waiting.reason");
+            let terminated = status.state().terminated();
+            let waiting = status.state().waiting().reason().text();
             if !waiting.is_empty() {
                 self.reason = waiting.to_owned();
-            } else if !terminated.is_null() {
+            } else if terminated.is_set() {
                 self.reason = ended(terminated);
-                if terminated.int("exitCode").unwrap_or_default() != 0 {
+                if terminated.exit_code().or(0) != 0 {
                     failure = self.reason.clone();
                 }
-            } else if status.flag("ready") && status.has("state.running") {
+            } else if status.ready().flag() && status.state().running().is_set() {
                 running = true;
                 self.ready += 1;
             }
         }
         if self.reason == "Completed" {
-            if running && format::is_true(pod, "Ready") {
+            if running && format::is_true(pod.status().conditions(), "Ready") {
                 self.reason = "Running".into();
             } else if !failure.is_empty() {
                 self.reason = failure;
@@ -137,13 +139,13 @@ impl Seen {
         }
     }
 
-    fn leaving(&mut self, pod: &Value) {
-        if !pod.has("metadata.deletionTimestamp") {
+    fn leaving(&mut self, pod: View<'_, Pod>) {
+        if !pod.metadata().deletion_timestamp().is_set() {
             return;
         }
-        if pod.text("status.reason") == "NodeLost" {
+        if pod.status().reason() == "NodeLost" {
             self.reason = "Unknown".into();
-        } else if !matches!(pod.text("status.phase"), "Succeeded" | "Failed") {
+        } else if !matches!(pod.status().phase().text(), "Succeeded" | "Failed") {
             self.reason = "Terminating".into();
         }
     }
@@ -152,7 +154,7 @@ impl Seen {
         if self.restarts == 0 || self.last_restart.is_empty() {
             return self.restarts.to_string();
         }
-        format!("{} ({} ago)", self.restarts, since(&json!(self.last_restart)))
+        format!("{} ({} ago)", self.restarts, since(&self.last_restart))
     }
 }
 
@@ -161,9 +163,9 @@ fn first(texts: &[&str]) -> String {
 }
 
 /// Why a container ended.
-fn ended(terminated: &Value) -> String {
-    match (terminated.text("reason"), terminated.int("signal").unwrap_or_default()) {
-        ("", 0) => format!("ExitCode:{}", terminated.int("exitCode").unwrap_or_default()),
+fn ended(terminated: View<'_, ContainerStateTerminated>) -> String {
+    match (terminated.reason().text(), terminated.signal().or(0)) {
+        ("", 0) => format!("ExitCode:{}", terminated.exit_code().or(0)),
         ("", signal) => format!("Signal:{signal}"),
         (reason, _) => reason.to_owned(),
     }
@@ -173,8 +175,10 @@ fn ended(terminated: &Value) -> String {
 pub fn pod_template() -> Vec<Column> {
     vec![
         name(),
-        text("Containers", |object| json!(format::container_names(object.at("template")))),
-        text("Images", |object| json!(format::container_images(object.at("template")))),
-        text("Pod Labels", |object| json!(format::labels(object.at("template.metadata.labels")))),
+        text::<PodTemplate>("Containers", |object| json!(format::container_names(object.template()))),
+        text::<PodTemplate>("Images", |object| json!(format::container_images(object.template()))),
+        text::<PodTemplate>("Pod Labels", |object| {
+            json!(format::labels(object.template().metadata().labels()))
+        }),
     ]
 }

@@ -2,89 +2,98 @@
 
 use super::{age, column, format, name, number, text, text_or, wide};
 use crate::registry::kinds::Column;
-use coracle_validation::tree::Tree;
+use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use coracle_fields::meta::ObjectMeta;
+use coracle_fields::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
+};
+use coracle_fields::{List, Text, View};
 use serde_json::{Value, json};
 
 /// Access modes as people abbreviate them, each once, in a fixed order.
-fn modes(modes: &[Value]) -> String {
+fn modes(modes: View<'_, List<Text>>) -> String {
     let short = [
         ("ReadWriteOnce", "RWO"),
         ("ReadOnlyMany", "ROX"),
         ("ReadWriteMany", "RWX"),
         ("ReadWriteOncePod", "RWOP"),
     ];
-    let there: Vec<&str> = short
-        .iter()
-        .filter(|(long, _)| modes.iter().any(|mode| mode == long))
-        .map(|(_, short)| *short)
-        .collect();
+    let there: Vec<&str> =
+        short.iter().filter(|(long, _)| modes.has(long)).map(|(_, short)| *short).collect();
     there.join(",")
 }
 
-fn phase(object: &Value) -> Value {
-    if object.has("metadata.deletionTimestamp") {
-        json!("Terminating")
-    } else {
-        object.at("status.phase").clone()
-    }
+fn phase(meta: View<'_, ObjectMeta>, phase: View<'_, Text>) -> Value {
+    if meta.deletion_timestamp().is_set() { json!("Terminating") } else { phase.to_value() }
 }
 
 /// The class, which old clients set with an annotation.
-fn storage_class(object: &Value) -> Value {
-    let annotation = object.at("metadata.annotations").get("volume.beta.kubernetes.io/storage-class");
-    annotation.cloned().unwrap_or_else(|| json!(object.text("spec.storageClassName")))
-}
-
-fn attributes_class_name() -> Column {
-    text("VolumeAttributesClass", |object| text_or(object, "spec.volumeAttributesClassName", "<unset>"))
-}
-
-fn volume_mode() -> Column {
-    wide("VolumeMode", |object| text_or(object, "spec.volumeMode", "<unset>"))
+fn storage_class(meta: View<'_, ObjectMeta>, class: View<'_, Text>) -> Value {
+    let annotation = meta.annotations().key("volume.beta.kubernetes.io/storage-class");
+    if annotation.is_set() { annotation.to_value() } else { json!(class.text()) }
 }
 
 /// PersistentVolumes.
 pub fn persistent_volume() -> Vec<Column> {
     vec![
         name(),
-        text("Capacity", |object| text_or(object, "spec.capacity.storage", "0")),
-        text("Access Modes", |object| json!(modes(object.items("spec.accessModes")))),
-        text("Reclaim Policy", |object| object.at("spec.persistentVolumeReclaimPolicy").clone()),
-        text("Status", phase),
-        text("Claim", |object| {
-            let claim = object.at("spec.claimRef");
-            if claim.is_null() {
+        text::<PersistentVolume>("Capacity", |object| {
+            text_or(object.spec().capacity().key("storage").text(), "0")
+        }),
+        text::<PersistentVolume>("Access Modes", |object| json!(modes(object.spec().access_modes()))),
+        text::<PersistentVolume>("Reclaim Policy", |object| {
+            object.spec().persistent_volume_reclaim_policy().to_value()
+        }),
+        text::<PersistentVolume>("Status", |object| phase(object.metadata(), object.status().phase())),
+        text::<PersistentVolume>("Claim", |object| {
+            let claim = object.spec().claim_ref();
+            if !claim.is_set() {
                 return json!("");
             }
-            json!(format!("{}/{}", claim.text("namespace"), claim.text("name")))
+            json!(format!("{}/{}", claim.namespace().text(), claim.name().text()))
         }),
-        text("StorageClass", storage_class),
-        attributes_class_name(),
-        text("Reason", |object| json!(object.text("status.reason"))),
+        text::<PersistentVolume>("StorageClass", |object| {
+            storage_class(object.metadata(), object.spec().storage_class_name())
+        }),
+        text::<PersistentVolume>("VolumeAttributesClass", |object| {
+            text_or(object.spec().volume_attributes_class_name().text(), "<unset>")
+        }),
+        text::<PersistentVolume>("Reason", |object| json!(object.status().reason().text())),
         age(),
-        volume_mode(),
+        wide::<PersistentVolume>("VolumeMode", |object| {
+            text_or(object.spec().volume_mode().text(), "<unset>")
+        }),
     ]
 }
 
 /// PersistentVolumeClaims.
 pub fn claim() -> Vec<Column> {
-    fn bound(object: &Value) -> bool {
-        !object.text("spec.volumeName").is_empty()
+    fn bound(object: View<'_, PersistentVolumeClaim>) -> bool {
+        !object.spec().volume_name().text().is_empty()
     }
     vec![
         name(),
-        text("Status", phase),
-        text("Volume", |object| json!(object.text("spec.volumeName"))),
-        text("Capacity", |object| {
-            if bound(object) { text_or(object, "status.capacity.storage", "0") } else { json!("") }
+        text::<PersistentVolumeClaim>("Status", |object| phase(object.metadata(), object.status().phase())),
+        text::<PersistentVolumeClaim>("Volume", |object| json!(object.spec().volume_name().text())),
+        text::<PersistentVolumeClaim>("Capacity", |object| {
+            if !bound(object) {
+                return json!("");
+            }
+            text_or(object.status().capacity().key("storage").text(), "0")
         }),
-        text("Access Modes", |object| {
-            if bound(object) { json!(modes(object.items("status.accessModes"))) } else { json!("") }
+        text::<PersistentVolumeClaim>("Access Modes", |object| {
+            if bound(object) { json!(modes(object.status().access_modes())) } else { json!("") }
         }),
-        text("StorageClass", storage_class),
-        attributes_class_name(),
+        text::<PersistentVolumeClaim>("StorageClass", |object| {
+            storage_class(object.metadata(), object.spec().storage_class_name())
+        }),
+        text::<PersistentVolumeClaim>("VolumeAttributesClass", |object| {
+            text_or(object.spec().volume_attributes_class_name().text(), "<unset>")
+        }),
         age(),
-        volume_mode(),
+        wide::<PersistentVolumeClaim>("VolumeMode", |object| {
+            text_or(object.spec().volume_mode().text(), "<unset>")
+        }),
     ]
 }
 
@@ -93,66 +102,79 @@ pub fn class() -> Vec<Column> {
     vec![
         Column {
             format: "name",
-            ..text("Name", |object| {
-                let annotations = object.at("metadata.annotations");
+            ..text::<StorageClass>("Name", |object| {
+                let annotations = object.metadata().annotations();
                 let marks = [
                     "storageclass.kubernetes.io/is-default-class",
                     "storageclass.beta.kubernetes.io/is-default-class",
                 ];
-                let default =
-                    marks.iter().any(|mark| annotations.get(mark).is_some_and(|value| value == "true"));
+                let default = marks.iter().any(|mark| annotations.key(mark) == "true");
                 let suffix = if default { " (default)" } else { "" };
-                json!(format!("{}{suffix}", object.text("metadata.name")))
+                json!(format!("{}{suffix}", object.metadata().name().text()))
             })
         },
-        text("Provisioner", |object| object.at("provisioner").clone()),
-        text("ReclaimPolicy", |object| text_or(object, "reclaimPolicy", "Delete")),
-        text("VolumeBindingMode", |object| text_or(object, "volumeBindingMode", "Immediate")),
-        text("AllowVolumeExpansion", |object| json!(object.flag("allowVolumeExpansion"))),
+        text::<StorageClass>("Provisioner", |object| object.provisioner().to_value()),
+        text::<StorageClass>("ReclaimPolicy", |object| text_or(object.reclaim_policy().text(), "Delete")),
+        text::<StorageClass>("VolumeBindingMode", |object| {
+            text_or(object.volume_binding_mode().text(), "Immediate")
+        }),
+        text::<StorageClass>("AllowVolumeExpansion", |object| json!(object.allow_volume_expansion().flag())),
         age(),
     ]
 }
 
 /// VolumeAttributesClasses.
 pub fn attributes_class() -> Vec<Column> {
-    vec![name(), text("DriverName", |object| object.at("driverName").clone()), age()]
+    vec![name(), text::<VolumeAttributesClass>("DriverName", |object| object.driver_name().to_value()), age()]
 }
 
 /// VolumeAttachments.
 pub fn volume_attachment() -> Vec<Column> {
+    let attacher = text::<VolumeAttachment>("Attacher", |object| object.spec().attacher().to_value());
     vec![
         name(),
-        Column { format: "name", ..text("Attacher", |object| object.at("spec.attacher").clone()) },
-        text("PV", |object| json!(object.text("spec.source.persistentVolumeName"))),
-        text("Node", |object| object.at("spec.nodeName").clone()),
-        column("Attached", "boolean", |object| json!(object.flag("status.attached"))),
+        Column { format: "name", ..attacher },
+        text::<VolumeAttachment>("PV", |object| {
+            json!(object.spec().source().persistent_volume_name().text())
+        }),
+        text::<VolumeAttachment>("Node", |object| object.spec().node_name().to_value()),
+        column::<VolumeAttachment>("Attached", "boolean", |object| json!(object.status().attached().flag())),
         age(),
     ]
 }
 
 /// CSINodes.
 pub fn storage_node() -> Vec<Column> {
-    vec![name(), number("Drivers", |object| json!(object.items("spec.drivers").len())), age()]
+    vec![name(), number::<CSINode>("Drivers", |object| json!(object.spec().drivers().len())), age()]
 }
 
 /// CSIDrivers.
 pub fn driver() -> Vec<Column> {
     vec![
         name(),
-        column("AttachRequired", "boolean", |object| {
-            json!(object.at("spec.attachRequired").as_bool().unwrap_or(true))
+        column::<CSIDriver>("AttachRequired", "boolean", |object| {
+            json!(object.spec().attach_required().get().unwrap_or(true))
         }),
-        column("PodInfoOnMount", "boolean", |object| json!(object.flag("spec.podInfoOnMount"))),
-        column("StorageCapacity", "boolean", |object| json!(object.flag("spec.storageCapacity"))),
-        text("TokenRequests", |object| {
-            if !object.has("spec.tokenRequests") {
+        column::<CSIDriver>("PodInfoOnMount", "boolean", |object| {
+            json!(object.spec().pod_info_on_mount().flag())
+        }),
+        column::<CSIDriver>("StorageCapacity", "boolean", |object| {
+            json!(object.spec().storage_capacity().flag())
+        }),
+        text::<CSIDriver>("TokenRequests", |object| {
+            let requests = object.spec().token_requests();
+            if !requests.is_set() {
                 return json!("<unset>");
             }
-            let requests = object.items("spec.tokenRequests").iter();
-            json!(requests.map(|request| request.text("audience")).collect::<Vec<_>>().join(","))
+            let audiences: Vec<&str> = requests.items().map(|request| request.audience().text()).collect();
+            json!(audiences.join(","))
         }),
-        column("RequiresRepublish", "boolean", |object| json!(object.flag("spec.requiresRepublish"))),
-        text("Modes", |object| json!(format::or_none(format::texts(object, "spec.volumeLifecycleModes")))),
+        column::<CSIDriver>("RequiresRepublish", "boolean", |object| {
+            json!(object.spec().requires_republish().flag())
+        }),
+        text::<CSIDriver>("Modes", |object| {
+            json!(format::or_none(format::texts(object.spec().volume_lifecycle_modes())))
+        }),
         age(),
     ]
 }
@@ -161,7 +183,7 @@ pub fn driver() -> Vec<Column> {
 pub fn capacity() -> Vec<Column> {
     vec![
         name(),
-        text("StorageClassName", |object| object.at("storageClassName").clone()),
-        text("Capacity", |object| text_or(object, "capacity", "<unset>")),
+        text::<CSIStorageCapacity>("StorageClassName", |object| object.storage_class_name().to_value()),
+        text::<CSIStorageCapacity>("Capacity", |object| text_or(object.capacity().text(), "<unset>")),
     ]
 }

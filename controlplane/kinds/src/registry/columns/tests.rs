@@ -1,4 +1,5 @@
 use super::*;
+use coracle_fields::meta::LabelSelector;
 
 /// Renders the cells of a kind, without those that depend on the clock.
 fn row(columns: Vec<Column>, object: &Value) -> Vec<Value> {
@@ -6,7 +7,7 @@ fn row(columns: Vec<Column>, object: &Value) -> Vec<Value> {
         columns.into_iter().filter(|column| !matches!(&*column.name, "Age" | "Last Seen" | "First Seen"));
     timeless
         .map(|column| match column.cell {
-            Cell::With(draw) => draw(object),
+            Cell::With(draw) => draw(object.into()),
             Cell::Path(path) => json!(path),
         })
         .collect()
@@ -119,6 +120,6 @@ fn autoscalers_show_what_they_aim_at() {
 fn selectors_read_as_typed() {
     let selector = json!({"matchLabels": {"b": "1"}, "matchExpressions": [
         {"key": "a", "operator": "In", "values": ["y", "x"]}, {"key": "c", "operator": "DoesNotExist"}]});
-    assert_eq!(format::selector(&selector), "a in (x,y),b=1,!c");
-    assert_eq!(format::selector(&Value::Null), "<none>");
+    assert_eq!(format::selector(LabelSelector::of(&selector)), "a in (x,y),b=1,!c");
+    assert_eq!(format::selector(LabelSelector::of(&Value::Null)), "<none>");
 }

@@ -2,123 +2,139 @@
 
 use super::{age, count, format, name, number, text, wide};
 use crate::registry::kinds::Column;
-use coracle_validation::tree::Tree;
+use coracle_fields::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use coracle_fields::autoscaling_v1::Scale;
+use coracle_fields::core::v1::{PodTemplateSpec, ReplicationController};
+use coracle_fields::meta::OwnerReference;
+use coracle_fields::policy::v1::PodDisruptionBudget;
+use coracle_fields::{IntOrString, Schema, View};
 use serde_json::{Value, json};
 
-fn containers() -> Column {
-    wide("Containers", |object| json!(format::container_names(object.at("spec.template"))))
+/// Names and images of the containers of a template.
+fn containers<T: Schema + 'static>(
+    template: impl Fn(View<'_, T>) -> View<'_, PodTemplateSpec> + Copy + Send + Sync + 'static,
+) -> [Column; 2] {
+    [
+        wide::<T>("Containers", move |object| json!(format::container_names(template(object)))),
+        wide::<T>("Images", move |object| json!(format::container_images(template(object)))),
+    ]
 }
 
-fn images() -> Column {
-    wide("Images", |object| json!(format::container_images(object.at("spec.template"))))
-}
-
-fn selector() -> Column {
-    wide("Selector", |object| json!(format::selector(object.at("spec.selector"))))
-}
-
-fn ready() -> Column {
-    text("Ready", |object| {
-        let ready = object.int("status.readyReplicas").unwrap_or_default();
-        json!(format!("{ready}/{}", object.int("spec.replicas").unwrap_or_default()))
-    })
+fn share_of(part: Option<i64>, all: Option<i64>) -> Value {
+    json!(format!("{}/{}", part.unwrap_or_default(), all.unwrap_or_default()))
 }
 
 /// Deployments.
 pub fn deployment() -> Vec<Column> {
-    vec![
+    let mut columns = vec![
         name(),
-        ready(),
-        text("Up-to-date", |object| count(object, "status.updatedReplicas")),
-        text("Available", |object| count(object, "status.availableReplicas")),
-        age(),
-        containers(),
-        images(),
-        wide("Selector", |object| {
-            let selector = format::selector(object.at("spec.selector"));
-            json!(if selector == "<none>" { "" } else { &selector })
+        text::<Deployment>("Ready", |object| {
+            share_of(object.status().ready_replicas().int(), object.spec().replicas().int())
         }),
-    ]
-}
-
-fn replicas() -> Vec<Column> {
-    vec![
-        name(),
-        number("Desired", |object| count(object, "spec.replicas")),
-        number("Current", |object| count(object, "status.replicas")),
-        number("Ready", |object| count(object, "status.readyReplicas")),
+        text::<Deployment>("Up-to-date", |object| count(object.status().updated_replicas().int())),
+        text::<Deployment>("Available", |object| count(object.status().available_replicas().int())),
         age(),
-        containers(),
-        images(),
-    ]
+    ];
+    columns.extend(containers::<Deployment>(|object| object.spec().template()));
+    columns.push(wide::<Deployment>("Selector", |object| {
+        let selector = format::selector(object.spec().selector());
+        json!(if selector == "<none>" { "" } else { &selector })
+    }));
+    columns
 }
 
 /// What `/scale` shows.
 pub fn scale() -> Vec<Column> {
     vec![
         name(),
-        number("Desired", |object| count(object, "spec.replicas")),
-        number("Available", |object| count(object, "status.replicas")),
+        number::<Scale>("Desired", |object| count(object.spec().replicas().int())),
+        number::<Scale>("Available", |object| count(object.status().replicas().int())),
         age(),
     ]
 }
 
 /// ReplicaSets.
 pub fn replica_set() -> Vec<Column> {
-    let mut columns = replicas();
-    columns.push(selector());
+    let mut columns = vec![
+        name(),
+        number::<ReplicaSet>("Desired", |object| count(object.spec().replicas().int())),
+        number::<ReplicaSet>("Current", |object| count(object.status().replicas().int())),
+        number::<ReplicaSet>("Ready", |object| count(object.status().ready_replicas().int())),
+        age(),
+    ];
+    columns.extend(containers::<ReplicaSet>(|object| object.spec().template()));
+    columns.push(wide::<ReplicaSet>("Selector", |object| json!(format::selector(object.spec().selector()))));
     columns
 }
 
 /// ReplicationControllers, which select by plain labels.
 pub fn replication_controller() -> Vec<Column> {
-    let mut columns = replicas();
-    columns.push(wide("Selector", |object| json!(format::labels(object.at("spec.selector")))));
+    let mut columns = vec![
+        name(),
+        number::<ReplicationController>("Desired", |object| count(object.spec().replicas().int())),
+        number::<ReplicationController>("Current", |object| count(object.status().replicas().int())),
+        number::<ReplicationController>("Ready", |object| count(object.status().ready_replicas().int())),
+        age(),
+    ];
+    columns.extend(containers::<ReplicationController>(|object| object.spec().template()));
+    columns.push(wide::<ReplicationController>("Selector", |object| {
+        json!(format::labels(object.spec().selector()))
+    }));
     columns
 }
 
 /// StatefulSets.
 pub fn stateful_set() -> Vec<Column> {
-    vec![name(), ready(), age(), containers(), images()]
+    let mut columns = vec![
+        name(),
+        text::<StatefulSet>("Ready", |object| {
+            share_of(object.status().ready_replicas().int(), object.spec().replicas().int())
+        }),
+        age(),
+    ];
+    columns.extend(containers::<StatefulSet>(|object| object.spec().template()));
+    columns
 }
 
 /// DaemonSets.
 pub fn daemon_set() -> Vec<Column> {
-    vec![
+    let mut columns = vec![
         name(),
-        number("Desired", |object| count(object, "status.desiredNumberScheduled")),
-        number("Current", |object| count(object, "status.currentNumberScheduled")),
-        number("Ready", |object| count(object, "status.numberReady")),
-        number("Up-to-date", |object| count(object, "status.updatedNumberScheduled")),
-        number("Available", |object| count(object, "status.numberAvailable")),
-        text("Node Selector", |object| json!(format::labels(object.at("spec.template.spec.nodeSelector")))),
+        number::<DaemonSet>("Desired", |object| count(object.status().desired_number_scheduled().int())),
+        number::<DaemonSet>("Current", |object| count(object.status().current_number_scheduled().int())),
+        number::<DaemonSet>("Ready", |object| count(object.status().number_ready().int())),
+        number::<DaemonSet>("Up-to-date", |object| count(object.status().updated_number_scheduled().int())),
+        number::<DaemonSet>("Available", |object| count(object.status().number_available().int())),
+        text::<DaemonSet>("Node Selector", |object| {
+            json!(format::labels(object.spec().template().spec().node_selector()))
+        }),
         age(),
-        containers(),
-        images(),
-        selector(),
-    ]
+    ];
+    columns.extend(containers::<DaemonSet>(|object| object.spec().template()));
+    columns.push(wide::<DaemonSet>("Selector", |object| json!(format::selector(object.spec().selector()))));
+    columns
 }
 
 /// ControllerRevisions.
 pub fn controller_revision() -> Vec<Column> {
     vec![
         name(),
-        text("Controller", |object| {
-            let owners = object.items("metadata.ownerReferences").iter();
-            let owner = owners.filter(|owner| owner.flag("controller")).map(controller_name).next();
+        text::<ControllerRevision>("Controller", |object| {
+            let mut owners = object.metadata().owner_references().items();
+            let owner = owners.find(|owner| owner.controller().flag()).map(controller_name);
             json!(owner.unwrap_or_else(|| "<none>".into()))
         }),
-        text("Revision", |object| count(object, "revision")),
+        text::<ControllerRevision>("Revision", |object| count(object.revision().int())),
         age(),
     ]
 }
 
 /// `deployment.apps/web`.
-fn controller_name(owner: &Value) -> String {
-    let kind = owner.text("kind").to_lowercase();
-    match owner.text("apiVersion").split_once('/') {
-        Some((group, _)) => format!("{kind}.{}/{}", group.to_lowercase(), owner.text("name")),
-        None => format!("{kind}/{}", owner.text("name")),
+fn controller_name(owner: View<'_, OwnerReference>) -> String {
+    let kind = owner.kind().text().to_lowercase();
+    match owner.api_version().text().split_once('/') {
+        Some((group, _)) => format!("{kind}.{}/{}", group.to_lowercase(), owner.name().text()),
+        None => format!("{kind}/{}", owner.name().text()),
     }
 }
 
@@ -126,18 +142,20 @@ fn controller_name(owner: &Value) -> String {
 pub fn budget() -> Vec<Column> {
     vec![
         name(),
-        text("Min Available", |object| share(object.at("spec.minAvailable"))),
-        text("Max Unavailable", |object| share(object.at("spec.maxUnavailable"))),
-        number("Allowed Disruptions", |object| count(object, "status.disruptionsAllowed")),
+        text::<PodDisruptionBudget>("Min Available", |object| share(object.spec().min_available())),
+        text::<PodDisruptionBudget>("Max Unavailable", |object| share(object.spec().max_unavailable())),
+        number::<PodDisruptionBudget>("Allowed Disruptions", |object| {
+            count(object.status().disruptions_allowed().int())
+        }),
         age(),
     ]
 }
 
 /// A number or a percentage as text.
-fn share(value: &Value) -> Value {
-    match value {
+fn share(value: View<'_, IntOrString>) -> Value {
+    match value.to_value() {
         Value::Null => json!("N/A"),
-        Value::String(text) => json!(text),
+        text @ Value::String(_) => text,
         other => json!(other.to_string()),
     }
 }

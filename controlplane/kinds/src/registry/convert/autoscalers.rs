@@ -2,7 +2,10 @@
 //! annotations, so that a v1 client which reads and writes back loses nothing.
 
 use crate::registry::kinds::StoredAs;
-use serde_json::{Map, Value, json};
+use coracle_fields::autoscaling_v2::{HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget};
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Json, Made, Schema, View, autoscaling_v1, make};
+use serde_json::{Value, json};
 
 /// The view.
 pub const STORED_AS: StoredAs = StoredAs { group: "autoscaling", version: "v2", encode, decode };
@@ -15,117 +18,111 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 /// The CPU share that v1 means when it says nothing.
 const DEFAULT_CPU: i64 = 80;
 
-fn is_cpu_share(metric: &Value) -> bool {
-    metric["type"] == "Resource"
-        && metric["resource"]["name"] == "cpu"
-        && metric["resource"]["target"]["averageUtilization"].is_i64()
+/// The CPU share that a metric aims at, if it is one.
+fn cpu_percent(metric: &Value) -> Option<i64> {
+    let metric = MetricSpec::of(metric);
+    if metric.type_() != "Resource" || metric.resource().name() != "cpu" {
+        return None;
+    }
+    metric.resource().target().average_utilization().int()
 }
 
-fn cpu_share(percent: &Value) -> Value {
-    let target = json!({"type": "Utilization", "averageUtilization": percent});
-    json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+fn cpu_share(percent: i64) -> Made<MetricSpec> {
+    make!(part MetricSpec {
+        type_: "Resource",
+        resource: { name: "cpu", target: { type_: "Utilization", average_utilization: percent } },
+    })
 }
 
 fn take_annotation(object: &mut Value, key: &str) -> Option<Value> {
-    let metadata = object["metadata"].as_object_mut()?;
-    let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
-    let text = annotations.remove(key)?;
-    if annotations.is_empty() {
-        metadata.remove("annotations");
+    let mut object = PartialObjectMetadata::edit(object);
+    let mut metadata = object.metadata();
+    let mut annotations = metadata.annotations();
+    let entries = annotations.map_mut()?;
+    let text = entries.remove(key)?;
+    if entries.is_empty() {
+        annotations.clear();
     }
     serde_json::from_str(text.as_str()?).ok()
 }
 
 fn put_annotation(object: &mut Value, key: &str, value: &Value) {
-    if let Some(annotations) = section(&mut object["metadata"], "annotations") {
-        annotations.insert(key.into(), json!(value.to_string()));
-    }
-}
-
-/// The object at `key`, made when it is missing.
-fn section<'a>(parent: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
-    parent.as_object_mut()?.entry(key).or_insert_with(|| json!({})).as_object_mut()
+    PartialObjectMetadata::edit(object).metadata().annotations().insert(key, value.to_string());
 }
 
 /// v1 to v2.
 fn encode(object: &mut Value) {
-    object["apiVersion"] = json!("autoscaling/v2");
-    let mut metrics = match take_annotation(object, METRICS) {
+    HorizontalPodAutoscaler::edit(object).api_version().set("autoscaling/v2");
+    let mut metrics: Vec<Value> = match take_annotation(object, METRICS) {
         Some(Value::Array(metrics)) => metrics.iter().map(metric_to_v2).collect(),
         _ => Vec::new(),
     };
     let behavior = take_annotation(object, BEHAVIOR);
     let current = take_annotation(object, CURRENT);
     let conditions = take_annotation(object, CONDITIONS);
-    if let Some(spec) = section(object, "spec") {
-        if let Some(percent) = spec.remove("targetCPUUtilizationPercentage") {
-            metrics.push(cpu_share(&percent));
-        }
-        if metrics.is_empty() {
-            metrics.push(cpu_share(&json!(DEFAULT_CPU)));
-        }
-        spec.insert("metrics".into(), Value::Array(metrics));
-        if let Some(behavior) = behavior {
-            spec.insert("behavior".into(), behavior);
-        }
+    let v1 = autoscaling_v1::HorizontalPodAutoscaler::of(object);
+    let wanted = v1.spec().target_cpu_utilization_percentage().int();
+    let now = v1.status().current_cpu_utilization_percentage().int();
+    let mut v1 = autoscaling_v1::HorizontalPodAutoscaler::edit(object);
+    v1.spec().target_cpu_utilization_percentage().clear();
+    v1.status().current_cpu_utilization_percentage().clear();
+    let mut v2 = HorizontalPodAutoscaler::edit(object);
+    metrics.extend(wanted.map(|percent| cpu_share(percent).into_value()));
+    if metrics.is_empty() {
+        metrics.push(cpu_share(DEFAULT_CPU).into_value());
     }
-    if object.get("status").is_none() && current.is_none() && conditions.is_none() {
-        return;
+    v2.spec().metrics().put(Value::Array(metrics));
+    if let Some(behavior) = behavior {
+        v2.spec().behavior().put(behavior);
     }
-    let Some(status) = section(object, "status") else { return };
-    if let Some(percent) = status.remove("currentCPUUtilizationPercentage") {
-        let one = json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": percent}}});
-        status.insert("currentMetrics".into(), json!([one]));
+    if let Some(percent) = now {
+        let one = make!(part MetricStatus {
+            type_: "Resource",
+            resource: { name: "cpu", current: { average_utilization: percent } },
+        });
+        v2.status().current_metrics().set([one]);
     }
-    for (key, value) in [("currentMetrics", current), ("conditions", conditions)] {
-        if let Some(value) = value {
-            status.insert(key.into(), value);
-        }
+    if let Some(current) = current {
+        v2.status().current_metrics().put(current);
+    }
+    if let Some(conditions) = conditions {
+        v2.status().conditions().put(conditions);
     }
 }
 
 /// v2 to v1.
 fn decode(object: &mut Value) {
-    object["apiVersion"] = json!("autoscaling/v1");
-    let spec = object.get_mut("spec").and_then(Value::as_object_mut);
-    let (mut metrics, mut behavior) = (None, None);
-    if let Some(spec) = spec {
-        metrics = spec.remove("metrics");
-        behavior = spec.remove("behavior");
-        let cpu =
-            metrics.iter().flat_map(|list| list.as_array()).flatten().find(|metric| is_cpu_share(metric));
-        if let Some(cpu) = cpu {
-            let percent = cpu["resource"]["target"]["averageUtilization"].clone();
-            spec.insert("targetCPUUtilizationPercentage".into(), percent);
-        }
+    let mut v2 = HorizontalPodAutoscaler::edit(object);
+    v2.api_version().set("autoscaling/v1");
+    let metrics = v2.spec().metrics().list_mut().map(std::mem::take).unwrap_or_default();
+    let behavior = v2.spec().behavior().tree().map(Value::take);
+    let current = v2.status().current_metrics().list_mut().map(std::mem::take).unwrap_or_default();
+    let conditions = v2.status().conditions().list_mut().map(std::mem::take).unwrap_or_default();
+    v2.spec().metrics().clear();
+    v2.spec().behavior().clear();
+    v2.status().current_metrics().clear();
+    v2.status().conditions().clear();
+    let now = current.iter().map(|metric| MetricStatus::of(metric).resource()).find_map(|resource| {
+        if resource.name() == "cpu" { resource.current().average_utilization().int() } else { None }
+    });
+    let mut v1 = autoscaling_v1::HorizontalPodAutoscaler::edit(object);
+    if let Some(percent) = metrics.iter().find_map(cpu_percent) {
+        v1.spec().target_cpu_utilization_percentage().set(percent);
     }
-    let others: Vec<Value> = metrics
-        .iter()
-        .flat_map(|list| list.as_array())
-        .flatten()
-        .filter(|metric| !is_cpu_share(metric))
-        .map(metric_to_v1)
-        .collect();
-    if !others.is_empty() {
-        put_annotation(object, METRICS, &Value::Array(others));
+    if let Some(percent) = now {
+        v1.status().current_cpu_utilization_percentage().set(percent);
     }
-    if let Some(behavior) = behavior {
-        put_annotation(object, BEHAVIOR, &behavior);
-    }
-    let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) else { return };
-    let (current, conditions) = (status.remove("currentMetrics"), status.remove("conditions"));
-    let cpu = current
-        .iter()
-        .flat_map(|list| list.as_array())
-        .flatten()
-        .filter(|metric| metric["resource"]["name"] == "cpu")
-        .map(|metric| &metric["resource"]["current"]["averageUtilization"])
-        .find(|percent| percent.is_i64());
-    if let Some(percent) = cpu {
-        status.insert("currentCPUUtilizationPercentage".into(), percent.clone());
-    }
-    for (key, value) in [(CURRENT, current), (CONDITIONS, conditions)] {
-        if let Some(value) = value.filter(|value| value.as_array().is_some_and(|list| !list.is_empty())) {
+    let others: Vec<Value> =
+        metrics.iter().filter(|metric| cpu_percent(metric).is_none()).map(metric_to_v1).collect();
+    let list = |items: Vec<Value>| Some(items).filter(|items| !items.is_empty()).map(Value::Array);
+    let behavior = behavior.filter(|behavior| !behavior.is_null());
+    for (key, value) in [
+        (METRICS, list(others)),
+        (BEHAVIOR, behavior),
+        (CURRENT, list(current)),
+        (CONDITIONS, list(conditions)),
+    ] {
+        if let Some(value) = value {
             put_annotation(object, key, &value);
         }
     }
@@ -133,36 +130,58 @@ fn decode(object: &mut Value) {
 
 /// A metric in the form of the v1 annotation: targets are flat.
 fn metric_to_v1(metric: &Value) -> Value {
-    let kind = metric["type"].as_str().unwrap_or_default();
-    let (key, mut source) = match kind {
-        "Resource" => ("resource", json!({"name": metric["resource"]["name"]})),
-        "ContainerResource" => {
-            let source = &metric["containerResource"];
-            ("containerResource", json!({"name": source["name"], "container": source["container"]}))
+    let spec = MetricSpec::of(metric);
+    let kind = spec.type_().text();
+    let (key, mut source, target, selector) = match kind {
+        "Resource" => {
+            let source = spec.resource();
+            ("resource", json!({"name": source.name()}), source.target(), None)
         }
-        "Pods" => ("pods", json!({"metricName": metric["pods"]["metric"]["name"]})),
-        "External" => ("external", json!({"metricName": metric["external"]["metric"]["name"]})),
+        "ContainerResource" => {
+            let source = spec.container_resource();
+            let flat = json!({"name": source.name(), "container": source.container()});
+            ("containerResource", flat, source.target(), None)
+        }
+        "Pods" => {
+            let (target, metric) = (spec.pods().target(), spec.pods().metric());
+            ("pods", json!({"metricName": metric.name()}), target, Some(("selector", metric.selector())))
+        }
+        "External" => {
+            let (target, metric) = (spec.external().target(), spec.external().metric());
+            let selector = Some(("metricSelector", metric.selector()));
+            ("external", json!({"metricName": metric.name()}), target, selector)
+        }
         "Object" => {
-            let source = &metric["object"];
-            ("object", json!({"metricName": source["metric"]["name"], "target": source["describedObject"]}))
+            let (source, metric) = (spec.object(), spec.object().metric());
+            let flat = json!({"metricName": metric.name(), "target": source.described_object()});
+            ("object", flat, source.target(), Some(("selector", metric.selector())))
         }
         _ => return metric.clone(),
     };
-    let target = &metric[key]["target"];
-    let flat: &[(&str, &str)] = match key {
-        "object" => &[("value", "targetValue"), ("averageValue", "averageValue")],
-        "external" => &[("value", "targetValue"), ("averageValue", "targetAverageValue")],
-        _ => &[("averageUtilization", "targetAverageUtilization"), ("averageValue", "targetAverageValue")],
-    };
-    for (from, to) in flat {
-        if let Some(value) = target.get(*from) {
-            source[*to] = value.clone();
+    for (name, value) in flat_target(key, target) {
+        if value.is_set() {
+            source[name] = value.to_value();
         }
     }
-    if let Some(selector) = metric[key]["metric"].get("selector") {
-        source[if key == "external" { "metricSelector" } else { "selector" }] = selector.clone();
+    if let Some((name, selector)) = selector
+        && selector.is_set()
+    {
+        source[name] = selector.to_value();
     }
     json!({"type": kind, key: source})
+}
+
+/// The values of a target under the names that v1 has for them.
+fn flat_target<'a>(key: &str, target: View<'a, MetricTarget>) -> [(&'static str, View<'a, Json>); 2] {
+    let (value, average) = (target.value().erased(), target.average_value().erased());
+    match key {
+        "object" => [("targetValue", value), ("averageValue", average)],
+        "external" => [("targetValue", value), ("targetAverageValue", average)],
+        _ => {
+            let share = target.average_utilization().erased();
+            [("targetAverageUtilization", share), ("targetAverageValue", average)]
+        }
+    }
 }
 
 /// The reverse of [`metric_to_v1`].

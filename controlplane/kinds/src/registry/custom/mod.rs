@@ -15,6 +15,8 @@ pub mod conversion;
 
 use crate::object::Object;
 use conversion::{Memo, Webhook};
+use coracle_fields::Schema;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -90,12 +92,12 @@ impl Custom {
 
     /// The version that an object says it is in, when the definition has none such.
     pub fn unknown_version<'v>(&self, object: &'v Value) -> Option<&'v str> {
-        let is = object["apiVersion"].as_str().unwrap_or_default();
+        let is = PartialObjectMetadata::of(object).api_version().text();
         Some(is).filter(|_| self.schema_of(object).is_none())
     }
 
     fn schema_of(&self, object: &Value) -> Option<Arc<Value>> {
-        let version = object["apiVersion"].as_str()?.rsplit('/').next()?;
+        let version = PartialObjectMetadata::of(object).api_version().get()?.rsplit('/').next()?;
         self.schemas.get(version).cloned()
     }
 

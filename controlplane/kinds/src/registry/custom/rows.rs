@@ -4,94 +4,89 @@ use super::conversion::Webhook;
 use super::{Custom, Scale, Version, at, defaults, rules};
 use crate::registry::columns;
 use crate::registry::kinds::{ALL_VERBS, Cell, Column, Field, Kind, Scope};
+use coracle_fields::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceSubresources,
+};
+use coracle_fields::{List, Schema, Text, View};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 type Schemas = Arc<HashMap<String, Arc<Value>>>;
+type Definition<'a> = View<'a, CustomResourceDefinition>;
+type Offered<'a> = View<'a, CustomResourceDefinitionVersion>;
 
 /// What is left of the verbs when the definition is going.
 const ENDING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// The rows of a definition, the stored version first.
 pub fn of(definition: &Value) -> Vec<Kind> {
-    let versions = definition["spec"]["versions"].as_array().map_or(&[][..], Vec::as_slice);
-    let stored = versions.iter().find(|version| version["storage"] == true);
-    let stored = stored.and_then(|version| version["name"].as_str()).unwrap_or_default();
-    let schemas: Schemas = Arc::new(
-        versions.iter().map(|version| (text(&version["name"]), schema(definition, version))).collect(),
-    );
-    let all = Arc::new(versions.iter().map(offered).collect::<Vec<_>>());
-    let mut served: Vec<&Value> = versions.iter().filter(|version| version["served"] == true).collect();
-    served.sort_by_key(|version| version["name"] != stored);
+    let definition = CustomResourceDefinition::of(definition);
+    let versions: Vec<Offered<'_>> = definition.spec().versions().items().collect();
+    let stored = versions.iter().find(|version| version.storage().flag());
+    let stored = stored.map_or("", |version| version.name().text());
+    let schemas = versions.iter().map(|version| (text(version.name()), schema(definition, *version)));
+    let schemas: Schemas = Arc::new(schemas.collect());
+    let all = Arc::new(versions.iter().map(|version| offered(*version)).collect::<Vec<_>>());
+    let mut served: Vec<Offered<'_>> =
+        versions.into_iter().filter(|version| version.served().flag()).collect();
+    served.sort_by_key(|version| version.name() != stored);
     served.into_iter().map(|version| row(definition, version, stored, &schemas, &all)).collect()
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+fn text(place: View<'_, Text>) -> String {
+    place.text().to_owned()
 }
 
-fn offered(version: &Value) -> Version {
-    let subresources = ["status", "scale"].into_iter().filter(|sub| version["subresources"][sub].is_object());
-    Version { name: text(&version["name"]), subresources: subresources.collect() }
+fn offered(version: Offered<'_>) -> Version {
+    let of = version.subresources();
+    let subresources = [("status", of.status().is_set()), ("scale", of.scale().is_set())];
+    let subresources = subresources.into_iter().filter(|(_, there)| *there).map(|(name, _)| name);
+    Version { name: text(version.name()), subresources: subresources.collect() }
 }
 
-fn schema(definition: &Value, version: &Value) -> Arc<Value> {
-    let mut schema = version["schema"]["openAPIV3Schema"].clone();
-    if definition["spec"]["preserveUnknownFields"] == true || schema.is_null() {
+fn schema(definition: Definition<'_>, version: Offered<'_>) -> Arc<Value> {
+    let mut schema = version.schema().open_apiv3_schema().to_value();
+    if definition.spec().preserve_unknown_fields().flag() || schema.is_null() {
         schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
     }
     Arc::new(schema)
 }
 
 fn row(
-    definition: &Value,
-    version: &Value,
+    definition: Definition<'_>,
+    version: Offered<'_>,
     stored: &str,
     schemas: &Schemas,
     versions: &Arc<Vec<Version>>,
 ) -> Kind {
-    let (spec, names) = (&definition["spec"], &definition["spec"]["names"]);
-    let list = |value: &Value| -> Vec<String> { value.as_array().into_iter().flatten().map(text).collect() };
-    let (group, name) = (text(&spec["group"]), text(&version["name"]));
-    let mut kind = Kind::new(&group, &name, &text(&names["kind"]), &text(&names["plural"]));
-    kind.singular = text(&names["singular"]);
-    kind.short_names = list(&names["shortNames"]);
-    kind.categories = list(&names["categories"]);
+    let (spec, names) = (definition.spec(), definition.spec().names());
+    let list = |list: View<'_, List<Text>>| -> Vec<String> { list.texts().map(str::to_owned).collect() };
+    let (group, name) = (text(spec.group()), text(version.name()));
+    let mut kind = Kind::new(&group, &name, names.kind().text(), names.plural().text());
+    kind.singular = text(names.singular());
+    kind.short_names = list(names.short_names());
+    kind.categories = list(names.categories());
     kind.schema = schema_name(&group, &name, &kind.kind);
     kind.generation = true;
     kind.conditional = true;
-    kind.verbs = if definition["metadata"]["deletionTimestamp"].is_null() { ALL_VERBS } else { ENDING_VERBS };
-    if spec["scope"] == "Cluster" {
+    kind.verbs = if definition.metadata().deletion_timestamp().is_set() { ENDING_VERBS } else { ALL_VERBS };
+    if spec.scope() == "Cluster" {
         kind.scope = Scope::Cluster;
     }
-    let subresources = &version["subresources"];
-    let status = subresources["status"].is_object();
+    let subresources = version.subresources();
+    let status = subresources.status().is_set();
     if status {
         kind = kind.status_only();
     }
-    let scale = subresources["scale"].as_object().map(|paths| {
-        let path = |name: &str| paths.get(name).map(text).unwrap_or_default();
-        Scale {
-            spec: path("specReplicasPath"),
-            status: path("statusReplicasPath"),
-            selector: path("labelSelectorPath"),
-        }
-    });
+    let scale = scale(subresources);
     if scale.is_some() {
         kind = kind.scale();
     }
     kind.columns = printed(version);
-    let selectable = version["selectableFields"].as_array().into_iter().flatten();
-    for path in selectable.filter_map(|field| field["jsonPath"].as_str()) {
-        let owned = path.to_owned();
-        let read = move |object: &Value| match at(object, &owned) {
-            Value::Null => String::new(),
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        kind.fields.push(Field::new(path.trim_start_matches('.'), read));
-    }
+    kind.fields.extend(
+        version.selectable_fields().items().filter_map(|field| field.json_path().get()).map(selectable),
+    );
     let schema = schemas.get(&name).cloned().unwrap_or_default();
     let (rules, fills) = (rules::of(&schema), defaults::fills(&schema));
     let several = schemas.len() > 1;
@@ -104,7 +99,7 @@ fn row(
         storage_version: stored.to_owned(),
         several,
         heads: (head(&name), head(stored)),
-        webhook: Webhook::of(&spec["conversion"]).filter(|_| several),
+        webhook: Webhook::of(spec.conversion()).filter(|_| several),
         memo: Default::default(),
         fills,
         status,
@@ -114,6 +109,26 @@ fn row(
     kind
 }
 
+fn scale(subresources: View<'_, CustomResourceSubresources>) -> Option<Scale> {
+    let paths = subresources.scale();
+    paths.is_set().then(|| Scale {
+        spec: text(paths.spec_replicas_path()),
+        status: text(paths.status_replicas_path()),
+        selector: text(paths.label_selector_path()),
+    })
+}
+
+/// A field that selectors may name, by its path.
+fn selectable(path: &str) -> Field {
+    let owned = path.to_owned();
+    let read = move |object: &Value| match at(object, &owned) {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Field::new(path.trim_start_matches('.'), read)
+}
+
 /// The name of the schema in OpenAPI documents: `io.example.stable.v1.CronTab`.
 fn schema_name(group: &str, version: &str, kind: &str) -> String {
     let mut parts: Vec<&str> = group.split('.').collect();
@@ -121,27 +136,27 @@ fn schema_name(group: &str, version: &str, kind: &str) -> String {
     format!("{}.{version}.{kind}", parts.join("."))
 }
 
-fn printed(version: &Value) -> Vec<Column> {
-    let own = version["additionalPrinterColumns"].as_array().map_or(&[][..], Vec::as_slice);
+fn printed(version: Offered<'_>) -> Vec<Column> {
+    let own = version.additional_printer_columns();
     let mut all = vec![columns::name()];
     if own.is_empty() {
         all.push(columns::age());
         return all;
     }
-    for column in own {
-        let kind = match column["type"].as_str() {
-            Some("integer") => "integer",
-            Some("number") => "number",
-            Some("boolean") => "boolean",
-            Some("date") => "date",
+    for column in own.items() {
+        let kind = match column.type_().text() {
+            "integer" => "integer",
+            "number" => "number",
+            "boolean" => "boolean",
+            "date" => "date",
             _ => "string",
         };
         all.push(Column {
-            name: column["name"].as_str().unwrap_or_default().to_owned(),
+            name: text(column.name()),
             kind,
             format: "",
-            priority: column["priority"].as_i64().unwrap_or(0) as i32,
-            cell: Cell::Path(column["jsonPath"].as_str().unwrap_or_default().to_owned()),
+            priority: column.priority().or(0) as i32,
+            cell: Cell::Path(text(column.json_path())),
         });
     }
     all

@@ -1,26 +1,29 @@
 //! Namespaces, signing requests, volumes and roles before a write.
 
 use crate::registry::kinds::{keep, keep_all_but_status, keep_status};
+use coracle_fields::apiextensions::v1::{CustomResourceDefinition, CustomResourceDefinitionStatus};
+use coracle_fields::apiregistration::v1::{APIService, APIServiceStatus};
+use coracle_fields::authentication::v1::UserInfo;
+use coracle_fields::certificates::v1::CertificateSigningRequest;
+use coracle_fields::core::v1::{Namespace, NamespaceStatus, PersistentVolume, PersistentVolumeStatus};
+use coracle_fields::storage::v1::{VolumeAttachment, VolumeAttachmentStatus};
+use coracle_fields::{Schema, View, make};
 use coracle_validation::meta::CLEANUP;
-use coracle_validation::tree::{Grow, Tree};
 use serde_json::{Value, json};
 
 /// A new Namespace is active and holds on until its contents are gone.
 pub fn create_namespace(object: &mut Value) {
-    object.put("status", json!({"phase": "Active"}));
-    let spec = object.section("spec");
-    let there = spec.items("finalizers").iter().any(|name| name == "kubernetes");
-    if !there {
-        let mut finalizers = spec.items("finalizers").to_vec();
-        finalizers.push(json!("kubernetes"));
-        spec.put("finalizers", finalizers);
+    let mut namespace = Namespace::edit(object);
+    namespace.status().set(make!(part NamespaceStatus { phase: "Active" }));
+    if !namespace.view().spec().finalizers().has("kubernetes") {
+        namespace.spec().finalizers().push("kubernetes");
     }
 }
 
 /// Only `/finalize` changes the finalizers in a Namespace's spec.
 pub fn update_namespace(new: &mut Value, old: &Value) {
     keep_status(new, old);
-    keep(new.section("spec"), old.at("spec"), "finalizers");
+    Namespace::edit(new).spec().section().finalizers().set(Namespace::of(old).spec().finalizers());
 }
 
 /// `/finalize`: the status stays.
@@ -30,18 +33,17 @@ pub fn finalize_namespace(new: &mut Value, old: &Value) {
 
 /// A CertificateSigningRequest says who asks, whatever the client wrote there.
 pub fn sign_request(object: &mut Value, user: &Value) {
-    let spec = object.section("spec");
-    for field in ["username", "uid", "groups", "extra"] {
-        match user.get(field) {
-            Some(value) => spec.put(field, value.clone()),
-            None => drop(spec.drop_key(field)),
-        }
-    }
+    let (mut request, user) = (CertificateSigningRequest::edit(object), UserInfo::of(user));
+    let mut spec = request.spec().section();
+    spec.username().set(user.username());
+    spec.uid().set(user.uid());
+    spec.groups().set(user.groups());
+    spec.extra().set(user.extra());
 }
 
 /// A CertificateSigningRequest starts unapproved.
 pub fn create_signing_request(object: &mut Value) {
-    object.put("status", json!({}));
+    CertificateSigningRequest::edit(object).status().put(json!({}));
 }
 
 /// CertificateSigningRequests change only through their subresources.
@@ -53,21 +55,20 @@ pub fn update_signing_request(new: &mut Value, old: &Value) {
 /// `/status`: approvals stay what they were.
 pub fn signing_request_status(new: &mut Value, old: &Value) {
     keep_all_but_status(new, old);
+    let before = CertificateSigningRequest::of(old);
     for verdict in ["Approved", "Denied"] {
-        let of = |object: &Value| -> Vec<Value> {
-            let conditions = object.items("status.conditions").iter();
-            conditions.filter(|condition| condition.text("type") == verdict).cloned().collect()
+        let count = |request: View<'_, CertificateSigningRequest>| {
+            request.status().conditions().items().filter(|condition| condition.type_() == verdict).count()
         };
-        let (before, after) = (of(old), of(new));
-        if before.len() != after.len() {
+        if count(before) != count(CertificateSigningRequest::of(new)) {
             continue;
         }
-        let mut before = before.into_iter();
-        new.section("status").each("conditions", |condition| {
-            if condition.text("type") == verdict
-                && let Some(kept) = before.next()
+        let mut kept = before.status().conditions().items().filter(|condition| condition.type_() == verdict);
+        CertificateSigningRequest::edit(new).status().section().conditions().each_object(|mut condition| {
+            if condition.view().type_() == verdict
+                && let Some(kept) = kept.next()
             {
-                *condition = kept;
+                condition.set(kept);
             }
         });
     }
@@ -77,79 +78,94 @@ pub fn signing_request_status(new: &mut Value, old: &Value) {
 /// `/approval`: only conditions change.
 pub fn approve_signing_request(new: &mut Value, old: &Value) {
     stamp_conditions(new, old);
-    let conditions = new.at("status.conditions").clone();
+    let conditions = CertificateSigningRequest::of(new).status().conditions().to_value();
     keep_all_but_status(new, old);
     keep(new, old, "status");
     if !conditions.is_null() {
-        new.section("status").put("conditions", conditions);
+        CertificateSigningRequest::edit(new).status().conditions().put(conditions);
     }
 }
 
 /// Dates conditions that came without a date.
 fn stamp_conditions(new: &mut Value, old: &Value) {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    new.section("status").each("conditions", |condition| {
-        condition.default("lastUpdateTime", now.clone());
-        if condition.has("lastTransitionTime") {
+    let old = CertificateSigningRequest::of(old).status().conditions();
+    CertificateSigningRequest::edit(new).status().section().conditions().each_object(|mut condition| {
+        condition.last_update_time().default(now.as_str());
+        let this = condition.view();
+        if this.last_transition_time().is_set() {
             return;
         }
-        let before = old.items("status.conditions").iter().find(|other| {
-            other.text("type") == condition.text("type")
-                && other.text("status") == condition.text("status")
-                && other.has("lastTransitionTime")
+        let before = old.items().find(|other| {
+            other.type_() == this.type_().text()
+                && other.status() == this.status().text()
+                && other.last_transition_time().is_set()
         });
-        let time = before.map_or_else(|| json!(now), |other| other.at("lastTransitionTime").clone());
-        condition.put("lastTransitionTime", time);
+        match before {
+            Some(other) => condition.last_transition_time().set(other.last_transition_time()),
+            None => condition.last_transition_time().set(now.as_str()),
+        }
     });
 }
 
-/// A new PersistentVolume is pending.
+/// A new PersistentVolume or PersistentVolumeClaim is pending.
 pub fn create_volume(object: &mut Value) {
-    object.put("status", json!({"phase": "Pending"}));
+    PersistentVolume::edit(object).status().set(make!(part PersistentVolumeStatus { phase: "Pending" }));
 }
 
 /// A new VolumeAttachment is not attached.
 pub fn create_attachment(object: &mut Value) {
-    object.put("status", json!({"attached": false}));
+    VolumeAttachment::edit(object).status().set(make!(part VolumeAttachmentStatus { attached: false }));
+}
+
+/// The version of a definition that objects are stored in.
+fn storage_version(definition: View<'_, CustomResourceDefinition>) -> Option<&str> {
+    let mut versions = definition.spec().versions().items();
+    versions.find(|version| version.storage().flag()).map(|version| version.name().text())
 }
 
 /// A new CustomResourceDefinition has stored nothing but its storage version.
 pub fn create_definition(object: &mut Value) {
-    let stored = object.items("spec.versions").iter().find(|version| version.flag("storage"));
-    let versions: Vec<Value> = stored.map(|version| version.at("name").clone()).into_iter().collect();
-    object.put(
-        "status",
-        json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": versions}),
-    );
+    let stored: Vec<&str> = storage_version(CustomResourceDefinition::of(object)).into_iter().collect();
+    let mut status = make!(part CustomResourceDefinitionStatus {
+        accepted_names: { plural: "", kind: "" },
+        stored_versions: stored,
+    });
+    status.edit().conditions().null();
+    let mut definition = CustomResourceDefinition::edit(object);
+    definition.status().set(status);
     // Its objects go before it does.
-    let mut finalizers = object.items("metadata.finalizers").to_vec();
-    if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
-        finalizers.push(json!(CLEANUP));
-        object["metadata"]["finalizers"] = Value::Array(finalizers);
+    if !definition.view().metadata().finalizers().has(CLEANUP) {
+        definition.metadata().finalizers().push(CLEANUP);
     }
 }
 
 /// An APIService of this server itself is available from the first moment.
 pub fn create_api_service(object: &mut Value) {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let local = !object.at("spec.service").is_object();
-    object.put("status", json!({}));
-    if local {
-        let condition = json!({"type": "Available", "status": "True", "lastTransitionTime": now,
-            "reason": "Local", "message": "Local APIServices are always available"});
-        object.put("status", json!({"conditions": [condition]}));
+    let mut service = APIService::edit(object);
+    service.status().put(json!({}));
+    if !service.view().spec().service().is_set() {
+        let status = make!(part APIServiceStatus {
+            conditions: [{
+                type_: "Available",
+                status: "True",
+                last_transition_time: now,
+                reason: "Local",
+                message: "Local APIServices are always available",
+            }],
+        });
+        service.status().set(status);
     }
 }
 
 /// Every version that ever stored objects stays in `storedVersions`.
 pub fn update_definition(new: &mut Value, old: &Value) {
     keep_status(new, old);
-    let stored = new.items("spec.versions").iter().find(|version| version.flag("storage"));
-    let Some(stored) = stored.map(|version| version.at("name").clone()) else { return };
-    let mut versions = new.items("status.storedVersions").to_vec();
-    if !versions.contains(&stored) {
-        versions.push(stored);
-        new.section("status").put("storedVersions", versions);
+    let definition = CustomResourceDefinition::of(new);
+    let Some(stored) = storage_version(definition).map(str::to_owned) else { return };
+    if !definition.status().stored_versions().has(&stored) {
+        CustomResourceDefinition::edit(new).status().stored_versions().push(stored);
     }
 }
 

@@ -1,16 +1,17 @@
 //! How objects end: the grace of Pods, the content of Namespaces.
 
-use coracle_validation::tree::Tree;
-use serde_json::{Value, json};
+use coracle_fields::Schema;
+use coracle_fields::core::v1::{Namespace, Pod};
+use serde_json::Value;
 
 /// A Pod ends within the time the client or its spec gives it; one that no node runs, or that has ended, goes at once.
 pub fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
-    let ended = matches!(pod.at("status.phase").as_str(), Some("Failed" | "Succeeded"));
-    let placed = pod.at("spec.nodeName").as_str().is_some_and(|node| !node.is_empty());
-    if ended || !placed {
+    let pod = Pod::of(pod);
+    let ended = matches!(pod.status().phase().text(), "Failed" | "Succeeded");
+    if ended || pod.spec().node_name().text().is_empty() {
         return 0;
     }
-    match asked.or_else(|| pod.at("spec.terminationGracePeriodSeconds").as_i64()) {
+    match asked.or_else(|| pod.spec().termination_grace_period_seconds().int()) {
         Some(seconds) if seconds < 0 => 1,
         Some(seconds) => seconds,
         None => 30,
@@ -19,17 +20,18 @@ pub fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
 
 /// A Namespace that is being deleted says so.
 pub fn begin_namespace(namespace: &mut Value) {
-    namespace["status"]["phase"] = json!("Terminating");
+    Namespace::edit(namespace).status().phase().set("Terminating");
 }
 
 /// A Namespace is removed when it has no finalizers in its spec.
 pub fn namespace_removable(namespace: &Value) -> bool {
-    namespace.at("spec.finalizers").as_array().is_none_or(Vec::is_empty)
+    Namespace::of(namespace).spec().finalizers().is_empty()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn only_a_pod_on_a_node_gets_time() {

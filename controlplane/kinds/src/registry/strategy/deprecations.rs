@@ -1,9 +1,13 @@
 //! Deprecation warnings for the `Warning` header: storage, networks, service accounts.
 
+use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec};
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::networking::v1::{Ingress, NetworkPolicy, NetworkPolicyPeer};
+use coracle_fields::storage::v1::{CSIDriver, StorageClass};
+use coracle_fields::{Json, List, Schema, View};
 use coracle_proto::names::sloppy_address;
 use coracle_proto::quantity::Quantity;
 use coracle_validation::names::{cidr, network};
-use coracle_validation::tree::Tree;
 use serde_json::Value;
 use std::net::IpAddr;
 
@@ -34,17 +38,23 @@ const NODE_LABELS: [(&str, &str); 8] = [
     ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
 ];
 
-const SOURCES: [(&str, &str); 6] = [
-    ("cephfs", "cephfs: deprecated in v1.28, non-functional in v1.31+"),
-    ("photonPersistentDisk", "photonPersistentDisk: deprecated in v1.11, non-functional in v1.16+"),
-    ("scaleIO", "scaleIO: deprecated in v1.16, non-functional in v1.22+"),
-    ("storageos", "storageOS: deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "glusterfs: deprecated in v1.25, non-functional in v1.26+"),
-    ("rbd", "rbd: deprecated in v1.28, non-functional in v1.31+"),
-];
+/// Sources of a volume that are on their way out, with the warning.
+fn old_sources(spec: View<'_, PersistentVolumeSpec>) -> [(View<'_, Json>, &'static str); 6] {
+    [
+        (spec.cephfs().erased(), "cephfs: deprecated in v1.28, non-functional in v1.31+"),
+        (
+            spec.photon_persistent_disk().erased(),
+            "photonPersistentDisk: deprecated in v1.11, non-functional in v1.16+",
+        ),
+        (spec.scale_io().erased(), "scaleIO: deprecated in v1.16, non-functional in v1.22+"),
+        (spec.storageos().erased(), "storageOS: deprecated in v1.22, non-functional in v1.25+"),
+        (spec.glusterfs().erased(), "glusterfs: deprecated in v1.25, non-functional in v1.26+"),
+        (spec.rbd().erased(), "rbd: deprecated in v1.28, non-functional in v1.31+"),
+    ]
+}
 
 fn annotated(object: &Value, key: &str) -> bool {
-    object.at("metadata.annotations").get(key).is_some()
+    PartialObjectMetadata::of(object).metadata().annotations().key(key).is_set()
 }
 
 fn old_label(key: &str) -> Option<&'static str> {
@@ -54,7 +64,7 @@ fn old_label(key: &str) -> Option<&'static str> {
 /// A new Ingress.
 pub fn ingress(object: &Value, old: Option<&Value>) -> Vec<String> {
     let key = "kubernetes.io/ingress.class";
-    if old.is_some() || !annotated(object, key) || object.has("spec.ingressClassName") {
+    if old.is_some() || !annotated(object, key) || Ingress::of(object).spec().ingress_class_name().is_set() {
         return Vec::new();
     }
     vec![format!("annotation {key:?} is deprecated, please use 'spec.ingressClassName' instead")]
@@ -71,22 +81,20 @@ pub fn volume(object: &Value, _old: Option<&Value>) -> Vec<String> {
             warnings.push(format!("metadata.annotations[{key}]: {message}"));
         }
     }
-    let spec = object.at("spec");
-    if spec.text("persistentVolumeReclaimPolicy") == "Recycle" {
+    let spec = PersistentVolume::of(object).spec();
+    if spec.persistent_volume_reclaim_policy() == "Recycle" {
         warnings.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".into());
     }
-    for (i, term) in spec.items("nodeAffinity.required.nodeSelectorTerms").iter().enumerate() {
-        for (j, rule) in term.items("matchExpressions").iter().enumerate() {
-            if let Some(message) = old_label(rule.text("key")) {
+    for (i, term) in spec.node_affinity().required().node_selector_terms().items().enumerate() {
+        for (j, rule) in term.match_expressions().items().enumerate() {
+            let key = rule.key().text();
+            if let Some(message) = old_label(key) {
                 let path = "spec.nodeAffinity.required.nodeSelectorTerms";
-                warnings.push(format!(
-                    "{path}[{i}].matchExpressions[{j}].key: {} is {message}",
-                    rule.text("key")
-                ));
+                warnings.push(format!("{path}[{i}].matchExpressions[{j}].key: {key} is {message}"));
             }
         }
     }
-    let sources = SOURCES.iter().filter(|(field, _)| spec.has(field));
+    let sources = old_sources(spec).into_iter().filter(|(source, _)| source.is_set());
     warnings.extend(sources.map(|(_, message)| format!("spec.{message}")));
     warnings
 }
@@ -99,8 +107,9 @@ pub fn claim(object: &Value, _old: Option<&Value>) -> Vec<String> {
             "metadata.annotations[{BETA_CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
         ));
     }
-    for list in ["requests", "limits"] {
-        let amount = object.at("spec.resources").at(list).text("storage");
+    let resources = PersistentVolumeClaim::of(object).spec().resources();
+    for (list, amounts) in [("requests", resources.requests()), ("limits", resources.limits())] {
+        let amount = amounts.key("storage").text();
         if amount.parse::<Quantity>().is_ok_and(|quantity| quantity.milli_value() % 1000 != 0) {
             warnings.push(format!(
                 "spec.resources.{list}[storage]: fractional byte value {amount:?} is invalid, must be an integer"
@@ -123,20 +132,24 @@ pub fn account(object: &Value, old: Option<&Value>) -> Vec<String> {
 /// A NetworkPolicy whose ranges may not mean what they say.
 pub fn network_policy(object: &Value, _old: Option<&Value>) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
-        for (i, rule) in object.at("spec").items(direction).iter().enumerate() {
-            for (j, peer) in rule.items(peers).iter().enumerate() {
-                let (block, path) =
-                    (peer.at("ipBlock"), format!("spec.{direction}[{i}].{peers}[{j}].ipBlock"));
-                warnings.extend(range(&format!("{path}.cidr"), block.text("cidr")));
-                for (k, except) in block.items("except").iter().enumerate() {
-                    warnings
-                        .extend(range(&format!("{path}.except[{k}]"), except.as_str().unwrap_or_default()));
-                }
-            }
-        }
+    let spec = NetworkPolicy::of(object).spec();
+    for (i, rule) in spec.ingress().items().enumerate() {
+        peers(&format!("spec.ingress[{i}].from"), rule.from(), &mut warnings);
+    }
+    for (i, rule) in spec.egress().items().enumerate() {
+        peers(&format!("spec.egress[{i}].to"), rule.to(), &mut warnings);
     }
     warnings
+}
+
+fn peers(path: &str, peers: View<'_, List<NetworkPolicyPeer>>, warnings: &mut Vec<String>) {
+    for (j, peer) in peers.items().enumerate() {
+        let (block, path) = (peer.ip_block(), format!("{path}[{j}].ipBlock"));
+        warnings.extend(range(&format!("{path}.cidr"), block.cidr().text()));
+        for (k, except) in block.except().texts().enumerate() {
+            warnings.extend(range(&format!("{path}.except[{k}]"), except));
+        }
+    }
 }
 
 /// An IP address in a deprecated form.
@@ -174,9 +187,9 @@ pub(super) fn range(path: &str, text: &str) -> Option<String> {
 /// A StorageClass.
 pub fn class(object: &Value, _old: Option<&Value>) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (i, topology) in object.items("allowedTopologies").iter().enumerate() {
-        for (j, rule) in topology.items("matchLabelExpressions").iter().enumerate() {
-            if let Some(message) = old_label(rule.text("key")) {
+    for (i, topology) in StorageClass::of(object).allowed_topologies().items().enumerate() {
+        for (j, rule) in topology.match_label_expressions().items().enumerate() {
+            if let Some(message) = old_label(rule.key().text()) {
                 warnings.push(format!("allowedTopologies[{i}].matchLabelExpressions[{j}].key: {message}"));
             }
         }
@@ -186,11 +199,11 @@ pub fn class(object: &Value, _old: Option<&Value>) -> Vec<String> {
 
 /// A CSIDriver whose tokens would travel among the attributes of volumes.
 pub fn driver(object: &Value, old: Option<&Value>) -> Vec<String> {
-    let tokens = object.at("spec.tokenRequests");
-    let asks = !object.items("spec.tokenRequests").is_empty();
-    if !asks
-        || object.has("spec.serviceAccountTokenInSecrets")
-        || old.is_some_and(|old| old.at("spec.tokenRequests") == tokens)
+    let spec = CSIDriver::of(object).spec();
+    let tokens = spec.token_requests();
+    if tokens.is_empty()
+        || spec.service_account_token_in_secrets().is_set()
+        || old.is_some_and(|old| CSIDriver::of(old).spec().token_requests().as_value() == tokens.as_value())
     {
         return Vec::new();
     }

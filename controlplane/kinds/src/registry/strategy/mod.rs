@@ -12,6 +12,8 @@ pub mod cluster;
 pub mod deletion;
 // Warnings for the `Warning` header.
 pub mod warnings;
+// Warnings about pods and their templates.
+mod templates;
 // Warnings about certificates and keys of TLS Secrets.
 pub mod tls_secrets;
 // Warnings about deprecated fields.

@@ -1,159 +1,167 @@
 //! Services and their neighbours before a write.
 
 use crate::registry::kinds::keep_status;
-use coracle_validation::tree::{Grow, Tree, is_empty};
+use coracle_fields::core::v1::{Service, ServiceSpec};
+use coracle_fields::discovery::v1::EndpointSlice;
+use coracle_fields::networking::v1::Ingress;
+use coracle_fields::{Edit, Schema, View};
 use serde_json::{Value, json};
 
 /// A new Service has no load balancer yet; its one address is also its list of addresses.
 pub fn create_service(object: &mut Value) {
-    object.put("status", json!({"loadBalancer": {}}));
-    let spec = object.section("spec");
-    let address = spec.at("clusterIP").clone();
-    if !is_empty(&address) && spec.items("clusterIPs").is_empty() {
-        spec.put("clusterIPs", json!([address]));
+    let mut service = Service::edit(object);
+    service.status().put(json!({}));
+    service.status().load_balancer().put(json!({}));
+    let mut spec = service.spec().section();
+    let address = spec.view().cluster_ip().text().to_owned();
+    if !address.is_empty() && spec.view().cluster_ips().is_empty() {
+        spec.cluster_ips().set([address]);
     }
 }
 
 /// Old clients know one address, new ones a list: whichever changed alone is followed by the other.
-fn follow_addresses(spec: &mut Value, old: &Value) {
-    let (one, before) = (spec.text("clusterIP").to_owned(), old.text("clusterIP"));
-    let list_unchanged = spec.at("clusterIPs") == old.at("clusterIPs") || spec.items("clusterIPs").is_empty();
-    if one != before && list_unchanged {
+fn follow_addresses(spec: &mut Edit<'_, ServiceSpec>, old: View<'_, ServiceSpec>) {
+    let one = spec.view().cluster_ip().text().to_owned();
+    let list = spec.view().cluster_ips();
+    let list_unchanged = same(list, old.cluster_ips()) || list.is_empty();
+    if old.cluster_ip() != one && list_unchanged {
         if one.is_empty() {
-            spec.drop_key("clusterIPs");
+            spec.cluster_ips().clear();
         } else {
-            spec.put("clusterIPs", json!([one]));
+            spec.cluster_ips().set([one]);
         }
     }
 }
 
 /// A client that replaces a Service without its allocated values means to keep them.
-fn keep_allocated(spec: &mut Value, old: &Value) {
-    if has_address(spec) && has_address(old) {
-        let one = old.at("clusterIP").clone();
-        if !is_empty(&one) && is_empty(spec.at("clusterIP")) && is_empty(spec.at("clusterIPs")) {
-            spec.put("clusterIP", one.clone());
+fn keep_allocated(spec: &mut Edit<'_, ServiceSpec>, old: View<'_, ServiceSpec>) {
+    if has_address(spec.view()) && has_address(old) {
+        let one = old.cluster_ip();
+        let none = spec.view().cluster_ip().text().is_empty() && spec.view().cluster_ips().is_empty();
+        if none && !one.text().is_empty() {
+            spec.cluster_ip().set(one);
         }
-        if spec.items("clusterIPs").is_empty() && spec.at("clusterIP") == &one && old.has("clusterIPs") {
-            spec.put("clusterIPs", old.at("clusterIPs").clone());
+        let now = spec.view();
+        if now.cluster_ips().is_empty() && now.cluster_ip() == one.text() && old.cluster_ips().is_set() {
+            spec.cluster_ips().set(old.cluster_ips());
         }
-        for key in ["ipFamilies", "ipFamilyPolicy"] {
-            if old.has(key) {
-                spec.default_empty(key, old.at(key).clone());
-            }
+        if old.ip_families().is_set() {
+            spec.ip_families().default_empty(old.ip_families());
+        }
+        if old.ip_family_policy().is_set() {
+            spec.ip_family_policy().default_empty(old.ip_family_policy());
         }
     }
-    if has_node_ports(spec) && has_node_ports(old) {
-        let known: Vec<(Value, Value, Value)> = old
-            .items("ports")
-            .iter()
-            .map(|port| (port.at("protocol").clone(), port.at("port").clone(), port.at("nodePort").clone()))
-            .collect();
-        let mut taken: Vec<Value> =
-            spec.items("ports").iter().map(|port| port.at("nodePort").clone()).collect();
-        spec.each("ports", |port| {
-            let same = known
-                .iter()
-                .find(|(protocol, number, _)| protocol == port.at("protocol") && number == port.at("port"));
-            if let Some((_, _, node_port)) = same
-                && is_empty(port.at("nodePort"))
-                && !is_empty(node_port)
-                && !taken.contains(node_port)
-            {
-                taken.push(node_port.clone());
-                port.put("nodePort", node_port.clone());
-            }
+    if has_node_ports(spec.view()) && has_node_ports(old) {
+        keep_node_ports(spec, old);
+    }
+    if has_health_port(spec.view()) && has_health_port(old) && old.health_check_node_port().is_set() {
+        spec.health_check_node_port().default_empty(old.health_check_node_port());
+    }
+}
+
+fn keep_node_ports(spec: &mut Edit<'_, ServiceSpec>, old: View<'_, ServiceSpec>) {
+    let mut taken = node_ports(spec.view());
+    spec.ports().each_object(|mut port| {
+        let now = port.view();
+        let mut known = old.ports().items();
+        let same = known.find(|known| {
+            known.protocol() == now.protocol().text() && known.port().int() == now.port().int()
         });
-    }
-    if has_health_port(spec) && has_health_port(old) && old.has("healthCheckNodePort") {
-        spec.default_empty("healthCheckNodePort", old.at("healthCheckNodePort").clone());
-    }
+        let node_port = same.map_or(0, |known| known.node_port().or(0));
+        if now.node_port().or(0) == 0 && node_port != 0 && !taken.contains(&node_port) {
+            taken.push(node_port);
+            port.node_port().set(node_port);
+        }
+    });
 }
 
 /// A Service is a union by `type`: fields that the new type does not use are dropped, when the client did not
 /// change them (then validation speaks), so that their addresses and ports are released.
 pub fn update_service(new: &mut Value, old: &Value) {
     keep_status(new, old);
-    let old_spec = old.at("spec");
-    let spec = new.section("spec");
-    keep_allocated(spec, old_spec);
-    follow_addresses(spec, old_spec);
-    if has_address(old_spec) && !has_address(spec) {
-        if same(spec, old_spec, "clusterIP") && same(spec, old_spec, "clusterIPs") {
-            spec.drop_key("clusterIP");
-            spec.drop_key("clusterIPs");
+    let old = Service::of(old).spec();
+    let mut service = Service::edit(new);
+    let mut spec = service.spec().section();
+    keep_allocated(&mut spec, old);
+    follow_addresses(&mut spec, old);
+    if has_address(old) && !has_address(spec.view()) {
+        let now = spec.view();
+        if same(now.cluster_ip(), old.cluster_ip()) && same(now.cluster_ips(), old.cluster_ips()) {
+            spec.cluster_ip().clear();
+            spec.cluster_ips().clear();
         }
-        drop_unchanged(spec, old_spec, "ipFamilies");
-        drop_unchanged(spec, old_spec, "ipFamilyPolicy");
+        drop_unchanged(spec.ip_families(), old.ip_families());
+        drop_unchanged(spec.ip_family_policy(), old.ip_family_policy());
     }
-    if has_node_ports(old_spec) && !has_node_ports(spec) && no_new_node_ports(spec, old_spec) {
-        spec.each("ports", |port| {
-            port.drop_key("nodePort");
-        });
+    if has_node_ports(old) && !has_node_ports(spec.view()) && no_new_node_ports(spec.view(), old) {
+        spec.ports().each_object(|mut port| port.node_port().clear());
     }
-    if has_health_port(old_spec) && !has_health_port(spec) {
-        drop_unchanged(spec, old_spec, "healthCheckNodePort");
+    if has_health_port(old) && !has_health_port(spec.view()) {
+        drop_unchanged(spec.health_check_node_port(), old.health_check_node_port());
     }
-    if is_balanced(old_spec) && !is_balanced(spec) {
-        drop_unchanged(spec, old_spec, "allocateLoadBalancerNodePorts");
-        drop_unchanged(spec, old_spec, "loadBalancerClass");
+    if is_balanced(old) && !is_balanced(spec.view()) {
+        drop_unchanged(spec.allocate_load_balancer_node_ports(), old.allocate_load_balancer_node_ports());
+        drop_unchanged(spec.load_balancer_class(), old.load_balancer_class());
     }
-    if is_external(old_spec) && !is_external(spec) {
-        drop_unchanged(spec, old_spec, "externalTrafficPolicy");
+    if is_external(old) && !is_external(spec.view()) {
+        drop_unchanged(spec.external_traffic_policy(), old.external_traffic_policy());
     }
-    if !is_balanced(new.at("spec")) {
-        new.section("status").put("loadBalancer", json!({}));
+    if !is_balanced(spec.view()) {
+        service.status().load_balancer().put(json!({}));
     }
 }
 
-fn same(new: &Value, old: &Value, key: &str) -> bool {
-    new.at(key) == old.at(key)
+fn same<T>(new: View<'_, T>, old: View<'_, T>) -> bool {
+    new.as_value() == old.as_value()
 }
 
-fn drop_unchanged(new: &mut Value, old: &Value, key: &str) {
-    if same(new, old, key) {
-        new.drop_key(key);
+fn drop_unchanged<T>(mut new: Edit<'_, T>, old: View<'_, T>) {
+    if same(new.view(), old) {
+        new.clear();
     }
 }
 
-fn has_address(spec: &Value) -> bool {
-    spec.text("type") != "ExternalName"
+fn has_address(spec: View<'_, ServiceSpec>) -> bool {
+    spec.type_() != "ExternalName"
 }
 
-fn has_node_ports(spec: &Value) -> bool {
-    matches!(spec.text("type"), "NodePort" | "LoadBalancer")
+fn has_node_ports(spec: View<'_, ServiceSpec>) -> bool {
+    matches!(spec.type_().text(), "NodePort" | "LoadBalancer")
 }
 
-fn is_balanced(spec: &Value) -> bool {
-    spec.text("type") == "LoadBalancer"
+fn is_balanced(spec: View<'_, ServiceSpec>) -> bool {
+    spec.type_() == "LoadBalancer"
 }
 
-fn has_health_port(spec: &Value) -> bool {
-    is_balanced(spec) && spec.text("externalTrafficPolicy") == "Local"
+fn has_health_port(spec: View<'_, ServiceSpec>) -> bool {
+    is_balanced(spec) && spec.external_traffic_policy() == "Local"
 }
 
-fn is_external(spec: &Value) -> bool {
-    has_node_ports(spec) || (spec.text("type") == "ClusterIP" && !spec.items("externalIPs").is_empty())
+fn is_external(spec: View<'_, ServiceSpec>) -> bool {
+    has_node_ports(spec) || (spec.type_() == "ClusterIP" && !spec.external_ips().is_empty())
 }
 
-fn no_new_node_ports(new: &Value, old: &Value) -> bool {
-    let of = |spec: &Value| -> Vec<i64> {
-        spec.items("ports").iter().filter_map(|port| port.int("nodePort")).filter(|port| *port != 0).collect()
-    };
-    let known = of(old);
-    of(new).iter().all(|port| known.contains(port))
+fn node_ports(spec: View<'_, ServiceSpec>) -> Vec<i64> {
+    spec.ports().items().filter_map(|port| port.node_port().int()).filter(|port| *port != 0).collect()
+}
+
+fn no_new_node_ports(new: View<'_, ServiceSpec>, old: View<'_, ServiceSpec>) -> bool {
+    let known = node_ports(old);
+    node_ports(new).iter().all(|port| known.contains(port))
 }
 
 /// A new Ingress has no load balancer yet.
 pub fn create_ingress(object: &mut Value) {
-    object.put("status", json!({"loadBalancer": {}}));
+    let mut ingress = Ingress::edit(object);
+    ingress.status().put(json!({}));
+    ingress.status().load_balancer().put(json!({}));
 }
 
 /// EndpointSlices no longer carry the topology of old.
 pub fn create_slice(object: &mut Value) {
-    object.each("endpoints", |endpoint| {
-        endpoint.drop_key("deprecatedTopology");
-    });
+    let mut slice = EndpointSlice::edit(object);
+    slice.endpoints().each_object(|mut endpoint| endpoint.deprecated_topology().clear());
 }
 
 /// The same on updates.

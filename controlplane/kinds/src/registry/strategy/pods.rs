@@ -1,145 +1,165 @@
 //! Pods before a write.
 
-use crate::registry::kinds::{keep, keep_all_but_status};
+use crate::registry::kinds::keep_all_but_status;
+use coracle_fields::core::v1::{
+    Container, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus,
+};
+use coracle_fields::meta::{LabelSelector, LabelSelectorRequirement};
+use coracle_fields::{At, Edit, List, Map, Reader, Schema, Text, View, make};
 use coracle_validation::pods::qos;
-use coracle_validation::tree::{Grow, Tree, is_empty};
-use serde_json::{Value, json};
+use serde_json::Value;
+
+/// The labels of a pod.
+type Labels<'a> = View<'a, Map<Text>>;
 
 /// A new Pod is pending, knows its quality of service, and carries the selectors that its label keys stand for.
 pub fn create(pod: &mut Value) {
-    let mut status = json!({"phase": "Pending", "qosClass": qos::class(pod)});
-    if !pod.items("spec.schedulingGates").is_empty() {
-        status["conditions"] = json!([{
-            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": null,
-            "lastTransitionTime": pod.at("metadata.creationTimestamp"),
-            "message": "Scheduling is blocked due to non-empty scheduling gates",
-        }]);
-    }
-    pod.put("status", status);
-    let labels = pod.at("metadata.labels").clone();
-    if let Some(spec) = pod.existing("spec") {
-        spread_by_label_keys(spec, &labels);
-        affinity_by_label_keys(spec, &labels);
-    }
-}
-
-fn affinity_by_label_keys(spec: &mut Value, labels: &Value) {
-    let Some(affinity) = spec.existing("affinity") else { return };
-    for kind in ["podAffinity", "podAntiAffinity"] {
-        let Some(kind) = affinity.existing(kind) else { continue };
-        kind.each("requiredDuringSchedulingIgnoredDuringExecution", |term| term_by_label_keys(term, labels));
-        kind.each("preferredDuringSchedulingIgnoredDuringExecution", |weighted| {
-            if let Some(term) = weighted.existing("podAffinityTerm") {
-                term_by_label_keys(term, labels);
-            }
+    let mut status = make!(part PodStatus { phase: "Pending", qos_class: qos::class(pod) });
+    let view = Pod::of(pod);
+    if !view.spec().scheduling_gates().is_empty() {
+        let mut gated = make!(part PodCondition {
+            type_: "PodScheduled",
+            status: "False",
+            reason: "SchedulingGated",
+            last_transition_time: view.metadata().creation_timestamp(),
+            message: "Scheduling is blocked due to non-empty scheduling gates",
         });
+        gated.edit().last_probe_time().null();
+        status.edit().conditions().push(gated);
+    }
+    let labels = view.metadata().labels().to_value();
+    let labels: Labels<'_> = At::new(Reader::Tree(&labels));
+    let mut pod = Pod::edit(pod);
+    pod.status().set(status);
+    if let Some(mut spec) = pod.spec().existing() {
+        spec.topology_spread_constraints().each_object(|mut rule| {
+            let keys = listed(rule.view().match_label_keys());
+            select_by_label_keys(rule.label_selector(), &keys, "In", labels);
+        });
+        affinity_by_label_keys(spec, labels);
     }
 }
 
-fn term_by_label_keys(term: &mut Value, labels: &Value) {
-    select_by_label_keys(term, "matchLabelKeys", "In", labels);
-    select_by_label_keys(term, "mismatchLabelKeys", "NotIn", labels);
+fn listed(keys: View<'_, List<Text>>) -> Vec<String> {
+    keys.items().filter_map(|key| key.get()).map(str::to_owned).collect()
 }
 
-fn spread_by_label_keys(spec: &mut Value, labels: &Value) {
-    spec.each("topologySpreadConstraints", |rule| select_by_label_keys(rule, "matchLabelKeys", "In", labels));
+fn affinity_by_label_keys(mut spec: Edit<'_, PodSpec>, labels: Labels<'_>) {
+    let Some(mut affinity) = spec.affinity().existing() else { return };
+    if let Some(kind) = affinity.pod_affinity().existing() {
+        terms_by_label_keys(kind, labels);
+    }
+    if let Some(kind) = affinity.pod_anti_affinity().existing() {
+        terms_by_label_keys(kind.like(), labels);
+    }
 }
 
-/// Adds `key In [the pod's own value]` to the selector for every listed key that the pod has.
-fn select_by_label_keys(term: &mut Value, keys: &str, operator: &str, labels: &Value) {
-    if term.items(keys).is_empty() || !term.has("labelSelector") {
+fn terms_by_label_keys(mut affinity: Edit<'_, PodAffinity>, labels: Labels<'_>) {
+    affinity
+        .required_during_scheduling_ignored_during_execution()
+        .each_object(|term| term_by_label_keys(term, labels));
+    affinity.preferred_during_scheduling_ignored_during_execution().each_object(|mut weighted| {
+        if let Some(term) = weighted.pod_affinity_term().existing() {
+            term_by_label_keys(term, labels);
+        }
+    });
+}
+
+fn term_by_label_keys(mut term: Edit<'_, PodAffinityTerm>, labels: Labels<'_>) {
+    let keys = listed(term.view().match_label_keys());
+    select_by_label_keys(term.label_selector(), &keys, "In", labels);
+    let keys = listed(term.view().mismatch_label_keys());
+    select_by_label_keys(term.label_selector(), &keys, "NotIn", labels);
+}
+
+/// Adds `key In [the pod's own value]` to the selector, when there is one, for every listed key that the pod has.
+fn select_by_label_keys(
+    mut selector: Edit<'_, LabelSelector>,
+    keys: &[String],
+    operator: &str,
+    labels: Labels<'_>,
+) {
+    if !selector.view().is_set() {
         return;
     }
-    let wanted: Vec<Value> = term
-        .items(keys)
-        .iter()
-        .filter_map(|key| {
-            let value = labels.get(key.as_str()?)?;
-            Some(json!({"key": key, "operator": operator, "values": [value]}))
-        })
-        .collect();
-    if wanted.is_empty() {
-        return;
-    }
-    let selector = term.section("labelSelector");
-    if !selector.at("matchExpressions").is_array() {
-        selector.put("matchExpressions", json!([]));
-    }
-    if let Some(expressions) = selector["matchExpressions"].as_array_mut() {
-        expressions.extend(wanted);
+    for key in keys {
+        let value = labels.key(key);
+        if value.is_set() {
+            let wanted = make!(part LabelSelectorRequirement { key, operator, values: [value] });
+            selector.match_expressions().push(wanted);
+        }
     }
 }
 
 /// `/status`: spec, owner references, deletion and QoS class are kept.
 pub fn status(new: &mut Value, old: &Value) {
     keep_all_but_status(new, old);
-    for key in ["ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        keep(new.section("metadata"), old.at("metadata"), key);
+    let (mut new, old) = (Pod::edit(new), Pod::of(old));
+    let mut meta = new.metadata().section();
+    meta.owner_references().set(old.metadata().owner_references());
+    meta.deletion_timestamp().set(old.metadata().deletion_timestamp());
+    meta.deletion_grace_period_seconds().set(old.metadata().deletion_grace_period_seconds());
+    let mut status = new.status().section();
+    let old = old.status();
+    if old.qos_class().is_set() {
+        status.qos_class().default(old.qos_class());
     }
-    let class = old.at("status.qosClass").clone();
-    let observed = old.at("status.observedGeneration").clone();
-    let status = new.section("status");
-    if !class.is_null() {
-        status.default("qosClass", class);
+    if old.observed_generation().or(0) != 0 {
+        status.observed_generation().default_empty(old.observed_generation());
     }
-    if !is_empty(&observed) {
-        status.default_empty("observedGeneration", observed);
-    }
-    let mut generations: Vec<(String, Value)> = old
-        .items("status.conditions")
-        .iter()
-        .map(|condition| (condition.text("type").to_owned(), condition.at("observedGeneration").clone()))
+    let conditions = old.conditions().items();
+    let mut generations: Vec<(&str, i64)> = conditions
+        .map(|condition| (condition.type_().text(), condition.observed_generation().or(0)))
         .collect();
-    status.each("conditions", |condition| {
-        let of_type = generations.iter().position(|(kind, _)| kind == condition.text("type"));
+    status.conditions().each_object(|mut condition| {
+        let of_type = generations.iter().position(|(kind, _)| condition.view().type_() == *kind);
         if let Some((_, generation)) = of_type.map(|index| generations.remove(index))
-            && !is_empty(&generation)
+            && generation != 0
         {
-            condition.default_empty("observedGeneration", generation);
+            condition.observed_generation().default_empty(generation);
         }
     });
 }
 
 /// `/ephemeralcontainers`: only they change.
 pub fn ephemeral(new: &mut Value, old: &Value) {
-    let containers = new.at("spec.ephemeralContainers").clone();
+    let containers = Pod::of(new).spec().ephemeral_containers().to_value();
     only_the_object_version(new, old);
-    if !containers.is_null() {
-        new.section("spec").put("ephemeralContainers", containers);
-    } else {
-        new.section("spec").drop_key("ephemeralContainers");
-    }
+    Pod::edit(new).spec().ephemeral_containers().put(containers);
 }
 
 /// `/resize`: only resources and resize policies of containers change.
 pub fn resize(new: &mut Value, old: &Value) {
-    let wanted = new.at("spec").clone();
+    let wanted = Pod::of(new).spec().to_value();
+    let wanted = PodSpec::of(&wanted);
     only_the_object_version(new, old);
-    let spec = new.section("spec");
-    for list in ["containers", "initContainers"] {
-        spec.each(list, |container| {
-            let name = container.text("name").to_owned();
-            let Some(asked) = wanted.items(list).iter().find(|other| other.text("name") == name) else {
-                return;
-            };
-            for key in ["resources", "resizePolicy"] {
-                keep(container, asked, key);
-            }
-        });
+    let mut pod = Pod::edit(new);
+    let mut spec = pod.spec().section();
+    spec.containers().each_object(|container| resize_container(container, wanted.containers()));
+    spec.init_containers().each_object(|container| resize_container(container, wanted.init_containers()));
+    if wanted.resources().is_set() {
+        spec.resources().set(wanted.resources());
     }
-    if wanted.has("resources") {
-        keep(spec, &wanted, "resources");
+}
+
+fn resize_container(mut container: Edit<'_, Container>, wanted: View<'_, List<Container>>) {
+    let asked = wanted.items().find(|other| other.name() == container.view().name().text());
+    if let Some(asked) = asked {
+        container.resources().set(asked.resources());
+        container.resize_policy().set(asked.resize_policy());
     }
 }
 
 /// Makes `new` the old object, but for the version that the client based its change on and managed fields.
 fn only_the_object_version(new: &mut Value, old: &Value) {
-    let (version, managed) =
-        (new.at("metadata.resourceVersion").clone(), new.at("metadata.managedFields").clone());
+    let meta = Pod::of(new).metadata();
+    let (version, managed) = (meta.resource_version().to_value(), meta.managed_fields().to_value());
     *new = old.clone();
-    for (key, value) in [("resourceVersion", version), ("managedFields", managed)] {
-        if !value.is_null() {
-            new.section("metadata").put(key, value);
-        }
+    let mut pod = Pod::edit(new);
+    if !version.is_null() {
+        pod.metadata().resource_version().put(version);
+    }
+    if !managed.is_null() {
+        pod.metadata().managed_fields().put(managed);
     }
 }

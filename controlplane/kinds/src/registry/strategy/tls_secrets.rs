@@ -1,7 +1,8 @@
 //! Warnings about TLS Secrets whose certificate and key do not match, with the messages of Go's TLS.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use coracle_validation::tree::Tree;
+use coracle_fields::Schema;
+use coracle_fields::core::v1::Secret;
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -10,11 +11,12 @@ use serde_json::Value;
 
 /// A Secret.
 pub fn secret(object: &Value, _old: Option<&Value>) -> Vec<String> {
-    if object.text("type") != "kubernetes.io/tls" {
+    let object = Secret::of(object);
+    if object.type_() != "kubernetes.io/tls" {
         return Vec::new();
     }
     let of = |key: &str| {
-        let text = object.at("data").get(key).and_then(Value::as_str).unwrap_or_default();
+        let text = object.data().key(key).text();
         String::from_utf8(STANDARD.decode(text).unwrap_or_default()).unwrap_or_default()
     };
     wrong(&of("tls.crt"), &of("tls.key")).into_iter().collect()

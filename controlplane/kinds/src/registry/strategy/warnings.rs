@@ -1,61 +1,39 @@
 //! Warnings for the `Warning` header.
 
 use super::deprecations::{address, range};
+use super::templates::template;
+use coracle_fields::batch::v1::CronJob;
+use coracle_fields::core::v1::{Pod, PodTemplate, ReplicationController, Service};
+use coracle_fields::discovery::v1::EndpointSlice;
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{List, Schema, Text, View};
 use coracle_proto::names::dns1123_label;
-use coracle_proto::quantity::Quantity;
-use coracle_validation::tree::Tree;
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
-
-const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
-
-const ANNOTATIONS: [(&str, &str); 3] = [
-    (
-        "scheduler.alpha.kubernetes.io/critical-pod",
-        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
-    ),
-    ("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
-    (
-        "security.alpha.kubernetes.io/unsafe-sysctls",
-        "non-functional in v1.11+; use the \"sysctls\" field instead",
-    ),
-];
-
-const VOLUMES: [(&str, &str); 9] = [
-    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
-    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
-    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
-];
 
 /// A new Pod; changes of pods come from controllers, who read no warnings.
 pub fn pod(pod: &Value, old: Option<&Value>) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
     }
+    let pod = Pod::of(pod);
     let mut warnings = Vec::new();
-    let wrong = dns1123_label(pod.text("metadata.name"));
+    let wrong = dns1123_label(pod.metadata().name().text());
     if !wrong.is_empty() {
         warnings.push(format!(
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
             wrong.join(" ")
         ));
     }
-    warnings.extend(template("", pod));
+    // A pod has the fields of a template.
+    warnings.extend(template("", pod.erased().as_type()));
     warnings
 }
 
 /// A workload whose template is at `spec.template`, when the template is new or changed.
 pub fn workload(object: &Value, old: Option<&Value>) -> Vec<String> {
-    let new = object.at("spec.template");
-    if new.is_null() || old.is_some_and(|old| old.at("spec") == object.at("spec")) {
+    let spec = |object| ReplicationController::of(object).spec();
+    let new = spec(object).template();
+    if !new.is_set() || old.is_some_and(|old| spec(old).as_value() == spec(object).as_value()) {
         return Vec::new();
     }
     template("spec.template.", new)
@@ -63,21 +41,24 @@ pub fn workload(object: &Value, old: Option<&Value>) -> Vec<String> {
 
 /// A PodTemplate.
 pub fn pod_template(object: &Value, old: Option<&Value>) -> Vec<String> {
-    if old.is_some_and(|old| old.at("template") == object.at("template")) {
+    let new = PodTemplate::of(object).template();
+    if old.is_some_and(|old| PodTemplate::of(old).template().as_value() == new.as_value()) {
         return Vec::new();
     }
-    template("template.", object.at("template"))
+    template("template.", new)
 }
 
 /// A Job, whose name becomes part of pod names.
 pub fn job(object: &Value, old: Option<&Value>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let wrong = dns1123_label(object.text("metadata.name"));
-    if old.is_none() && !wrong.is_empty() {
-        warnings.push(names_in_hostnames(&wrong));
-    }
+    let mut warnings = new_name(object, old);
     warnings.extend(workload(object, old));
     warnings
+}
+
+/// The name of a new object that becomes part of pod names.
+fn new_name(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let wrong = dns1123_label(PartialObjectMetadata::of(object).metadata().name().text());
+    if old.is_some() || wrong.is_empty() { Vec::new() } else { vec![names_in_hostnames(&wrong)] }
 }
 
 fn names_in_hostnames(wrong: &[String]) -> String {
@@ -89,71 +70,70 @@ fn names_in_hostnames(wrong: &[String]) -> String {
 
 /// A CronJob.
 pub fn cron_job(object: &Value, old: Option<&Value>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let wrong = dns1123_label(object.text("metadata.name"));
-    if old.is_none() && !wrong.is_empty() {
-        warnings.push(names_in_hostnames(&wrong));
-    }
-    if old.is_none_or(|old| old.at("spec") != object.at("spec")) {
-        warnings
-            .extend(template("spec.jobTemplate.spec.template.", object.at("spec.jobTemplate.spec.template")));
-        if object.text("spec.schedule").contains("TZ") {
+    let mut warnings = new_name(object, old);
+    let spec = |object| CronJob::of(object).spec();
+    if old.is_none_or(|old| spec(old).as_value() != spec(object).as_value()) {
+        let pods = spec(object).job_template().spec().template();
+        warnings.extend(template("spec.jobTemplate.spec.template.", pods));
+        if spec(object).schedule().text().contains("TZ") {
             warnings.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".into());
         }
     }
     warnings
 }
 
+/// The texts of a list of a Service's spec, with their paths.
+fn texts<'a>(field: &'static str, list: View<'a, List<Text>>) -> impl Iterator<Item = (String, &'a str)> {
+    list.texts().enumerate().map(move |(i, text)| (format!("spec.{field}[{i}]"), text))
+}
+
 /// A Service.
 pub fn service(object: &Value, _old: Option<&Value>) -> Vec<String> {
     let mut warnings = Vec::new();
-    let spec = object.at("spec");
+    let service = Service::of(object);
+    let spec = service.spec();
     let old_hints = "service.kubernetes.io/topology-aware-hints";
-    if object.at("metadata.annotations").get(old_hints).is_some() {
+    if service.metadata().annotations().key(old_hints).is_set() {
         warnings.push(format!(
             "annotation {old_hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
         ));
     }
-    let texts = |field: &'static str| {
-        let items = spec.items(field).iter().enumerate();
-        items.map(move |(i, item)| (format!("spec.{field}[{i}]"), item.as_str().unwrap_or_default()))
-    };
-    if !matches!(spec.text("clusterIP"), "" | "None") {
-        warnings.extend(texts("clusterIPs").filter_map(|(path, text)| address(&path, text)));
+    if !matches!(spec.cluster_ip().text(), "" | "None") {
+        let addresses = texts("clusterIPs", spec.cluster_ips());
+        warnings.extend(addresses.filter_map(|(path, text)| address(&path, text)));
     }
     let mut ignored = |unused: bool, text: &str| {
         if unused {
             warnings.push(text.into());
         }
     };
-    let has_external = !spec.items("externalIPs").is_empty();
-    if spec.text("type") == "ClusterIP" && spec.text("clusterIP") == "None" {
+    let has_external = !spec.external_ips().is_empty();
+    if spec.type_() == "ClusterIP" && spec.cluster_ip() == "None" {
         ignored(
-            !spec.text("loadBalancerIP").is_empty(),
+            !spec.load_balancer_ip().text().is_empty(),
             "spec.loadBalancerIP is ignored for headless services",
         );
         ignored(has_external, "spec.externalIPs is ignored for headless services");
-        ignored(
-            spec.text("sessionAffinity") != "None",
-            "spec.SessionAffinity is ignored for headless services",
-        );
+        ignored(spec.session_affinity() != "None", "spec.SessionAffinity is ignored for headless services");
     }
-    warnings.extend(texts("externalIPs").filter_map(|(path, text)| address(&path, text)));
-    warnings.extend(address("spec.loadBalancerIP", spec.text("loadBalancerIP")));
-    warnings.extend(texts("loadBalancerSourceRanges").filter_map(|(path, text)| range(&path, text)));
+    let addresses = texts("externalIPs", spec.external_ips());
+    warnings.extend(addresses.filter_map(|(path, text)| address(&path, text)));
+    warnings.extend(address("spec.loadBalancerIP", spec.load_balancer_ip().text()));
+    let ranges = texts("loadBalancerSourceRanges", spec.load_balancer_source_ranges());
+    warnings.extend(ranges.filter_map(|(path, text)| range(&path, text)));
     let mut ignored = |unused: bool, text: &str| {
         if unused {
             warnings.push(text.into());
         }
     };
-    let named = spec.text("type") == "ExternalName";
+    let named = spec.type_() == "ExternalName";
     ignored(named && has_external, "spec.externalIPs is ignored when spec.type is \"ExternalName\"");
     ignored(
-        !named && !spec.text("externalName").is_empty(),
+        !named && !spec.external_name().text().is_empty(),
         "spec.externalName is ignored when spec.type is not \"ExternalName\"",
     );
     ignored(
-        spec.text("trafficDistribution") == "PreferClose",
+        spec.traffic_distribution() == "PreferClose",
         "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
     );
     warnings
@@ -170,7 +150,7 @@ pub fn endpoints(_object: &Value, old: Option<&Value>) -> Vec<String> {
 
 /// An EndpointSlice.
 pub fn endpoint_slice(object: &Value, _old: Option<&Value>) -> Vec<String> {
-    if object.text("addressType") == "FQDN" {
+    if EndpointSlice::of(object).address_type() == "FQDN" {
         return vec!["spec.addressType: FQDN endpoints are deprecated".into()];
     }
     Vec::new()
@@ -179,183 +159,6 @@ pub fn endpoint_slice(object: &Value, _old: Option<&Value>) -> Vec<String> {
 /// Component statuses are on their way out.
 pub fn component_status(_object: &Value, _old: Option<&Value>) -> Vec<String> {
     vec!["v1 ComponentStatus is deprecated in v1.19+".into()]
-}
-
-fn template(path: &str, template: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let spec = template.at("spec");
-    let annotations = template.at("metadata.annotations");
-    for (key, message) in ANNOTATIONS {
-        if annotations.get(key).is_some() {
-            warnings.push(format!("{path}metadata.annotations[{key}]: {message}"));
-        }
-    }
-    for (index, volume) in spec.items("volumes").iter().enumerate() {
-        for (source, message) in VOLUMES {
-            if volume.has(source) {
-                let source = if source == "storageos" { "storageOS" } else { source };
-                warnings.push(format!("{path}spec.volumes[{index}].{source}: {message}"));
-            }
-        }
-    }
-    selectors(path, spec, &mut warnings);
-    duplicates(path, spec, &mut warnings);
-    if annotations.get(SECCOMP_POD).is_some() && !spec.has("securityContext.seccompProfile") {
-        warnings.push(format!(
-            "{path}metadata.annotations[{SECCOMP_POD}]: non-functional in v1.27+; use the \"seccompProfile\" field instead"
-        ));
-    }
-    for (at, container) in containers(path, spec) {
-        of_container(path, &at, container, annotations, &mut warnings);
-    }
-    ports(path, spec, &mut warnings);
-    if spec.int("terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
-        warnings.push(format!(
-            "{path}spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
-        ));
-    }
-    warnings
-}
-
-fn selectors(path: &str, spec: &Value, warnings: &mut Vec<String>) {
-    let mut null =
-        |at: String| warnings.push(format!("{at}: a null labelSelector results in matching no pod"));
-    for (index, rule) in spec.items("topologySpreadConstraints").iter().enumerate() {
-        if !rule.has("labelSelector") {
-            null(format!("{path}spec.topologySpreadConstraints[{index}].labelSelector"));
-        }
-    }
-    for kind in ["podAffinity", "podAntiAffinity"] {
-        let affinity = spec.at("affinity").at(kind);
-        let base = format!("{path}spec.affinity.{kind}");
-        for (index, term) in
-            affinity.items("requiredDuringSchedulingIgnoredDuringExecution").iter().enumerate()
-        {
-            if !term.has("labelSelector") {
-                null(format!("{base}.requiredDuringSchedulingIgnoredDuringExecution[{index}].labelSelector"));
-            }
-        }
-        for (index, term) in
-            affinity.items("preferredDuringSchedulingIgnoredDuringExecution").iter().enumerate()
-        {
-            if !term.has("podAffinityTerm.labelSelector") {
-                null(format!(
-                    "{base}.preferredDuringSchedulingIgnoredDuringExecution[{index}].podAffinityTerm.labelSelector"
-                ));
-            }
-        }
-    }
-}
-
-fn duplicates(path: &str, spec: &Value, warnings: &mut Vec<String>) {
-    for (list, key) in [("hostAliases", "ip"), ("imagePullSecrets", "name")] {
-        let mut seen = HashSet::new();
-        for (index, item) in spec.items(list).iter().enumerate() {
-            let text = item.text(key);
-            if !seen.insert(text) {
-                warnings.push(format!("{path}spec.{list}[{index}].{key}: duplicate {key} {text:?}"));
-            }
-            if list == "imagePullSecrets" && text.is_empty() {
-                warnings.push(format!("{path}spec.{list}[{index}].{key}: invalid empty name \"\""));
-            }
-        }
-    }
-}
-
-/// Every container with its path.
-fn containers<'a>(path: &str, spec: &'a Value) -> Vec<(String, &'a Value)> {
-    ["initContainers", "containers", "ephemeralContainers"]
-        .iter()
-        .flat_map(|list| {
-            let items = spec.items(list).iter().enumerate();
-            items.map(move |(index, container)| (format!("{path}spec.{list}[{index}]"), container))
-        })
-        .collect()
-}
-
-fn of_container(path: &str, at: &str, container: &Value, annotations: &Value, warnings: &mut Vec<String>) {
-    let name = container.text("name");
-    let annotated = |prefix: &str| annotations.get(format!("{prefix}{name}")).is_some();
-    if annotated(SECCOMP_CONTAINER) && !container.has("securityContext.seccompProfile") {
-        warnings.push(format!(
-            "{path}metadata.annotations[{SECCOMP_CONTAINER}{name}]: non-functional in v1.27+; use the \"seccompProfile\" field instead"
-        ));
-    }
-    if annotated(APPARMOR) && !container.has("securityContext.appArmorProfile") {
-        warnings.push(format!(
-            "{path}metadata.annotations[{APPARMOR}{name}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
-        ));
-    }
-    for resource in ["memory", "ephemeral-storage"] {
-        for list in ["limits", "requests"] {
-            let text =
-                container.at("resources").at(list).get(resource).and_then(Value::as_str).unwrap_or_default();
-            if text.parse::<Quantity>().is_ok_and(|quantity| quantity.milli_value() % 1000 != 0) {
-                warnings.push(format!(
-                    "{at}.resources.{list}[{resource}]: fractional byte value {text:?} is invalid, must be an integer"
-                ));
-            }
-        }
-    }
-    let mut seen = HashSet::new();
-    for (index, variable) in container.items("env").iter().enumerate() {
-        let name = variable.text("name");
-        let reference = format!("$({name})");
-        let value = variable.text("value");
-        let hides = variable.has("valueFrom") || value == reference || !value.contains(&reference);
-        if !seen.insert(name) && hides {
-            warnings.push(format!(
-                "{at}.env[{index}]: hides previous definition of {name:?}, which may be dropped when using apply"
-            ));
-        }
-    }
-}
-
-/// How many pairs of ports are compared: whoever has more has been warned enough.
-const PAIRS: usize = 100_000;
-
-/// A port by number and protocol, and where it was seen: path, host address, host port.
-type SeenPorts = HashMap<(i64, String), Vec<(String, String, i64)>>;
-
-fn ports(path: &str, spec: &Value, warnings: &mut Vec<String>) {
-    let mut numbers = SeenPorts::new();
-    let mut names: HashMap<&str, String> = HashMap::new();
-    let mut pairs = 0;
-    for (at, container) in containers(path, spec) {
-        for (index, port) in container.items("ports").iter().enumerate() {
-            let here = format!("{at}.ports[{index}]");
-            let (host_ip, host_port) = (port.text("hostIP"), port.int("hostPort").unwrap_or_default());
-            let key = (port.int("containerPort").unwrap_or_default(), port.text("protocol").to_owned());
-            let others = numbers.entry(key).or_default();
-            let left = PAIRS.saturating_sub(pairs);
-            pairs += others.len();
-            for (other, other_ip, other_port) in others.iter().take(left) {
-                let what = if host_ip == other_ip && host_port == *other_port {
-                    "duplicate"
-                } else if host_port == 0 || *other_port == 0 {
-                    "overlapping"
-                } else if host_port == *other_port && (host_ip.is_empty() != other_ip.is_empty()) {
-                    "dangerously ambiguous"
-                } else {
-                    continue;
-                };
-                warnings.push(format!("{here}: {what} port definition with {other}"));
-            }
-            others.push((here.clone(), host_ip.to_owned(), host_port));
-            let name = port.text("name");
-            if name.is_empty() {
-                continue;
-            }
-            match names.get(name) {
-                Some(other) => warnings.push(format!(
-                    "{here}: duplicate port name {name:?} with {other}, services and probes that select ports by name will use {other}"
-                )),
-                None => {
-                    names.insert(name, here);
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,13 @@
 //! Deployments, sets and Jobs before a write.
 
-use crate::registry::kinds::{keep, keep_all_but_status};
-use coracle_validation::tree::{Grow, Tree};
+use crate::registry::kinds::keep_all_but_status;
+use coracle_fields::apps::v1::{
+    DaemonSet, DaemonSetStatus, Deployment, ReplicaSet, ReplicaSetStatus, StatefulSet, StatefulSetStatus,
+};
+use coracle_fields::autoscaling_v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus};
+use coracle_fields::batch::v1::{CronJob, Job};
+use coracle_fields::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use coracle_fields::{Edit, Map, Schema, Text, make};
 use serde_json::{Value, json};
 
 const JOB_NAME: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
@@ -9,74 +15,82 @@ const CONTROLLER_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/contro
 
 /// Deployments start with an empty status.
 pub fn create_deployment(object: &mut Value) {
-    object.put("status", json!({}));
+    Deployment::edit(object).status().put(json!({}));
 }
 
 /// ReplicaSets and ReplicationControllers count from zero.
 pub fn create_replicas(object: &mut Value) {
-    object.put("status", json!({"replicas": 0}));
+    ReplicaSet::edit(object).status().set(make!(part ReplicaSetStatus { replicas: 0 }));
 }
 
 /// StatefulSets count from zero.
 pub fn create_stateful_set(object: &mut Value) {
-    object.put("status", json!({"replicas": 0, "availableReplicas": 0}));
+    let status = make!(part StatefulSetStatus { replicas: 0, available_replicas: 0 });
+    StatefulSet::edit(object).status().set(status);
 }
 
 /// DaemonSets count from zero.
 pub fn create_daemon_set(object: &mut Value) {
-    object.put(
-        "status",
-        json!({"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}),
-    );
+    let status = make!(part DaemonSetStatus {
+        current_number_scheduled: 0,
+        number_misscheduled: 0,
+        desired_number_scheduled: 0,
+        number_ready: 0,
+    });
+    DaemonSet::edit(object).status().set(status);
 }
 
 /// `/status` of a Deployment leaves its labels alone.
 pub fn deployment_status(new: &mut Value, old: &Value) {
     keep_all_but_status(new, old);
-    keep(new.section("metadata"), old.at("metadata"), "labels");
+    Deployment::edit(new).metadata().section().labels().set(Deployment::of(old).metadata().labels());
 }
 
 /// Jobs select their pods by uid unless told otherwise.
 pub fn create_job(object: &mut Value) {
-    object.put("status", json!({}));
-    if object.flag("spec.manualSelector") {
+    let mut job = Job::edit(object);
+    job.status().put(json!({}));
+    if job.view().spec().manual_selector().flag() {
         return;
     }
-    let (name, uid) = (object.at("metadata.name").clone(), object.at("metadata.uid").clone());
-    let spec = object.section("spec");
-    let labels = spec.section("template").section("metadata").section("labels");
+    let name = job.view().metadata().name().get().map(str::to_owned);
+    let uid = job.view().metadata().uid().get().map(str::to_owned);
+    let mut spec = job.spec().section();
     for key in JOB_NAME {
-        set(labels, key, &name);
+        set(spec.template().metadata().labels(), key, name.as_deref());
     }
     for key in CONTROLLER_UID {
-        set(labels, key, &uid);
+        set(spec.template().metadata().labels(), key, uid.as_deref());
     }
-    set(spec.section("selector").section("matchLabels"), CONTROLLER_UID[1], &uid);
+    set(spec.selector().match_labels(), CONTROLLER_UID[1], uid.as_deref());
 }
 
-/// Label keys have dots, so they are no paths.
-fn set(labels: &mut Value, key: &str, value: &Value) {
-    if labels.get(key).is_none() {
-        labels.put(key, value.clone());
+fn set(mut labels: Edit<'_, Map<Text>>, key: &str, value: Option<&str>) {
+    if !labels.view().key(key).is_set() {
+        labels.insert(key, value);
     }
 }
 
 /// CronJobs start with an empty status.
 pub fn create_cron_job(object: &mut Value) {
-    object.put("status", json!({}));
+    CronJob::edit(object).status().put(json!({}));
 }
 
 /// HorizontalPodAutoscalers start with nothing observed.
 pub fn create_autoscaler(object: &mut Value) {
-    object.put("status", json!({"currentReplicas": 0, "desiredReplicas": 0}));
+    let status = make!(part HorizontalPodAutoscalerStatus { current_replicas: 0, desired_replicas: 0 });
+    HorizontalPodAutoscaler::edit(object).status().set(status);
 }
 
 /// A new PodDisruptionBudget allows no disruptions until the controller has updated its status.
 pub fn create_budget(object: &mut Value) {
-    object.put(
-        "status",
-        json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}),
-    );
+    let status = make!(part PodDisruptionBudgetStatus {
+        current_healthy: 0,
+        desired_healthy: 0,
+        disruptions_allowed: 0,
+        expected_pods: 0,
+    });
+    PodDisruptionBudget::edit(object).status().set(status);
 }
 
 #[cfg(test)]

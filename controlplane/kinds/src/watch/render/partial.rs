@@ -93,7 +93,7 @@ impl<'de> Visitor<'de> for Whole<'_> {
         let (mut meta, mut found) = (None, Map::new());
         while let Some(member) = map.next_key::<&str>()? {
             allowed::<M::Error>(member)?;
-            let mut reads = self.0.iter().flat_map(|field| field.reads);
+            let mut reads = self.0.iter().flat_map(|field| &field.reads);
             if member == "metadata" {
                 meta = Some(map.next_value::<Metadata>()?.into());
             } else if reads.clone().any(|read| *read == member) {
@@ -136,7 +136,7 @@ impl<'de> Visitor<'de> for Within<'_> {
         let mut found = Map::new();
         while let Some(member) = map.next_key::<&str>()? {
             allowed::<M::Error>(member)?;
-            let mut reads = self.0.iter().flat_map(|field| field.reads);
+            let mut reads = self.0.iter().flat_map(|field| &field.reads);
             if reads.any(|read| inner(read, self.1) == Some(member)) {
                 found.insert(member.to_owned(), map.next_value::<Kept>()?.0);
             } else {

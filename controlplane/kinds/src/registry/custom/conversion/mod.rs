@@ -7,9 +7,12 @@ pub use error::{ConversionError, MetadataError, ResponseError};
 
 use crate::object::Object;
 use crate::watch::cache::object_key;
+use coracle_fields::apiextensions::v1::{ConversionReview, CustomResourceConversion};
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Schema, View};
 use coracle_proto::status::FieldError;
 use coracle_store::Revision;
-use coracle_validation::field_ref::{FieldRef, walk};
+use coracle_validation::field_ref::{Field, walk};
 use coracle_validation::meta;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -46,14 +49,14 @@ struct Request<'a> {
 
 impl Webhook {
     /// The webhook of `spec.conversion`, when that is the strategy.
-    pub fn of(conversion: &Value) -> Option<Self> {
-        if conversion["strategy"] != "Webhook" {
+    pub fn of(conversion: View<'_, CustomResourceConversion>) -> Option<Self> {
+        if conversion.strategy() != "Webhook" {
             return None;
         }
-        let hook = &conversion["webhook"];
-        let mut named = hook["conversionReviewVersions"].as_array().into_iter().flatten();
-        let known = named.find_map(|one| ["v1", "v1beta1"].into_iter().find(|known| one == known));
-        Some(Self { config: hook["clientConfig"].clone(), review: known.unwrap_or("v1") })
+        let hook = conversion.webhook();
+        let mut named = hook.conversion_review_versions().texts();
+        let known = named.find_map(|one| ["v1", "v1beta1"].into_iter().find(|known| one == *known));
+        Some(Self { config: hook.client_config().to_value(), review: known.unwrap_or("v1") })
     }
 
     /// The review that asks for objects in another version, as JSON.
@@ -79,16 +82,17 @@ impl Webhook {
         let mut all = Vec::with_capacity(sent.len());
         for (i, (original, mut object)) in sent.iter().zip(converted).enumerate() {
             let at = (sent.len() > 1).then_some(i);
+            let (was, is) = (PartialObjectMetadata::of(original), PartialObjectMetadata::of(&object));
             for (what, expected, received) in [
-                ("groupVersion", wanted, text(&object["apiVersion"])),
-                ("kind", text(&original["kind"]), text(&object["kind"])),
+                ("groupVersion", wanted, is.api_version().text()),
+                ("kind", was.kind().text(), is.kind().text()),
             ] {
                 if expected != received {
                     let (expected, received) = (expected.to_owned(), received.to_owned());
                     return Err(ConversionError::Kind { at, what, expected, received });
                 }
             }
-            same(at, original, &object)?;
+            same(at, was, is)?;
             restore(original, &mut object).map_err(|error| ConversionError::Metadata { at, error })?;
             all.push(object);
         }
@@ -102,46 +106,49 @@ impl Webhook {
         if strict && named(answer) != expected {
             return Err(ResponseError::Review { expected, found: named(answer) });
         }
-        let response = &mut answer["response"];
-        if !response.is_object() {
+        let response = ConversionReview::of(answer).response();
+        if !response.as_value().is_object() {
             return Err(ResponseError::Missing);
         }
-        if strict && response["uid"] != uid {
-            let found = text(&response["uid"]).to_owned();
+        if strict && response.uid() != uid {
+            let found = response.uid().text().to_owned();
             return Err(ResponseError::Uid { expected: uid.to_owned(), found });
         }
-        let result = &response["result"];
-        if result["status"] != "Success" {
-            return Err(match text(&result["message"]) {
-                "" => ResponseError::Status(text(&result["status"]).to_owned()),
+        let result = response.result();
+        if result.status() != "Success" {
+            return Err(match result.message().text() {
+                "" => ResponseError::Status(result.status().text().to_owned()),
                 message => ResponseError::Refused(message.to_owned()),
             });
         }
-        match response["convertedObjects"].take() {
-            Value::Array(objects) => Ok(objects),
-            _ => Ok(Vec::new()),
-        }
+        let mut review = ConversionReview::edit(answer);
+        Ok(review.response().converted_objects().list_mut().map(std::mem::take).unwrap_or_default())
     }
 }
 
 /// What an object is: `example.com/v1, Kind=Boat`.
 pub fn named(object: &Value) -> String {
-    let version = text(&object["apiVersion"]);
+    let object = PartialObjectMetadata::of(object);
+    let version = object.api_version().text();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
-    format!("{group}/{version}, Kind={}", text(&object["kind"]))
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
+    format!("{group}/{version}, Kind={}", object.kind().text())
 }
 
 /// A converted object is still the same one.
-fn same(at: Option<usize>, original: &Value, object: &Value) -> Result<(), ConversionError> {
-    for (field, called) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
-        let (was, is) = (text(&original["metadata"][field]), text(&object["metadata"][field]));
+fn same(
+    at: Option<usize>,
+    original: View<'_, PartialObjectMetadata>,
+    object: View<'_, PartialObjectMetadata>,
+) -> Result<(), ConversionError> {
+    let (original, object) = (original.metadata(), object.metadata());
+    for (field, was, is) in [
+        ("name", original.name(), object.name()),
+        ("namespace", original.namespace(), object.namespace()),
+        ("UID", original.uid(), object.uid()),
+    ] {
+        let (was, is) = (was.text(), is.text());
         if was != is {
-            let (was, is) = (was.to_owned(), is.to_owned());
-            return Err(ConversionError::Identity { at, field: called, was, is });
+            return Err(ConversionError::Identity { at, field, was: was.to_owned(), is: is.to_owned() });
         }
     }
     Ok(())
@@ -156,8 +163,8 @@ fn restore(original: &Value, object: &mut Value) -> Result<(), MetadataError> {
     };
     let mut restored = original["metadata"].as_object().cloned().unwrap_or_default();
     for (field, path, check) in [
-        ("labels", "labels", meta::labels as fn(&FieldRef<'_>)),
-        ("annotations", "annotation", meta::annotations as fn(&FieldRef<'_>)),
+        ("labels", "labels", meta::labels as fn(&Texts<'_>)),
+        ("annotations", "annotation", meta::annotations as fn(&Texts<'_>)),
     ] {
         let new = match answered.get(field) {
             None | Some(Value::Null) => {
@@ -179,11 +186,14 @@ fn restore(original: &Value, object: &mut Value) -> Result<(), MetadataError> {
     Ok(())
 }
 
+/// A map of texts under validation.
+type Texts<'a> = Field<'a, coracle_fields::Map<coracle_fields::Text>>;
+
 /// What others brought must follow the rules that all follow.
-fn checked(entries: &Map<String, Value>, path: &str, check: fn(&FieldRef<'_>)) -> Result<(), MetadataError> {
+fn checked(entries: &Map<String, Value>, path: &str, check: fn(&Texts<'_>)) -> Result<(), MetadataError> {
     let whole = serde_json::json!({"metadata": {path: entries}});
     let mut errors: Vec<FieldError> = Vec::new();
-    walk(&whole, &mut errors, |root| check(&root.at("metadata").at(path)));
+    walk(&whole, &mut errors, |root| check(&root.at("metadata").at(path).as_type()));
     if errors.is_empty() { Ok(()) } else { Err(MetadataError::Invalid(errors)) }
 }
 

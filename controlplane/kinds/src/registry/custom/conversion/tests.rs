@@ -4,7 +4,8 @@ use serde_json::json;
 
 fn hook(versions: Value) -> Webhook {
     let webhook = json!({"clientConfig": {"url": "https://h"}, "conversionReviewVersions": versions});
-    Webhook::of(&json!({"strategy": "Webhook", "webhook": webhook})).unwrap()
+    let conversion = json!({"strategy": "Webhook", "webhook": webhook});
+    Webhook::of(CustomResourceConversion::of(&conversion)).unwrap()
 }
 
 fn boat(version: &str, name: &str) -> Value {
@@ -26,7 +27,7 @@ fn the_first_version_that_both_understand_is_spoken() {
     ] {
         assert_eq!(hook(named).review, review);
     }
-    assert_eq!(Webhook::of(&json!({"strategy": "None"})), None);
+    assert_eq!(Webhook::of(CustomResourceConversion::of(&json!({"strategy": "None"}))), None);
     let sent: Value =
         serde_json::from_slice(&hook(json!(["v1"])).request("r", "x.io/v2", &[boat("v1", "a")])).unwrap();
     assert_eq!(

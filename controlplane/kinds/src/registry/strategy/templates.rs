@@ -1,0 +1,234 @@
+//! Warnings about pods and their templates.
+
+use coracle_fields::core::v1::{Affinity, Container, PodAffinity, PodSpec, PodTemplateSpec, Volume};
+use coracle_fields::{Json, Map, Text, View};
+use coracle_proto::quantity::Quantity;
+use std::collections::{HashMap, HashSet};
+
+const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+const ANNOTATIONS: [(&str, &str); 3] = [
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    ("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+];
+
+/// Sources of a volume that are on their way out, by the name that warnings use.
+fn old_sources(volume: View<'_, Volume>) -> [(&'static str, View<'_, Json>, &'static str); 9] {
+    [
+        (
+            "photonPersistentDisk",
+            volume.photon_persistent_disk().erased(),
+            "deprecated in v1.11, non-functional in v1.16+",
+        ),
+        ("gitRepo", volume.git_repo().erased(), "deprecated in v1.11, and disabled by default in v1.33+"),
+        ("scaleIO", volume.scale_io().erased(), "deprecated in v1.16, non-functional in v1.22+"),
+        ("flocker", volume.flocker().erased(), "deprecated in v1.22, non-functional in v1.25+"),
+        ("storageOS", volume.storageos().erased(), "deprecated in v1.22, non-functional in v1.25+"),
+        ("quobyte", volume.quobyte().erased(), "deprecated in v1.22, non-functional in v1.25+"),
+        ("glusterfs", volume.glusterfs().erased(), "deprecated in v1.25, non-functional in v1.26+"),
+        ("cephfs", volume.cephfs().erased(), "deprecated in v1.28, non-functional in v1.31+"),
+        ("rbd", volume.rbd().erased(), "deprecated in v1.28, non-functional in v1.31+"),
+    ]
+}
+
+/// A template at a path, which is empty or ends in a dot.
+pub(super) fn template(path: &str, template: View<'_, PodTemplateSpec>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let spec = template.spec();
+    let annotations = template.metadata().annotations();
+    for (key, message) in ANNOTATIONS {
+        if annotations.key(key).is_set() {
+            warnings.push(format!("{path}metadata.annotations[{key}]: {message}"));
+        }
+    }
+    for (index, volume) in spec.volumes().items().enumerate() {
+        for (name, source, message) in old_sources(volume) {
+            if source.is_set() {
+                warnings.push(format!("{path}spec.volumes[{index}].{name}: {message}"));
+            }
+        }
+    }
+    selectors(path, spec, &mut warnings);
+    duplicates(path, spec, &mut warnings);
+    if annotations.key(SECCOMP_POD).is_set() && !spec.security_context().seccomp_profile().is_set() {
+        warnings.push(format!(
+            "{path}metadata.annotations[{SECCOMP_POD}]: non-functional in v1.27+; use the \"seccompProfile\" field instead"
+        ));
+    }
+    for (at, container) in containers(path, spec) {
+        of_container(path, &at, container, annotations, &mut warnings);
+    }
+    ports(path, spec, &mut warnings);
+    if spec.termination_grace_period_seconds().int().is_some_and(|seconds| seconds < 0) {
+        warnings.push(format!(
+            "{path}spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
+        ));
+    }
+    warnings
+}
+
+fn selectors(path: &str, spec: View<'_, PodSpec>, warnings: &mut Vec<String>) {
+    let mut null =
+        |at: String| warnings.push(format!("{at}: a null labelSelector results in matching no pod"));
+    for (index, rule) in spec.topology_spread_constraints().items().enumerate() {
+        if !rule.label_selector().is_set() {
+            null(format!("{path}spec.topologySpreadConstraints[{index}].labelSelector"));
+        }
+    }
+    for (kind, affinity) in pod_affinities(spec.affinity()) {
+        let base = format!("{path}spec.affinity.{kind}");
+        let required = affinity.required_during_scheduling_ignored_during_execution().items();
+        for (index, term) in required.enumerate() {
+            if !term.label_selector().is_set() {
+                null(format!("{base}.requiredDuringSchedulingIgnoredDuringExecution[{index}].labelSelector"));
+            }
+        }
+        let preferred = affinity.preferred_during_scheduling_ignored_during_execution().items();
+        for (index, term) in preferred.enumerate() {
+            if !term.pod_affinity_term().label_selector().is_set() {
+                null(format!(
+                    "{base}.preferredDuringSchedulingIgnoredDuringExecution[{index}].podAffinityTerm.labelSelector"
+                ));
+            }
+        }
+    }
+}
+
+/// Affinity and anti-affinity to pods, which have the same fields, with their names.
+fn pod_affinities(affinity: View<'_, Affinity>) -> [(&'static str, View<'_, PodAffinity>); 2] {
+    [
+        ("podAffinity", affinity.pod_affinity()),
+        ("podAntiAffinity", affinity.pod_anti_affinity().erased().as_type()),
+    ]
+}
+
+fn duplicates(path: &str, spec: View<'_, PodSpec>, warnings: &mut Vec<String>) {
+    let mut seen = HashSet::new();
+    for (index, alias) in spec.host_aliases().items().enumerate() {
+        let ip = alias.ip().text();
+        if !seen.insert(ip) {
+            warnings.push(format!("{path}spec.hostAliases[{index}].ip: duplicate ip {ip:?}"));
+        }
+    }
+    let mut seen = HashSet::new();
+    for (index, secret) in spec.image_pull_secrets().items().enumerate() {
+        let name = secret.name().text();
+        if !seen.insert(name) {
+            warnings.push(format!("{path}spec.imagePullSecrets[{index}].name: duplicate name {name:?}"));
+        }
+        if name.is_empty() {
+            warnings.push(format!("{path}spec.imagePullSecrets[{index}].name: invalid empty name \"\""));
+        }
+    }
+}
+
+/// Every container with its path. Ephemeral containers have the fields of containers.
+fn containers<'a>(path: &str, spec: View<'a, PodSpec>) -> Vec<(String, View<'a, Container>)> {
+    let ephemeral =
+        spec.ephemeral_containers().items().map(|container| container.erased().as_type::<Container>());
+    let init = spec.init_containers().items().enumerate().map(|(i, c)| ("initContainers", i, c));
+    let main = spec.containers().items().enumerate().map(|(i, c)| ("containers", i, c));
+    let ephemeral = ephemeral.enumerate().map(|(i, c)| ("ephemeralContainers", i, c));
+    let all = init.chain(main).chain(ephemeral);
+    all.map(|(list, index, container)| (format!("{path}spec.{list}[{index}]"), container)).collect()
+}
+
+fn of_container(
+    path: &str,
+    at: &str,
+    container: View<'_, Container>,
+    annotations: View<'_, Map<Text>>,
+    warnings: &mut Vec<String>,
+) {
+    let name = container.name().text();
+    let security = container.security_context();
+    let annotated = |prefix: &str| annotations.key(&format!("{prefix}{name}")).is_set();
+    if annotated(SECCOMP_CONTAINER) && !security.seccomp_profile().is_set() {
+        warnings.push(format!(
+            "{path}metadata.annotations[{SECCOMP_CONTAINER}{name}]: non-functional in v1.27+; use the \"seccompProfile\" field instead"
+        ));
+    }
+    if annotated(APPARMOR) && !security.app_armor_profile().is_set() {
+        warnings.push(format!(
+            "{path}metadata.annotations[{APPARMOR}{name}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
+        ));
+    }
+    let resources = container.resources();
+    for resource in ["memory", "ephemeral-storage"] {
+        for (list, amounts) in [("limits", resources.limits()), ("requests", resources.requests())] {
+            let text = amounts.key(resource).text();
+            if text.parse::<Quantity>().is_ok_and(|quantity| quantity.milli_value() % 1000 != 0) {
+                warnings.push(format!(
+                    "{at}.resources.{list}[{resource}]: fractional byte value {text:?} is invalid, must be an integer"
+                ));
+            }
+        }
+    }
+    let mut seen = HashSet::new();
+    for (index, variable) in container.env().items().enumerate() {
+        let (name, value) = (variable.name().text(), variable.value().text());
+        let reference = format!("$({name})");
+        let hides = variable.value_from().is_set() || value == reference || !value.contains(&reference);
+        if !seen.insert(name) && hides {
+            warnings.push(format!(
+                "{at}.env[{index}]: hides previous definition of {name:?}, which may be dropped when using apply"
+            ));
+        }
+    }
+}
+
+/// How many pairs of ports are compared: whoever has more has been warned enough.
+const PAIRS: usize = 100_000;
+
+/// A port by number and protocol, and where it was seen: path, host address, host port.
+type SeenPorts = HashMap<(i64, String), Vec<(String, String, i64)>>;
+
+fn ports(path: &str, spec: View<'_, PodSpec>, warnings: &mut Vec<String>) {
+    let mut numbers = SeenPorts::new();
+    let mut names: HashMap<&str, String> = HashMap::new();
+    let mut pairs = 0;
+    for (at, container) in containers(path, spec) {
+        for (index, port) in container.ports().items().enumerate() {
+            let here = format!("{at}.ports[{index}]");
+            let (host_ip, host_port) = (port.host_ip().text(), port.host_port().or(0));
+            let key = (port.container_port().or(0), port.protocol().text().to_owned());
+            let others = numbers.entry(key).or_default();
+            let left = PAIRS.saturating_sub(pairs);
+            pairs += others.len();
+            for (other, other_ip, other_port) in others.iter().take(left) {
+                let what = if host_ip == other_ip && host_port == *other_port {
+                    "duplicate"
+                } else if host_port == 0 || *other_port == 0 {
+                    "overlapping"
+                } else if host_port == *other_port && (host_ip.is_empty() != other_ip.is_empty()) {
+                    "dangerously ambiguous"
+                } else {
+                    continue;
+                };
+                warnings.push(format!("{here}: {what} port definition with {other}"));
+            }
+            others.push((here.clone(), host_ip.to_owned(), host_port));
+            let name = port.name().text();
+            if name.is_empty() {
+                continue;
+            }
+            match names.get(name) {
+                Some(other) => warnings.push(format!(
+                    "{here}: duplicate port name {name:?} with {other}, services and probes that select ports by name will use {other}"
+                )),
+                None => {
+                    names.insert(name, here);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+use super::*;
+use serde_json::json;
+
+fn used(kind: (&str, &str), object: &Value, resource: &str) -> String {
+    usage(kind, object).get(resource).map_or_else(|| "-".to_owned(), ToString::to_string)
+}
+
+#[test]
+fn pods_count_by_what_they_ask_for() {
+    let pod = json!({"spec": {"containers": [
+            {"resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "200m"}}},
+            {"resources": {"requests": {"cpu": "1", "example.com/gpu": "2"}, "limits": {"cpu": "1"}}}],
+        "initContainers": [
+            {"restartPolicy": "Always", "resources": {"requests": {"cpu": "50m"}}},
+            {"resources": {"requests": {"cpu": "2"}}}],
+        "overhead": {"cpu": "10m"}}});
+    let of = |resource: &str| used(("", "pods"), &pod, resource);
+    assert_eq!(of("requests.cpu"), "2060m", "the init container beside the sidecar is the peak");
+    assert_eq!(of("limits.cpu"), "1210m");
+    assert_eq!(of("memory"), "64Mi");
+    assert_eq!(of("requests.example.com/gpu"), "2");
+    assert_eq!(of("pods"), "1");
+    assert_eq!(of("services"), "-");
+    let done = json!({"status": {"phase": "Succeeded"}});
+    assert_eq!(used(("", "pods"), &done, "pods"), "-");
+    assert_eq!(used(("", "pods"), &done, "count/pods"), "1");
+    let best_effort = json!({"spec": {"scopes": ["BestEffort"]}});
+    assert!(!covered(&best_effort, ("", "pods"), &pod));
+    assert!(covered(&best_effort, ("", "pods"), &json!({})));
+    assert!(!covered(&best_effort, ("", "services"), &json!({})), "scopes are about pods");
+}
+
+#[test]
+fn scope_selectors_look_at_the_class() {
+    let quota = |operator: &str, values: Value| {
+        json!({"spec": {"scopeSelector": {"matchExpressions": [
+            {"scopeName": "PriorityClass", "operator": operator, "values": values}]}}})
+    };
+    let pod = |class: &str| json!({"spec": {"priorityClassName": class}});
+    for (quota, class, expected) in [
+        (quota("In", json!(["high"])), "high", true),
+        (quota("In", json!(["high"])), "low", false),
+        (quota("NotIn", json!(["high"])), "low", true),
+        (quota("Exists", json!([])), "", false),
+        (quota("DoesNotExist", json!([])), "", true),
+    ] {
+        assert_eq!(covered(&quota, ("", "pods"), &pod(class)), expected, "{quota} {class}");
+    }
+}
+
+#[test]
+fn other_kinds() {
+    let mut balancer = json!({"spec": {"type": "LoadBalancer", "ports": [{"nodePort": 30000}, {}]}});
+    let service = ("", "services");
+    assert_eq!(used(service, &balancer, "services.nodeports"), "2");
+    assert_eq!(used(service, &balancer, "services.loadbalancers"), "1");
+    balancer["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
+    assert_eq!(used(service, &balancer, "services.nodeports"), "1");
+    let claim = json!({"spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "3Gi"}}}});
+    let kind = ("", "persistentvolumeclaims");
+    assert_eq!(used(kind, &claim, "fast.storageclass.storage.k8s.io/requests.storage"), "3Gi");
+    assert_eq!(used(kind, &claim, "slow.storageclass.storage.k8s.io/requests.storage"), "-");
+    assert_eq!(used(("apps", "deployments"), &json!({}), "count/deployments.apps"), "1");
+    assert_eq!(used(("", "configmaps"), &json!({}), "configmaps"), "1");
+}
+
+#[test]
+fn resources_belong_to_kinds() {
+    let claims = ("", "persistentvolumeclaims");
+    for (kind, resource, expected) in [
+        (("", "pods"), "requests.storage", false),
+        (("", "pods"), "requests.cpu", true),
+        (("", "pods"), "limits.memory", true),
+        (("", "pods"), "count/pods", true),
+        (claims, "requests.storage", true),
+        (claims, "fast.storageclass.storage.k8s.io/persistentvolumeclaims", true),
+        (("", "services"), "services.nodeports", true),
+        (("", "services"), "pods", false),
+        (("apps", "deployments"), "count/deployments.apps", true),
+        (("", "secrets"), "secrets", true),
+        (("", "endpoints"), "endpoints", false),
+    ] {
+        assert_eq!(concerns(kind, resource), expected, "{kind:?} {resource}");
+    }
+}
